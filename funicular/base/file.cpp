@@ -1,0 +1,166 @@
+#include "funicular/base/file.h"
+
+#include "funicular/base/error.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+namespace funicular {
+
+namespace {
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+
+ private:
+  int value_;
+};
+
+uint64_t regular_size(int descriptor, const fs::path& path) {
+  struct stat status {};
+  if (::fstat(descriptor, &status) != 0) throw InputError("file", "{}: {}", path.string(), errno_text(errno));
+  if (S_ISDIR(status.st_mode)) throw InputError("file", "{}: expected a file, found a folder", path.string());
+  return static_cast<uint64_t>(status.st_size);
+}
+
+int open_to_read(const fs::path& path) {
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (descriptor < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(errno));
+  return descriptor;
+}
+
+}  // namespace
+
+std::string read_file(const fs::path& path) {
+  const Descriptor file(open_to_read(path));
+  std::string contents;
+  contents.reserve(regular_size(file.get(), path));
+  char buffer[1 << 16];
+  for (;;) {  // not one read of the stated size: pipes and /proc state 0
+    const ssize_t count = ::read(file.get(), buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(errno));
+    if (count == 0) return contents;
+    contents.append(buffer, static_cast<size_t>(count));
+  }
+}
+
+void sync_path(const fs::path& path) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (file.get() < 0 || ::fsync(file.get()) != 0)
+    throw RunError("file", "cannot flush {} to the disk: {}", path.string(), errno_text(errno));
+}
+
+void make_directories(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error || !fs::is_directory(folder))
+    throw RunError("file", "cannot make the folder {}: {}", folder.string(), error ? error.message() : "a file is in the way");
+}
+
+void write_file_atomically(const fs::path& path, std::string_view contents) {
+  const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
+  const fs::path temporary = folder / ("." + path.filename().string() + ".tmp" + std::to_string(::getpid()));
+  try {
+    FileWriter writer(temporary);
+    writer.write(contents);
+    writer.close(/*sync=*/true);
+    if (::rename(temporary.c_str(), path.c_str()) != 0)
+      throw RunError("file", "cannot rename {} to {}: {}", temporary.string(), path.string(), errno_text(errno));
+  } catch (...) {
+    ::unlink(temporary.c_str());
+    throw;
+  }
+  sync_path(folder);
+}
+
+MappedFile::MappedFile(const fs::path& path) {
+  const Descriptor file(open_to_read(path));
+  size_ = regular_size(file.get(), path);
+  if (size_ == 0) return;
+  void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
+  if (data == MAP_FAILED) throw InputError("file", "cannot map {}: {}", path.string(), errno_text(errno));
+  data_ = data;
+}
+
+MappedFile::~MappedFile() {
+  if (data_) ::munmap(data_, size_);
+}
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : data_(std::exchange(other.data_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  std::swap(data_, other.data_);
+  std::swap(size_, other.size_);
+  return *this;
+}
+
+void MappedFile::advise_random() const {
+  if (data_) ::madvise(data_, size_, MADV_RANDOM);
+}
+
+void MappedFile::advise_sequential() const {
+  if (data_) ::madvise(data_, size_, MADV_SEQUENTIAL);
+}
+
+FileWriter::FileWriter(const fs::path& path)
+    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) throw RunError("file", "cannot write {}: {}", path.string(), errno_text(errno));
+  buffer_.reserve(1 << 20);
+}
+
+FileWriter::~FileWriter() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void FileWriter::write(const void* data, size_t size) {
+  position_ += size;
+  if (buffer_.size() + size > (1 << 20)) flush();
+  if (size <= (1 << 20)) {
+    buffer_.append(static_cast<const char*>(data), size);
+    return;
+  }
+  const char* cursor = static_cast<const char*>(data);
+  while (size > 0) {
+    const ssize_t count = ::write(descriptor_, cursor, size);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw RunError("file", "cannot write {}: {}", path_.string(), errno_text(errno));
+    cursor += count;
+    size -= static_cast<size_t>(count);
+  }
+}
+
+void FileWriter::flush() {
+  size_t done = 0;
+  while (done < buffer_.size()) {
+    const ssize_t count = ::write(descriptor_, buffer_.data() + done, buffer_.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw RunError("file", "cannot write {}: {}", path_.string(), errno_text(errno));
+    done += static_cast<size_t>(count);
+  }
+  buffer_.clear();
+}
+
+void FileWriter::close(bool sync) {
+  flush();
+  if (sync && ::fsync(descriptor_) != 0)
+    throw RunError("file", "cannot flush {} to the disk: {}", path_.string(), errno_text(errno));
+  const int descriptor = std::exchange(descriptor_, -1);
+  if (::close(descriptor) != 0) throw RunError("file", "cannot close {}: {}", path_.string(), errno_text(errno));
+}
+
+}  // namespace funicular

@@ -1,0 +1,78 @@
+#pragma once
+// Files: read whole, mapped, and written so that a crash never leaves half a file under the final name.
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace funicular {
+
+namespace fs = std::filesystem;
+
+/// The whole file. Throws InputError if it cannot be read.
+std::string read_file(const fs::path& path);
+
+/// Writes `contents` to a temporary file beside `path`, flushes it to the disk, renames it over `path`, flushes the
+/// folder. Throws RunError; then `path` is as it was.
+void write_file_atomically(const fs::path& path, std::string_view contents);
+
+/// Flushes a file's or folder's contents to the disk.
+void sync_path(const fs::path& path);
+
+/// Throws RunError unless `folder` exists or can be made.
+void make_directories(const fs::path& folder);
+
+/// A read-only mapping of a whole file. An empty file gives an empty span.
+class MappedFile {
+ public:
+  MappedFile() = default;
+  /// Throws InputError if the file cannot be opened.
+  explicit MappedFile(const fs::path& path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&& other) noexcept;
+  MappedFile(const MappedFile&) = delete;
+  MappedFile& operator=(const MappedFile&) = delete;
+
+  std::span<const std::byte> bytes() const { return {static_cast<const std::byte*>(data_), size_}; }
+  std::string_view text() const { return {static_cast<const char*>(data_), size_}; }
+  /// The contents as an array of T; the size must be a multiple of sizeof(T) (the caller checks).
+  template <class T>
+  std::span<const T> as() const {
+    return {static_cast<const T*>(data_), size_ / sizeof(T)};
+  }
+  /// Tells the kernel that access will be random (no read-ahead) or sequential.
+  void advise_random() const;
+  void advise_sequential() const;
+
+ private:
+  void* data_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// Sequential buffered writer over a file descriptor; every failure (disk full, quota) throws RunError with the path.
+class FileWriter {
+ public:
+  explicit FileWriter(const fs::path& path);
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void write(const void* data, size_t size);
+  void write(std::string_view text) { write(text.data(), text.size()); }
+  uint64_t position() const { return position_; }
+  /// Flushes the buffer and, if `sync`, the disk; then closes. Without it the destructor closes and ignores errors.
+  void close(bool sync);
+
+ private:
+  void flush();
+  fs::path path_;
+  int descriptor_ = -1;
+  std::string buffer_;
+  uint64_t position_ = 0;
+};
+
+}  // namespace funicular

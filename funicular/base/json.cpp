@@ -1,0 +1,22 @@
+#include "funicular/base/json.h"
+
+#include <algorithm>
+#include <string>
+
+namespace funicular {
+
+Json parse_json(std::string_view text, std::string_view origin) {
+  try {
+    return Json::parse(text.begin(), text.end());
+  } catch (const nlohmann::json::parse_error& error) {
+    const size_t byte = std::min(error.byte, text.size());
+    const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(byte), '\n');
+    throw InputError("json", "{}:{}: not valid JSON (byte {}): {}", origin, line, byte, std::string(error.what()));
+  }
+}
+
+Json read_json(const fs::path& path) {
+  return parse_json(read_file(path), path.string());
+}
+
+}  // namespace funicular

@@ -1,0 +1,67 @@
+#include "funicular/core/batch.h"
+
+#include "funicular/base/error.h"
+
+#include <algorithm>
+
+namespace funicular {
+
+void add_counts(Counts& a, const Counts& b) {
+  for (const auto& [name, count] : b) a[name] += count;
+}
+
+int64_t Packing::longest() const {
+  int64_t longest = 0;
+  for (size_t s = 1; s < host_offsets.size(); ++s)
+    longest = std::max<int64_t>(longest, host_offsets[s] - host_offsets[s - 1]);
+  return longest;
+}
+
+Packing Packing::from_lengths(const std::vector<int32_t>& lengths, const std::vector<int64_t>& sample_ids,
+                              const std::vector<int64_t>& draw_ids, RandomState random) {
+  Packing packing;
+  packing.random = random;
+  packing.host_offsets.assign(1, 0);
+  int64_t total = 0;
+  for (const int32_t length : lengths) {
+    if (length < 1) throw InputError("packing", "expected sequences of at least one token, found one of {}", length);
+    total += length;
+    if (total > INT32_MAX) throw InputError("packing", "a micro-batch holds more than {} tokens; make it smaller", INT32_MAX);
+    packing.host_offsets.push_back(static_cast<int32_t>(total));
+  }
+  packing.host_draw_ids = draw_ids;
+  packing.offsets = at::tensor(packing.host_offsets, at::kInt);
+  packing.sample_ids = at::tensor(sample_ids, at::kLong);
+  packing.draw_ids = at::tensor(draw_ids, at::kLong);
+  return packing;
+}
+
+const at::Tensor& MicroBatch::operator[](const std::string& name) const {
+  const auto found = tensors.find(name);
+  if (found != tensors.end()) return found->second;
+  std::string names;
+  for (const auto& [key, value] : tensors) names += (names.empty() ? "" : ", ") + key;
+  throw InputError("batch", "no tensor named {}; the batch holds: {}", name, names.empty() ? "nothing" : names);
+}
+
+void LossSink::add(std::string name, at::Tensor sum, double weight) {
+  terms_.push_back({std::move(name), std::move(sum), weight});
+}
+
+void LossSink::output(const std::string& name, const at::Tensor& value) {
+  if (keep_outputs) outputs_[name] = value.detach();
+}
+
+at::Tensor LossSink::total(const Counts& counts) const {
+  at::Tensor total;
+  for (const Term& term : terms_) {
+    const auto count = counts.find(term.name);
+    if (count == counts.end()) throw InputError("loss", "the batch has no count for the loss term {}", term.name);
+    if (count->second == 0) continue;  // nothing of this kind in the whole global batch: its sum is empty
+    const at::Tensor part = term.sum * (term.weight / count->second);
+    total = total.defined() ? total + part : part;
+  }
+  return total;
+}
+
+}  // namespace funicular

@@ -1,0 +1,91 @@
+#pragma once
+// The types that one forward pass sees.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace funicular {
+
+/// Tensors by name: `token_ids` [T], `labels`, …
+using TensorMap = std::map<std::string, at::Tensor>;
+
+/// How many items each loss term sums over, by the term's name. Depends on the data alone.
+using Counts = std::map<std::string, double>;
+
+/// Adds b to a.
+void add_counts(Counts& a, const Counts& b);
+
+/// What every random choice of a forward pass is keyed by, besides the draw and the position.
+struct RandomState {
+  uint64_t seed = 0;
+  bool training = false;  ///< false: no dropout
+};
+
+/// Where each sequence lies in the packed batch, and the keys of every random choice.
+struct Packing {
+  at::Tensor offsets;                 ///< [S+1] int32: sequence s is rows [offsets[s], offsets[s+1])
+  std::vector<int32_t> host_offsets;  ///< the same on the host
+  at::Tensor sample_ids;              ///< [S] int64, identity in the data set
+  at::Tensor draw_ids;                ///< [S] int64, ordinal of this draw in the run
+  std::vector<int64_t> host_draw_ids;
+  RandomState random;
+
+  int64_t sequences() const { return host_offsets.empty() ? 0 : static_cast<int64_t>(host_offsets.size()) - 1; }
+  int64_t tokens() const { return host_offsets.empty() ? 0 : host_offsets.back(); }
+  int64_t longest() const;
+
+  /// Fills all fields from lengths [S] and ids; throws InputError unless every length is >= 1.
+  static Packing from_lengths(const std::vector<int32_t>& lengths, const std::vector<int64_t>& sample_ids,
+                              const std::vector<int64_t>& draw_ids, RandomState random);
+};
+
+/// A part of the global batch that one forward pass takes. It may hold no sequences (a rank that has run out).
+struct MicroBatch {
+  TensorMap tensors;
+  Packing packing;
+  Counts counts;
+
+  /// tensors[name]; throws InputError naming the batch's tensors if there is none.
+  const at::Tensor& operator[](const std::string& name) const;
+};
+
+/// Where a segment leaves the terms of the loss: each a sum over items, divided by the global batch's count later.
+class LossSink {
+ public:
+  struct Term {
+    std::string name;
+    at::Tensor sum;  ///< scalar, with gradient in training
+    double weight = 1.0;
+  };
+  void add(std::string name, at::Tensor sum, double weight = 1.0);
+  /// Results of the forward pass that are no loss (logits for metrics). Not kept unless `keep_outputs`.
+  void output(const std::string& name, const at::Tensor& value);
+
+  const std::vector<Term>& terms() const { return terms_; }
+  const TensorMap& outputs() const { return outputs_; }
+  bool keep_outputs = false;
+
+  /// Sum over terms of weight * sum / counts[name]: the scalar to call backward on. Undefined if there are no terms.
+  /// Throws InputError if a term has no count.
+  at::Tensor total(const Counts& counts) const;
+
+ private:
+  std::vector<Term> terms_;
+  TensorMap outputs_;
+};
+
+/// Observers of intermediate activations ("layer.3.output"), for distillation, tests and probes.
+struct Taps {
+  std::function<void(std::string_view name, const at::Tensor& value)> observe;  ///< may be empty
+  void operator()(std::string_view name, const at::Tensor& value) const {
+    if (observe) observe(name, value);
+  }
+};
+
+}  // namespace funicular

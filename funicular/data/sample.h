@@ -1,0 +1,70 @@
+#pragma once
+// What the data layer hands to an objective: spans into the memory-mapped store, never copies.
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace funicular::data {
+
+/// Token ids of one column, in the width that the store uses.
+class TokenSpan {
+ public:
+  TokenSpan() = default;
+  TokenSpan(const uint16_t* data, size_t size) : data16_(data), size_(size) {}
+  TokenSpan(const uint32_t* data, size_t size) : data32_(data), size_(size) {}
+  size_t size() const { return size_; }
+  int32_t operator[](size_t i) const {
+    return data16_ ? static_cast<int32_t>(data16_[i]) : static_cast<int32_t>(data32_[i]);
+  }
+  TokenSpan first(size_t count) const { return subspan(0, count); }
+  TokenSpan subspan(size_t begin, size_t count) const {
+    TokenSpan part;
+    part.data16_ = data16_ ? data16_ + begin : nullptr;
+    part.data32_ = data32_ ? data32_ + begin : nullptr;
+    part.size_ = count;
+    return part;
+  }
+
+ private:
+  const uint16_t* data16_ = nullptr;
+  const uint32_t* data32_ = nullptr;
+  size_t size_ = 0;
+};
+
+/// The word-start bits of a column: bit i of the store's bit array, from bit `begin` on.
+struct WordStarts {
+  const uint8_t* bits = nullptr;
+  uint64_t begin = 0;
+  bool operator[](size_t i) const { return (bits[(begin + i) >> 3] >> ((begin + i) & 7)) & 1; }
+};
+
+/// One training example: one or two columns of tokens without special tokens, and its label.
+struct Sample {
+  struct Column {
+    TokenSpan tokens;
+    WordStarts word_starts;
+  };
+  std::array<Column, 2> columns;
+  int column_count = 0;
+  double label = 0;        ///< class number or regression target; unused where the data set has none
+  int64_t sample_id = 0;   ///< index in the data set
+  int64_t draw_id = 0;     ///< ordinal of this draw in the run: a sample met twice has two
+};
+
+/// Random access to samples. Implementations are immutable and safe to share between threads.
+class Dataset {
+ public:
+  virtual ~Dataset() = default;
+  virtual int64_t size() const = 0;
+  /// 0 <= index < size(). draw_id is left 0; the sampler sets it.
+  virtual Sample get(int64_t index) const = 0;
+  /// Hash of the contents and of how they are cut, kept in checkpoints so that a resumed run sees the same data.
+  virtual uint64_t fingerprint() const = 0;
+};
+
+}  // namespace funicular::data

@@ -1,0 +1,66 @@
+#pragma once
+// How a global batch becomes one optimiser step on this rank.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/core/model.h"
+#include "funicular/optim/optimizer.h"
+
+namespace funicular::parallel {
+
+/// Which part of every global batch this rank reads: parts [index] of [count].
+struct DataShare {
+  int64_t index = 0, count = 1;
+};
+
+struct StepSettings {
+  double learning_rate = 0;
+  double max_gradient_norm = 0;  ///< 0: no clipping
+  int64_t step = 1;              ///< 1-based
+};
+
+struct StepResult {
+  std::map<std::string, double> losses;  ///< mean of each loss term over the global batch
+  double loss = 0;                       ///< weighted total
+  double gradient_norm = 0;              ///< global L2 norm before clipping
+  bool finite = true;                    ///< false: loss or norm is NaN or infinite, and nothing was updated
+};
+
+/// One evaluated micro-batch: sums and counts of the loss terms, and the outputs the metrics need.
+struct EvalResult {
+  std::map<std::string, double> sums;
+  Counts counts;
+  std::vector<TensorMap> outputs;  ///< one a micro-batch, in order
+};
+
+/// A named slice of a logical tensor, read or written in place.
+class StateVisitor {
+ public:
+  virtual ~StateVisitor() = default;
+  /// `local` holds rows [begin, end) of the logical tensor `name` with shape `shape`; kind is "model",
+  /// "buffer" or "optimizer.<state name>".
+  virtual void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape, int64_t begin,
+                     int64_t end, at::Tensor local) = 0;
+};
+
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+  /// Replicates, shards or cuts the model; called once. The model must outlive the strategy.
+  virtual void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) = 0;
+  virtual DataShare data_share() const = 0;
+  virtual StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global, const StepSettings& settings) = 0;
+  virtual EvalResult evaluate(std::span<const MicroBatch> micro_batches) = 0;
+  virtual void visit_state(StateVisitor& visitor) = 0;
+};
+
+/// One process, one device.
+std::unique_ptr<Strategy> make_single();
+
+}  // namespace funicular::parallel
