@@ -1,0 +1,63 @@
+#pragma once
+// config.json of BERT models, as `transformers` reads and writes it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/json.h"
+
+namespace funicular::format {
+
+/// The fields of transformers' BertConfig, with its defaults (BERT-base uncased).
+struct BertConfig {
+  int64_t vocab_size = 30522;
+  int64_t hidden_size = 768;
+  int64_t num_hidden_layers = 12;
+  int64_t num_attention_heads = 12;  ///< divides hidden_size
+  int64_t intermediate_size = 3072;
+  int64_t max_position_embeddings = 512;
+  int64_t type_vocab_size = 2;
+  double layer_norm_eps = 1e-12;
+  double hidden_dropout_prob = 0.1;           ///< [0, 1)
+  double attention_probs_dropout_prob = 0.1;  ///< [0, 1)
+  double initializer_range = 0.02;            ///< standard deviation of fresh weights
+  std::optional<double> classifier_dropout;   ///< none: hidden_dropout_prob
+  std::string hidden_act = "gelu";            ///< gelu | gelu_new | gelu_pytorch_tanh | relu | silu | tanh
+  int pad_token_id = 0;
+  bool tie_word_embeddings = true;
+  /// Heads: label names by id. Empty where the file names none; num_labels is then 2, transformers' default.
+  std::vector<std::string> id2label;
+  int num_labels = 2;
+  std::string problem_type;  ///< "" | regression | single_label_classification | multi_label_classification
+  std::vector<std::string> architectures;  ///< e.g. BertForSequenceClassification
+  std::string dtype;                       ///< as stored, e.g. float32; "" if not given
+  /// Everything in the source file, so that write_bert_config keeps keys that are not ours.
+  Json source = Json::object();
+
+  int64_t head_size() const { return hidden_size / num_attention_heads; }
+  double classifier_dropout_probability() const { return classifier_dropout.value_or(hidden_dropout_prob); }
+  /// The label's id, or -1.
+  int label_id(std::string_view name) const;
+};
+
+/// Names of the supported activations.
+const std::vector<std::string>& supported_activations();
+
+/// Reads `path`, a config.json or a folder with one, and checks it. Throws InputError naming file, key, expected and found.
+BertConfig read_bert_config(const fs::path& path);
+
+/// The same from JSON; `origin` names it in errors.
+BertConfig parse_bert_config(const Json& json, std::string_view origin);
+
+/// Throws InputError if the fields do not fit together.
+void check_bert_config(const BertConfig& config, std::string_view origin);
+
+/// What write_bert_config writes.
+OrderedJson bert_config_json(const BertConfig& config);
+
+/// Writes folder/config.json (atomically) such that transformers 5 loads it: our fields, then the source file's other keys.
+void write_bert_config(const fs::path& folder, const BertConfig& config);
+
+}  // namespace funicular::format
