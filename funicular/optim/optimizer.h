@@ -6,8 +6,11 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
+#include <variant>
 #include <vector>
 
+#include "funicular/base/json.h"
 #include "funicular/core/flat_parameters.h"
 
 namespace funicular::optim {
@@ -33,10 +36,36 @@ class Optimizer {
 /// Decoupled weight decay: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, Algorithm 2;
 /// the decay is multiplied by the learning rate, as in PyTorch.
 struct AdamW {
+  double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.0;  ///< applied to ParameterGroup::decay only
 };
 
-std::unique_ptr<Optimizer> make_optimizer(const AdamW& options);
+/// Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, Algorithm 1; the decay is an L2 penalty:
+/// it is added to the gradient.
+struct Adam {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
+  double weight_decay = 0.0;
+};
+
+/// Gradient descent with heavy-ball or Nesterov momentum, as torch.optim.SGD without dampening.
+struct Sgd {
+  double learning_rate = 1e-2;
+  double momentum = 0.0;
+  bool nesterov = false;
+  double weight_decay = 0.0;  ///< L2 penalty
+};
+
+/// Which optimiser with which settings.
+using OptimizerSpec = std::variant<AdamW, Adam, Sgd>;
+
+/// Throws InputError naming the first setting that is out of range.
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
+double peak_learning_rate(const OptimizerSpec& spec);
+/// "adamw", "adam", "sgd".
+std::string optimizer_name(const OptimizerSpec& spec);
+/// Name and settings, for run.json.
+OrderedJson describe(const OptimizerSpec& spec);
 
 }  // namespace funicular::optim

@@ -1,0 +1,73 @@
+#pragma once
+// What the trainer reads: numbered samples, and how draws of them become micro-batches.
+
+#include <cstdint>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "funicular/core/batch.h"
+#include "funicular/data/sample.h"
+#include "funicular/data/sampler.h"
+
+namespace funicular::train {
+
+class Source {
+ public:
+  virtual ~Source() = default;
+  virtual int64_t size() const = 0;
+  /// Hash of the contents; a checkpoint is resumed only with the same.
+  virtual uint64_t fingerprint() const = 0;
+  /// Tokens that this sample adds to a micro-batch: what --micro-batch-tokens counts.
+  virtual int64_t length(int64_t sample_id) const = 0;
+  /// Thread-safe and pure: loader threads call it.
+  virtual MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const = 0;
+};
+
+/// An objective over a data set. Objective is duck-typed (objective::Objective has what is needed), because the
+/// trainer knows none. Both must outlive the source.
+template <class Objective>
+class DatasetSource final : public Source {
+ public:
+  DatasetSource(const Objective& objective, const data::Dataset& dataset) : objective_(objective), dataset_(dataset) {}
+  int64_t size() const override { return dataset_.size(); }
+  uint64_t fingerprint() const override { return dataset_.fingerprint(); }
+  int64_t length(int64_t sample_id) const override { return objective_.length(dataset_.get(sample_id)); }
+  MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
+    std::vector<data::Sample> samples;
+    samples.reserve(draws.size());
+    for (const data::Draw& draw : draws) {
+      samples.push_back(dataset_.get(draw.sample_id));
+      samples.back().sample_id = draw.sample_id;
+      samples.back().draw_id = draw.draw_id;
+    }
+    return objective_.collate(samples, random);
+  }
+
+ private:
+  const Objective& objective_;
+  const data::Dataset& dataset_;
+};
+
+/// Tensors by name whose first dimension is the sample: images [N, 3, H, W], labels [N]. A sample counts as one token;
+/// every loss term is divided by the number of samples.
+class TensorDataset final : public Source {
+ public:
+  /// Throws InputError unless there is at least one tensor and all have the same first dimension.
+  explicit TensorDataset(TensorMap tensors);
+  int64_t size() const override { return size_; }
+  uint64_t fingerprint() const override { return fingerprint_; }
+  int64_t length(int64_t) const override { return 1; }
+  MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override;
+
+ private:
+  TensorMap tensors_;
+  int64_t size_ = 0;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace funicular::train
+
+namespace funicular {
+using train::TensorDataset;
+}

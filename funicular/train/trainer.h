@@ -1,0 +1,170 @@
+#pragma once
+// The training loop: global batches → strategy steps, with evaluation, checkpoints, records and interruption.
+// It knows no model: it takes a Model (or any torch::nn::Module) and a Source of micro-batches.
+
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/core/model.h"
+#include "funicular/core/wrap_module.h"
+#include "funicular/optim/optimizer.h"
+#include "funicular/optim/schedules.h"
+#include "funicular/parallel/strategy.h"
+#include "funicular/train/source.h"
+
+namespace funicular::train {
+
+enum class Precision { fp32, fp64, bf16, fp16 };
+/// "fp32", …; throws InputError that lists the names.
+Precision parse_precision(const std::string& name);
+std::string precision_name(Precision precision);
+
+struct TrainerOptions {
+  fs::path output;  ///< the run's folder; empty: nothing is written
+
+  // How long. At most one of the two; neither: 3 epochs.
+  int64_t max_steps = 0;
+  double num_train_epochs = 0;
+
+  // The global batch, in sequences. Any two of the three imply the third (batch = micro-batch × accumulation, the last
+  // micro-batch may be smaller); a contradiction is an InputError. None: a batch of 32 in one piece.
+  int64_t batch_size = 0;
+  int64_t micro_batch_size = 0;
+  int64_t gradient_accumulation = 0;
+  int64_t micro_batch_tokens = 0;  ///< at most so many tokens a micro-batch (one longer sequence stands alone); 0: no limit
+  int64_t eval_batch_size = 0;     ///< sequences a forward pass in evaluation; 0: as in training
+  bool shuffle = true;
+  bool drop_last = false;  ///< false: the last batch of an epoch is shorter
+
+  optim::Schedule schedule;    ///< the peak rate is the optimiser's
+  double max_grad_norm = 1.0;  ///< 0: no clipping
+  uint64_t seed = 42;
+  Precision precision = Precision::fp32;
+
+  // Which parameters learn, by prefixes of their names. A prefix that fits none is an InputError.
+  std::vector<std::string> trainable;  ///< empty: all
+  std::vector<std::string> frozen;     ///< taken from these
+
+  int64_t logging_steps = 10;       ///< a record in metrics.jsonl every so many steps; 0: none
+  int64_t save_steps = 500;         ///< a checkpoint every so many steps and at the end; 0: only when interrupted
+  int64_t save_total_limit = 2;     ///< checkpoints kept, besides that of the best evaluation; 0: all
+  int64_t eval_steps = 0;           ///< 0: at the end of each epoch; always at the end of the run
+  int64_t patience = 0;             ///< stop after so many evaluations without a better one; 0: never
+  std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"
+  bool greater_is_better = false;
+  std::string resume = "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
+
+  int num_workers = 1;   ///< loader threads; 0: collate between steps. No effect on results
+  bool progress = true;  ///< the progress line
+
+  /// What else must be the same for a checkpoint to be resumed (objective, tokeniser, …), by name.
+  std::map<std::string, std::string> identity;
+  OrderedJson run_info;  ///< an object whose fields are added to run.json
+};
+
+/// Metrics over an evaluation, fed one micro-batch at a time.
+class Metrics {
+ public:
+  virtual ~Metrics() = default;
+  virtual void start() = 0;
+  /// `outputs` is what the segments gave to LossSink::output for this batch.
+  virtual void add(const MicroBatch& batch, const TensorMap& outputs) = 0;
+  /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
+  virtual std::map<std::string, double> finish(double loss) = 0;
+};
+
+/// What to evaluate on during training.
+struct Evaluation {
+  const Source* data = nullptr;  ///< nullptr: no evaluation
+  Metrics* metrics = nullptr;    ///< nullptr: the loss only
+};
+
+/// One line of metrics.jsonl.
+struct StepRecord {
+  int64_t step = 0;              ///< 1-based: updates done
+  double epoch = 0;              ///< epochs done
+  double loss = 0;               ///< mean over the steps since the record before
+  double learning_rate = 0;      ///< of this step
+  double gradient_norm = 0;      ///< of this step, before clipping
+  double tokens_per_second = 0;  ///< real tokens, since the record before
+  double step_seconds = 0;       ///< mean since the record before
+  double wait_share = 0;         ///< share of that time spent waiting for the loader
+  int64_t memory_bytes = 0;      ///< resident memory of the process
+  std::map<std::string, double> losses;  ///< this step's loss terms; in the event file only
+};
+
+struct Callbacks {
+  /// Writes the model to a folder that exists and is empty; it becomes `output`/model when it is complete. Called for
+  /// each new best evaluation, or at the end without evaluation. Default: model.safetensors with the model's own names.
+  std::function<void(const fs::path& folder)> save_model;
+  std::function<void(const StepRecord&)> on_log;
+  /// After every update.
+  std::function<void(int64_t step, const parallel::StepResult&)> on_step;
+  std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
+};
+
+struct FitResult {
+  int64_t step = 0;           ///< updates done, those before a resume included
+  int64_t resumed_from = 0;   ///< 0: started anew
+  bool interrupted = false;   ///< a signal came; state is saved, exit with 75
+  bool stopped_early = false;
+  double loss = NAN;          ///< of the last step
+  std::map<std::string, double> evaluation;  ///< of the last evaluation, without "eval_"
+  std::map<std::string, double> best_evaluation;
+  int64_t best_step = 0;      ///< 0: no evaluation
+  int64_t tokens = 0;         ///< real tokens trained on by this process
+  double seconds = 0;         ///< wall-clock time of this process, evaluation and saving included
+};
+
+using StrategyFactory = std::function<std::unique_ptr<parallel::Strategy>()>;
+
+class Trainer {
+ public:
+  /// Throws InputError for options out of range or in contradiction.
+  Trainer(TrainerOptions options, StrategyFactory strategy, optim::OptimizerSpec optimizer);
+
+  Callbacks callbacks;
+
+  /// Trains `model` in place. A loss or gradient that is not finite ends in RunError, with the checkpoints as they were.
+  FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});
+
+  /// An objective over a data set.
+  template <class Objective>
+  FitResult fit(Model& model, const Objective& objective, const data::Dataset& train, const Evaluation& evaluation = {}) {
+    return fit(model, DatasetSource<Objective>(objective, train), evaluation);
+  }
+
+  /// Any module: loss(net, batch, sink) adds the summed loss terms.
+  template <class Net, class Loss>
+  FitResult fit(const Net& net, const Source& train, Loss loss, const Evaluation& evaluation = {}) {
+    Model model = wrap_module(net, std::move(loss));
+    return fit(model, train, evaluation);
+  }
+
+  const TrainerOptions& options() const { return options_; }
+
+ private:
+  TrainerOptions options_;
+  StrategyFactory strategy_;
+  optim::OptimizerSpec optimizer_;
+};
+
+/// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics` gives.
+std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics, int64_t batch_size,
+                                       int64_t batch_tokens = 0, uint64_t seed = 42);
+
+}  // namespace funicular::train
+
+namespace funicular {
+using train::Precision;
+using train::Trainer;
+using train::TrainerOptions;
+}  // namespace funicular
