@@ -1,0 +1,118 @@
+#pragma once
+// Command-line arguments. One declaration of an option serves parsing, configuration files, --help and completion.
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace funicular::cli {
+
+namespace fs = std::filesystem;
+
+/// One option. Made by Arguments::add, refined by the chained setters.
+class Option {
+ public:
+  /// Another accepted spelling, e.g. of Hugging Face's TrainingArguments. Dashes and underscores are the same.
+  Option& alias(std::string name);
+  /// The values allowed; anything else is refused with the nearest one suggested.
+  Option& choices(std::vector<std::string> values);
+  /// Must be given, on the command line or in the configuration file.
+  Option& required();
+  /// Replaces the default shown by --help, for defaults that are decided later ("all cores").
+  Option& default_text(std::string text);
+  /// Hides it from --help (aliases that set a value of their own, such as --bf16).
+  Option& hidden();
+  /// Inclusive limits of a number.
+  Option& range(double low, double high = std::numeric_limits<double>::infinity());
+  /// Numbers above this only.
+  Option& above(double low);
+
+  const std::string& name() const { return name_; }
+  bool given() const { return given_; }
+
+ private:
+  friend class Arguments;
+  enum class Kind { toggle, text, path, integer, number };
+
+  std::string name_, value_, help_, default_, section_;
+  std::vector<std::string> aliases_, choices_;
+  Kind kind_ = Kind::text;
+  bool many_ = false, required_ = false, hidden_ = false, given_ = false;
+  double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
+  bool low_excluded_ = false;
+  std::function<void(std::string_view text, double number)> store_;
+};
+
+/// The options of one command, bound to the variables that they set. A variable's value at declaration is the default.
+/// Every command has --help and --config besides its own. The variables must outlive the Arguments.
+class Arguments {
+ public:
+  /// `command` as typed, e.g. "finetune"; `summary` is one line, `description` may be longer.
+  Arguments(std::string command, std::string summary, std::string description);
+  Arguments(Arguments&&) = default;
+
+  /// Heading of the options that follow in --help.
+  void section(std::string title);
+
+  /// `value` names the value in --help, with its unit where it has one: "STEPS", "GB".
+  Option& add(std::string name, std::string value, std::string& target, std::string help);
+  Option& add(std::string name, std::string value, fs::path& target, std::string help);
+  Option& add(std::string name, std::string value, int64_t& target, std::string help);
+  Option& add(std::string name, std::string value, double& target, std::string help);
+  Option& add(std::string name, std::string value, std::optional<int64_t>& target, std::string help);
+  Option& add(std::string name, std::string value, std::optional<double>& target, std::string help);
+  /// Takes one or more values, up to the next option.
+  Option& add(std::string name, std::string value, std::vector<std::string>& target, std::string help);
+  Option& add(std::string name, std::string value, std::vector<fs::path>& target, std::string help);
+  /// A switch: `--name` sets it, `--no-name` clears it; a following true or false is accepted too.
+  Option& add(std::string name, bool& target, std::string help);
+  /// A switch that runs `action` when set.
+  Option& add(std::string name, std::function<void()> action, std::string help);
+
+  /// What is left without an option's name, in order; refused unless declared. `value` as in add.
+  void positional(std::string value, std::vector<std::string>& target, std::string help);
+
+  enum class Outcome { run, help };
+  /// Reads the words after the command's name, then the file of --config for what they do not give. Throws InputError.
+  Outcome parse(const std::vector<std::string>& words);
+
+  std::string help() const;
+  const std::string& command() const { return command_; }
+  const std::string& summary() const { return summary_; }
+  /// All visible option names with dashes, for completion.
+  std::vector<std::string> option_names() const;
+  /// The allowed values of an option, empty if any.
+  struct Choices {
+    std::string option;
+    std::vector<std::string> values;
+  };
+  std::vector<Choices> option_choices() const;
+  /// Whether the option was given, on the command line or in the file.
+  bool given(std::string_view name) const;
+
+ private:
+  Option& declare(std::string name, std::string value, std::string help, Option::Kind kind, std::string fallback,
+                  std::function<void(std::string_view, double)> store);
+  Option* find(std::string_view name);
+  Option& find_or_refuse(std::string_view name, std::string_view origin);
+  void set(Option& option, std::string_view text, std::string_view origin);
+  size_t take_values(Option& option, const std::vector<std::string>& words, size_t next);
+  void parse_word(const std::vector<std::string>& words, size_t& next);
+  void read_config(const fs::path& path);
+  void check_required() const;
+
+  std::string command_, summary_, description_, section_;
+  std::vector<std::unique_ptr<Option>> options_;
+  std::string positional_value_, positional_help_;
+  std::vector<std::string>* positional_ = nullptr;
+  fs::path config_;
+  bool help_ = false;
+};
+
+}  // namespace funicular::cli

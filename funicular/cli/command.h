@@ -1,0 +1,38 @@
+#pragma once
+// The subcommands. Each lies in a file of its own and holds parsing and wiring only.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/cli/arguments.h"
+
+namespace funicular::cli {
+
+/// A subcommand: its arguments, and what it does once they are parsed.
+class Command {
+ public:
+  Command(std::string name, std::string summary, std::string description)
+      : arguments(std::move(name), std::move(summary), std::move(description)) {}
+  virtual ~Command() = default;
+  Command(const Command&) = delete;
+  Command& operator=(const Command&) = delete;
+
+  /// Returns the exit code (see base/error.h); throws Error.
+  virtual int run() = 0;
+
+  Arguments arguments;
+};
+
+std::unique_ptr<Command> make_tokenize();
+std::unique_ptr<Command> make_pretrain();
+std::unique_ptr<Command> make_finetune();
+std::unique_ptr<Command> make_evaluate();
+std::unique_ptr<Command> make_predict();
+std::unique_ptr<Command> make_doctor();
+std::unique_ptr<Command> make_completion();
+
+/// All of them, in the order in which a person meets them.
+std::vector<std::unique_ptr<Command>> all_commands();
+
+}  // namespace funicular::cli
