@@ -5,8 +5,8 @@
 
 namespace funicular {
 
-/// While it lives, the first SIGINT or SIGTERM only sets a flag; a second SIGINT ends the process at once with 130.
-/// The destructor restores the handlers that were there before; the flag stays. Guards may nest.
+/// While it lives, the first SIGINT or SIGTERM only sets a flag; a second SIGINT ends the process at once
+/// with 130. The destructor restores the handlers that were there before; the flag stays. Guards may nest.
 class InterruptGuard {
  public:
   InterruptGuard();
@@ -15,7 +15,8 @@ class InterruptGuard {
   InterruptGuard& operator=(const InterruptGuard&) = delete;
 
  private:
-  struct sigaction old_interrupt_ {}, old_terminate_ {};
+  struct sigaction old_interrupt_ {
+  }, old_terminate_{};
 };
 
 /// The signal that asked to stop (SIGINT, SIGTERM), or 0.

@@ -13,10 +13,10 @@ namespace funicular {
 
 /// How often and where progress is shown.
 struct ProgressOptions {
-  std::string unit;                   ///< e.g. "rows"; "" for none, "B" for bytes (shown as kB, MB, GB)
-  double plain_seconds = 30;          ///< between two plain lines where there is no terminal
+  std::string unit;           ///< e.g. "rows"; "" for none, "B" for bytes (shown as kB, MB, GB)
+  double plain_seconds = 30;  ///< between two plain lines where there is no terminal
   std::FILE* stream = stderr;
-  std::optional<bool> terminal;       ///< none: whether `stream` is one
+  std::optional<bool> terminal;  ///< none: whether `stream` is one
 };
 
 /// One line, redrawn at most ten times a second and cleared before each log message:

@@ -45,7 +45,8 @@ struct BertConfig {
 /// Names of the supported activations.
 const std::vector<std::string>& supported_activations();
 
-/// Reads `path`, a config.json or a folder with one, and checks it. Throws InputError naming file, key, expected and found.
+/// Reads `path`, a config.json or a folder with one, and checks it. Throws InputError naming file, key,
+/// expected and found.
 BertConfig read_bert_config(const fs::path& path);
 
 /// The same from JSON; `origin` names it in errors.
@@ -57,7 +58,8 @@ void check_bert_config(const BertConfig& config, std::string_view origin);
 /// What write_bert_config writes.
 OrderedJson bert_config_json(const BertConfig& config);
 
-/// Writes folder/config.json (atomically) such that transformers 5 loads it: our fields, then the source file's other keys.
+/// Writes folder/config.json (atomically) such that transformers 5 loads it: our fields, then the source
+/// file's other keys.
 void write_bert_config(const fs::path& folder, const BertConfig& config);
 
 }  // namespace funicular::format

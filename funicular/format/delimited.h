@@ -1,11 +1,13 @@
 #pragma once
-// Rows of text files: plain text, lines, TSV, CSV and JSON lines, as views into a mapped file, cut for threads.
+// Rows of text files: plain text, lines, TSV, CSV and JSON lines, as views into a mapped file, cut for
+// threads.
 //
 //   TextFile file("train.tsv", {.header = true, .columns = {"sentence1", "sentence2", "label"}});
 //   for (Chunk chunk : file.chunks(8 << 20))                     // each on any thread
 //     for (RowReader reader(file, chunk); const Row* row = reader.next();) use(row->columns[0], …);
 //
-// In all formats a byte-order mark is skipped, a line ends with \n or \r\n, and the last line may lack its end.
+// In all formats a byte-order mark is skipped, a line ends with \n or \r\n, and the last line may lack its
+// end.
 
 #include <cstdint>
 #include <optional>
@@ -31,8 +33,8 @@ enum class TextFormat {
 std::string_view text_format_name(TextFormat format);
 /// Throws InputError that lists the formats and suggests the nearest.
 TextFormat text_format_from_name(std::string_view name);
-/// By the file's extension: .tsv; .csv; .jsonl and .ndjson; anything else is text. Throws InputError for formats that are
-/// known and cannot be read (.gz, .zst, .parquet …), with the remedy.
+/// By the file's extension: .tsv; .csv; .jsonl and .ndjson; anything else is text. Throws InputError for
+/// formats that are known and cannot be read (.gz, .zst, .parquet …), with the remedy.
 TextFormat guess_text_format(const fs::path& path);
 
 /// A column, by its index (from 0) or by its name in the header (jsonl: the key).
@@ -49,8 +51,9 @@ enum class BadRows {
 struct TextOptions {
   std::optional<TextFormat> format;  ///< none: guessed from the name
   bool header = false;               ///< tsv and csv: the first row names the columns
-  std::vector<Column> columns;       ///< which to give, in this order. Empty: all columns (jsonl: "text"; text and lines: the line)
-  bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
+  std::vector<Column> columns;  ///< which to give, in this order. Empty: all columns (jsonl: "text"; text and
+                                ///< lines: the line)
+  bool keep_blank_lines = false;  ///< lines, tsv, csv: an empty line is a row with one empty column
   BadRows bad_rows = BadRows::fail;
 };
 
@@ -58,7 +61,7 @@ struct TextOptions {
 struct Row {
   std::span<const std::string_view> columns;  ///< those asked for, in that order
   uint64_t offset = 0;                        ///< of its first byte in the file
-  bool new_document = true;                   ///< text: the first line of a document; the other formats: always
+  bool new_document = true;  ///< text: the first line of a document; the other formats: always
 };
 
 /// Bytes [begin, end) of a file: whole rows.
@@ -80,10 +83,12 @@ class TextFile {
 
   /// All rows (without the header).
   Chunk whole() const { return {data_begin_, file_.text().size()}; }
-  /// The rows cut into independent chunks of about `target_bytes` each, in file order, by looking at a few bytes around
-  /// each cut (csv: one pass that counts quotes). The rows of all chunks in order are the rows of whole().
+  /// The rows cut into independent chunks of about `target_bytes` each, in file order, by looking at a few
+  /// bytes around each cut (csv: one pass that counts quotes). The rows of all chunks in order are the rows
+  /// of whole().
   std::vector<Chunk> chunks(uint64_t target_bytes) const;
-  /// Number, from 1, of the line that holds byte `offset`; counts line ends up to there, so only for messages.
+  /// Number, from 1, of the line that holds byte `offset`; counts line ends up to there, so only for
+  /// messages.
   uint64_t line_number(uint64_t offset) const;
   /// "path:line", for messages.
   std::string where(uint64_t offset) const;
@@ -95,15 +100,16 @@ class TextFile {
   TextFormat format_;
   MappedFile file_;
   std::vector<std::string> header_;
-  std::vector<size_t> indices_;     ///< of options_.columns; not for jsonl
-  std::vector<std::string> keys_;   ///< jsonl
+  std::vector<size_t> indices_;    ///< of options_.columns; not for jsonl
+  std::vector<std::string> keys_;  ///< jsonl
   uint64_t data_begin_ = 0;
 };
 
 /// Cuts one row's text into columns. Shared by the readers of files and of streams.
 class RowParser {
  public:
-  RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys, size_t header_columns);
+  RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
+            size_t header_columns);
   /// Fills `columns`. Returns "" or what is wrong with the row.
   std::string parse(std::string_view row, std::vector<std::string_view>& columns);
 
@@ -125,7 +131,8 @@ class RowReader {
  public:
   RowReader(const TextFile& file, Chunk chunk);
   explicit RowReader(const TextFile& file) : RowReader(file, file.whole()) {}
-  /// The next row, or nullptr at the end. Throws InputError "file:line: expected …, found …" for a bad row unless it is to be skipped.
+  /// The next row, or nullptr at the end. Throws InputError "file:line: expected …, found …" for a bad row
+  /// unless it is to be skipped.
   const Row* next();
   uint64_t rows() const { return rows_; }
   uint64_t skipped() const { return skipped_; }
@@ -151,7 +158,8 @@ class RowReader {
 /// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row. Does not close it.
 class StreamRowReader {
  public:
-  /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options or is `lines`.
+  /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
+  /// or is `lines`.
   StreamRowReader(int descriptor, std::string name, TextOptions options = {});
   /// As RowReader::next; Row::offset counts bytes of the stream.
   const Row* next();
@@ -170,8 +178,8 @@ class StreamRowReader {
   std::optional<RowParser> parser_;
   std::vector<std::string> header_;
   std::string buffer_;
-  size_t begin_ = 0;           ///< of the unread part of the buffer
-  uint64_t base_ = 0;          ///< stream offset of buffer_[0]
+  size_t begin_ = 0;   ///< of the unread part of the buffer
+  uint64_t base_ = 0;  ///< stream offset of buffer_[0]
   bool end_ = false;
   bool new_document_ = true;
   std::vector<std::string_view> columns_;

@@ -1,6 +1,6 @@
 #pragma once
-// manifest.json: size and XXH3 of every file of a folder, so that a half-written or damaged one is known as such; and the
-// order of writes that makes a folder appear whole or not at all.
+// manifest.json: size and XXH3 of every file of a folder, so that a half-written or damaged one is known as
+// such; and the order of writes that makes a folder appear whole or not at all.
 
 #include <cstdint>
 #include <map>
@@ -19,19 +19,19 @@ struct ManifestEntry {
 };
 using Manifest = std::map<std::string, ManifestEntry>;  ///< by path relative to the folder, '/' between parts
 
-/// Flushes every file in `folder` (recursively) to the disk, then writes manifest.json. `known` gives hashes that the writer
-/// already has; the others are read. Throws RunError.
+/// Flushes every file in `folder` (recursively) to the disk, then writes manifest.json. `known` gives hashes
+/// that the writer already has; the others are read. Throws RunError.
 void write_manifest(const fs::path& folder, const std::map<std::string, uint64_t>& known = {});
 
 /// Throws InputError if it is missing or malformed.
 Manifest read_manifest(const fs::path& folder);
 
-/// What is wrong with the folder (the file, what was expected, what was found), or nothing. With `deep` false only names and sizes
-/// are compared. Files that the manifest does not name are no problem.
+/// What is wrong with the folder (the file, what was expected, what was found), or nothing. With `deep` false
+/// only names and sizes are compared. Files that the manifest does not name are no problem.
 std::optional<std::string> verify_manifest(const fs::path& folder, bool deep = true);
 
-/// Makes `temporary` appear as `final_path`: flushes its files and folders, renames it, flushes the parent. `final_path` must not exist
-/// or be an empty folder. Throws RunError.
+/// Makes `temporary` appear as `final_path`: flushes its files and folders, renames it, flushes the parent.
+/// `final_path` must not exist or be an empty folder. Throws RunError.
 void commit_directory(const fs::path& temporary, const fs::path& final_path);
 
 }  // namespace funicular::format

@@ -1,8 +1,9 @@
 #pragma once
-// The safetensors format: 8 bytes of header length (little endian), a JSON header, the tensors' bytes without holes.
+// The safetensors format: 8 bytes of header length (little endian), a JSON header, the tensors' bytes without
+// holes.
 //
-// A file from elsewhere is untrusted: everything the header says is checked before a byte of data is handed out. The
-// rules are those of the Rust reference (safetensors 0.8), and, stricter, no name may occur twice.
+// A file from elsewhere is untrusted: everything the header says is checked before a byte of data is handed
+// out. The rules are those of the Rust reference (safetensors 0.8), and, stricter, no name may occur twice.
 
 #include <cstddef>
 #include <cstdint>
@@ -50,15 +51,16 @@ std::optional<DType> dtype_from_name(std::string_view name);
 /// Bits of one element: 4, 6, 8, 16, 32 or 64.
 int dtype_bits(DType dtype);
 
-/// The bytes of a tensor, or nothing if that overflows 64 bits, a dimension is negative, or it is no whole number of bytes.
+/// The bytes of a tensor, or nothing if that overflows 64 bits, a dimension is negative, or it is no whole
+/// number of bytes.
 std::optional<uint64_t> tensor_bytes(DType dtype, std::span<const int64_t> shape);
 
 /// One tensor of an open file; valid as long as the file object.
 struct TensorEntry {
   std::string name;
   DType dtype = DType::F32;
-  std::vector<int64_t> shape;           ///< empty: a scalar
-  std::span<const std::byte> data;      ///< row-major, little endian; NOT aligned in files from elsewhere
+  std::vector<int64_t> shape;       ///< empty: a scalar
+  std::span<const std::byte> data;  ///< row-major, little endian; NOT aligned in files from elsewhere
 };
 
 /// A memory-mapped safetensors file. The constructor checks the whole header.
@@ -91,18 +93,21 @@ struct TensorDeclaration {
   std::vector<int64_t> shape;
 };
 
-/// Writes a safetensors file of declared tensors; the data may come in any order, in pieces and from several threads.
+/// Writes a safetensors file of declared tensors; the data may come in any order, in pieces and from several
+/// threads.
 ///
-/// The output is a function of the declarations, the metadata and the data alone: tensors lie by dtype (the enum's
-/// order, largest first), then by name, as the reference writes them; the data begins at a multiple of 64 bytes. The file
-/// appears under its name when close() succeeds and not before; an existing one is replaced, so that a mapping of it stays valid.
+/// The output is a function of the declarations, the metadata and the data alone: tensors lie by dtype (the
+/// enum's order, largest first), then by name, as the reference writes them; the data begins at a multiple of
+/// 64 bytes. The file appears under its name when close() succeeds and not before; an existing one is
+/// replaced, so that a mapping of it stays valid.
 class SafetensorsWriter {
  public:
   using Metadata = std::map<std::string, std::string>;
 
   /// Throws InputError for a name declared twice or an impossible shape; RunError if the file cannot be made.
   /// The default metadata is what `transformers` asks for.
-  SafetensorsWriter(const fs::path& path, std::vector<TensorDeclaration> tensors, Metadata metadata = {{"format", "pt"}});
+  SafetensorsWriter(const fs::path& path, std::vector<TensorDeclaration> tensors,
+                    Metadata metadata = {{"format", "pt"}});
   /// Without close() nothing remains.
   ~SafetensorsWriter();
   SafetensorsWriter(const SafetensorsWriter&) = delete;

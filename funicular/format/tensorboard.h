@@ -1,5 +1,6 @@
 #pragma once
-// TensorBoard event files: TFRecord frames (length, masked CRC-32C, payload, masked CRC-32C) of Event protocol buffers.
+// TensorBoard event files: TFRecord frames (length, masked CRC-32C, payload, masked CRC-32C) of Event
+// protocol buffers.
 
 #include <chrono>
 #include <cstddef>
