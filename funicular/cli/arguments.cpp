@@ -1,0 +1,373 @@
+#include "funicular/cli/arguments.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+#include "funicular/base/error.h"
+#include "funicular/cli/config_file.h"
+
+namespace funicular::cli {
+
+namespace {
+
+constexpr const char* kComponent = "usage";
+
+std::string normalise(std::string_view name) {
+  std::string result(name);
+  std::replace(result.begin(), result.end(), '_', '-');
+  return result;
+}
+
+bool is_option(std::string_view word) {
+  return word.size() > 2 && word.substr(0, 2) == "--";
+}
+
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates, std::string_view prefix = "") {
+  const std::string best = nearest(word, candidates.data(), candidates.data() + candidates.size());
+  return best.empty() ? "" : fmt::format("; did you mean {}{}?", prefix, best);
+}
+
+template <class T>
+bool parse_number(std::string_view text, T& value) {
+  if (!text.empty() && text.front() == '+') text.remove_prefix(1);
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+/// Words of `text` in lines of at most `width` characters, each line but the first indented.
+std::string wrap(std::string_view text, size_t indent, size_t width) {
+  std::string result;
+  size_t column = indent;
+  while (!text.empty()) {
+    const size_t blank = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, blank);
+    if (column > indent && column + word.size() + 1 > width) {
+      result += "\n" + std::string(indent, ' ');
+      column = indent;
+    } else if (column > indent) {
+      result += ' ';
+      ++column;
+    }
+    result += word;
+    column += word.size();
+    text.remove_prefix(std::min(blank + 1, text.size()));
+  }
+  return result;
+}
+
+}  // namespace
+
+Option& Option::alias(std::string name) {
+  aliases_.push_back(normalise(name));
+  return *this;
+}
+
+Option& Option::choices(std::vector<std::string> values) {
+  choices_ = std::move(values);
+  return *this;
+}
+
+Option& Option::required() {
+  required_ = true;
+  return *this;
+}
+
+Option& Option::default_text(std::string text) {
+  default_ = std::move(text);
+  return *this;
+}
+
+Option& Option::hidden() {
+  hidden_ = true;
+  return *this;
+}
+
+Option& Option::range(double low, double high) {
+  low_ = low;
+  high_ = high;
+  return *this;
+}
+
+Option& Option::above(double low) {
+  low_ = low;
+  low_excluded_ = true;
+  return *this;
+}
+
+Arguments::Arguments(std::string command, std::string summary, std::string description)
+    : command_(std::move(command)), summary_(std::move(summary)), description_(std::move(description)) {}
+
+void Arguments::section(std::string title) {
+  section_ = std::move(title);
+}
+
+Option& Arguments::declare(std::string name, std::string value, std::string help, Option::Kind kind,
+                           std::string fallback, std::function<void(std::string_view, double)> store) {
+  auto option = std::make_unique<Option>();
+  option->name_ = std::move(name);
+  option->value_ = std::move(value);
+  option->help_ = std::move(help);
+  option->kind_ = kind;
+  option->default_ = std::move(fallback);
+  option->section_ = section_;
+  option->store_ = std::move(store);
+  options_.push_back(std::move(option));
+  return *options_.back();
+}
+
+Option& Arguments::add(std::string name, std::string value, std::string& target, std::string help) {
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::text, target,
+                 [&target](std::string_view text, double) { target = text; });
+}
+
+Option& Arguments::add(std::string name, std::string value, fs::path& target, std::string help) {
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::path, target.string(),
+                 [&target](std::string_view text, double) { target = text; });
+}
+
+Option& Arguments::add(std::string name, std::string value, int64_t& target, std::string help) {
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer, fmt::to_string(target),
+                 [&target](std::string_view, double number) { target = static_cast<int64_t>(number); });
+}
+
+Option& Arguments::add(std::string name, std::string value, double& target, std::string help) {
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number, fmt::format("{:g}", target),
+                 [&target](std::string_view, double number) { target = number; });
+}
+
+Option& Arguments::add(std::string name, std::string value, std::optional<int64_t>& target, std::string help) {
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
+                 target ? fmt::to_string(*target) : "",
+                 [&target](std::string_view, double number) { target = static_cast<int64_t>(number); });
+}
+
+Option& Arguments::add(std::string name, std::string value, std::optional<double>& target, std::string help) {
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number,
+                 target ? fmt::format("{:g}", *target) : "",
+                 [&target](std::string_view, double number) { target = number; });
+}
+
+Option& Arguments::add(std::string name, std::string value, std::vector<std::string>& target, std::string help) {
+  Option& option = declare(std::move(name), std::move(value), std::move(help), Option::Kind::text,
+                           fmt::format("{}", fmt::join(target, " ")),
+                           [&target](std::string_view text, double) { target.emplace_back(text); });
+  option.many_ = true;
+  return option;
+}
+
+Option& Arguments::add(std::string name, std::string value, std::vector<fs::path>& target, std::string help) {
+  Option& option = declare(std::move(name), std::move(value), std::move(help), Option::Kind::path, "",
+                           [&target](std::string_view text, double) { target.emplace_back(text); });
+  option.many_ = true;
+  return option;
+}
+
+Option& Arguments::add(std::string name, bool& target, std::string help) {
+  return declare(std::move(name), "", std::move(help), Option::Kind::toggle, target ? "on" : "",
+                 [&target](std::string_view text, double) { target = text == "true"; });
+}
+
+Option& Arguments::add(std::string name, std::function<void()> action, std::string help) {
+  return declare(std::move(name), "", std::move(help), Option::Kind::toggle, "",
+                 [action = std::move(action)](std::string_view text, double) {
+                   if (text == "true") action();
+                 });
+}
+
+void Arguments::positional(std::string value, std::vector<std::string>& target, std::string help) {
+  positional_value_ = std::move(value);
+  positional_help_ = std::move(help);
+  positional_ = &target;
+}
+
+Option* Arguments::find(std::string_view name) {
+  const std::string wanted = normalise(name);
+  for (auto& option : options_) {
+    if (option->name_ == wanted ||
+        std::find(option->aliases_.begin(), option->aliases_.end(), wanted) != option->aliases_.end())
+      return option.get();
+  }
+  return nullptr;
+}
+
+Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin) {
+  if (Option* option = find(name)) return *option;
+  std::vector<std::string> candidates{"config", "help"};
+  for (const auto& option : options_) {
+    candidates.push_back(option->name_);
+    candidates.insert(candidates.end(), option->aliases_.begin(), option->aliases_.end());
+  }
+  throw InputError(kComponent, "{}: unknown option --{}{} (funicular {} --help lists all)", origin, name,
+                   suggestion(normalise(name), candidates, "--"), command_);
+}
+
+void Arguments::set(Option& option, std::string_view text, std::string_view origin) {
+  const std::string where = fmt::format("{}: --{}", origin, option.name_);
+  double number = 0;
+  if (option.kind_ == Option::Kind::integer) {
+    int64_t whole = 0;
+    if (!parse_number(text, whole))
+      throw InputError(kComponent, "{} expects a whole number ({}), found \"{}\"", where, option.value_, text);
+    number = static_cast<double>(whole);
+  } else if (option.kind_ == Option::Kind::number) {
+    if (!parse_number(text, number) || !std::isfinite(number))
+      throw InputError(kComponent, "{} expects a finite number ({}), found \"{}\"", where, option.value_, text);
+  } else if (option.kind_ == Option::Kind::path && text.empty()) {
+    throw InputError(kComponent, "{} expects {}, found an empty text", where, option.value_);
+  }
+  if (number < option.low_ || number > option.high_ || (option.low_excluded_ && number <= option.low_)) {
+    const std::string upper = std::isinf(option.high_) ? "" : fmt::format(" and at most {:g}", option.high_);
+    throw InputError(kComponent, "{} must be {} {:g}{}, found {}", where, option.low_excluded_ ? "above" : "at least",
+                     option.low_, upper, text);
+  }
+  if (!option.choices_.empty() &&
+      std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end())
+    throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where, fmt::join(option.choices_, ", "), text,
+                     suggestion(text, option.choices_));
+  option.store_(text, number);
+  option.given_ = true;
+}
+
+size_t Arguments::take_values(Option& option, const std::vector<std::string>& words, size_t next) {
+  const std::string origin = "funicular " + command_;
+  if (option.kind_ == Option::Kind::toggle) {
+    std::string word = next < words.size() ? words[next] : "";
+    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+    const bool stated = word == "true" || word == "false";
+    set(option, stated ? word : "true", origin);
+    return next + stated;
+  }
+  if (next >= words.size() || is_option(words[next]))
+    throw InputError(kComponent, "{}: --{} expects {}", origin, option.name_, option.value_);
+  if (option.given_ && !option.many_)
+    throw InputError(kComponent, "{}: --{} is given twice", origin, option.name_);
+  do {
+    set(option, words[next++], origin);
+  } while (option.many_ && next < words.size() && !is_option(words[next]));
+  return next;
+}
+
+void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) {
+  const std::string origin = "funicular " + command_;
+  const std::string& word = words[next++];
+  if (word == "--help" || word == "-h") {
+    help_ = true;
+    return;
+  }
+  if (!is_option(word)) {
+    if (!positional_)
+      throw InputError(kComponent, "{}: unexpected argument \"{}\"; options begin with --", origin, word);
+    positional_->push_back(word);
+    return;
+  }
+  const size_t equals = word.find('=');
+  const std::string name = word.substr(2, equals == std::string::npos ? equals : equals - 2);
+  Option* option = find(name);
+  const bool negated = !option && normalise(name).rfind("no-", 0) == 0 && (option = find(name.substr(3))) &&
+                       option->kind_ == Option::Kind::toggle;
+  if (negated) return set(*option, "false", origin);
+  option = &find_or_refuse(name, origin);
+  if (equals == std::string::npos) {
+    next = take_values(*option, words, next);
+  } else {
+    if (option->given_ && !option->many_)
+      throw InputError(kComponent, "{}: --{} is given twice", origin, option->name_);
+    set(*option, word.substr(equals + 1), origin);
+  }
+}
+
+Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
+  if (!find("config")) {
+    section("General");
+    add("config", "FILE", config_, "TOML file with the same keys as the options; the command line wins");
+  }
+  for (size_t next = 0; next < words.size() && !help_;) parse_word(words, next);
+  if (help_) return Outcome::help;
+  if (!config_.empty()) read_config(config_);
+  check_required();
+  return Outcome::run;
+}
+
+void Arguments::read_config(const fs::path& path) {
+  for (const auto& option : options_)
+    if (option->many_ && option->given_) option->required_ = false;
+  std::vector<const Option*> from_words;
+  for (const auto& option : options_)
+    if (option->given_) from_words.push_back(option.get());
+  for (const ConfigEntry& entry : read_config_file(path, command_)) {
+    Option& option = find_or_refuse(entry.key, entry.origin);
+    if (option.name_ == "config") throw InputError(kComponent, "{}: a configuration file cannot name another", entry.origin);
+    if (std::find(from_words.begin(), from_words.end(), &option) != from_words.end()) continue;
+    if (entry.values.size() != 1 && !option.many_)
+      throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.name_, entry.values.size());
+    for (const std::string& value : entry.values) {
+      if (option.kind_ == Option::Kind::toggle && value != "true" && value != "false")
+        throw InputError(kComponent, "{}: --{} expects true or false, found \"{}\"", entry.origin, option.name_, value);
+      set(option, value, entry.origin);
+    }
+  }
+}
+
+void Arguments::check_required() const {
+  for (const auto& option : options_)
+    if (option->required_ && !option->given_)
+      throw InputError(kComponent, "funicular {}: --{} {} is required: {}", command_, option->name_, option->value_,
+                       option->help_);
+}
+
+std::string Arguments::help() const {
+  std::string usage = "Usage: funicular " + command_;
+  for (const auto& option : options_)
+    if (option->required_) usage += fmt::format(" --{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
+  if (positional_) usage += " " + positional_value_;
+  std::string text = wrap(usage + " [options]", 2, 100) + "\n\n" + wrap(description_, 0, 100) + "\n";
+  if (positional_) text += fmt::format("\n  {:<28}{}\n", positional_value_, wrap(positional_help_, 30, 100));
+  std::string section = "\n";
+  for (const auto& option : options_) {
+    if (option->hidden_) continue;
+    if (option->section_ != section) {
+      section = option->section_;
+      text += fmt::format("\n{}:\n", section.empty() ? "Options" : section);
+    }
+    std::string help = option->help_;
+    if (!option->choices_.empty()) help += fmt::format(": {}", fmt::join(option->choices_, " | "));
+    if (option->required_) {
+      help += " (required)";
+    } else if (!option->default_.empty()) {
+      help += fmt::format(" [{}]", option->default_);
+    }
+    if (!option->aliases_.empty()) help += fmt::format(" (also --{})", fmt::join(option->aliases_, ", --"));
+    const std::string left = fmt::format("--{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
+    // Counted in characters: the ellipsis is three bytes.
+    const size_t shown = left.size() - (option->many_ ? 2 : 0);
+    text += "  " + left + (shown < 28 ? std::string(28 - shown, ' ') : "\n" + std::string(30, ' ')) + wrap(help, 30, 100) + "\n";
+  }
+  if (section != "General") text += "\nGeneral:\n  --config FILE               TOML file with the same keys as the options; the command line wins\n";
+  return text + "  --help                      Show this text\n";
+}
+
+std::vector<std::string> Arguments::option_names() const {
+  std::vector<std::string> names{"--config", "--help"};
+  for (const auto& option : options_)
+    if (!option->hidden_ && option->name_ != "config") names.push_back("--" + option->name_);
+  return names;
+}
+
+std::vector<Arguments::Choices> Arguments::option_choices() const {
+  std::vector<Choices> result;
+  for (const auto& option : options_)
+    if (!option->hidden_ && !option->choices_.empty()) result.push_back({"--" + option->name_, option->choices_});
+  return result;
+}
+
+bool Arguments::given(std::string_view name) const {
+  for (const auto& option : options_)
+    if (option->name_ == name) return option->given_;
+  return false;
+}
+
+}  // namespace funicular::cli

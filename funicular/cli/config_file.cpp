@@ -1,0 +1,83 @@
+#include "funicular/cli/config_file.h"
+
+#include <fmt/format.h>
+#include <toml++/toml.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "funicular/base/error.h"
+#include "funicular/base/file.h"
+#include "funicular/cli/command.h"
+
+namespace funicular::cli {
+
+namespace {
+
+std::string origin_of(const fs::path& path, const toml::node& node) {
+  return fmt::format("{}:{}", path.string(), node.source().begin.line);
+}
+
+std::string scalar_text(const toml::node& node, const std::string& origin, std::string_view key) {
+  if (const auto* text = node.as_string()) return text->get();
+  if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
+  if (const auto* whole = node.as_integer()) return fmt::to_string(whole->get());
+  if (const auto* number = node.as_floating_point()) return fmt::to_string(number->get());  // shortest exact form
+  throw InputError("config", "{}: {} expects a text, a number, true or false", origin, key);
+}
+
+ConfigEntry read_entry(const fs::path& path, std::string_view key, const toml::node& node) {
+  ConfigEntry entry{std::string(key), {}, origin_of(path, node)};
+  if (const auto* list = node.as_array()) {
+    for (const toml::node& item : *list) entry.values.push_back(scalar_text(item, entry.origin, key));
+  } else {
+    entry.values.push_back(scalar_text(node, entry.origin, key));
+  }
+  return entry;
+}
+
+std::string same_key(std::string_view key) {
+  std::string result(key);
+  std::replace(result.begin(), result.end(), '_', '-');
+  return result;
+}
+
+void read_table(const fs::path& path, const toml::table& table, std::vector<ConfigEntry>& entries) {
+  for (const auto& [key, node] : table) {
+    if (node.is_table()) continue;
+    ConfigEntry entry = read_entry(path, key.str(), node);
+    std::erase_if(entries, [&](const ConfigEntry& other) { return same_key(other.key) == same_key(entry.key); });
+    entries.push_back(std::move(entry));
+  }
+}
+
+void refuse_unknown_tables(const fs::path& path, const toml::table& table) {
+  std::vector<std::string> names;
+  for (const auto& command : all_commands()) names.push_back(command->arguments.command());
+  for (const auto& [key, node] : table) {
+    const std::string name(key.str());
+    if (!node.is_table() || std::find(names.begin(), names.end(), name) != names.end()) continue;
+    const std::string near = nearest(name, names.data(), names.data() + names.size());
+    throw InputError("config", "{}: [{}] is not the name of a command{}", origin_of(path, node), name,
+                     near.empty() ? "" : "; did you mean [" + near + "]?");
+  }
+}
+
+}  // namespace
+
+std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, const std::string& command) {
+  const std::string text = read_file(path);
+  try {
+    const toml::table table = toml::parse(text, path.string());
+    refuse_unknown_tables(path, table);
+    std::vector<ConfigEntry> entries;
+    read_table(path, table, entries);
+    if (const toml::table* own = table[command].as_table()) read_table(path, *own, entries);
+    return entries;
+  } catch (const toml::parse_error& error) {
+    throw InputError("config", "{}:{}: not valid TOML: {}", path.string(), error.source().begin.line,
+                     error.description());
+  }
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,91 @@
+// The program `funicular`: finds the subcommand, and turns errors into messages and exit codes.
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <new>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/version.h"
+
+namespace funicular::cli {
+
+std::vector<std::unique_ptr<Command>> all_commands() {
+  std::vector<std::unique_ptr<Command>> commands;
+  for (auto make : {make_tokenize, make_pretrain, make_finetune, make_evaluate, make_predict, make_doctor, make_completion})
+    commands.push_back(make());
+  return commands;
+}
+
+namespace {
+
+void print(std::string_view text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
+
+std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
+  std::string text =
+      "Usage: funicular COMMAND [options]\n\n"
+      "Trains BERT-family language models: from raw text to a fine-tuned model that answers.\n\nCommands:\n";
+  for (const auto& command : commands)
+    text += fmt::format("  {:<12}{}\n", command->arguments.command(), command->arguments.summary());
+  return text +
+         "\n  funicular COMMAND --help    the command's options, with defaults and units\n"
+         "  funicular --version         versions of Funicular and LibTorch\n\n"
+         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted after saving, resume to go on.\n"
+         "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n";
+}
+
+Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, const std::string& name) {
+  std::vector<std::string> names;
+  for (const auto& command : commands) {
+    if (command->arguments.command() == name) return *command;
+    names.push_back(command->arguments.command());
+  }
+  const std::string near = nearest(name, names.data(), names.data() + names.size());
+  throw InputError("usage", "unknown {} \"{}\"{} (funicular --help lists the commands)",
+                   name.rfind('-', 0) == 0 ? "option" : "command", name,
+                   near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+int run(const std::vector<std::string>& words) {
+  const auto commands = all_commands();
+  if (words.empty()) {
+    std::fputs(overview(commands).c_str(), stderr);
+    return static_cast<int>(ExitCode::usage);
+  }
+  const bool help = words[0] == "--help" || words[0] == "-h" || words[0] == "help";
+  if (help && words.size() == 1) return print(overview(commands)), 0;
+  if (words[0] == "--version") return print(version_text()), 0;
+  Command& command = find_command(commands, help ? words[1] : words[0]);
+  const std::vector<std::string> rest(words.begin() + 1, words.end());
+  if (help || command.arguments.parse(rest) == Arguments::Outcome::help) return print(command.arguments.help()), 0;
+  return command.run();
+}
+
+int guarded(const std::vector<std::string>& words) {
+  try {
+    return run(words);
+  } catch (const Error& error) {
+    log::error("{}", error.what());
+    return static_cast<int>(error.code());
+  } catch (const std::bad_alloc&) {
+    log::error("[memory] out of memory; try a smaller --micro-batch-tokens or --micro-batch-size");
+  } catch (const std::exception& error) {
+    log::error("[internal] {}", error.what());
+  }
+  return static_cast<int>(ExitCode::failed);
+}
+
+}  // namespace
+}  // namespace funicular::cli
+
+int main(int count, char** words) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error with a message, not a silent death
+  return funicular::cli::guarded(std::vector<std::string>(words + 1, words + count));
+}
