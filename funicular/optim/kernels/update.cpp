@@ -1,0 +1,71 @@
+// See funicular/optim/kernels.h. Plain loops that the compiler turns into vector code.
+#include "funicular/optim/kernels.h"
+
+namespace funicular::optim::FUNICULAR_ISA {
+
+namespace {
+
+inline float square_root(float value) { return __builtin_sqrtf(value); }
+inline double square_root(double value) { return __builtin_sqrt(value); }
+
+template <class T>
+void adam(T* __restrict parameter, const T* __restrict gradient, T* __restrict first, T* __restrict second, int64_t size,
+          const AdamConstants& constants) {
+  const T scale = static_cast<T>(constants.gradient_scale), penalty = static_cast<T>(constants.penalty);
+  const T beta2 = static_cast<T>(constants.beta2);
+  const T rest1 = static_cast<T>(1 - constants.beta1), rest2 = static_cast<T>(1 - constants.beta2);
+  const T decay_factor = static_cast<T>(constants.decay_factor), step_size = static_cast<T>(constants.step_size);
+  const T correction = static_cast<T>(constants.second_correction), epsilon = static_cast<T>(constants.epsilon);
+  for (int64_t i = 0; i < size; ++i) {
+    const T g = gradient[i] * scale + parameter[i] * penalty;
+    const T m = first[i] + rest1 * (g - first[i]);
+    const T v = beta2 * second[i] + rest2 * g * g;
+    first[i] = m;
+    second[i] = v;
+    parameter[i] = parameter[i] * decay_factor - step_size * m / (square_root(v) * correction + epsilon);
+  }
+}
+
+template <class T>
+void sgd(T* __restrict parameter, const T* __restrict gradient, T* __restrict velocity, int64_t size,
+         const SgdConstants& constants) {
+  const T scale = static_cast<T>(constants.gradient_scale), penalty = static_cast<T>(constants.penalty);
+  const T momentum = static_cast<T>(constants.momentum), rate = static_cast<T>(constants.rate);
+  if (!velocity) {
+    for (int64_t i = 0; i < size; ++i) parameter[i] -= rate * (gradient[i] * scale + parameter[i] * penalty);
+    return;
+  }
+  const T direct = constants.nesterov ? T{1} : T{0}, share = constants.nesterov ? momentum : T{1};
+  for (int64_t i = 0; i < size; ++i) {
+    const T g = gradient[i] * scale + parameter[i] * penalty;
+    const T u = momentum * velocity[i] + g;
+    velocity[i] = u;
+    parameter[i] -= rate * (direct * g + share * u);
+  }
+}
+
+template <class T>
+double square_sum(const T* values, int64_t size) {
+  constexpr int kLanes = 32;  // independent sums, so that the additions overlap
+  double sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= size; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double value = static_cast<double>(values[i + lane]);
+      sums[lane] += value * value;
+    }
+  double total = 0;
+  for (; i < size; ++i) total += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  for (int lane = 0; lane < kLanes; ++lane) total += sums[lane];
+  return total;
+}
+
+template <class T>
+constexpr Kernels<T> kTable{adam<T>, sgd<T>, square_sum<T>};
+
+}  // namespace
+
+const Kernels<float>& table(float) { return kTable<float>; }
+const Kernels<double>& table(double) { return kTable<double>; }
+
+}  // namespace funicular::optim::FUNICULAR_ISA

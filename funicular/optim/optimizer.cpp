@@ -1,0 +1,179 @@
+#include "funicular/optim/optimizer.h"
+
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+
+#include "funicular/base/error.h"
+#include "funicular/optim/blocks.h"
+#include "funicular/optim/kernels.h"
+
+namespace funicular::optim {
+
+namespace {
+
+void check_type(const FlatParameters& parameters) {
+  const at::Tensor& master = parameters.master();
+  if (!master.is_cpu() || (master.scalar_type() != at::kFloat && master.scalar_type() != at::kDouble))
+    throw InputError("optimizer", "expected parameters of type Float or Double on the CPU, found {} on {}",
+                     c10::toString(master.scalar_type()), master.device().str());
+}
+
+/// update(T{}, begin, end, in the decay group) over blocks of both groups.
+template <class Update>
+void update_blocks(const FlatParameters& parameters, Update update) {
+  const auto run = [&](auto zero) {
+    for (const bool decay : {true, false}) {
+      const int64_t begin = decay ? 0 : parameters.decay_end(), end = decay ? parameters.decay_end() : parameters.size();
+      for_each_block(begin, end, [&](int64_t, int64_t b, int64_t e) { update(zero, b, e, decay); });
+    }
+  };
+  if (parameters.master().scalar_type() == at::kDouble)
+    run(double{});
+  else
+    run(float{});
+}
+
+template <class T>
+T* data(const at::Tensor& flat, int64_t begin) {
+  return flat.data_ptr<T>() + begin;
+}
+
+/// Adam and AdamW differ in where the decay enters.
+template <class Options>
+class AdamOptimizer final : public Optimizer {
+ public:
+  static constexpr bool kDecoupled = std::is_same_v<Options, AdamW>;
+  explicit AdamOptimizer(const Options& options) : options_(options) {}
+
+  void attach(FlatParameters& parameters) override {
+    check_type(parameters);
+    parameters_ = &parameters;
+    first_ = at::zeros_like(parameters.master());
+    second_ = at::zeros_like(parameters.master());
+  }
+
+  void step(const StepInput& input) override {
+    const double t = static_cast<double>(input.step);
+    AdamConstants without, with;
+    without.gradient_scale = input.gradient_scale;
+    without.beta1 = options_.beta1;
+    without.beta2 = options_.beta2;
+    without.epsilon = options_.epsilon;
+    without.step_size = input.learning_rate / (1 - std::pow(options_.beta1, t));
+    without.second_correction = 1 / std::sqrt(1 - std::pow(options_.beta2, t));
+    with = without;
+    if (kDecoupled)
+      with.decay_factor = 1 - input.learning_rate * options_.weight_decay;
+    else
+      with.penalty = options_.weight_decay;
+    update_blocks(*parameters_, [&](auto zero, int64_t begin, int64_t end, bool decay) {
+      using T = decltype(zero);
+      kernels<T>().adam(data<T>(parameters_->master(), begin), data<T>(parameters_->gradient(), begin),
+                        data<T>(first_, begin), data<T>(second_, begin), end - begin, decay ? with : without);
+    });
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> state() const override {
+    return {{"exp_avg", first_}, {"exp_avg_sq", second_}};
+  }
+
+ private:
+  Options options_;
+  FlatParameters* parameters_ = nullptr;
+  at::Tensor first_, second_;
+};
+
+class SgdOptimizer final : public Optimizer {
+ public:
+  explicit SgdOptimizer(const Sgd& options) : options_(options) {}
+
+  void attach(FlatParameters& parameters) override {
+    check_type(parameters);
+    parameters_ = &parameters;
+    if (options_.momentum != 0) velocity_ = at::zeros_like(parameters.master());
+  }
+
+  void step(const StepInput& input) override {
+    SgdConstants without{input.gradient_scale, 0, options_.momentum, input.learning_rate, options_.nesterov};
+    SgdConstants with = without;
+    with.penalty = options_.weight_decay;
+    update_blocks(*parameters_, [&](auto zero, int64_t begin, int64_t end, bool decay) {
+      using T = decltype(zero);
+      kernels<T>().sgd(data<T>(parameters_->master(), begin), data<T>(parameters_->gradient(), begin),
+                       velocity_.defined() ? data<T>(velocity_, begin) : nullptr, end - begin, decay ? with : without);
+    });
+  }
+
+  std::vector<std::pair<std::string, at::Tensor>> state() const override {
+    if (!velocity_.defined()) return {};
+    return {{"momentum_buffer", velocity_}};
+  }
+
+ private:
+  Sgd options_;
+  FlatParameters* parameters_ = nullptr;
+  at::Tensor velocity_;
+};
+
+void check_range(const char* optimizer, const char* name, double value, double below) {
+  if (!(value >= 0 && value < below))
+    throw InputError("optimizer", "{}: expected {} in [0, {}), found {}", optimizer, name, below, value);
+}
+
+template <class Options>
+std::unique_ptr<Optimizer> make_adam(const char* name, const Options& options) {
+  check_range(name, "learning_rate", options.learning_rate, INFINITY);
+  check_range(name, "weight_decay", options.weight_decay, INFINITY);
+  check_range(name, "beta1", options.beta1, 1);
+  check_range(name, "beta2", options.beta2, 1);
+  check_range(name, "epsilon", options.epsilon, INFINITY);
+  return std::make_unique<AdamOptimizer<Options>>(options);
+}
+
+std::unique_ptr<Optimizer> make(const AdamW& options) { return make_adam("adamw", options); }
+std::unique_ptr<Optimizer> make(const Adam& options) { return make_adam("adam", options); }
+std::unique_ptr<Optimizer> make(const Sgd& options) {
+  check_range("sgd", "learning_rate", options.learning_rate, INFINITY);
+  check_range("sgd", "weight_decay", options.weight_decay, INFINITY);
+  check_range("sgd", "momentum", options.momentum, 1);
+  if (options.nesterov && options.momentum == 0)
+    throw InputError("optimizer", "sgd: Nesterov's method needs a momentum above 0");
+  return std::make_unique<SgdOptimizer>(options);
+}
+
+template <class Options>
+OrderedJson describe_adam(const char* name, const Options& options) {
+  return {{"name", name},           {"learning_rate", options.learning_rate}, {"beta1", options.beta1},
+          {"beta2", options.beta2}, {"epsilon", options.epsilon},             {"weight_decay", options.weight_decay}};
+}
+
+OrderedJson describe_one(const AdamW& options) { return describe_adam("adamw", options); }
+OrderedJson describe_one(const Adam& options) { return describe_adam("adam", options); }
+OrderedJson describe_one(const Sgd& options) {
+  return {{"name", "sgd"},
+          {"learning_rate", options.learning_rate},
+          {"momentum", options.momentum},
+          {"nesterov", options.nesterov},
+          {"weight_decay", options.weight_decay}};
+}
+
+}  // namespace
+
+std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
+  return std::visit([](const auto& options) { return make(options); }, spec);
+}
+
+double peak_learning_rate(const OptimizerSpec& spec) {
+  return std::visit([](const auto& options) { return options.learning_rate; }, spec);
+}
+
+std::string optimizer_name(const OptimizerSpec& spec) {
+  return describe(spec)["name"];
+}
+
+OrderedJson describe(const OptimizerSpec& spec) {
+  return std::visit([](const auto& options) { return describe_one(options); }, spec);
+}
+
+}  // namespace funicular::optim
