@@ -71,6 +71,11 @@ Option& Option::choices(std::vector<std::string> values) {
   return *this;
 }
 
+Option& Option::accept(std::string spelling, std::string value) {
+  spellings_.emplace(std::move(spelling), std::move(value));
+  return *this;
+}
+
 Option& Option::required() {
   required_ = true;
   return *this;
@@ -224,6 +229,7 @@ void Arguments::set(Option& option, std::string_view text, std::string_view orig
     throw InputError(kComponent, "{} must be {} {:g}{}, found {}", where, option.low_excluded_ ? "above" : "at least",
                      option.low_, upper, text);
   }
+  if (const auto spelling = option.spellings_.find(text); spelling != option.spellings_.end()) text = spelling->second;
   if (!option.choices_.empty() &&
       std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end())
     throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where, fmt::join(option.choices_, ", "), text,
@@ -293,8 +299,6 @@ Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
 }
 
 void Arguments::read_config(const fs::path& path) {
-  for (const auto& option : options_)
-    if (option->many_ && option->given_) option->required_ = false;
   std::vector<const Option*> from_words;
   for (const auto& option : options_)
     if (option->given_) from_words.push_back(option.get());

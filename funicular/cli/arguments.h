@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +23,8 @@ class Option {
   Option& alias(std::string name);
   /// The values allowed; anything else is refused with the nearest one suggested.
   Option& choices(std::vector<std::string> values);
+  /// Another spelling of one of the values ("adamw_torch" for "adamw").
+  Option& accept(std::string spelling, std::string value);
   /// Must be given, on the command line or in the configuration file.
   Option& required();
   /// Replaces the default shown by --help, for defaults that are decided later ("all cores").
@@ -42,6 +45,7 @@ class Option {
 
   std::string name_, value_, help_, default_, section_;
   std::vector<std::string> aliases_, choices_;
+  std::map<std::string, std::string, std::less<>> spellings_;
   Kind kind_ = Kind::text;
   bool many_ = false, required_ = false, hidden_ = false, given_ = false;
   double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();

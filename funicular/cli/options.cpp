@@ -1,0 +1,161 @@
+#include "funicular/cli/options.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+
+#include "funicular/base/error.h"
+#include "funicular/base/file.h"
+
+namespace funicular::cli {
+
+namespace {
+
+void declare_batch(TrainingOptions& options, Arguments& arguments) {
+  arguments.section("Batches and length");
+  arguments.add("batch-size", "SEQUENCES", options.batch_size, "sequences per optimiser step, over all devices: the "
+                "global batch. Any two of it, --micro-batch-size and --gradient-accumulation-steps imply the third")
+      .default_text("32").range(1);
+  arguments.add("micro-batch-size", "SEQUENCES", options.micro_batch_size, "sequences per forward pass")
+      .default_text("the whole batch").alias("per-device-train-batch-size").range(1);
+  arguments.add("gradient-accumulation-steps", "N", options.gradient_accumulation, "forward passes per optimiser step")
+      .default_text("1").range(1);
+  arguments.add("micro-batch-tokens", "TOKENS", options.micro_batch_tokens, "real tokens per forward pass at most; bounds "
+                "the memory and does not change the result; 0: no limit").range(0);
+  arguments.add("eval-batch-size", "SEQUENCES", options.eval_batch_size, "sequences per forward pass in evaluation")
+      .default_text("as in training").alias("per-device-eval-batch-size").range(1);
+  arguments.add("max-steps", "STEPS", options.max_steps, "optimiser steps in all").default_text("by epochs").range(1);
+  arguments.add("num-train-epochs", "EPOCHS", options.num_train_epochs, "passes over the training data")
+      .default_text("3").alias("epochs").above(0);
+  arguments.add("drop-last", options.drop_last, "leave out the last, shorter batch of each epoch")
+      .alias("dataloader-drop-last");
+}
+
+void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
+  arguments.section("Optimisation");
+  arguments.add("optim", "NAME", options.optim, "optimiser").choices({"adamw", "adam", "sgd"})
+      .accept("adamw_torch", "adamw").accept("adamw_torch_fused", "adamw");
+  arguments.add("learning-rate", "RATE", options.learning_rate, "peak learning rate").alias("lr").above(0);
+  arguments.add("weight-decay", "RATE", options.weight_decay, "decay of all weights but biases and normalisations")
+      .range(0);
+  arguments.add("adam-beta1", "B", options.adam_beta1, "decay of the mean of gradients").range(0, 1);
+  arguments.add("adam-beta2", "B", options.adam_beta2, "decay of the mean of squared gradients").range(0, 1);
+  arguments.add("adam-epsilon", "E", options.adam_epsilon, "added to the denominator").range(0);
+  arguments.add("momentum", "M", options.momentum, "of sgd").range(0, 1);
+  arguments.add("lr-scheduler-type", "NAME", options.lr_scheduler_type, "shape of the learning rate")
+      .choices(optim::schedule_names());
+  arguments.add("warmup-steps", "STEPS", options.warmup_steps, "steps of linear warm-up").default_text("0").range(0);
+  arguments.add("warmup-ratio", "SHARE", options.warmup_ratio, "warm-up as a share of all steps").default_text("0").range(0, 1);
+  arguments.add("max-grad-norm", "NORM", options.max_grad_norm, "clip the global gradient norm; 0: do not").range(0);
+}
+
+void declare_run(TrainingOptions& options, Arguments& arguments) {
+  arguments.section("Evaluation and saving");
+  arguments.add("logging-steps", "STEPS", options.logging_steps, "steps between records in metrics.jsonl; 0: none").range(0);
+  arguments.add("eval-steps", "STEPS", options.eval_steps, "steps between evaluations; 0: at the end of each epoch").range(0);
+  arguments.add("save-steps", "STEPS", options.save_steps, "steps between checkpoints; 0: only when interrupted").range(0);
+  arguments.add("save-total-limit", "N", options.save_total_limit, "checkpoints kept; 0: all").range(0);
+  arguments.add("patience", "N", options.patience, "stop after N evaluations without a better one; 0: never")
+      .alias("early-stopping-patience").range(0);
+  arguments.add("metric-for-best-model", "NAME", options.best_metric, "the metric that decides which model is kept")
+      .default_text("the task's");
+  arguments.add("resume", "auto|never|PATH", options.resume, "go on from the newest valid checkpoint of --output, from "
+                "none, or from the one in PATH").alias("resume-from-checkpoint");
+  arguments.section("Machine and randomness");
+  arguments.add("precision", "NAME", options.precision, "arithmetic").choices({"fp32", "fp64", "bf16", "fp16"});
+  arguments.add("bf16", [&options] { options.precision = "bf16"; }, "as --precision bf16").hidden();
+  arguments.add("fp16", [&options] { options.precision = "fp16"; }, "as --precision fp16").hidden();
+  arguments.add("seed", "N", options.seed, "of every random choice").range(0);
+  arguments.add("num-workers", "N", options.num_workers, "threads that prepare batches; does not change the result")
+      .alias("dataloader-num-workers").range(0, 256);
+}
+
+}  // namespace
+
+void DeviceOptions::declare(Arguments& arguments) {
+  arguments.add("device", "NAME", device, "where to compute").choices({"cpu", "cuda"});
+  arguments.add("use-cpu", [this] { device = "cpu"; }, "as --device cpu").hidden();
+  arguments.add("threads", "N", threads, "threads of the computation").default_text("all cores").range(1, 4096);
+}
+
+void DeviceOptions::apply() const {
+  if (device == "cuda" && !at::hasCUDA())
+    throw InputError("device", "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible; use "
+                     "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
+  if (device == "cuda")
+    throw InputError("device", "--device cuda: the encoder has no CUDA kernels yet; use --device cpu");
+  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+}
+
+void TrainingOptions::declare(Arguments& arguments) {
+  arguments.add("output", "RUN", output, "folder of the run: checkpoints, metrics and, in RUN/model, the model")
+      .alias("output-dir").required();
+  declare_batch(*this, arguments);
+  declare_optimisation(*this, arguments);
+  declare_run(*this, arguments);
+  device.declare(arguments);
+}
+
+void TrainingOptions::apply() const {
+  if (precision == "bf16" || precision == "fp16")
+    throw InputError("usage", "--precision {} is not supported yet; use fp32, or fp64 to check results", precision);
+  if (max_steps && num_train_epochs)
+    throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them", *max_steps,
+                     *num_train_epochs);
+  if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
+    throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them", *warmup_steps,
+                     *warmup_ratio);
+  if (batch_size && micro_batch_size && gradient_accumulation &&
+      *batch_size != *micro_batch_size * *gradient_accumulation)
+    throw InputError("usage", "--batch-size {} is not --micro-batch-size {} x --gradient-accumulation-steps {} = {}; "
+                     "leave one of the three out", *batch_size, *micro_batch_size, *gradient_accumulation,
+                     *micro_batch_size * *gradient_accumulation);
+  device.apply();
+}
+
+train::TrainerOptions TrainingOptions::trainer() const {
+  train::TrainerOptions result;
+  result.output = output;
+  result.max_steps = max_steps.value_or(0);
+  result.num_train_epochs = num_train_epochs.value_or(0);
+  result.batch_size = batch_size.value_or(0);
+  result.micro_batch_size = micro_batch_size.value_or(0);
+  result.gradient_accumulation = gradient_accumulation.value_or(0);
+  result.micro_batch_tokens = micro_batch_tokens;
+  result.eval_batch_size = eval_batch_size.value_or(0);
+  result.drop_last = drop_last;
+  result.schedule.kind = optim::parse_schedule(lr_scheduler_type);
+  result.schedule.warmup_steps = warmup_steps.value_or(0);
+  result.schedule.warmup_ratio = warmup_ratio.value_or(0);
+  result.max_grad_norm = max_grad_norm;
+  result.seed = static_cast<uint64_t>(seed);
+  result.precision = train::parse_precision(precision);
+  result.logging_steps = logging_steps;
+  result.save_steps = save_steps;
+  result.save_total_limit = save_total_limit;
+  result.eval_steps = eval_steps;
+  result.patience = patience;
+  result.resume = resume;
+  result.num_workers = static_cast<int>(num_workers);
+  return result;
+}
+
+optim::OptimizerSpec TrainingOptions::optimizer() const {
+  if (optim == "sgd") return optim::Sgd{.learning_rate = learning_rate, .momentum = momentum, .weight_decay = weight_decay};
+  if (optim == "adam") return optim::Adam{learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay};
+  return optim::AdamW{learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay};
+}
+
+at::ScalarType TrainingOptions::dtype() const {
+  return precision == "fp64" ? at::kDouble : at::kFloat;
+}
+
+void require_model(const fs::path& folder, const char* option) {
+  if (!fs::exists(folder)) throw InputError("model", "{} {}: no such folder", option, folder.string());
+  if (!fs::is_directory(folder))
+    throw InputError("model", "{} {}: expected a folder with config.json, found a file", option, folder.string());
+  if (!fs::exists(folder / "config.json"))
+    throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected", option,
+                     folder.string());
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,67 @@
+#pragma once
+// The options that several commands share, declared in one place, and what they mean to the library.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+
+#include "funicular/cli/arguments.h"
+#include "funicular/optim/optimizer.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::cli {
+
+/// --device, --threads.
+struct DeviceOptions {
+  std::string device = "cpu";
+  int64_t threads = 0;  ///< 0: as many as LibTorch takes
+
+  void declare(Arguments& arguments);
+  /// Sets the number of threads. Throws InputError for a device that cannot be used.
+  void apply() const;
+};
+
+/// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where it has
+/// them, but for the batch, which here is the global one.
+struct TrainingOptions {
+  fs::path output;
+  std::string resume = "auto";
+
+  std::optional<int64_t> batch_size, micro_batch_size, gradient_accumulation, eval_batch_size;
+  int64_t micro_batch_tokens = 8192;
+  std::optional<int64_t> max_steps;
+  std::optional<double> num_train_epochs;
+  bool drop_last = false;
+
+  std::string optim = "adamw";
+  double learning_rate = 5e-5;
+  double weight_decay = 0, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, momentum = 0.9;
+  std::string lr_scheduler_type = "linear";
+  std::optional<int64_t> warmup_steps;
+  std::optional<double> warmup_ratio;
+  double max_grad_norm = 1;
+
+  std::string precision = "fp32";
+  int64_t seed = 42;
+  int64_t num_workers = 1;
+  DeviceOptions device;
+
+  int64_t logging_steps = 10, save_steps = 500, save_total_limit = 2, eval_steps = 0, patience = 0;
+  std::string best_metric;  ///< empty: the command's default
+
+  /// Declares all of them under headings.
+  void declare(Arguments& arguments);
+  /// Checks what one option alone cannot tell, and applies --device and --threads. Throws InputError.
+  void apply() const;
+  /// For the trainer; output, identity, run_info and best metric are left to the command.
+  train::TrainerOptions trainer() const;
+  optim::OptimizerSpec optimizer() const;
+  /// fp32 or fp64.
+  at::ScalarType dtype() const;
+};
+
+/// Throws InputError unless `folder` is one that holds a config.json; `option` names it in the message.
+void require_model(const fs::path& folder, const char* option);
+
+}  // namespace funicular::cli

@@ -1,0 +1,147 @@
+#include "funicular/eval/tasks.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <stdlib.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/data/token_store_builder.h"
+
+namespace funicular::eval {
+
+namespace {
+
+using format::Column;
+
+data::TextFileSourceOptions tsv(bool header, std::vector<Column> text, Column label) {
+  data::TextFileSourceOptions layout;
+  layout.format = format::TextFormat::tsv;
+  layout.header = header;
+  layout.text_columns = std::move(text);
+  layout.label_column = std::move(label);
+  return layout;
+}
+
+Task custom_task(const CustomColumns& custom) {
+  if (custom.text.size() > 2)
+    throw InputError("task", "a custom task has one or two text columns, found {}: {}", custom.text.size(),
+                     fmt::join(custom.text, ", "));
+  Task task{"custom", {}, {}, {}, {"accuracy", "macro_f1"}, "accuracy"};
+  if (!custom.format.empty()) task.layout.format = format::text_format_from_name(custom.format);
+  task.layout.header = custom.header;
+  for (const auto& column : custom.text) task.layout.text_columns.push_back(format::column_from_text(column));
+  if (custom.text.empty()) task.layout.text_columns.push_back(std::string("text"));
+  task.layout.label_column = format::column_from_text(custom.label);
+  return task;
+}
+
+/// Everything that decides the store's contents.
+uint64_t store_key(const Task& task, const fs::path& file, const text::WordPiece& tokenizer,
+                   const std::vector<std::string>& labels) {
+  std::string text = fmt::format("1 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), task.layout.header,
+                                 task.layout.format ? static_cast<int>(*task.layout.format) : -1);
+  text += file.extension().string();  // decides the format where none is given
+  const auto add = [&text](const Column& column) {
+    text += std::holds_alternative<size_t>(column) ? fmt::format(" #{}", std::get<size_t>(column))
+                                                   : fmt::format(" \"{}\"", std::get<std::string>(column));
+  };
+  for (const Column& column : task.layout.text_columns) add(column);
+  add(*task.layout.label_column);
+  for (const auto* list : {&task.spellings, &task.label_names, &labels})
+    for (const std::string& label : *list) text += fmt::format(" {}:{}", label.size(), label);
+  return hash_bytes(text);
+}
+
+void remove_older(const fs::path& folder, const std::string& name, const fs::path& keep) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored)) {
+    const std::string file = entry.path().filename().string();
+    if (entry.path() != keep && file.rfind(name + "-", 0) == 0 && entry.path().extension() == ".tokens")
+      fs::remove_all(entry.path(), ignored);
+  }
+}
+
+}  // namespace
+
+const std::vector<std::string>& task_names() {
+  static const std::vector<std::string> names{"cola", "sst2", "mrpc", "rte", "custom"};
+  return names;
+}
+
+Task find_task(const std::string& name, const CustomColumns& custom) {
+  const std::vector<std::string> digits{"0", "1"};
+  if (name == "cola")  // source, label, the author's mark, sentence
+    return {name, tsv(false, {size_t{3}}, size_t{1}), {"unacceptable", "acceptable"}, digits,
+            {"matthews_correlation", "accuracy"}, "matthews_correlation"};
+  if (name == "sst2")
+    return {name, tsv(true, {"sentence"}, "label"), {"negative", "positive"}, digits, {"accuracy"}, "accuracy"};
+  if (name == "mrpc")
+    return {name, tsv(true, {"#1 String", "#2 String"}, "Quality"), {"not_equivalent", "equivalent"}, digits,
+            {"accuracy", "f1"}, "accuracy"};
+  if (name == "rte")
+    return {name, tsv(true, {"sentence1", "sentence2"}, "label"), {"entailment", "not_entailment"}, {}, {"accuracy"},
+            "accuracy"};
+  if (name == "custom") return custom_task(custom);
+  const auto& names = task_names();
+  const std::string near = nearest(name, names.data(), names.data() + names.size());
+  throw InputError("task", "unknown task \"{}\"{}; known are {}", name,
+                   near.empty() ? "" : ", did you mean " + near + "?", fmt::join(names, ", "));
+}
+
+TaskSource::TaskSource(const Task& task, const fs::path& file)
+    : names_(task.label_names), spellings_(task.spellings), rows_({file}, task.layout) {}
+
+std::string_view TaskSource::name_of(std::string_view label) const {
+  if (spellings_.empty()) return label;
+  for (size_t i = 0; i < spellings_.size(); ++i)
+    if (label == spellings_[i] || label == names_[i]) return names_[i];
+  throw data::BadRow(fmt::format("expected one of the labels {} ({}), found \"{}\"", fmt::join(spellings_, ", "),
+                                 fmt::join(names_, ", "), label));
+}
+
+uint64_t TaskSource::read(size_t piece, const data::RowSink& sink) const {
+  return rows_.read(piece, [&](const data::SourceRow& row) {
+    sink({row.columns, name_of(row.label), row.new_document});
+  });
+}
+
+std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file, const std::string& name,
+                                                        const text::WordPiece& tokenizer,
+                                                        const std::vector<std::string>& labels, const fs::path& folder) {
+  const TaskSource source(task, file);
+  const fs::path path = folder / fmt::format("{}-{}.tokens", name, hash_text(store_key(task, file, tokenizer, labels)));
+  if (!fs::exists(path)) {
+    make_directories(folder);
+    data::StoreBuildOptions options;
+    options.labels = data::LabelKind::classes;
+    options.label_names = labels;
+    options.stop = [] { return interrupt_requested() != 0; };
+    const InterruptGuard guard;
+    const auto result = data::build_token_store(tokenizer, source, path, options);
+    log::info("tokenised {}: {} rows, {} tokens", file.string(), result.meta.rows, result.meta.tokens);
+  }
+  remove_older(folder, name, path);
+  auto store = data::TokenStore::open(path);
+  if (store->rows() == 0)
+    throw InputError("task", "{}: no rows; expected at least one{}", file.string(), task.layout.header ? " after the header" : "");
+  return store;
+}
+
+TemporaryFolder::TemporaryFolder() {
+  std::string pattern = (fs::temp_directory_path() / "funicular-XXXXXX").string();
+  if (!::mkdtemp(pattern.data()))
+    throw RunError("file", "cannot make a temporary folder {}: {}; TMPDIR names another place", pattern, errno_text(errno));
+  path_ = pattern;
+}
+
+TemporaryFolder::~TemporaryFolder() {
+  std::error_code ignored;
+  fs::remove_all(path_, ignored);
+}
+
+}  // namespace funicular::eval

@@ -1,0 +1,79 @@
+#pragma once
+// What a task's files look like, what its classes are called, and how it is measured.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/data/row_source.h"
+#include "funicular/data/token_store.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::eval {
+
+/// A classification task. The layouts of the named ones are those of the GLUE benchmark's files (Wang et al., "GLUE: A
+/// Multi-Task Benchmark and Analysis Platform for Natural Language Understanding", 2019).
+struct Task {
+  std::string name;
+  data::TextFileSourceOptions layout;    ///< with text columns and a label column
+  std::vector<std::string> label_names;  ///< of the classes by number; empty: learnt from the training file
+  std::vector<std::string> spellings;    ///< how files write the classes; empty: as they are called
+  std::vector<std::string> metrics;      ///< names of eval/metrics.h
+  std::string best_metric;               ///< the one by which the best model is chosen; greater is better
+
+  int columns() const { return static_cast<int>(layout.text_columns.size()); }
+};
+
+/// cola, sst2, mrpc, rte, custom.
+const std::vector<std::string>& task_names();
+
+/// Where a custom task's columns lie. Numbers count from 1, anything else is a name in the header or a JSON key.
+struct CustomColumns {
+  std::vector<std::string> text;  ///< one or two; empty: "text"
+  std::string label = "label";
+  std::string format;  ///< tsv | csv | jsonl; empty: guessed from each file's name
+  bool header = true;  ///< tsv, csv: the first row names the columns
+};
+
+/// Throws InputError for an unknown name, suggesting the nearest.
+Task find_task(const std::string& name, const CustomColumns& custom = {});
+
+/// Rows of a task's file, with the labels called by their names.
+class TaskSource final : public data::RowSource {
+ public:
+  TaskSource(const Task& task, const fs::path& file);
+  int columns() const override { return rows_.columns(); }
+  bool has_labels() const override { return true; }
+  size_t pieces() const override { return rows_.pieces(); }
+  uint64_t piece_bytes(size_t piece) const override { return rows_.piece_bytes(piece); }
+  uint64_t read(size_t piece, const data::RowSink& sink) const override;
+
+ private:
+  std::string_view name_of(std::string_view label) const;
+  std::vector<std::string> names_, spellings_;
+  data::TextFileSource rows_;
+};
+
+/// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, or opens it where it was made before from the
+/// same file, task, tokeniser and labels. `labels`: the classes in order; empty: learnt from the file (sorted). Throws
+/// InputError: a wrong row or an unknown label (with file:line), a file without rows.
+std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file, const std::string& name,
+                                                        const text::WordPiece& tokenizer,
+                                                        const std::vector<std::string>& labels, const fs::path& folder);
+
+/// A folder for what is needed only as long as the object lives, made under the system's folder for temporary files.
+class TemporaryFolder {
+ public:
+  TemporaryFolder();
+  ~TemporaryFolder();
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+};
+
+}  // namespace funicular::eval
