@@ -1,0 +1,59 @@
+"""tools/check_layers.py finds each kind of violation when one is planted, and is silent on a tree that obeys."""
+import pathlib
+import subprocess
+import sys
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+
+def check(files: dict[str, str]) -> tuple[int, str]:
+    """Exit code and output of the script on a tree with the real table and these files."""
+    with tempfile.TemporaryDirectory() as name:
+        root = pathlib.Path(name)
+        files = {**files, "docs/architecture.md": (ROOT / "docs/architecture.md").read_text(encoding="utf-8")}
+        for path, text in files.items():
+            (root / path).parent.mkdir(parents=True, exist_ok=True)
+            (root / path).write_text(text, encoding="utf-8")
+        done = subprocess.run([sys.executable, ROOT / "tools/check_layers.py", root], capture_output=True, text=True)
+        return done.returncode, done.stdout + done.stderr
+
+
+class CheckLayers(unittest.TestCase):
+    def assert_found(self, path: str, include: str, words: str):
+        code, output = check({path: f"// first line\n#include {include}\n"})
+        self.assertEqual(code, 1, output)
+        self.assertIn(f"{path}:2: ", output)
+        self.assertIn(words, output)
+
+    def test_a_tree_that_obeys_passes(self):
+        code, output = check({"funicular/nn/a.cpp": '#include <ATen/core/Tensor.h>\n#include "funicular/core/batch.h"\n',
+                              "funicular/cli/b.cpp": '#include "funicular/eval/metrics.h"\n'})
+        self.assertEqual((code, output), (0, "2 files obey the table of layers\n"))
+
+    def test_a_lower_layer_that_includes_a_higher_one_is_found(self):
+        self.assert_found("funicular/base/a.h", '"funicular/text/b.h"', "layer base may not include layer text")
+        self.assert_found("funicular/train/a.cpp", '"funicular/nn/bert.h"', "layer train may not include layer nn")
+
+    def test_libtorch_in_a_plain_layer_is_found(self):
+        for header in ("<torch/types.h>", "<ATen/core/Tensor.h>", "<c10/util/Half.h>"):
+            self.assert_found("funicular/text/kernels/a.cpp", header, "layer text does not use LibTorch")
+
+    def test_the_expensive_header_is_found_everywhere(self):
+        self.assert_found("funicular/nn/a.cpp", "<torch/torch.h>", "15 s")
+
+    def test_an_include_not_written_from_the_root_is_found(self):
+        self.assert_found("funicular/nn/a.cpp", '"bert.h"', "from the root")
+
+    def test_a_folder_without_a_row_is_found(self):
+        code, output = check({"funicular/magic/a.h": "\n"})
+        self.assertEqual(code, 1)
+        self.assertIn("folder magic has no row", output)
+
+    def test_an_empty_tree_is_not_success(self):
+        self.assertEqual(check({})[0], 1)
+
+
+if __name__ == "__main__":
+    unittest.main()

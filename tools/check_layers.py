@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Checks that every #include under funicular/ obeys the table of docs/architecture.md.
+
+usage: check_layers.py [ROOT]        exit code 0 if all do, 1 with one line for each violation
+"""
+import re
+import sys
+from pathlib import Path
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
+TORCH = ("torch/", "ATen/", "c10/", "caffe2/")
+ROW = re.compile(r"^\|\s*`(\w+)`\s*\|[^|]*\|([^|]*)\|\s*(yes|no)\s*\|$")
+
+
+def read_table(document: Path) -> dict[str, tuple[set[str], bool]]:
+    """folder -> (folders that it may include, itself among them; whether it may include LibTorch)"""
+    rows = {}
+    for line in document.read_text(encoding="utf-8").splitlines():
+        if match := ROW.match(line):
+            folder, allowed, torch = match.groups()
+            rows[folder] = ({folder, *re.findall(r"\w+", allowed)}, torch == "yes")
+    everything = set(rows)
+    return {folder: (everything if "all" in allowed else allowed, torch) for folder, (allowed, torch) in rows.items()}
+
+
+def violation(folder: str, target: str, rows) -> str | None:
+    allowed, torch = rows[folder]
+    if target == "torch/torch.h":
+        return "torch/torch.h costs 15 s a file: include the header that is needed"
+    if target.startswith(TORCH) and not torch:
+        return f"layer {folder} does not use LibTorch, but includes {target}"
+    if not target.startswith("funicular/"):
+        return None
+    layer = target.split("/")[1]
+    if layer not in allowed:
+        return f"layer {folder} may not include layer {layer} ({target})"
+    return None
+
+
+def check(root: Path) -> tuple[list[str], int]:
+    rows = read_table(root / "docs/architecture.md")
+    if not rows:
+        return [f"{root / 'docs/architecture.md'}: no table of layers found"], 0
+    problems, files = [], 0
+    for file in sorted((root / "funicular").rglob("*")):
+        if file.suffix not in (".h", ".cpp", ".cu", ".inc"):
+            continue
+        files += 1
+        path = file.relative_to(root)
+        folder = path.parts[1]
+        if folder not in rows:
+            problems.append(f"{path}: folder {folder} has no row in docs/architecture.md")
+            continue
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+            if not (match := INCLUDE.match(line)):
+                continue
+            quote, target = match.groups()
+            if quote == '"' and not target.startswith("funicular/"):
+                problems.append(f"{path}:{number}: write the include from the root: \"funicular/…\", not \"{target}\"")
+            elif problem := violation(folder, target, rows):
+                problems.append(f"{path}:{number}: {problem}")
+    if not files:
+        problems.append(f"{root}: no source found under funicular/")
+    return problems, files
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    problems, files = check(root)
+    print("\n".join(problems) if problems else f"{files} files obey the table of layers")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

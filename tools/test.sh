@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Builds everything and runs every test; arguments go to ctest (as in -R tokenizer). The last line counts.
+set -euo pipefail
+. tools/common.sh
+bash tools/build.sh all
+
+results=$PWD/build/release/tests.xml
+rm -f "$results"
+start=$SECONDS
+status=0
+# Tests may use threads of their own; one a test keeps parallel tests from fighting over the cores.
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir build/release --parallel "$(nproc)" --no-tests=error \
+  --output-on-failure --progress --output-junit "$results" "$@" >"$logs/ctest.log" 2>&1 </dev/null || status=$?
+[ -f "$results" ] || { tail -n 40 "$logs/ctest.log"; die "ctest left no results (exit code $status); its output is in $logs/ctest.log"; }
+if [ "$status" != 0 ]; then
+  # Only the part about failed tests: the rest of the log is thousands of lines of passed ones.
+  grep -v -E '^ *[0-9]+/[0-9]+ Test +#[0-9]+: .* Passed' "$logs/ctest.log" | tail -n 400
+fi
+say "Tests ran for $(minutes $((SECONDS - start))); the log is $logs/ctest.log"
+
+# ctest's JUnit file begins with one <testsuite> whose attributes hold the counts.
+count() { grep -o -m 1 "[[:space:]]$1=\"[0-9]*\"" "$results" | head -n 1 | tr -dc 0-9; }
+total=$(count tests) failed=$(count failures) skipped=$(($(count skipped) + $(count disabled)))
+passed=$((total - failed - skipped))
+[ "$passed" -gt 0 ] || status=1
+[ "$failed" -eq 0 ] || status=1
+if [ "$skipped" -gt 0 ]; then
+  echo "$passed passed, $failed failed, $skipped skipped"
+else
+  echo "$passed passed, $failed failed"
+fi
+exit "$status"
