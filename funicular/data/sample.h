@@ -63,6 +63,8 @@ class Dataset {
   virtual int64_t size() const = 0;
   /// 0 <= index < size(). draw_id is left 0; the sampler sets it.
   virtual Sample get(int64_t index) const = 0;
+  /// The document that a sample is a part of: samples of one document stay together when some are held out.
+  virtual int64_t document_of(int64_t index) const { return index; }
   /// Hash of the contents and of how they are cut, kept in checkpoints so that a resumed run sees the same data.
   virtual uint64_t fingerprint() const = 0;
 };

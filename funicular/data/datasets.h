@@ -1,0 +1,85 @@
+#pragma once
+// Data sets over a token store: its rows, its documents in pieces, and a part of another data set.
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "funicular/data/sample.h"
+#include "funicular/data/token_store.h"
+
+namespace funicular::data {
+
+/// Every row is a sample, with its label. For classification, pairs and regression.
+class RowDataset : public Dataset {
+ public:
+  explicit RowDataset(std::shared_ptr<const TokenStore> store);
+  int64_t size() const override { return store_->rows(); }
+  Sample get(int64_t index) const override { return store_->row(index); }
+  int64_t document_of(int64_t index) const override;
+  uint64_t fingerprint() const override;
+  const TokenStore& store() const { return *store_; }
+
+ private:
+  std::shared_ptr<const TokenStore> store_;
+};
+
+/// Documents for masked language modelling: the tokens of a document's rows (all columns) end to end, cut into the fewest
+/// pieces of at most `length` tokens, whose lengths differ by at most one. Short documents are one sample each, empty ones
+/// none. The index is one number for 64 documents.
+class ChunkDataset : public Dataset {
+ public:
+  /// `length` >= 1: tokens a piece; subtract the special tokens that the objective adds. Throws InputError (damaged store).
+  ChunkDataset(std::shared_ptr<const TokenStore> store, int64_t length);
+  int64_t size() const override { return size_; }
+  Sample get(int64_t index) const override;
+  int64_t document_of(int64_t index) const override { return locate(index).document; }
+  uint64_t fingerprint() const override;
+  const TokenStore& store() const { return *store_; }
+
+ private:
+  struct Place {
+    int64_t document = 0;
+    int64_t piece = 0;   ///< which of the document's
+    int64_t pieces = 0;  ///< how many the document has
+    StoreRange tokens;   ///< the document's
+  };
+  int64_t pieces_of(StoreRange tokens) const;
+  Place locate(int64_t index) const;
+
+  std::shared_ptr<const TokenStore> store_;
+  int64_t length_;
+  int64_t size_ = 0;
+  std::vector<int64_t> first_pieces_;  ///< of documents 0, 64, 128 …
+};
+
+/// The samples of `base` that are marked, in its order: a bit each, and a running count for every 512.
+class SubsetDataset : public Dataset {
+ public:
+  /// `marks`: bit i % 64 of element i / 64 says whether sample i belongs; `identity` tells subsets of one base apart.
+  SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint64_t> marks, uint64_t identity);
+  int64_t size() const override { return size_; }
+  Sample get(int64_t index) const override;
+  int64_t document_of(int64_t index) const override { return base_->document_of(base_index(index)); }
+  uint64_t fingerprint() const override;
+  /// The index in `base` of sample `index`.
+  int64_t base_index(int64_t index) const;
+
+ private:
+  std::shared_ptr<const Dataset> base_;
+  std::vector<uint64_t> marks_;
+  std::vector<int64_t> ranks_;  ///< marked samples before each block of 512
+  uint64_t identity_;
+  int64_t size_ = 0;
+};
+
+struct Split {
+  std::shared_ptr<const Dataset> train, held_out;
+};
+
+/// Holds out about `fraction` (0 < fraction < 1) of the documents for evaluation, whole documents only: document d is held
+/// out iff XXH3(seed, d) < fraction * 2^64, so that the choice does not depend on how documents are cut. If that leaves
+/// a side empty, the document with the smallest (largest) hash fills it. Throws InputError where there are not two documents.
+Split split_dataset(std::shared_ptr<const Dataset> dataset, double fraction, uint64_t seed);
+
+}  // namespace funicular::data

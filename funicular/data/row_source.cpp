@@ -1,0 +1,145 @@
+#include "funicular/data/row_source.h"
+
+#include "funicular/base/error.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+namespace funicular::data {
+
+namespace {
+
+// Mapped pages count as resident once they are read. Those of a chunk that is done are not needed again; they stay in
+// the kernel's cache, so a neighbour that shares the first or the last page only takes a soft fault.
+void give_back(std::string_view text, format::Chunk chunk) {
+  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+  const auto base = reinterpret_cast<uintptr_t>(text.data());
+  const uintptr_t begin = (base + chunk.begin) & ~(page - 1), end = (base + chunk.end) & ~(page - 1);
+  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+void require_columns(int columns) {
+  if (columns != 1 && columns != 2)
+    throw InputError("tokenize", "expected 1 or 2 text columns, found {}", columns);
+}
+
+}  // namespace
+
+TextFileSource::TextFileSource(const std::vector<fs::path>& files, TextFileSourceOptions options)
+    : options_(std::move(options)) {
+  if (files.empty()) throw InputError("tokenize", "no input files; expected at least one");
+  if (!options_.text_columns.empty()) columns_ = static_cast<int>(options_.text_columns.size());
+  require_columns(columns_);
+  for (const auto& file : files) add(file);
+}
+
+format::TextOptions TextFileSource::file_options() const {
+  format::TextOptions options;
+  options.format = options_.format;
+  options.header = options_.header;
+  options.columns = options_.text_columns;
+  options.keep_blank_lines = options_.keep_blank_lines;
+  options.bad_rows = options_.bad_rows;
+  return options;
+}
+
+namespace {
+
+// Text and lines have one column, whose name does not matter; the others need to be told which.
+format::TextOptions resolve_columns(const fs::path& path, format::TextOptions options,
+                                    const std::optional<format::Column>& label) {
+  const auto format = options.format.value_or(format::guess_text_format(path));
+  const bool plain = format == format::TextFormat::text || format == format::TextFormat::lines;
+  if (plain && (label || options.columns.size() > 1))
+    throw InputError("tokenize", "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for {}",
+                     path.string(), format::text_format_name(format), label ? "a label column" : "two columns");
+  if (plain) {
+    options.columns.clear();
+    options.header = false;
+    return options;
+  }
+  if (options.columns.empty())
+    options.columns = {format == format::TextFormat::jsonl ? format::Column("text") : format::Column(size_t{0})};
+  if (format == format::TextFormat::jsonl) options.header = false;
+  if (label) options.columns.push_back(*label);
+  return options;
+}
+
+}  // namespace
+
+void TextFileSource::add(const fs::path& path) {
+  const auto file = std::make_shared<const format::TextFile>(
+      path, resolve_columns(path, file_options(), options_.label_column));
+  const auto chunks = file->chunks(options_.piece_bytes);
+  for (const auto& chunk : chunks) {
+    // Thousands of small files must not hold thousands of mappings.
+    pieces_.push_back({path, chunks.size() > 1 ? file : nullptr, chunk});
+    total_bytes_ += chunk.end - chunk.begin;
+  }
+}
+
+uint64_t TextFileSource::piece_bytes(size_t piece) const {
+  return pieces_.at(piece).chunk.end - pieces_.at(piece).chunk.begin;
+}
+
+uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
+  const Piece& part = pieces_.at(piece);
+  const auto file = part.file ? part.file
+                              : std::make_shared<const format::TextFile>(
+                                    part.path, resolve_columns(part.path, file_options(), options_.label_column));
+  format::RowReader reader(*file, part.file ? part.chunk : file->whole());
+  const auto columns = static_cast<size_t>(columns_);
+  while (const format::Row* row = reader.next()) {
+    SourceRow given{row->columns, {}, row->new_document};
+    if (row->columns.size() != columns + has_labels())
+      reader.fail("expected {} columns, found {}", columns + has_labels(), row->columns.size());
+    if (has_labels()) given = {row->columns.first(columns), row->columns.back(), row->new_document};
+    try {
+      sink(given);
+    } catch (const BadRow& error) {
+      reader.fail("{}", std::string_view(error.what()));
+    }
+  }
+  give_back(file->text(), part.chunk);
+  return reader.skipped();
+}
+
+MemorySource::MemorySource(std::vector<Row> rows, int columns, bool has_labels, size_t rows_per_piece)
+    : rows_(std::move(rows)),
+      columns_(columns),
+      has_labels_(has_labels),
+      rows_per_piece_(std::max<size_t>(1, rows_per_piece)) {
+  require_columns(columns);
+}
+
+std::span<const MemorySource::Row> MemorySource::piece_rows(size_t piece) const {
+  const size_t begin = piece * rows_per_piece_;
+  return std::span(rows_).subspan(begin, std::min(rows_per_piece_, rows_.size() - begin));
+}
+
+uint64_t MemorySource::piece_bytes(size_t piece) const {
+  uint64_t bytes = 0;
+  for (const Row& row : piece_rows(piece))
+    for (const auto& column : row.columns) bytes += column.size();
+  return bytes;
+}
+
+uint64_t MemorySource::read(size_t piece, const RowSink& sink) const {
+  const auto rows = piece_rows(piece);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::vector<std::string_view> columns(rows[i].columns.begin(), rows[i].columns.end());
+    const size_t number = piece * rows_per_piece_ + i;
+    if (columns.size() != static_cast<size_t>(columns_))
+      throw InputError("tokenize", "row {}: expected {} columns, found {}", number, columns_, columns.size());
+    try {
+      sink({columns, rows[i].label, rows[i].new_document});
+    } catch (const BadRow& error) {
+      throw InputError("tokenize", "row {}: {}", number, std::string_view(error.what()));
+    }
+  }
+  return 0;
+}
+
+}  // namespace funicular::data

@@ -1,0 +1,106 @@
+#pragma once
+// Where the rows of a token store come from: text files, or memory (tests, augmented data).
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/format/delimited.h"
+
+namespace funicular::data {
+
+/// A row of text; its views are valid during the call that it is passed to.
+struct SourceRow {
+  std::span<const std::string_view> columns;  ///< the columns to tokenise
+  std::string_view label;                     ///< as it is written; "" where the source has no labels
+  bool new_document = true;
+};
+
+/// Thrown by a RowSink for a row that makes no sense; the source adds where the row stands.
+struct BadRow : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+using RowSink = std::function<void(const SourceRow&)>;
+
+/// Rows in a fixed order, cut into pieces that threads can read at the same time.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  virtual int columns() const = 0;  ///< to tokenise: 1 or 2
+  virtual bool has_labels() const = 0;
+  virtual size_t pieces() const = 0;
+  /// Size of a piece's text, for progress.
+  virtual uint64_t piece_bytes(size_t piece) const = 0;
+  /// Gives each row of a piece to the sink, in order; returns how many bad rows it left out. May run on any thread.
+  /// Throws InputError naming the place of a bad row, BadRow of the sink included.
+  virtual uint64_t read(size_t piece, const RowSink& sink) const = 0;
+};
+
+struct TextFileSourceOptions {
+  std::optional<format::TextFormat> format;  ///< none: guessed from each file's name
+  bool header = false;                       ///< tsv, csv
+  std::vector<format::Column> text_columns;  ///< 1 or 2; empty: the line, the first column, or jsonl's "text"
+  std::optional<format::Column> label_column;
+  bool keep_blank_lines = false;  ///< lines: an empty line is an empty row
+  format::BadRows bad_rows = format::BadRows::fail;
+  uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once
+};
+
+/// The rows of files, one file after the other. Memory does not grow with their size: what was read is given back.
+class TextFileSource : public RowSource {
+ public:
+  /// Throws InputError: no files, a file that cannot be read, a column that is missing.
+  TextFileSource(const std::vector<fs::path>& files, TextFileSourceOptions options);
+  int columns() const override { return columns_; }
+  bool has_labels() const override { return options_.label_column.has_value(); }
+  size_t pieces() const override { return pieces_.size(); }
+  uint64_t piece_bytes(size_t piece) const override;
+  uint64_t read(size_t piece, const RowSink& sink) const override;
+  uint64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  struct Piece {
+    fs::path path;
+    std::shared_ptr<const format::TextFile> file;  ///< null where the file is one piece: it is opened again to be read
+    format::Chunk chunk;
+  };
+  void add(const fs::path& path);
+  format::TextOptions file_options() const;
+
+  TextFileSourceOptions options_;
+  int columns_ = 1;
+  std::vector<Piece> pieces_;
+  uint64_t total_bytes_ = 0;
+};
+
+/// Rows in memory.
+class MemorySource : public RowSource {
+ public:
+  struct Row {
+    std::vector<std::string> columns;
+    std::string label = "";
+    bool new_document = true;
+  };
+  /// Every row has `columns` columns (1 or 2).
+  MemorySource(std::vector<Row> rows, int columns, bool has_labels, size_t rows_per_piece = 256);
+  int columns() const override { return columns_; }
+  bool has_labels() const override { return has_labels_; }
+  size_t pieces() const override { return (rows_.size() + rows_per_piece_ - 1) / rows_per_piece_; }
+  uint64_t piece_bytes(size_t piece) const override;
+  uint64_t read(size_t piece, const RowSink& sink) const override;
+
+ private:
+  std::span<const Row> piece_rows(size_t piece) const;
+  std::vector<Row> rows_;
+  int columns_;
+  bool has_labels_;
+  size_t rows_per_piece_;
+};
+
+}  // namespace funicular::data

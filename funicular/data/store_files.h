@@ -1,0 +1,35 @@
+#pragma once
+// The names and sizes of a token store's files, shared by its reader and its builder.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+
+namespace funicular::data {
+
+struct StoreMeta;
+
+inline constexpr const char* kMetaFile = "meta.json";
+inline constexpr const char* kTokensFile = "tokens.bin";
+inline constexpr const char* kRowsFile = "rows.bin";
+inline constexpr const char* kDocumentsFile = "documents.bin";
+inline constexpr const char* kWordsFile = "words.bin";
+inline constexpr const char* kLabelsFile = "labels.bin";
+
+struct StoreFileSize {
+  const char* name;
+  uint64_t bytes;
+};
+
+/// The files that a store with these counts has besides meta.json, and their sizes.
+std::vector<StoreFileSize> store_file_sizes(const StoreMeta& meta);
+
+/// Where a store is built before it gets its name: beside it, so that a rename suffices.
+inline fs::path building_folder(const fs::path& store) {
+  const fs::path plain = store.has_filename() ? store : store.parent_path();  // "x.tokens/" is "x.tokens"
+  return plain.parent_path() / ("." + plain.filename().string() + ".building");
+}
+
+}  // namespace funicular::data

@@ -1,0 +1,283 @@
+#include "funicular/data/store_writer.h"
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/data/store_files.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstdio>
+#include <numeric>
+#include <unordered_map>
+
+namespace funicular::data {
+
+namespace {
+
+bool is_store_file(const std::string& name) {
+  static constexpr std::array kNames = {kMetaFile, kTokensFile, kRowsFile, kDocumentsFile, kWordsFile, kLabelsFile};
+  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+}
+
+// "" if the folder holds nothing but a store's files, else the name of something else in it.
+std::string foreign_entry(const fs::path& folder) {
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (!is_store_file(entry.path().filename().string()) || !entry.is_regular_file())
+      return entry.path().filename().string();
+  return "";
+}
+
+// Only what a builder writes is ever deleted, whatever else lies in the folder.
+void remove_store_files(const fs::path& folder) {
+  std::error_code ignored;
+  for (const auto& entry : fs::directory_iterator(folder, ignored))
+    if (is_store_file(entry.path().filename().string())) fs::remove(entry.path(), ignored);
+}
+
+void remove_store(const fs::path& folder) {
+  std::error_code ignored;
+  remove_store_files(folder);
+  fs::remove(folder, ignored);
+}
+
+fs::path resolve(const fs::path& store) {
+  std::error_code ignored;
+  const fs::path plain = store.has_filename() ? store : store.parent_path();
+  return fs::is_symlink(plain, ignored) && fs::exists(plain, ignored) ? fs::canonical(plain) : plain;
+}
+
+void require_replaceable(const fs::path& store, bool overwrite) {
+  std::error_code ignored;
+  if (!fs::exists(store, ignored)) return;
+  if (!fs::is_directory(store, ignored))
+    throw InputError("token store", "{}: a file is in the way; choose another --output", store.string());
+  if (fs::is_empty(store, ignored)) return;
+  if (!overwrite)
+    throw InputError("token store", "{} exists already; choose another --output, or replace it with --overwrite",
+                     store.string());
+  const std::string other = foreign_entry(store);
+  if (!other.empty())
+    throw InputError("token store", "{} holds {}, which is no part of a token store, and so is not replaced; choose another --output",
+                     store.string(), other);
+}
+
+}  // namespace
+
+BuildFolder::BuildFolder(const fs::path& store, bool overwrite) : store_(resolve(store)), path_(building_folder(store_)) {
+  require_replaceable(store_, overwrite);
+  if (store_.has_parent_path()) make_directories(store_.parent_path());
+  while (!try_lock()) {
+  }
+}
+
+// The lock is on the descriptor of tokens.bin: the kernel drops it with its process, and the name goes with the folder.
+// Returns false where the folder vanished (or became the store) between two calls.
+bool BuildFolder::try_lock() {
+  make_directories(path_);
+  const fs::path file = path_ / kTokensFile;
+  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (lock_ < 0 && errno == ENOENT) return false;
+  if (lock_ < 0) throw RunError("token store", "cannot write {}: {}", file.string(), errno_text(errno));
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    const int error = errno;
+    ::close(lock_);
+    if (error == EWOULDBLOCK)
+      throw InputError("token store", "another build of {} is running; wait for it, or choose another --output", store_.string());
+    throw RunError("token store", "cannot lock {}: {}", file.string(), errno_text(error));
+  }
+  struct stat opened {}, named {};
+  const bool same = ::fstat(lock_, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
+                    opened.st_dev == named.st_dev;
+  if (!same) {
+    ::close(lock_);
+    return false;
+  }
+  for (const char* left : {kMetaFile, kRowsFile, kDocumentsFile, kWordsFile, kLabelsFile}) {
+    std::error_code ignored;
+    fs::remove(path_ / left, ignored);
+  }
+  return true;
+}
+
+BuildFolder::~BuildFolder() {
+  if (!committed_) remove_store(path_);
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void BuildFolder::commit() {
+  sync_path(path_);
+  std::error_code ignored;
+  const bool replaces = fs::exists(store_, ignored) && !fs::is_empty(store_, ignored);
+  if (replaces) {
+    exchange_with_old();
+  } else if (::rename(path_.c_str(), store_.c_str()) != 0) {
+    throw RunError("token store", "cannot rename {} to {}: {}", path_.string(), store_.string(), errno_text(errno));
+  }
+  committed_ = true;
+  sync_path(store_.has_parent_path() ? store_.parent_path() : fs::path("."));
+}
+
+void BuildFolder::exchange_with_old() {
+  if (::renameat2(AT_FDCWD, path_.c_str(), AT_FDCWD, store_.c_str(), RENAME_EXCHANGE) == 0) {
+    remove_store(path_);
+    return;
+  }
+  // Not every file system can exchange two names. A crash between the two steps leaves both stores, whole, under other names.
+  const fs::path old = path_.string() + ".old";
+  if (::rename(store_.c_str(), old.c_str()) != 0 || ::rename(path_.c_str(), store_.c_str()) != 0)
+    throw RunError("token store", "cannot replace {}: {}", store_.string(), errno_text(errno));
+  remove_store(old);
+}
+
+void EncodedRows::clear() {
+  tokens.clear();
+  word_bits.clear();
+  column_ends.clear();
+  document_rows.clear();
+  classes.clear();
+  values.clear();
+  class_names.clear();
+  rows = tokens_count = unknown_tokens = longest_row = 0;
+}
+
+/// A file that is hashed as it is written.
+class StoreWriter::File {
+ public:
+  File(const fs::path& folder, const char* name) : name_(name), writer_(folder / name) {}
+  void write(const void* data, size_t size) {
+    hash_.update(data, size);
+    writer_.write(data, size);
+  }
+  template <class T>
+  void write(const std::vector<T>& values) {
+    write(values.data(), values.size() * sizeof(T));
+  }
+  StoreMeta::File close() {
+    writer_.close(/*sync=*/true);
+    return {name_, writer_.position(), hash_.digest()};
+  }
+
+ private:
+  const char* name_;
+  FileWriter writer_;
+  StreamHash hash_;
+};
+
+StoreWriter::StoreWriter(const fs::path& store, bool overwrite, StoreMeta meta)
+    : folder_(store, overwrite), meta_(std::move(meta)), fixed_names_(!meta_.label_names.empty()) {
+  tokens_ = std::make_unique<File>(folder_.path(), kTokensFile);
+  rows_ = std::make_unique<File>(folder_.path(), kRowsFile);
+  documents_ = std::make_unique<File>(folder_.path(), kDocumentsFile);
+  words_ = std::make_unique<File>(folder_.path(), kWordsFile);
+  if (meta_.labels != LabelKind::none) labels_ = std::make_unique<File>(folder_.path(), kLabelsFile);
+  const uint64_t zero = 0;
+  rows_->write(&zero, sizeof zero);
+}
+
+StoreWriter::~StoreWriter() = default;
+
+void StoreWriter::append(const EncodedRows& rows) {
+  tokens_->write(rows.tokens);
+  append_bits(rows);
+  append_offsets(rows);
+  append_labels(rows);
+  meta_.rows += rows.rows;
+  meta_.tokens += rows.tokens_count;
+  meta_.unknown_tokens += rows.unknown_tokens;
+  meta_.longest_row = std::max(meta_.longest_row, rows.longest_row);
+}
+
+// The bits of a piece begin anywhere in a word: each element is split over two.
+void StoreWriter::append_bits(const EncodedRows& rows) {
+  const unsigned shift = meta_.tokens % 64;
+  scratch_.clear();
+  uint64_t left = rows.tokens_count;
+  for (const uint64_t bits : rows.word_bits) {
+    const uint64_t count = std::min<uint64_t>(left, 64);
+    left -= count;
+    pending_bits_ |= bits << shift;
+    if (shift + count < 64) continue;  // only the last element can be this short
+    scratch_.push_back(pending_bits_);
+    pending_bits_ = shift ? bits >> (64 - shift) : 0;
+  }
+  words_->write(scratch_);
+}
+
+void StoreWriter::append_offsets(const EncodedRows& rows) {
+  scratch_.assign(rows.column_ends.begin(), rows.column_ends.end());
+  for (uint64_t& end : scratch_) end += meta_.tokens;
+  rows_->write(scratch_);
+
+  scratch_.assign(rows.document_rows.begin(), rows.document_rows.end());
+  for (uint64_t& row : scratch_) row += meta_.rows;
+  // The very first row begins a document whatever its source says.
+  if (meta_.rows == 0 && rows.rows > 0 && (scratch_.empty() || scratch_.front() != 0)) scratch_.insert(scratch_.begin(), 0);
+  documents_->write(scratch_);
+  meta_.documents += scratch_.size();
+}
+
+void StoreWriter::append_labels(const EncodedRows& rows) {
+  if (meta_.labels == LabelKind::values) labels_->write(rows.values);
+  if (meta_.labels != LabelKind::classes) return;
+  if (fixed_names_) return labels_->write(rows.classes);
+  std::vector<int32_t> numbers;  // of the names that this piece met
+  for (const auto& name : rows.class_names) {
+    const auto found = std::find(meta_.label_names.begin(), meta_.label_names.end(), name);
+    numbers.push_back(static_cast<int32_t>(found - meta_.label_names.begin()));
+    if (found == meta_.label_names.end()) meta_.label_names.push_back(name);
+  }
+  std::vector<int32_t> classes(rows.classes);
+  for (int32_t& label : classes) label = numbers[static_cast<size_t>(label)];
+  labels_->write(classes);
+}
+
+void sort_label_names(std::vector<std::string>& names) {
+  const auto number = [](const std::string& name, int64_t& value) {
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), value);
+    return error == std::errc() && end == name.data() + name.size();
+  };
+  int64_t ignored = 0;
+  const bool numeric = std::all_of(names.begin(), names.end(), [&](const auto& name) { return number(name, ignored); });
+  std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
+    int64_t x = 0, y = 0;
+    if (numeric && number(a, x) && number(b, y) && x != y) return x < y;
+    return a < b;
+  });
+}
+
+// While rows arrive, classes are numbered as they are met; the final numbers must not depend on the order of the rows.
+void StoreWriter::finish_labels() {
+  const std::vector<std::string> met = meta_.label_names;
+  sort_label_names(meta_.label_names);
+  std::vector<int32_t> number(met.size());
+  for (size_t i = 0; i < met.size(); ++i)
+    number[i] = static_cast<int32_t>(std::find(meta_.label_names.begin(), meta_.label_names.end(), met[i]) -
+                                     meta_.label_names.begin());
+  labels_->close();
+  const MappedFile old(folder_.path() / kLabelsFile);
+  fs::remove(folder_.path() / kLabelsFile);
+  labels_ = std::make_unique<File>(folder_.path(), kLabelsFile);
+  for (const int32_t label : old.as<int32_t>()) labels_->write(&number[static_cast<size_t>(label)], sizeof label);
+}
+
+StoreMeta StoreWriter::commit() {
+  if (meta_.labels == LabelKind::classes && !fixed_names_) finish_labels();
+  words_->write(&pending_bits_, (meta_.tokens % 64 + 7) / 8);
+  documents_->write(&meta_.rows, sizeof meta_.rows);
+  for (File* file : {tokens_.get(), rows_.get(), documents_.get(), words_.get(), labels_.get()})
+    if (file) meta_.files.push_back(file->close());
+  FileWriter writer(folder_.path() / kMetaFile);
+  writer.write(write_store_meta(meta_));
+  writer.close(/*sync=*/true);
+  folder_.commit();
+  return meta_;
+}
+
+}  // namespace funicular::data

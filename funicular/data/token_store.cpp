@@ -1,0 +1,334 @@
+#include "funicular/data/token_store.h"
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/json.h"
+#include "funicular/data/store_files.h"
+#include "funicular/text/word_piece.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+namespace funicular::data {
+
+static_assert(std::endian::native == std::endian::little, "the arrays of a token store are little-endian");
+
+namespace {
+
+constexpr const char* kFormat = "funicular token store";
+// Far above any real store and far below where a product of two counts could overflow.
+constexpr uint64_t kMaxCount = uint64_t{1} << 48;
+
+constexpr const char* kLabelKinds[] = {"none", "classes", "values"};
+
+uint64_t parse_hash(const Json& object, const char* key, std::string_view origin) {
+  const auto text = json_get<std::string>(object, key, origin);
+  const bool valid = text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!valid)
+    throw InputError("token store", "{}: \"{}\" should be 16 hexadecimal digits, found \"{}\"", origin, key, text);
+  return std::stoull(text, nullptr, 16);
+}
+
+uint64_t parse_count(const Json& object, const char* key, uint64_t low, uint64_t high, std::string_view origin) {
+  const auto found = object.find(key);
+  // get<uint64_t> would turn -1 or 1.5 into some number.
+  const bool valid = found != object.end() && found->is_number_unsigned() && found->get<uint64_t>() >= low &&
+                     found->get<uint64_t>() <= high;
+  if (!valid)
+    throw InputError("token store", "{}: \"{}\" should be a whole number from {} to {}, found {}", origin, key, low,
+                     high, found == object.end() ? "nothing" : found->dump().substr(0, 80));
+  return found->get<uint64_t>();
+}
+
+const Json& member(const Json& object, const char* key, std::string_view origin) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_object())
+    throw InputError("token store", "{}: the object \"{}\" is missing", origin, key);
+  return *found;
+}
+
+LabelKind parse_label_kind(const Json& labels, std::string_view origin) {
+  const auto name = json_get<std::string>(labels, "kind", origin);
+  for (int kind = 0; kind < 3; ++kind)
+    if (name == kLabelKinds[kind]) return static_cast<LabelKind>(kind);
+  throw InputError("token store", "{}: the kind of labels should be none, classes or values, found \"{}\"", origin, name);
+}
+
+void require_format(const Json& json, std::string_view origin) {
+  if (!json.is_object() || json_get_or<std::string>(json, "format", "", origin) != kFormat)
+    throw InputError("token store", "{}: this is not the meta.json of a token store", origin);
+  const uint64_t version = parse_count(json, "version", 0, UINT64_MAX, origin);
+  if (version != StoreMeta::kVersion)
+    throw InputError("token store",
+                     "{}: format version {}, but this program reads version {}; make the store again with "
+                     "`funicular tokenize`",
+                     origin, version, StoreMeta::kVersion);
+}
+
+std::vector<StoreMeta::File> parse_files(const Json& files, const StoreMeta& meta, std::string_view origin) {
+  std::vector<StoreMeta::File> parsed;
+  for (const auto& [name, bytes] : store_file_sizes(meta)) {
+    const Json& entry = member(files, name, origin);
+    const uint64_t stated = parse_count(entry, "bytes", 0, UINT64_MAX, origin);
+    if (stated != bytes)
+      throw InputError("token store", "{}: {} is said to have {} bytes, but the counts need {}", origin, name, stated,
+                       bytes);
+    parsed.push_back({name, bytes, parse_hash(entry, "xxh3", origin)});
+  }
+  return parsed;
+}
+
+}  // namespace
+
+std::vector<StoreFileSize> store_file_sizes(const StoreMeta& meta) {
+  std::vector<StoreFileSize> sizes = {
+      {kTokensFile, meta.tokens * static_cast<uint64_t>(meta.token_bytes)},
+      {kRowsFile, (meta.rows * static_cast<uint64_t>(meta.columns) + 1) * sizeof(uint64_t)},
+      {kDocumentsFile, (meta.documents + 1) * sizeof(uint64_t)},
+      {kWordsFile, (meta.tokens + 7) / 8},
+  };
+  if (meta.labels == LabelKind::classes) sizes.push_back({kLabelsFile, meta.rows * sizeof(int32_t)});
+  if (meta.labels == LabelKind::values) sizes.push_back({kLabelsFile, meta.rows * sizeof(double)});
+  return sizes;
+}
+
+std::string write_store_meta(const StoreMeta& meta) {
+  OrderedJson files;
+  for (const auto& file : meta.files)
+    files[file.name] = {{"bytes", file.bytes}, {"xxh3", hash_text(file.checksum)}};
+  OrderedJson json = {
+      {"format", kFormat},
+      {"version", StoreMeta::kVersion},
+      {"tokenizer",
+       {{"fingerprint", hash_text(meta.tokenizer_fingerprint)},
+        {"description", meta.tokenizer_description},
+        {"vocabulary_size", meta.vocabulary_size}}},
+      {"token_type", meta.token_bytes == 2 ? "uint16" : "uint32"},
+      {"columns", meta.columns},
+      {"rows", meta.rows},
+      {"documents", meta.documents},
+      {"tokens", meta.tokens},
+      {"unknown_tokens", meta.unknown_tokens},
+      {"longest_row", meta.longest_row},
+      {"labels", {{"kind", kLabelKinds[static_cast<int>(meta.labels)]}, {"names", meta.label_names}}},
+      {"files", files},
+  };
+  // A description or a label may hold bytes that are not UTF-8; they must not cost the store.
+  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+}
+
+StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
+  const Json json = parse_json(text, origin);
+  require_format(json, origin);
+  StoreMeta meta;
+  const Json& tokenizer = member(json, "tokenizer", origin);
+  meta.tokenizer_fingerprint = parse_hash(tokenizer, "fingerprint", origin);
+  meta.tokenizer_description = json_get_or<std::string>(tokenizer, "description", "", origin);
+  meta.vocabulary_size = static_cast<int64_t>(parse_count(tokenizer, "vocabulary_size", 1, INT32_MAX, origin));
+  const auto type = json_get<std::string>(json, "token_type", origin);
+  if (type != "uint16" && type != "uint32")
+    throw InputError("token store", "{}: the token type should be uint16 or uint32, found \"{}\"", origin, type);
+  meta.token_bytes = type == "uint16" ? 2 : 4;
+  meta.columns = static_cast<int>(parse_count(json, "columns", 1, 2, origin));
+  meta.rows = parse_count(json, "rows", 0, kMaxCount, origin);
+  meta.documents = parse_count(json, "documents", 0, kMaxCount, origin);
+  meta.tokens = parse_count(json, "tokens", 0, kMaxCount, origin);
+  meta.unknown_tokens = parse_count(json, "unknown_tokens", 0, meta.tokens, origin);
+  meta.longest_row = parse_count(json, "longest_row", 0, meta.tokens, origin);
+  const Json& labels = member(json, "labels", origin);
+  meta.labels = parse_label_kind(labels, origin);
+  meta.label_names = json_get<std::vector<std::string>>(labels, "names", origin);
+  meta.files = parse_files(member(json, "files", origin), meta, origin);
+  return meta;
+}
+
+std::string describe_tokenizer(const text::WordPiece& tokenizer) {
+  return fmt::format("WordPiece, {} tokens, {}", tokenizer.size(),
+                     tokenizer.options().lowercase ? "lower-cased" : "cased");
+}
+
+int64_t token_id_limit(const text::WordPiece& tokenizer) {
+  int64_t limit = tokenizer.size();
+  for (const auto& token : tokenizer.added_tokens()) limit = std::max<int64_t>(limit, int64_t{token.id} + 1);
+  return limit;
+}
+
+namespace {
+
+// Everything that decides what a reader sees; not how meta.json happens to be written.
+uint64_t store_fingerprint(const StoreMeta& meta) {
+  std::vector<uint64_t> parts = {meta.tokenizer_fingerprint, static_cast<uint64_t>(meta.token_bytes),
+                                 static_cast<uint64_t>(meta.columns), meta.rows, static_cast<uint64_t>(meta.labels)};
+  for (const auto& file : meta.files) parts.push_back(file.checksum);
+  for (const auto& name : meta.label_names) parts.push_back(hash_bytes(name));
+  return hash_bytes(parts.data(), parts.size() * sizeof(uint64_t));
+}
+
+std::string read_meta_text(const fs::path& folder) {
+  std::error_code ignored;
+  if (!fs::exists(folder, ignored)) {
+    const bool interrupted = fs::exists(building_folder(folder), ignored);
+    throw InputError("token store", "{}: there is no such store{}", folder.string(),
+                     interrupted ? "; a build of it was interrupted or is running: run `funicular tokenize` again"
+                                 : "; make it with `funicular tokenize --output`");
+  }
+  if (!fs::is_directory(folder, ignored))
+    throw InputError("token store", "{}: a token store is a folder, found a file; make one with `funicular tokenize`",
+                     folder.string());
+  if (!fs::exists(folder / kMetaFile, ignored))
+    throw InputError("token store",
+                     "{}: meta.json is missing, so this is no token store or its build was interrupted; make it with "
+                     "`funicular tokenize`",
+                     folder.string());
+  return read_file(folder / kMetaFile);
+}
+
+}  // namespace
+
+std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder) {
+  StoreMeta meta = read_store_meta(read_meta_text(folder), (folder / kMetaFile).string());
+  return std::shared_ptr<const TokenStore>(new TokenStore(folder, std::move(meta)));
+}
+
+TokenStore::TokenStore(const fs::path& folder, StoreMeta meta)
+    : folder_(folder),
+      meta_(std::move(meta)),
+      fingerprint_(store_fingerprint(meta_)),
+      tokens_(map(kTokensFile)),
+      rows_(map(kRowsFile)),
+      documents_(map(kDocumentsFile)),
+      words_(map(kWordsFile)) {
+  if (meta_.labels != LabelKind::none) labels_ = map(kLabelsFile);
+  const auto rows = rows_.as<uint64_t>(), documents = documents_.as<uint64_t>();
+  if (rows.front() != 0 || rows.back() != meta_.tokens) damaged(kRowsFile, "its ends do not fit the number of tokens");
+  if (documents.front() != 0 || documents.back() != meta_.rows)
+    damaged(kDocumentsFile, "its ends do not fit the number of rows");
+}
+
+MappedFile TokenStore::map(const char* name) const {
+  MappedFile file(folder_ / name);
+  for (const auto& expected : meta_.files) {
+    if (expected.name != name || expected.bytes == file.bytes().size()) continue;
+    throw InputError("token store",
+                     "{}: expected {} bytes (as meta.json says), found {}; the file was cut or changed: copy the store "
+                     "again or make it again with `funicular tokenize`",
+                     (folder_ / name).string(), expected.bytes, file.bytes().size());
+  }
+  return file;
+}
+
+void TokenStore::damaged(std::string_view file, std::string_view what) const {
+  throw InputError("token store",
+                   "{}: damaged: {}; copy the store again or make it again with `funicular tokenize`",
+                   (folder_ / file).string(), what);
+}
+
+void TokenStore::require_index(const char* what, int64_t index, uint64_t count) const {
+  if (index < 0 || static_cast<uint64_t>(index) >= count)
+    throw InputError("token store", "{}: expected a {} from 0 to {}, found {}", folder_.string(), what,
+                     static_cast<int64_t>(count) - 1, index);
+}
+
+StoreRange TokenStore::range_at(const char* file, const uint64_t* bounds, uint64_t first, uint64_t last,
+                                uint64_t limit) const {
+  const StoreRange range{bounds[first], bounds[last]};
+  if (range.begin > range.end || range.end > limit)
+    damaged(file, fmt::format("entries {} and {} are {} and {}, expected ascending numbers up to {}", first, last,
+                              range.begin, range.end, limit));
+  return range;
+}
+
+Sample::Column TokenStore::tokens(StoreRange range) const {
+  Sample::Column column;
+  column.tokens = meta_.token_bytes == 2 ? TokenSpan(tokens_.as<uint16_t>().data() + range.begin, range.size())
+                                         : TokenSpan(tokens_.as<uint32_t>().data() + range.begin, range.size());
+  column.word_starts = {words_.as<uint8_t>().data(), range.begin};
+  return column;
+}
+
+double TokenStore::label_at(uint64_t row) const {
+  if (meta_.labels == LabelKind::none) return 0;
+  if (meta_.labels == LabelKind::values) return labels_.as<double>()[row];
+  const int32_t label = labels_.as<int32_t>()[row];
+  if (label < 0 || static_cast<size_t>(label) >= meta_.label_names.size())
+    damaged(kLabelsFile, fmt::format("row {} has class {}, but there are {} classes", row, label,
+                                     meta_.label_names.size()));
+  return label;
+}
+
+Sample TokenStore::row(int64_t row) const {
+  require_index("row", row, meta_.rows);
+  Sample sample;
+  sample.sample_id = row;
+  sample.column_count = meta_.columns;
+  const uint64_t first = static_cast<uint64_t>(row) * static_cast<uint64_t>(meta_.columns);
+  for (int column = 0; column < meta_.columns; ++column) {
+    const uint64_t entry = first + static_cast<uint64_t>(column);
+    sample.columns[static_cast<size_t>(column)] =
+        tokens(range_at(kRowsFile, rows_.as<uint64_t>().data(), entry, entry + 1, meta_.tokens));
+  }
+  sample.label = label_at(static_cast<uint64_t>(row));
+  return sample;
+}
+
+StoreRange TokenStore::document_rows(int64_t document) const {
+  require_index("document", document, meta_.documents);
+  const uint64_t entry = static_cast<uint64_t>(document);
+  return range_at(kDocumentsFile, documents_.as<uint64_t>().data(), entry, entry + 1, meta_.rows);
+}
+
+StoreRange TokenStore::document_tokens(int64_t document) const {
+  const StoreRange rows = document_rows(document);
+  const uint64_t columns = static_cast<uint64_t>(meta_.columns);
+  return range_at(kRowsFile, rows_.as<uint64_t>().data(), rows.begin * columns, rows.end * columns, meta_.tokens);
+}
+
+void TokenStore::require_tokenizer(uint64_t fingerprint, std::string_view description) const {
+  if (fingerprint == meta_.tokenizer_fingerprint) return;
+  throw InputError("token store",
+                   "{}: made with another tokeniser ({}, fingerprint {}) than the model's ({}{}fingerprint {}); make "
+                   "it again with `funicular tokenize --tokenizer` and the model's folder",
+                   folder_.string(), meta_.tokenizer_description, hash_text(meta_.tokenizer_fingerprint), description,
+                   description.empty() ? "" : ", ", hash_text(fingerprint));
+}
+
+void TokenStore::require_tokenizer(const text::WordPiece& tokenizer) const {
+  require_tokenizer(tokenizer.fingerprint(), describe_tokenizer(tokenizer));
+}
+
+void TokenStore::verify() const {
+  verify_checksums();
+  verify_contents();
+}
+
+void TokenStore::verify_checksums() const {
+  const std::pair<const char*, const MappedFile*> mapped[] = {{kTokensFile, &tokens_},
+                                                              {kRowsFile, &rows_},
+                                                              {kDocumentsFile, &documents_},
+                                                              {kWordsFile, &words_},
+                                                              {kLabelsFile, &labels_}};
+  for (const auto& file : meta_.files) {
+    for (const auto& [name, contents] : mapped) {
+      if (file.name != name) continue;
+      const uint64_t found = hash_bytes(contents->bytes().data(), contents->bytes().size());
+      if (found != file.checksum)
+        damaged(name, fmt::format("its checksum is {}, expected {}", hash_text(found), hash_text(file.checksum)));
+    }
+  }
+}
+
+// Checksums only say that the files are as the builder left them; this says that they make sense.
+void TokenStore::verify_contents() const {
+  for (int64_t document = 0; document < documents(); ++document) document_tokens(document);
+  for (int64_t index = 0; index < rows(); ++index) row(index);
+  for (uint64_t i = 0; i < meta_.tokens; ++i) {
+    const int64_t id = meta_.token_bytes == 2 ? tokens_.as<uint16_t>()[i] : tokens_.as<uint32_t>()[i];
+    if (id >= meta_.vocabulary_size)
+      damaged(kTokensFile, fmt::format("token {} has id {}, but the vocabulary has {}", i, id, meta_.vocabulary_size));
+  }
+}
+
+}  // namespace funicular::data

@@ -1,0 +1,130 @@
+#pragma once
+// The token store: tokenised text in a folder, memory-mapped. Opening costs the same whatever its size, processes
+// share its pages, and a row is a pair of spans into it, never a copy.
+//
+// A store is a folder (by convention `NAME.tokens`) of little-endian arrays:
+//
+//   meta.json      format version, tokeniser, counts, label names; the size and XXH3 checksum of each other file
+//   tokens.bin     uint16 (vocabularies of at most 65,536 tokens) or uint32: the tokens of all columns of all rows
+//   rows.bin       uint64 [rows * columns + 1]: column c of row r is tokens [at(r * columns + c), at(r * columns + c + 1))
+//   documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an empty row may stand in it
+//   words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word
+//   labels.bin     one a row, where there are labels: int32 class numbers or float64 values
+//
+// meta.json is written last, and the folder gets its name only then (see token_store_builder.h); a folder without
+// a complete meta.json, or whose files have other sizes than it says, is refused.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/data/sample.h"
+
+namespace funicular::text {
+class WordPiece;
+}
+
+namespace funicular::data {
+
+enum class LabelKind {
+  none,    ///< rows have no labels
+  classes, ///< class numbers 0 .. label_names.size() - 1
+  values,  ///< regression targets
+};
+
+/// The contents of meta.json.
+struct StoreMeta {
+  static constexpr int64_t kVersion = 1;
+
+  uint64_t tokenizer_fingerprint = 0;
+  std::string tokenizer_description;  ///< for people, e.g. "WordPiece, 30522 tokens, lower-cased"
+  int64_t vocabulary_size = 0;        ///< every token id is below it
+  int token_bytes = 2;                ///< 2 or 4
+  int columns = 1;                    ///< 1 or 2
+  uint64_t rows = 0, documents = 0, tokens = 0;
+  uint64_t unknown_tokens = 0;        ///< how many of the tokens are the unknown token
+  uint64_t longest_row = 0;           ///< tokens of the longest row, its columns together
+  LabelKind labels = LabelKind::none;
+  std::vector<std::string> label_names;  ///< of the classes, in the order of their numbers
+
+  struct File {
+    std::string name;
+    uint64_t bytes = 0;
+    uint64_t checksum = 0;
+    bool operator==(const File&) const = default;
+  };
+  std::vector<File> files;
+
+  bool operator==(const StoreMeta&) const = default;
+};
+
+/// meta.json as text, the same for equal stores.
+std::string write_store_meta(const StoreMeta& meta);
+/// Reads and checks meta.json: version, ranges, and that each file's stated size follows from the counts. `origin`
+/// names the file in errors. Throws InputError.
+StoreMeta read_store_meta(std::string_view text, std::string_view origin);
+
+/// What people read about a tokeniser, e.g. "WordPiece, 30522 tokens, lower-cased".
+std::string describe_tokenizer(const text::WordPiece& tokenizer);
+/// One more than the largest token id, added tokens included.
+int64_t token_id_limit(const text::WordPiece& tokenizer);
+
+/// A half-open range of rows or of tokens.
+struct StoreRange {
+  uint64_t begin = 0, end = 0;
+  uint64_t size() const { return end - begin; }
+};
+
+/// Immutable and safe to share between threads. Accessors check what they read from the files, so that a damaged
+/// store gives an InputError and never a wild read.
+class TokenStore {
+ public:
+  /// Maps the store. Checks meta.json and the size of each file, not the contents: see verify(). Throws InputError
+  /// where there is no store, an interrupted build, a truncated or grown file, or another version.
+  static std::shared_ptr<const TokenStore> open(const fs::path& folder);
+
+  /// Reads everything: checksums, order of the offsets, token ids and class numbers in range. Throws InputError
+  /// naming the file that is damaged.
+  void verify() const;
+
+  /// Throws InputError, naming both tokenisers, unless the store was made with one of this fingerprint.
+  void require_tokenizer(uint64_t fingerprint, std::string_view description = "") const;
+  void require_tokenizer(const text::WordPiece& tokenizer) const;
+
+  const StoreMeta& meta() const { return meta_; }
+  const fs::path& folder() const { return folder_; }
+  int64_t rows() const { return static_cast<int64_t>(meta_.rows); }
+  int64_t documents() const { return static_cast<int64_t>(meta_.documents); }
+
+  /// Row `row` with its label; sample_id is the row. 0 <= row < rows().
+  Sample row(int64_t row) const;
+  /// The rows of a document. 0 <= document < documents().
+  StoreRange document_rows(int64_t document) const;
+  /// The tokens of a document: those of all columns of its rows, end to end.
+  StoreRange document_tokens(int64_t document) const;
+  /// Any range of tokens as a column.
+  Sample::Column tokens(StoreRange range) const;
+
+  /// Hash of the contents (through their checksums) and of the tokeniser.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  TokenStore(const fs::path& folder, StoreMeta meta);
+  MappedFile map(const char* name) const;
+  void require_index(const char* what, int64_t index, uint64_t count) const;
+  StoreRange range_at(const char* file, const uint64_t* bounds, uint64_t first, uint64_t last, uint64_t limit) const;
+  double label_at(uint64_t row) const;
+  void verify_checksums() const;
+  void verify_contents() const;
+  [[noreturn]] void damaged(std::string_view file, std::string_view what) const;
+
+  fs::path folder_;
+  StoreMeta meta_;
+  uint64_t fingerprint_ = 0;
+  MappedFile tokens_, rows_, documents_, words_, labels_;
+};
+
+}  // namespace funicular::data

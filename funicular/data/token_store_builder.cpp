@@ -1,0 +1,277 @@
+#include "funicular/data/token_store_builder.h"
+
+#include "funicular/base/error.h"
+#include "funicular/data/store_writer.h"
+#include "funicular/text/word_piece.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <cstring>
+#include <exception>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+namespace funicular::data {
+
+namespace {
+
+/// Tokenises pieces; one for each thread.
+class PieceEncoder {
+ public:
+  PieceEncoder(const text::WordPiece& tokenizer, const StoreMeta& meta, const std::vector<std::string>& fixed_names)
+      : tokenizer_(tokenizer), meta_(meta), fixed_names_(fixed_names) {}
+
+  /// Returns how many bad rows the source left out.
+  uint64_t encode(const RowSource& source, size_t piece, EncodedRows& out) {
+    out.clear();
+    text_.ids.clear();
+    text_.word_starts.clear();
+    numbers_.clear();
+    for (size_t i = 0; i < fixed_names_.size(); ++i) numbers_.emplace(fixed_names_[i], static_cast<int32_t>(i));
+    const uint64_t skipped = source.read(piece, [&](const SourceRow& row) { add(row, out); });
+    pack(out);
+    return skipped;
+  }
+
+ private:
+  void add(const SourceRow& row, EncodedRows& out) {
+    if (meta_.labels != LabelKind::none) add_label(row.label, out);
+    if (row.new_document) out.document_rows.push_back(out.rows);
+    const size_t begin = text_.ids.size();
+    for (const auto column : row.columns) {
+      tokenizer_.tokenize(column, text_);
+      out.column_ends.push_back(text_.ids.size());
+    }
+    out.longest_row = std::max<uint64_t>(out.longest_row, text_.ids.size() - begin);
+    ++out.rows;
+  }
+
+  void add_label(std::string_view label, EncodedRows& out) {
+    if (meta_.labels == LabelKind::values) return out.values.push_back(parse_value(label));
+    const auto found = numbers_.find(std::string(label));
+    if (found != numbers_.end()) return out.classes.push_back(found->second);
+    if (!fixed_names_.empty())
+      throw BadRow(fmt::format("expected one of the labels {}, found \"{}\"", fmt::join(fixed_names_, ", "), label));
+    if (label.empty()) throw BadRow("the label is empty");
+    const auto number = static_cast<int32_t>(out.class_names.size());
+    numbers_.emplace(label, number);
+    out.class_names.emplace_back(label);
+    out.classes.push_back(number);
+  }
+
+  static double parse_value(std::string_view label) {
+    double value = 0;
+    const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
+    if (error != std::errc() || end != label.data() + label.size() || !std::isfinite(value))
+      throw BadRow(fmt::format("expected a finite number as label, found \"{}\"", label));
+    return value;
+  }
+
+  void pack(EncodedRows& out) {
+    const size_t count = text_.ids.size();
+    const int32_t unknown = tokenizer_.special().unknown;
+    out.tokens_count = count;
+    out.unknown_tokens = static_cast<uint64_t>(std::count(text_.ids.begin(), text_.ids.end(), unknown));
+    out.tokens.resize(count * static_cast<size_t>(meta_.token_bytes));
+    if (meta_.token_bytes == 2) {
+      auto* narrow = reinterpret_cast<uint16_t*>(out.tokens.data());
+      for (size_t i = 0; i < count; ++i) narrow[i] = static_cast<uint16_t>(text_.ids[i]);
+    } else if (count > 0) {
+      std::memcpy(out.tokens.data(), text_.ids.data(), out.tokens.size());
+    }
+    out.word_bits.assign((count + 63) / 64, 0);
+    for (size_t i = 0; i < count; ++i) out.word_bits[i / 64] |= uint64_t{text_.word_starts[i] != 0} << (i % 64);
+  }
+
+  const text::WordPiece& tokenizer_;
+  const StoreMeta& meta_;
+  const std::vector<std::string>& fixed_names_;
+  text::TokenizedText text_;
+  std::unordered_map<std::string, int32_t> numbers_;
+};
+
+/// Threads that take the pieces in order and tokenise them; whoever completes the next one due writes it and those that
+/// wait behind it. The number of pieces under way is bounded, and so is memory.
+class Pipeline {
+ public:
+  Pipeline(const text::WordPiece& tokenizer, const RowSource& source, StoreWriter& writer, const StoreMeta& meta,
+           const StoreBuildOptions& options)
+      : tokenizer_(tokenizer), source_(source), writer_(writer), meta_(meta), options_(options), end_(source.pieces()) {
+    for (size_t piece = 0; piece < end_; ++piece) progress_.total_bytes += source.piece_bytes(piece);
+  }
+
+  /// Returns how many bad rows were left out.
+  uint64_t run() {
+    const size_t wanted = options_.threads > 0 ? static_cast<size_t>(options_.threads)
+                                               : std::max<size_t>(1, std::thread::hardware_concurrency());
+    const size_t count = std::clamp<size_t>(std::min(wanted, end_), 1, 1024);
+    window_ = 2 * count + 2;
+    running_ = count;
+    std::vector<std::jthread> threads;
+    for (size_t i = 0; i < count; ++i) threads.emplace_back([this] { work(); });
+    watch();
+    threads.clear();  // joins
+    if (error_) std::rethrow_exception(error_);
+    return skipped_;
+  }
+
+  uint64_t text_bytes() const { return progress_.total_bytes; }
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+
+  void work() {
+    PieceEncoder encoder(tokenizer_, meta_, options_.label_names);
+    size_t piece = 0;
+    std::unique_ptr<EncodedRows> rows;
+    while (claim(piece, rows)) {
+      try {
+        const uint64_t skipped = encoder.encode(source_, piece, *rows);
+        deliver(piece, std::move(rows), skipped);
+      } catch (...) {
+        fail(piece);
+      }
+    }
+    const Lock lock(mutex_);
+    --running_;
+    changed_.notify_all();
+  }
+
+  bool claim(size_t& piece, std::unique_ptr<EncodedRows>& rows) {
+    Lock lock(mutex_);
+    changed_.wait(lock, [&] { return next_ >= end_ || next_ < written_ + window_; });
+    if (next_ >= end_) return false;
+    piece = next_++;
+    if (spare_.empty()) {
+      rows = std::make_unique<EncodedRows>();
+    } else {
+      rows = std::move(spare_.back());
+      spare_.pop_back();
+    }
+    return true;
+  }
+
+  void deliver(size_t piece, std::unique_ptr<EncodedRows> rows, uint64_t skipped) {
+    Lock lock(mutex_);
+    skipped_ += skipped;
+    ready_.emplace(piece, std::move(rows));
+    if (writing_) return;
+    writing_ = true;
+    while (!ready_.empty() && ready_.begin()->first == written_ && !error_) {
+      auto due = std::move(ready_.begin()->second);
+      ready_.erase(ready_.begin());
+      lock.unlock();
+      std::exception_ptr failure;
+      try {
+        writer_.append(*due);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      lock.lock();
+      if (failure) stop_with(written_, failure);
+      written(std::move(due));
+    }
+    writing_ = false;
+  }
+
+  void written(std::unique_ptr<EncodedRows> rows) {
+    progress_.bytes += source_.piece_bytes(written_);
+    progress_.rows += rows->rows;
+    progress_.tokens += rows->tokens_count;
+    spare_.push_back(std::move(rows));
+    ++written_;
+    changed_.notify_all();
+  }
+
+  void fail(size_t piece) {
+    const Lock lock(mutex_);
+    stop_with(piece, std::current_exception());
+  }
+
+  // Pieces are taken in order, so all before this one are done or under way: the error of the first is the one told,
+  // whichever thread was faster.
+  void stop_with(size_t piece, std::exception_ptr error) {
+    end_ = std::min(end_, next_);
+    if (!error_ || piece < error_piece_) {
+      error_ = error;
+      error_piece_ = piece;
+    }
+    next_ = end_;
+    changed_.notify_all();
+  }
+
+  void watch() {
+    Lock lock(mutex_);
+    while (!changed_.wait_for(lock, std::chrono::milliseconds(100), [&] { return running_ == 0; })) {
+      const StoreProgress now = progress_;
+      lock.unlock();
+      if (options_.progress) options_.progress(now);
+      const bool stop = options_.stop && options_.stop();
+      lock.lock();
+      if (stop && !error_) stop_with(end_, interrupted());
+    }
+  }
+
+  static std::exception_ptr interrupted() {
+    return std::make_exception_ptr(Error(ExitCode::interrupted, "token store",
+                                         "interrupted; nothing was written: run the same command again",
+                                         fmt::format_args()));
+  }
+
+  const text::WordPiece& tokenizer_;
+  const RowSource& source_;
+  StoreWriter& writer_;
+  const StoreMeta& meta_;
+  const StoreBuildOptions& options_;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  size_t end_, next_ = 0, written_ = 0, window_ = 0, running_ = 0;
+  bool writing_ = false;
+  std::map<size_t, std::unique_ptr<EncodedRows>> ready_;
+  std::vector<std::unique_ptr<EncodedRows>> spare_;
+  std::exception_ptr error_;
+  size_t error_piece_ = 0;
+  StoreProgress progress_;
+  uint64_t skipped_ = 0;
+};
+
+StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source, const StoreBuildOptions& options) {
+  if (options.labels != LabelKind::none && !source.has_labels())
+    throw InputError("token store", "labels are wanted, but the input has none; say which column holds them");
+  StoreMeta meta;
+  meta.tokenizer_fingerprint = tokenizer.fingerprint();
+  meta.tokenizer_description = describe_tokenizer(tokenizer);
+  meta.vocabulary_size = token_id_limit(tokenizer);
+  meta.token_bytes = meta.vocabulary_size <= 65536 ? 2 : 4;
+  meta.columns = source.columns();
+  meta.labels = options.labels;
+  if (options.labels == LabelKind::classes) meta.label_names = options.label_names;
+  return meta;
+}
+
+}  // namespace
+
+StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source, const fs::path& output,
+                                   const StoreBuildOptions& options) {
+  const auto start = std::chrono::steady_clock::now();
+  const StoreMeta meta = initial_meta(tokenizer, source, options);
+  StoreWriter writer(output, options.overwrite, meta);
+  Pipeline pipeline(tokenizer, source, writer, meta, options);
+  StoreBuildResult result;
+  result.skipped_rows = pipeline.run();
+  result.text_bytes = pipeline.text_bytes();
+  result.meta = writer.commit();
+  for (const auto& file : result.meta.files) result.store_bytes += file.bytes;
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return result;
+}
+
+}  // namespace funicular::data
