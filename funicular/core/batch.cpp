@@ -10,6 +10,15 @@ void add_counts(Counts& a, const Counts& b) {
   for (const auto& [name, count] : b) a[name] += count;
 }
 
+double count_of(const Counts& counts, const std::string& term) {
+  auto found = counts.find(term);
+  if (found == counts.end()) found = counts.find("samples");
+  if (found != counts.end()) return found->second;
+  std::string names;
+  for (const auto& [name, count] : counts) names += (names.empty() ? "" : ", ") + name;
+  throw InputError("loss", "the batch has no count for the loss term {}; it has: {}", term, names.empty() ? "none" : names);
+}
+
 int64_t Packing::longest() const {
   int64_t longest = 0;
   for (size_t s = 1; s < host_offsets.size(); ++s)
@@ -19,6 +28,9 @@ int64_t Packing::longest() const {
 
 Packing Packing::from_lengths(const std::vector<int32_t>& lengths, const std::vector<int64_t>& sample_ids,
                               const std::vector<int64_t>& draw_ids, RandomState random) {
+  if (lengths.size() != draw_ids.size() || lengths.size() != sample_ids.size())
+    throw InputError("packing", "expected as many draws and sample ids as lengths ({}), found {} and {}", lengths.size(),
+                     draw_ids.size(), sample_ids.size());
   Packing packing;
   packing.random = random;
   packing.host_offsets.assign(1, 0);
@@ -29,6 +41,16 @@ Packing Packing::from_lengths(const std::vector<int32_t>& lengths, const std::ve
     if (total > INT32_MAX) throw InputError("packing", "a micro-batch holds more than {} tokens; make it smaller", INT32_MAX);
     packing.host_offsets.push_back(static_cast<int32_t>(total));
   }
+  std::vector<int32_t> positions(static_cast<size_t>(total));
+  std::vector<int64_t> token_draws(static_cast<size_t>(total));
+  for (size_t s = 0; s < lengths.size(); ++s)
+    for (int32_t i = 0; i < lengths[s]; ++i) {
+      const size_t token = static_cast<size_t>(packing.host_offsets[s] + i);
+      positions[token] = i;
+      token_draws[token] = draw_ids[s];
+    }
+  packing.positions = at::tensor(positions, at::kInt);
+  packing.token_draws = at::tensor(token_draws, at::kLong);
   packing.host_draw_ids = draw_ids;
   packing.offsets = at::tensor(packing.host_offsets, at::kInt);
   packing.sample_ids = at::tensor(sample_ids, at::kLong);
@@ -55,10 +77,9 @@ void LossSink::output(const std::string& name, const at::Tensor& value) {
 at::Tensor LossSink::total(const Counts& counts) const {
   at::Tensor total;
   for (const Term& term : terms_) {
-    const auto count = counts.find(term.name);
-    if (count == counts.end()) throw InputError("loss", "the batch has no count for the loss term {}", term.name);
-    if (count->second == 0) continue;  // nothing of this kind in the whole global batch: its sum is empty
-    const at::Tensor part = term.sum * (term.weight / count->second);
+    const double count = count_of(counts, term.name);
+    if (count == 0) continue;  // nothing of this kind in the whole global batch: its sum is empty
+    const at::Tensor part = term.sum * (term.weight / count);
     total = total.defined() ? total + part : part;
   }
   return total;

@@ -21,6 +21,10 @@ using Counts = std::map<std::string, double>;
 /// Adds b to a.
 void add_counts(Counts& a, const Counts& b);
 
+/// The count that divides the loss term `term`: counts[term], or counts["samples"] for a term without its own (a user's
+/// loss over samples). Throws InputError if there is neither.
+double count_of(const Counts& counts, const std::string& term);
+
 /// What every random choice of a forward pass is keyed by, besides the draw and the position.
 struct RandomState {
   uint64_t seed = 0;
@@ -34,6 +38,8 @@ struct Packing {
   at::Tensor sample_ids;              ///< [S] int64, identity in the data set
   at::Tensor draw_ids;                ///< [S] int64, ordinal of this draw in the run
   std::vector<int64_t> host_draw_ids;
+  at::Tensor positions;    ///< [T] int32, position of each token within its sequence
+  at::Tensor token_draws;  ///< [T] int64, draw of each token's sequence
   RandomState random;
 
   int64_t sequences() const { return host_offsets.empty() ? 0 : static_cast<int64_t>(host_offsets.size()) - 1; }
@@ -72,7 +78,7 @@ class LossSink {
   bool keep_outputs = false;
 
   /// Sum over terms of weight * sum / counts[name]: the scalar to call backward on. Undefined if there are no terms.
-  /// Throws InputError if a term has no count.
+  /// A term whose count is 0 is left out; see count_of.
   at::Tensor total(const Counts& counts) const;
 
  private:

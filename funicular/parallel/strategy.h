@@ -30,11 +30,14 @@ struct StepResult {
   double loss = 0;                       ///< weighted total
   double gradient_norm = 0;              ///< global L2 norm before clipping
   bool finite = true;                    ///< false: loss or norm is NaN or infinite, and nothing was updated
+  std::string non_finite_loss;           ///< the first loss term that is not finite, if any
+  std::string non_finite_gradient;       ///< the first parameter whose gradient is not finite, if any
 };
 
 /// One evaluated micro-batch: sums and counts of the loss terms, and the outputs the metrics need.
 struct EvalResult {
   std::map<std::string, double> sums;
+  std::map<std::string, double> weights;  ///< of each term in the total
   Counts counts;
   std::vector<TensorMap> outputs;  ///< one a micro-batch, in order
 };
@@ -62,5 +65,8 @@ class Strategy {
 
 /// One process, one device.
 std::unique_ptr<Strategy> make_single();
+
+/// Forward passes without gradients and without the modules' training mode; what evaluation is made of everywhere.
+EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches);
 
 }  // namespace funicular::parallel

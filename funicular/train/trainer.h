@@ -28,7 +28,7 @@ Precision parse_precision(const std::string& name);
 std::string precision_name(Precision precision);
 
 struct TrainerOptions {
-  fs::path output;  ///< the run's folder; empty: nothing is written
+  fs::path output{};  ///< the run's folder; empty: nothing is written
 
   // How long. At most one of the two; neither: 3 epochs.
   int64_t max_steps = 0;
@@ -44,14 +44,14 @@ struct TrainerOptions {
   bool shuffle = true;
   bool drop_last = false;  ///< false: the last batch of an epoch is shorter
 
-  optim::Schedule schedule;    ///< the peak rate is the optimiser's
+  optim::Schedule schedule{};  ///< the peak rate is the optimiser's
   double max_grad_norm = 1.0;  ///< 0: no clipping
   uint64_t seed = 42;
   Precision precision = Precision::fp32;
 
   // Which parameters learn, by prefixes of their names. A prefix that fits none is an InputError.
-  std::vector<std::string> trainable;  ///< empty: all
-  std::vector<std::string> frozen;     ///< taken from these
+  std::vector<std::string> trainable{};  ///< empty: all
+  std::vector<std::string> frozen{};     ///< taken from these
 
   int64_t logging_steps = 10;       ///< a record in metrics.jsonl every so many steps; 0: none
   int64_t save_steps = 500;         ///< a checkpoint every so many steps and at the end; 0: only when interrupted
@@ -66,8 +66,8 @@ struct TrainerOptions {
   bool progress = true;  ///< the progress line
 
   /// What else must be the same for a checkpoint to be resumed (objective, tokeniser, …), by name.
-  std::map<std::string, std::string> identity;
-  OrderedJson run_info;  ///< an object whose fields are added to run.json
+  std::map<std::string, std::string> identity{};
+  OrderedJson run_info{};  ///< an object whose fields are added to run.json
 };
 
 /// Metrics over an evaluation, fed one micro-batch at a time.

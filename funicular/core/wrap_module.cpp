@@ -1,0 +1,56 @@
+#include "funicular/core/wrap_module.h"
+
+#include <ATen/Context.h>
+#include <torch/nn/module.h>
+
+#include <set>
+
+#include "funicular/base/random.h"
+
+namespace funicular {
+
+namespace {
+
+/// Modules of users draw from the global generator (torch::nn::Dropout); its state must follow from the batch alone.
+void seed_generator(const Packing& packing) {
+  const uint64_t draw = packing.host_draw_ids.empty() ? 0 : static_cast<uint64_t>(packing.host_draw_ids.front());
+  const RandomBlock bits = philox(make_key(packing.random.seed, Purpose::user), make_counter(0, 0, draw));
+  at::manual_seed((uint64_t{bits[0]} << 32) | bits[1]);
+}
+
+}  // namespace
+
+Model wrap_module(std::shared_ptr<torch::nn::Module> module, std::function<void(const MicroBatch&, LossSink&)> forward) {
+  Model model;
+  std::set<const c10::TensorImpl*> seen;  // tied weights appear under several names
+  Segment segment;
+  segment.name = "module";
+  for (const auto& named : module->named_parameters()) {
+    at::Tensor value = named.value();
+    if (!value.defined() || !seen.insert(value.unsafeGetTensorImpl()).second) continue;
+    auto parameter = std::make_unique<Parameter>();
+    parameter->name = named.key();
+    parameter->slices = {{named.key(), 0, value.dim() == 0 ? 1 : value.size(0)}};
+    parameter->master = parameter->compute = value;
+    parameter->group = value.dim() > 1 ? ParameterGroup::decay : ParameterGroup::no_decay;
+    parameter->trainable = value.requires_grad();
+    segment.parameters.push_back(parameter.get());
+    model.parameters.push_back(std::move(parameter));
+  }
+  for (const auto& named : module->named_buffers()) {
+    const at::Tensor& value = named.value();
+    if (value.defined() && seen.insert(value.unsafeGetTensorImpl()).second) model.buffers.push_back({named.key(), value});
+  }
+  segment.forward = [forward = std::move(forward)](Activations activations, const MicroBatch& batch, const Taps&, LossSink& sink) {
+    if (batch.packing.random.training) seed_generator(batch.packing);
+    forward(batch, sink);
+    return activations;
+  };
+  model.segments.push_back(std::move(segment));
+  torch::nn::Module* raw = module.get();
+  model.set_training = [raw](bool training) { raw->train(training); };
+  model.owners.push_back(std::move(module));
+  return model;
+}
+
+}  // namespace funicular

@@ -1,0 +1,40 @@
+#pragma once
+// How a global batch is cut into micro-batches. The cut changes speed and memory, never the result.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "funicular/train/source.h"
+
+namespace funicular::train {
+
+struct TrainerOptions;
+enum class Precision;
+
+/// The sizes that a run uses, in sequences.
+struct BatchPlan {
+  int64_t batch = 0;         ///< global, per optimiser step
+  int64_t micro_batch = 0;   ///< most sequences of one forward pass
+  int64_t accumulation = 0;  ///< micro-batches of a full batch (more where a token limit cuts first)
+  int64_t tokens = 0;        ///< most tokens of one forward pass; 0: no limit
+};
+
+/// Completes what the options leave open; throws InputError for sizes below 1 and for contradictions.
+BatchPlan plan_batches(const TrainerOptions& options);
+
+/// All of one optimiser step: its micro-batches, and the counts of the whole, known before the first forward.
+struct GlobalBatch {
+  std::vector<MicroBatch> micro_batches;
+  Counts counts;
+  int64_t tokens = 0;
+};
+
+/// Cuts `draws` in order: at most plan.micro_batch sequences and plan.tokens tokens each (a longer sequence stands alone).
+std::vector<std::span<const data::Draw>> cut(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan);
+
+/// Collates a whole global batch; floating-point tensors get the type of `precision`.
+GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan, const RandomState& random,
+                    at::ScalarType floating);
+
+}  // namespace funicular::train

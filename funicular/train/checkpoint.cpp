@@ -1,0 +1,258 @@
+#include "funicular/train/checkpoint.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/format/manifest.h"
+#include "funicular/format/safetensors.h"
+
+namespace funicular::train {
+
+namespace {
+
+constexpr const char* kModelFile = "model.safetensors";
+constexpr const char* kOptimizerFile = "optimizer.safetensors";
+constexpr const char* kStateFile = "state.json";
+constexpr const char* kTemporaryPrefix = ".tmp-";
+
+format::DType to_dtype(at::ScalarType type, const std::string& name) {
+  using format::DType;
+  switch (type) {
+    case at::kFloat: return DType::F32;
+    case at::kDouble: return DType::F64;
+    case at::kHalf: return DType::F16;
+    case at::kBFloat16: return DType::BF16;
+    case at::kLong: return DType::I64;
+    case at::kInt: return DType::I32;
+    case at::kShort: return DType::I16;
+    case at::kChar: return DType::I8;
+    case at::kByte: return DType::U8;
+    case at::kBool: return DType::BOOL;
+    default: throw RunError("checkpoint", "{} is of type {}, which checkpoints cannot hold", name, c10::toString(type));
+  }
+}
+
+/// The tensors of one file, by their names in it.
+using NamedTensors = std::map<std::string, at::Tensor>;
+
+uint64_t write_tensors(const fs::path& path, const NamedTensors& tensors) {
+  std::vector<format::TensorDeclaration> declarations;
+  for (const auto& [name, tensor] : tensors)
+    declarations.push_back({name, to_dtype(tensor.scalar_type(), name), tensor.sizes().vec()});
+  format::SafetensorsWriter writer(path, std::move(declarations));
+  for (const format::TensorDeclaration& declaration : writer.order()) {
+    const at::Tensor tensor = tensors.at(declaration.name).detach().cpu().contiguous();
+    writer.write(declaration.name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+  }
+  return writer.close();
+}
+
+/// Sorts a strategy's state into the two files of a checkpoint.
+class StateFiles final : public parallel::StateVisitor {
+ public:
+  NamedTensors model, optimizer;
+
+  void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t end,
+             at::Tensor local) override {
+    if (begin != 0 || end != (shape.empty() ? 1 : shape[0]))
+      throw RunError("checkpoint", "{}: rows [{}, {}) of a tensor are held elsewhere", name, begin, end);
+    static constexpr std::string_view kOptimizerKind = "optimizer.";
+    const bool of_optimizer = kind.starts_with(kOptimizerKind);
+    NamedTensors& file = of_optimizer ? optimizer : model;
+    const std::string key = of_optimizer ? kind.substr(kOptimizerKind.size()) + "/" + name : name;
+    if (!file.emplace(key, std::move(local)).second) throw RunError("checkpoint", "two tensors are named {}", key);
+  }
+};
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::string text;
+  for (const int64_t size : shape) text += (text.empty() ? "" : ", ") + std::to_string(size);
+  return "[" + text + "]";
+}
+
+/// Throws InputError unless `file` holds exactly `tensors`.
+void check_tensors(const format::SafetensorsFile& file, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const format::TensorEntry* entry = file.find(name);
+    if (!entry) throw InputError("checkpoint", "{}: the tensor {} is missing; was it written by another model?", file.path().string(), name);
+    const format::DType dtype = to_dtype(tensor.scalar_type(), name);
+    if (entry->shape != tensor.sizes().vec() || entry->dtype != dtype)
+      throw InputError("checkpoint", "{}: {} is {} {}; the model expects {} {}", file.path().string(), name,
+                       format::dtype_name(entry->dtype), shape_text(entry->shape), format::dtype_name(dtype), shape_text(tensor.sizes().vec()));
+  }
+  for (const format::TensorEntry& entry : file.entries())
+    if (!tensors.contains(entry.name))
+      throw InputError("checkpoint", "{}: the model has no tensor {}; was it written by another model?", file.path().string(), entry.name);
+}
+
+void copy_tensors(const format::SafetensorsFile& file, const NamedTensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    const format::TensorEntry& entry = file.at(name);
+    if (entry.data.empty()) continue;
+    if (tensor.is_cpu() && tensor.is_contiguous()) {
+      std::memcpy(tensor.mutable_data_ptr(), entry.data.data(), entry.data.size());
+    } else {
+      const at::Tensor copy = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
+      std::memcpy(copy.mutable_data_ptr(), entry.data.data(), entry.data.size());
+      tensor.detach().copy_(copy);
+    }
+  }
+}
+
+/// Out of sight first, so that a kill in the middle leaves no half checkpoint under a real name.
+void remove_folder(const fs::path& folder) {
+  const fs::path hidden = folder.parent_path() / (kTemporaryPrefix + std::string("old-") + folder.filename().string());
+  std::error_code error;
+  fs::remove_all(hidden, error);
+  fs::rename(folder, hidden, error);
+  if (error) throw RunError("checkpoint", "cannot remove {}: {}", folder.string(), error.message());
+  fs::remove_all(hidden, error);
+}
+
+std::map<std::string, std::string> get_texts(const Json& json, const char* key, const std::string& origin) {
+  return json_get<std::map<std::string, std::string>>(json, key, origin);
+}
+
+}  // namespace
+
+OrderedJson TrainingState::to_json() const {
+  return {{"version", 1},
+          {"step", step},
+          {"loss_sum", loss_sum},
+          {"loss_steps", loss_steps},
+          {"evaluated_step", evaluated_step},
+          {"best_step", best_step},
+          {"best_evaluation", best_evaluation},
+          {"evaluations_without_gain", evaluations_without_gain},
+          {"identity", identity},
+          {"settings", settings}};
+}
+
+TrainingState TrainingState::from_json(const Json& json, const std::string& origin) {
+  const auto version = json_get<int64_t>(json, "version", origin);
+  if (version != 1) throw InputError("checkpoint", "{}: version {} is unknown; expected 1", origin, version);
+  TrainingState state;
+  state.step = json_get<int64_t>(json, "step", origin);
+  state.loss_sum = json_get<double>(json, "loss_sum", origin);
+  state.loss_steps = json_get<int64_t>(json, "loss_steps", origin);
+  state.evaluated_step = json_get<int64_t>(json, "evaluated_step", origin);
+  state.best_step = json_get<int64_t>(json, "best_step", origin);
+  const Json best = json_get<Json>(json, "best_evaluation", origin);
+  for (const auto& [name, value] : best.items())
+    state.best_evaluation[name] = value.is_number() ? value.get<double>() : NAN;  // JSON has no NaN: null
+  state.evaluations_without_gain = json_get<int64_t>(json, "evaluations_without_gain", origin);
+  state.identity = get_texts(json, "identity", origin);
+  state.settings = get_texts(json, "settings", origin);
+  return state;
+}
+
+std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06}", step); }
+
+std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folder) {
+  std::vector<std::pair<int64_t, fs::path>> found;
+  std::error_code error;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
+    const std::string name = entry->path().filename().string();
+    int64_t step = 0;
+    const auto parsed = name.starts_with("step-") ? std::from_chars(name.data() + 5, name.data() + name.size(), step)
+                                                  : std::from_chars_result{nullptr, std::errc::invalid_argument};
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size() && entry->is_directory())
+      found.emplace_back(step, entry->path());
+  }
+  std::sort(found.rbegin(), found.rend());
+  return found;
+}
+
+fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& state, const fs::path& folder,
+                          const std::function<void()>& before_commit) {
+  const fs::path final_path = folder / checkpoint_name(state.step);
+  const fs::path temporary = folder / (kTemporaryPrefix + checkpoint_name(state.step) + "-" + std::to_string(::getpid()));
+  make_directories(folder);
+  try {
+    fs::remove_all(temporary);
+    make_directories(temporary);
+    StateFiles files;
+    strategy.visit_state(files);
+    std::map<std::string, uint64_t> hashes;
+    hashes[kModelFile] = write_tensors(temporary / kModelFile, files.model);
+    hashes[kOptimizerFile] = write_tensors(temporary / kOptimizerFile, files.optimizer);
+    write_file_atomically(temporary / kStateFile, state.to_json().dump(2) + "\n");
+    format::write_manifest(temporary, hashes);
+    if (before_commit) before_commit();
+    if (fs::exists(final_path)) remove_folder(final_path);
+    format::commit_directory(temporary, final_path);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove_all(temporary, ignored);
+    throw;
+  }
+  return final_path;
+}
+
+void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t best_step) {
+  const auto checkpoints = list_checkpoints(folder);
+  if (keep <= 0 || static_cast<int64_t>(checkpoints.size()) <= keep) return;
+  if (const auto problem = format::verify_manifest(checkpoints.front().second))
+    throw RunError("checkpoint", "{} does not verify after it was written: {}; the older checkpoints are kept",
+                   checkpoints.front().second.string(), *problem);
+  for (size_t i = static_cast<size_t>(keep); i < checkpoints.size(); ++i)
+    if (checkpoints[i].first != best_step) remove_folder(checkpoints[i].second);
+}
+
+void remove_leftovers(const fs::path& folder) {
+  std::error_code error;
+  std::vector<fs::path> leftovers;
+  for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
+    if (entry->path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry->path());
+  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, error);
+}
+
+fs::path newest_valid_checkpoint(const fs::path& folder) {
+  for (const auto& [step, path] : list_checkpoints(folder)) {
+    std::string problem;
+    try {
+      problem = format::verify_manifest(path).value_or("");
+      if (problem.empty() && read_state(path).step != step) problem = "state.json is of another step";
+    } catch (const InputError& error) {
+      problem = error.what();
+    }
+    if (problem.empty()) return path;
+    log::warning("the checkpoint {} is damaged and is passed over: {}", path.string(), problem);
+  }
+  return {};
+}
+
+TrainingState read_state(const fs::path& checkpoint) {
+  const fs::path path = checkpoint / kStateFile;
+  return TrainingState::from_json(read_json(path), path.string());
+}
+
+void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint) {
+  StateFiles files;
+  strategy.visit_state(files);
+  const format::SafetensorsFile model(checkpoint / kModelFile), optimizer(checkpoint / kOptimizerFile);
+  check_tensors(model, files.model);
+  check_tensors(optimizer, files.optimizer);
+  copy_tensors(model, files.model);
+  copy_tensors(optimizer, files.optimizer);
+}
+
+void write_model_file(const Model& model, const fs::path& path) {
+  NamedTensors tensors;
+  for (const auto& parameter : model.parameters) {
+    const at::Tensor value = parameter->master.detach();
+    for (const Parameter::Slice& slice : parameter->slices)
+      tensors[slice.name] = value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin);
+  }
+  for (const Buffer& buffer : model.buffers) tensors[buffer.name] = buffer.value;
+  write_tensors(path, tensors);
+}
+
+}  // namespace funicular::train

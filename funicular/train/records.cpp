@@ -1,0 +1,130 @@
+#include "funicular/train/records.h"
+
+#include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <sys/file.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <fstream>
+#include <thread>
+
+#include "funicular/base/error.h"
+#include "funicular/base/isa.h"
+#include "funicular/format/tensorboard.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::train {
+
+namespace {
+
+/// The lines whose step is at most `step`; a torn line (a kill while it was written) is dropped.
+std::string lines_up_to(const fs::path& path, int64_t step) {
+  std::string kept;
+  if (!fs::exists(path)) return kept;
+  const std::string text = read_file(path);
+  size_t begin = 0;
+  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    const Json line = Json::parse(text.begin() + static_cast<ptrdiff_t>(begin), text.begin() + static_cast<ptrdiff_t>(end),
+                                  nullptr, /*allow_exceptions=*/false);
+    if (line.is_object() && line.contains("step") && line["step"].is_number_integer() && line["step"].get<int64_t>() <= step)
+      kept.append(text, begin, end + 1 - begin);
+  }
+  return kept;
+}
+
+int open_locked(const fs::path& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+  if (descriptor < 0) throw RunError("records", "cannot write {}: {}", path.string(), errno_text(errno));
+  return descriptor;
+}
+
+}  // namespace
+
+Records::Records(const fs::path& folder, int64_t step) : path_(folder / "metrics.jsonl") {
+  write_file_atomically(path_, lines_up_to(path_, step));
+  descriptor_ = open_locked(path_, O_WRONLY | O_APPEND);
+  events_ = std::make_unique<format::EventWriter>(folder);
+}
+
+Records::~Records() {
+  if (descriptor_ >= 0) ::close(descriptor_);
+}
+
+void Records::append(const OrderedJson& line) {
+  const std::string text = line.dump() + "\n";
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t count = ::write(descriptor_, text.data() + done, text.size() - done);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw RunError("records", "cannot write {}: {}", path_.string(), errno_text(errno));
+    done += static_cast<size_t>(count);
+  }
+}
+
+void Records::add(const StepRecord& record) {
+  append({{"step", record.step},
+          {"epoch", record.epoch},
+          {"loss", record.loss},
+          {"learning_rate", record.learning_rate},
+          {"gradient_norm", record.gradient_norm},
+          {"tokens_per_second", record.tokens_per_second},
+          {"step_seconds", record.step_seconds},
+          {"wait_share", record.wait_share},
+          {"memory_bytes", record.memory_bytes}});
+  events_->scalar("train/loss", record.loss, record.step);
+  events_->scalar("train/learning_rate", record.learning_rate, record.step);
+  events_->scalar("train/gradient_norm", record.gradient_norm, record.step);
+  events_->scalar("train/tokens_per_second", record.tokens_per_second, record.step);
+  if (record.losses.size() > 1)
+    for (const auto& [name, loss] : record.losses) events_->scalar("train/loss/" + name, loss, record.step);
+  events_->flush();
+}
+
+void Records::add_evaluation(int64_t step, double epoch, const std::map<std::string, double>& metrics) {
+  OrderedJson line = {{"step", step}, {"epoch", epoch}};
+  for (const auto& [name, value] : metrics) {
+    line["eval_" + name] = value;
+    events_->scalar("eval/" + name, value, step);
+  }
+  append(line);
+  events_->flush();
+}
+
+void Records::sync() {
+  if (::fsync(descriptor_) != 0)
+    throw RunError("records", "cannot flush {} to the disk: {}", path_.string(), errno_text(errno));
+}
+
+RunLock::RunLock(const fs::path& folder) {
+  const fs::path path = folder / ".lock";
+  descriptor_ = open_locked(path, O_RDWR | O_CREAT);
+  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(descriptor_);
+    throw InputError("trainer", "another process is training into {}; wait for it or choose another folder", folder.string());
+  }
+}
+
+RunLock::~RunLock() { ::close(descriptor_); }
+
+OrderedJson describe_environment() {
+  char host[256] = "";
+  ::gethostname(host, sizeof host - 1);
+  return {{"funicular", "0.1.0"},
+          {"libtorch", TORCH_VERSION},
+          {"compiler", __VERSION__},
+          {"host", host},
+          {"processors", std::thread::hardware_concurrency()},
+          {"threads", at::get_num_threads()},
+          {"instruction_set", isa_name(best_isa())}};
+}
+
+int64_t resident_memory() {
+  std::ifstream file("/proc/self/statm");
+  int64_t total = 0, resident = 0;
+  if (!(file >> total >> resident)) return 0;
+  return resident * ::sysconf(_SC_PAGESIZE);
+}
+
+}  // namespace funicular::train
