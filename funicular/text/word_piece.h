@@ -20,6 +20,8 @@ struct WordPieceOptions {
   std::string unknown_token = "[UNK]";
   std::string continuing_prefix = "##";
   int max_characters_per_word = 100;  ///< longer words become the unknown token
+  /// Names of the tokens in SpecialTokens; a name that the vocabulary lacks gives the id -1.
+  std::string pad_token = "[PAD]", cls_token = "[CLS]", sep_token = "[SEP]", mask_token = "[MASK]";
 };
 
 /// A token that is matched in the raw text before anything else, e.g. "[MASK]".
@@ -44,7 +46,8 @@ struct TokenizedText {
 /// Immutable and safe to share between threads.
 class WordPiece {
  public:
-  /// `vocabulary[i]` is token i. Throws InputError (duplicate tokens, no unknown token, …).
+  /// `vocabulary[i]` is token i. Added tokens are matched in the text; their ids either name the same token in the
+  /// vocabulary or follow it without a gap. Throws InputError (duplicate tokens, no unknown token, …).
   WordPiece(std::vector<std::string> vocabulary, WordPieceOptions options, std::vector<AddedToken> added);
   ~WordPiece();
   WordPiece(WordPiece&&) noexcept;
@@ -54,7 +57,10 @@ class WordPiece {
   void tokenize(std::string_view utf8, TokenizedText& out) const;
   TokenizedText tokenize(std::string_view utf8) const;
 
+  /// All tokens: those of the model, then the added ones that it lacks.
   const std::vector<std::string>& vocabulary() const;
+  /// How many of them the model has, that is, may be pieces of words.
+  int32_t model_size() const;
   const WordPieceOptions& options() const;
   const std::vector<AddedToken>& added_tokens() const;
   const SpecialTokens& special() const;

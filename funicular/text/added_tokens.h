@@ -1,0 +1,48 @@
+#pragma once
+// Finds added tokens such as "[MASK]" in text, by the rules of Hugging Face's AddedVocabulary: at the leftmost
+// position the longest token wins; then single_word, lstrip and rstrip are applied.
+
+#include <array>
+#include <string_view>
+#include <vector>
+
+#include "funicular/text/trie.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::text {
+
+class AddedTokenMatcher {
+ public:
+  AddedTokenMatcher() = default;
+  /// `patterns[i]` is what to look for in place of `tokens[i].content`.
+  AddedTokenMatcher(std::vector<AddedToken> tokens, const std::vector<std::string>& patterns);
+
+  bool empty() const { return tokens_.empty(); }
+
+  /// Calls piece(std::string_view) for the text between tokens (never empty) and token(int32_t id), in order.
+  template <class Piece, class Token>
+  void split(std::string_view text, Piece piece, Token token) const {
+    size_t done = 0;
+    for (Match match; (match = next(text, match.search_from, done)).token != nullptr; done = match.end) {
+      if (done < match.begin) piece(text.substr(done, match.begin - done));
+      token(match.token->id);
+    }
+    if (done < text.size()) piece(text.substr(done));
+  }
+
+ private:
+  struct Match {
+    const AddedToken* token = nullptr;
+    size_t begin = 0, end = 0;  ///< with the white space that the token takes in
+    size_t search_from = 0;     ///< end of the pattern itself
+  };
+  Match next(std::string_view text, size_t from, size_t done) const;
+  size_t next_candidate(std::string_view text, size_t from) const;
+
+  std::vector<AddedToken> tokens_;
+  Trie trie_;
+  std::array<bool, 256> first_bytes_{};
+  int only_first_byte_ = -1;  ///< if all patterns begin with the same byte
+};
+
+}  // namespace funicular::text

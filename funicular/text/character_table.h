@@ -1,0 +1,49 @@
+#pragma once
+// What a WordPiece tokeniser does at each code point, worked out once for its options and vocabulary.
+
+#include <cstdint>
+#include <vector>
+
+#include "funicular/text/normalizer.h"
+#include "funicular/text/trie.h"
+
+namespace funicular::text {
+
+/// One entry: what happens at a code point, and a value whose meaning depends on it.
+struct CharacterAction {
+  enum Kind : uint32_t {
+    letter,    ///< the code point `value` is appended to the word
+    drop,      ///< nothing
+    space,     ///< the word ends
+    isolated,  ///< the word ends, and token `value` follows
+    complex,   ///< normalise it, and look at each part
+  };
+  uint32_t bits = 0;
+  CharacterAction() = default;
+  CharacterAction(Kind kind, uint32_t value) : bits(value << 3 | kind) {}
+  Kind kind() const { return static_cast<Kind>(bits & 7); }
+  uint32_t value() const { return bits >> 3; }
+};
+
+class CharacterTable {
+ public:
+  /// `pieces` gives the ids of characters that are words of their own, `unknown` the id for those it lacks.
+  CharacterTable(NormalizerRules rules, const Trie& pieces, int32_t unknown);
+
+  CharacterAction operator[](uint32_t code) const {
+    return code < entries_.size() ? entries_[code] : make(code);
+  }
+  const NormalizerRules& rules() const { return rules_; }
+  /// True if ASCII letters and digits are kept, in lower case (`lower`) or as they are.
+  bool ascii_words(bool lower) const;
+
+ private:
+  CharacterAction make(uint32_t code) const;
+
+  NormalizerRules rules_;
+  const Trie* pieces_;
+  int32_t unknown_;
+  std::vector<CharacterAction> entries_;  // the planes with living scripts; the rest is worked out when met
+};
+
+}  // namespace funicular::text

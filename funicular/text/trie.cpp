@@ -1,0 +1,69 @@
+#include "funicular/text/trie.h"
+
+#include <algorithm>
+
+namespace funicular::text {
+
+namespace {
+constexpr int32_t taken = -2;  // the parent of the root: not free, and no node
+}
+
+Trie::Trie(std::vector<Key> keys) {
+  std::sort(keys.begin(), keys.end());
+  grow(keys.size() * 4 + 512);
+  cells_[root].parent = taken;
+  std::vector<Range> open{{0, keys.size(), 0, root}};
+  std::vector<uint8_t> bytes;
+  std::vector<size_t> starts;
+  while (!open.empty()) {
+    Range range = open.back();
+    open.pop_back();
+    if (range.first < range.last && keys[range.first].first.size() == range.depth)
+      cells_[range.node].id = keys[range.first++].second;
+    bytes.clear();
+    starts.clear();
+    for (size_t i = range.first; i < range.last; ++i) {
+      const auto byte = static_cast<uint8_t>(keys[i].first[range.depth]);
+      if (!bytes.empty() && bytes.back() == byte) continue;
+      bytes.push_back(byte);
+      starts.push_back(i);
+    }
+    if (bytes.empty()) continue;
+    starts.push_back(range.last);
+    const int32_t base = place(bytes);
+    cells_[range.node].base = base;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      cells_[base + bytes[i]].parent = range.node;
+      open.push_back({starts[i], starts[i + 1], range.depth + 1, base + bytes[i]});
+    }
+  }
+  cells_.shrink_to_fit();
+}
+
+void Trie::grow(size_t size) {
+  if (cells_.size() < size) cells_.resize(std::max(size, cells_.size() * 3 / 2));
+}
+
+// The smallest base whose cells for all `bytes` are free.
+int32_t Trie::place(const std::vector<uint8_t>& bytes) {
+  while (cells_[first_free_].parent != none) grow(++first_free_ + 512);
+  for (size_t cell = std::max<size_t>(first_free_, bytes[0]);; ++cell) {
+    grow(cell + 512);
+    const size_t base = cell - bytes[0];
+    const bool fits =
+        std::all_of(bytes.begin(), bytes.end(), [&](uint8_t b) { return cells_[base + b].parent == none; });
+    if (fits) {
+      grow(base + 512);
+      return static_cast<int32_t>(base);
+    }
+  }
+}
+
+int32_t Trie::find(std::string_view text) const {
+  int32_t node = root;
+  for (const char c : text)
+    if ((node = next(node, static_cast<uint8_t>(c))) == none) return none;
+  return node;
+}
+
+}  // namespace funicular::text

@@ -1,0 +1,40 @@
+// How rows are shortened; see word_piece.h.
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::text {
+namespace {
+
+// Longest first, in closed form: the longer column gives way until both are equal, then both shrink together; of an odd
+// limit the column that was longer gets the odd token (the second one, if they were equal).
+PairLengths longest_first(PairLengths lengths, int32_t limit) {
+  int32_t shorter = std::min(lengths.first, lengths.second), longer = std::max(limit - shorter, shorter);
+  if (shorter + longer > limit) {
+    shorter = limit / 2;
+    longer = limit - shorter;
+  }
+  return lengths.first > lengths.second ? PairLengths{longer, shorter} : PairLengths{shorter, longer};
+}
+
+}  // namespace
+
+PairLengths truncate_pair(PairLengths lengths, int32_t limit, Truncation truncation) {
+  const int32_t excess = lengths.first + lengths.second - limit;
+  if (excess <= 0) return lengths;
+  if (limit == 0) return {};
+  if (limit < 0) throw InputError("tokenizer", "rows of {} tokens without the special ones: expected 0 or more", limit);
+  if (truncation == Truncation::longest_first) return longest_first(lengths, limit);
+  const bool only_first = truncation == Truncation::only_first;
+  int32_t& column = only_first ? lengths.first : lengths.second;
+  if (column <= excess)  // Hugging Face refuses to empty a column, too
+    throw InputError("tokenizer",
+                     "cannot shorten a row by {} tokens with truncation {}: that column has {} tokens; use "
+                     "longest_first or a larger --max-length",
+                     excess, only_first ? "only_first" : "only_second", column);
+  column -= excess;
+  return lengths;
+}
+
+}  // namespace funicular::text

@@ -1,0 +1,82 @@
+#pragma once
+// UTF-8, one code point at a time.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace funicular::text {
+
+constexpr uint32_t replacement_character = 0xFFFD;
+
+/// Reads the code point at `at` (< end) and moves `at` behind it. A malformed sequence reads as U+FFFD, one for each
+/// maximal subpart (Unicode 15, section 3.9, table 3-8), as Rust's from_utf8_lossy and Python's "replace" do.
+inline uint32_t next_code_point(const char*& at, const char* end) {
+  const auto byte = [&](int i) { return static_cast<uint8_t>(at[i]); };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return ++at, lead;
+  const int length = lead < 0xC2 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : lead < 0xF5 ? 4 : 1;
+  if (length == 1) return ++at, replacement_character;
+  // The second byte is restricted further, against overlong forms, surrogates and values above U+10FFFF.
+  const uint8_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const uint8_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  if (end - at < 2 || byte(1) < low || byte(1) > high) return ++at, replacement_character;
+  uint32_t code = (lead & (0xFFu >> (length + 1))) << 6 | (byte(1) & 0x3Fu);
+  for (int i = 2; i < length; ++i) {
+    if (end - at <= i || (byte(i) & 0xC0) != 0x80) return at += i, replacement_character;
+    code = code << 6 | (byte(i) & 0x3Fu);
+  }
+  at += length;
+  return code;
+}
+
+/// Writes the 1 to 4 bytes of a code point; returns the end.
+inline char* put_code_point(uint32_t code, char* out) {
+  if (code < 0x80) {
+    *out++ = static_cast<char>(code);
+  } else if (code < 0x800) {
+    *out++ = static_cast<char>(0xC0 | code >> 6);
+    *out++ = static_cast<char>(0x80 | (code & 0x3F));
+  } else if (code < 0x10000) {
+    *out++ = static_cast<char>(0xE0 | code >> 12);
+    *out++ = static_cast<char>(0x80 | (code >> 6 & 0x3F));
+    *out++ = static_cast<char>(0x80 | (code & 0x3F));
+  } else {
+    *out++ = static_cast<char>(0xF0 | code >> 18);
+    *out++ = static_cast<char>(0x80 | (code >> 12 & 0x3F));
+    *out++ = static_cast<char>(0x80 | (code >> 6 & 0x3F));
+    *out++ = static_cast<char>(0x80 | (code & 0x3F));
+  }
+  return out;
+}
+
+inline void append_code_point(uint32_t code, std::string& out) {
+  char bytes[4];
+  out.append(bytes, put_code_point(code, bytes));
+}
+
+/// The last code point of `utf8` (not empty); `size` becomes its length in bytes.
+inline uint32_t last_code_point(std::string_view utf8, int& size) {
+  size = 1;
+  while (size < 4 && size < static_cast<int>(utf8.size()) && (utf8[utf8.size() - size] & 0xC0) == 0x80) ++size;
+  const char *end = utf8.data() + utf8.size(), *at = end - size;
+  const uint32_t code = next_code_point(at, end);
+  if (at == end) return code;
+  size = 1;
+  return replacement_character;
+}
+
+/// True if the bytes are well-formed.
+inline bool is_valid_utf8(std::string_view bytes) {
+  for (const char *at = bytes.data(), *end = at + bytes.size(); at < end;) {
+    const char* before = at;
+    if (next_code_point(at, end) == replacement_character && std::string_view(before, at - before) != "\xEF\xBF\xBD")
+      return false;
+  }
+  return true;
+}
+
+/// The same text with every malformed sequence replaced by U+FFFD.
+std::string to_valid_utf8(std::string_view bytes);
+
+}  // namespace funicular::text

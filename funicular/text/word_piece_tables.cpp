@@ -1,0 +1,176 @@
+#include "funicular/text/word_piece_tables.h"
+
+#include <algorithm>
+#include <atomic>
+#include <unordered_map>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/text/utf8.h"
+
+namespace funicular::text {
+namespace {
+
+constexpr std::string_view component = "tokenizer";
+
+void check_vocabulary(const std::vector<std::string>& vocabulary, const WordPieceOptions& options) {
+  std::unordered_map<std::string_view, size_t> seen;
+  for (size_t i = 0; i < vocabulary.size(); ++i) {
+    if (!is_valid_utf8(vocabulary[i]))
+      throw InputError(component, "token {} of the vocabulary is not valid UTF-8; save the vocabulary as UTF-8", i);
+    const auto [first, fresh] = seen.emplace(vocabulary[i], i);
+    if (!fresh)
+      throw InputError(component, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one", vocabulary[i],
+                       first->second, i);
+  }
+  if (!seen.contains(options.unknown_token))
+    throw InputError(component,
+                     "the unknown token \"{}\" is missing from the vocabulary of {} tokens; add it, or name the one "
+                     "that stands for it",
+                     options.unknown_token, vocabulary.size());
+  if (options.max_characters_per_word < 1)
+    throw InputError(component, "words of at most {} characters: expected 1 or more",
+                     options.max_characters_per_word);
+}
+
+void check_id(const AddedToken& token, const std::vector<std::string>& vocabulary, size_t model_size) {
+  const auto id = static_cast<size_t>(token.id);  // a negative one becomes too large
+  if (id < model_size && vocabulary[id] != token.content)
+    throw InputError(component, "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary",
+                     token.content, token.id, vocabulary[id]);
+  if (id >= model_size && id != vocabulary.size())
+    throw InputError(component, "the added token \"{}\" has the id {}: expected {}, the next one after the vocabulary",
+                     token.content, token.id, vocabulary.size());
+}
+
+// The vocabulary with the added tokens that the model lacks behind its own.
+std::vector<std::string> with_added(std::vector<std::string> vocabulary, const std::vector<AddedToken>& added) {
+  const size_t model_size = vocabulary.size();
+  std::unordered_map<std::string_view, int32_t> seen;
+  for (const AddedToken& token : added) {
+    if (token.content.empty() || !is_valid_utf8(token.content))
+      throw InputError(component, "the added token {} is empty or not valid UTF-8", token.id);
+    const auto [first, fresh] = seen.emplace(token.content, token.id);
+    if (!fresh)
+      throw InputError(component, "the added token \"{}\" has two ids, {} and {}", token.content, first->second,
+                       token.id);
+    check_id(token, vocabulary, model_size);
+    if (static_cast<size_t>(token.id) == vocabulary.size()) vocabulary.push_back(token.content);
+  }
+  return vocabulary;
+}
+
+std::vector<AddedToken> by_id(std::vector<AddedToken> added) {
+  std::stable_sort(added.begin(), added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  return added;
+}
+
+Trie make_trie(const std::vector<std::string>& vocabulary, size_t size) {
+  std::vector<Trie::Key> keys;
+  for (size_t i = 0; i < size; ++i) keys.emplace_back(vocabulary[i], static_cast<int32_t>(i));
+  return Trie(std::move(keys));
+}
+
+// Matches the tokens in raw text, or in normalised text if there are rules.
+AddedTokenMatcher make_matcher(const std::vector<AddedToken>& added, const NormalizerRules* rules) {
+  std::vector<AddedToken> tokens;
+  std::vector<std::string> patterns;
+  std::unordered_map<std::string, std::string> seen;
+  for (const AddedToken& token : added) {
+    if (token.normalized != (rules != nullptr)) continue;
+    tokens.push_back(token);
+    patterns.push_back(rules ? normalize(token.content, *rules) : token.content);
+    if (patterns.back().empty())
+      throw InputError(component, "nothing is left of the added token \"{}\" when it is normalised", token.content);
+    const auto [first, fresh] = seen.emplace(patterns.back(), token.content);
+    if (!fresh)
+      throw InputError(component, "the added tokens \"{}\" and \"{}\" are the same when normalised", first->second,
+                       token.content);
+  }
+  return {std::move(tokens), patterns};
+}
+
+int32_t id_in(const Trie& pieces, std::string_view token) {
+  const int32_t node = pieces.find(token);
+  return node == Trie::none ? Trie::none : pieces.id(node);
+}
+
+uint64_t hash_rules(const WordPieceTables& tables) {
+  StreamHash hash;
+  const auto number = [&](int64_t value) { hash.update(&value, sizeof value); };
+  const auto text = [&](std::string_view value) {
+    number(static_cast<int64_t>(value.size()));
+    hash.update(value.data(), value.size());
+  };
+  number(static_cast<int64_t>(tables.model_size));
+  for (const std::string& token : tables.vocabulary) text(token);
+  for (const bool rule : {tables.rules.clean, tables.rules.chinese, tables.rules.strip, tables.rules.lower})
+    number(rule);
+  text(tables.options.continuing_prefix);
+  number(tables.options.max_characters_per_word);
+  for (const AddedToken& token : tables.added)
+    for (const int64_t part : {int64_t{token.id}, int64_t{token.normalized}, int64_t{token.lstrip},
+                               int64_t{token.rstrip}, int64_t{token.single_word}})
+      number(part);
+  const SpecialTokens& special = tables.special;
+  for (const int32_t id : {special.pad, special.unknown, special.cls, special.sep, special.mask}) number(id);
+  return hash.digest();
+}
+
+uint32_t next_serial() {
+  static std::atomic<uint32_t> serial{0};
+  return ++serial;
+}
+
+}  // namespace
+
+WordPieceTables::WordPieceTables(std::vector<std::string> tokens, WordPieceOptions chosen,
+                                 std::vector<AddedToken> extra)
+    : options((check_vocabulary(tokens, chosen), std::move(chosen))),
+      added(by_id(std::move(extra))),
+      vocabulary(with_added(tokens, added)),
+      model_size(tokens.size()),
+      pieces(make_trie(vocabulary, model_size)),
+      continuing(pieces.find(options.continuing_prefix)),
+      unknown(id_in(pieces, options.unknown_token)),
+      rules(options),
+      characters(rules, pieces, unknown),
+      raw(make_matcher(added, nullptr)),
+      normalized(make_matcher(added, &rules)),
+      words(std::span(vocabulary).first(model_size)),
+      serial(next_serial()),
+      ascii_words(characters.ascii_words(rules.lower) &&
+                  options.max_characters_per_word >= static_cast<int>(WordKey::longest)),
+      ascii_lower(rules.lower) {
+  if (!normalized.empty()) plain_characters = std::make_unique<CharacterTable>(NormalizerRules(), pieces, unknown);
+  special = {id_of(options.pad_token), unknown, id_of(options.cls_token), id_of(options.sep_token),
+             id_of(options.mask_token)};
+  fingerprint = hash_rules(*this);
+}
+
+int32_t WordPieceTables::id_of(std::string_view token) const {
+  for (size_t i = model_size; i < vocabulary.size(); ++i)
+    if (vocabulary[i] == token) return static_cast<int32_t>(i);
+  return id_in(pieces, token);
+}
+
+void WordPieceTables::spell(std::string_view word, std::vector<int32_t>& ids) const {
+  const size_t first = ids.size();
+  for (size_t begin = 0; begin < word.size();) {
+    int32_t node = begin == 0 ? Trie::root : continuing, longest = Trie::none;
+    size_t end = begin;
+    for (size_t i = begin; node != Trie::none && i < word.size(); ++i) {
+      node = pieces.next(node, static_cast<uint8_t>(word[i]));
+      if (node != Trie::none && pieces.id(node) != Trie::none) longest = pieces.id(node), end = i + 1;
+    }
+    if (longest == Trie::none) {
+      ids.resize(first);
+      ids.push_back(unknown);
+      return;
+    }
+    ids.push_back(longest);
+    begin = end;
+  }
+}
+
+}  // namespace funicular::text
