@@ -1,0 +1,38 @@
+#include "funicular/base/isa.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <string_view>
+
+namespace funicular {
+
+namespace {
+
+Isa detect() {
+  Isa best = Isa::baseline;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) best = Isa::avx2;
+  if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
+    best = Isa::avx512;
+#endif
+  const char* text = std::getenv("FUNICULAR_ISA");
+  const std::string_view wanted = text ? text : "";
+  if (wanted == "baseline") return Isa::baseline;
+  if (wanted == "avx2") return std::min(best, Isa::avx2);
+  return best;
+}
+
+}  // namespace
+
+Isa best_isa() {
+  static const Isa isa = detect();
+  return isa;
+}
+
+const char* isa_name(Isa isa) {
+  return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline";
+}
+
+}  // namespace funicular

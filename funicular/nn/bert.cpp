@@ -1,0 +1,258 @@
+#include "funicular/nn/bert.h"
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/random.h"
+#include "funicular/nn/functional.h"
+#include "funicular/nn/kernels.h"
+
+namespace funicular::nn {
+
+namespace {
+
+constexpr int64_t kWidest = 16384;  // the kernels keep one row of multipliers on the stack
+
+/// Normal numbers by Box and Muller (1958), keyed by seed, name and index.
+void fill_normal(const at::Tensor& tensor, double deviation, uint64_t seed, const std::string& name) {
+  const RandomKey key = make_key(seed ^ hash_bytes(name), Purpose::initialise);
+  const at::Tensor values = at::empty({tensor.numel()}, at::kDouble);
+  double* const out = values.data_ptr<double>();
+  at::parallel_for(0, tensor.numel(), 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const RandomBlock block = philox(key, make_counter(0, 0, static_cast<uint64_t>(i)));
+      const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(block)));
+      out[i] = deviation * radius * std::cos(2.0 * M_PI * (block[2] * 0x1p-32));
+    }
+  });
+  tensor.copy_(values.view(tensor.sizes()));
+}
+
+struct LinearWeights {
+  Parameter *weight, *bias;
+};
+struct NormParameters {
+  Parameter *gamma, *beta;
+  double epsilon;
+  NormWeights weights() const { return {gamma->compute, beta->compute, epsilon}; }
+};
+
+at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& w) {
+  return linear(x, w.weight->compute, w.bias->compute);
+}
+
+using Activation = at::Tensor (*)(const at::Tensor&);
+
+Activation activation_named(const std::string& name) {
+  if (name == "gelu") return [](const at::Tensor& x) { return at::gelu(x); };
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return [](const at::Tensor& x) { return at::gelu(x, "tanh"); };
+  if (name == "relu") return [](const at::Tensor& x) { return at::relu(x); };
+  if (name == "silu") return [](const at::Tensor& x) { return at::silu(x); };
+  if (name == "tanh") return [](const at::Tensor& x) { return at::tanh(x); };
+  throw InputError("bert", "unknown activation {}", name);
+}
+
+/// Makes parameters and segments of one model.
+class Builder {
+ public:
+  explicit Builder(const BertOptions& options)
+      : options_(options), config_(options.config), activation_(activation_named(options.config.hidden_act)) {}
+
+  Model build() {
+    add_embeddings();
+    for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) add_layer(layer);
+    if (options_.head == Head::masked_lm)
+      add_masked_lm_head();
+    else
+      add_classification_head();
+    return std::move(model_);
+  }
+
+ private:
+  at::Tensor zeros(at::IntArrayRef shape) const { return at::zeros(shape, options_.dtype); }
+
+  Parameter* add_weight(const std::string& name, int64_t rows, int64_t columns) {
+    const at::Tensor value = zeros({rows, columns});
+    fill_normal(value, config_.initializer_range, options_.seed, name);
+    return model_.add_parameter(name, value, ParameterGroup::decay);
+  }
+  LinearWeights add_linear(const std::string& name, int64_t out, int64_t in) {
+    return {add_weight(name + ".weight", out, in),
+            model_.add_parameter(name + ".bias", zeros({out}), ParameterGroup::no_decay)};
+  }
+  NormParameters add_norm(const std::string& name) {
+    return {model_.add_parameter(name + ".weight", at::ones({config_.hidden_size}, options_.dtype), ParameterGroup::no_decay),
+            model_.add_parameter(name + ".bias", zeros({config_.hidden_size}), ParameterGroup::no_decay),
+            config_.layer_norm_eps};
+  }
+
+  /// Query, key and value in one weight [3H, H], with Hugging Face's three names as slices.
+  LinearWeights add_query_key_value(const std::string& prefix) {
+    const int64_t hidden = config_.hidden_size;
+    const at::Tensor weight = zeros({3 * hidden, hidden});
+    std::vector<Parameter::Slice> weight_slices, bias_slices;
+    for (const char* part : {"query", "key", "value"}) {
+      const int64_t begin = static_cast<int64_t>(weight_slices.size()) * hidden;
+      const std::string name = prefix + "." + part;
+      fill_normal(weight.narrow(0, begin, hidden), config_.initializer_range, options_.seed, name + ".weight");
+      weight_slices.push_back({name + ".weight", begin, begin + hidden});
+      bias_slices.push_back({name + ".bias", begin, begin + hidden});
+    }
+    LinearWeights result{model_.add_parameter(prefix + ".query_key_value.weight", weight, ParameterGroup::decay),
+                         model_.add_parameter(prefix + ".query_key_value.bias", zeros({3 * hidden}), ParameterGroup::no_decay)};
+    result.weight->slices = weight_slices;
+    result.bias->slices = bias_slices;
+    return result;
+  }
+
+  /// Everything made since the last segment belongs to this one.
+  void add_segment(std::string name, decltype(Segment::forward) forward) {
+    Segment segment;
+    segment.name = std::move(name);
+    for (; claimed_ < model_.parameters.size(); ++claimed_) segment.parameters.push_back(model_.parameters[claimed_].get());
+    segment.forward = std::move(forward);
+    model_.segments.push_back(std::move(segment));
+  }
+
+  void add_embeddings();
+  void add_layer(int64_t layer);
+  void add_masked_lm_head();
+  void add_classification_head();
+
+  const BertOptions& options_;
+  const format::BertConfig& config_;
+  Activation activation_;
+  Model model_;
+  size_t claimed_ = 0;
+  Parameter* word_embeddings_ = nullptr;
+};
+
+void Builder::add_embeddings() {
+  const std::string prefix = "bert.embeddings.";
+  const int64_t hidden = config_.hidden_size;
+  word_embeddings_ = add_weight(prefix + "word_embeddings.weight", config_.vocab_size, hidden);
+  if (config_.pad_token_id >= 0 && config_.pad_token_id < config_.vocab_size)
+    word_embeddings_->master.detach()[config_.pad_token_id].zero_();
+  Parameter* const word = word_embeddings_;
+  Parameter* const position = add_weight(prefix + "position_embeddings.weight", config_.max_position_embeddings, hidden);
+  Parameter* const type = add_weight(prefix + "token_type_embeddings.weight", config_.type_vocab_size, hidden);
+  const NormParameters norm = add_norm(prefix + "LayerNorm");
+  const DropoutSite site{config_.hidden_dropout_prob, Purpose::dropout_embedding, 0};
+  const int64_t longest = config_.max_position_embeddings;
+  add_segment("embeddings", [=](Activations, const MicroBatch& batch, const Taps& taps, LossSink&) {
+    if (batch.packing.longest() > longest)
+      throw InputError("bert", "a sequence has {} tokens; this model has positions for {}; pass a smaller --max-length",
+                       batch.packing.longest(), longest);
+    const at::Tensor hidden = embed({word->compute, position->compute, type->compute}, batch["token_ids"],
+                                    batch["token_type_ids"], norm.weights(), batch.packing, site);
+    taps("embeddings", hidden);
+    return Activations{{"hidden", hidden}};
+  });
+}
+
+void Builder::add_layer(int64_t layer) {
+  const std::string prefix = "bert.encoder.layer." + std::to_string(layer) + ".";
+  const int64_t hidden = config_.hidden_size, heads = config_.num_attention_heads;
+  const LinearWeights qkv = add_query_key_value(prefix + "attention.self");
+  const LinearWeights projection = add_linear(prefix + "attention.output.dense", hidden, hidden);
+  const NormParameters attention_norm = add_norm(prefix + "attention.output.LayerNorm");
+  const LinearWeights up = add_linear(prefix + "intermediate.dense", config_.intermediate_size, hidden);
+  const LinearWeights down = add_linear(prefix + "output.dense", hidden, config_.intermediate_size);
+  const NormParameters output_norm = add_norm(prefix + "output.LayerNorm");
+  const auto index = static_cast<uint32_t>(layer);
+  const DropoutSite attention_site{config_.attention_probs_dropout_prob, Purpose::dropout_attention, index};
+  const DropoutSite projection_site{config_.hidden_dropout_prob, Purpose::dropout_attention_output, index};
+  const DropoutSite output_site{config_.hidden_dropout_prob, Purpose::dropout_output, index};
+  const Activation activation = activation_;
+  const std::string name = "layer." + std::to_string(layer);
+  add_segment(name, [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink&) {
+    const at::Tensor& x = in.at("hidden");
+    const at::Tensor context = attention(apply_linear(x, qkv), batch.packing, heads, attention_site);
+    const at::Tensor attended =
+        residual_norm(linear(context, projection.weight->compute, at::Tensor()), projection.bias->compute, x,
+                      attention_norm.weights(), batch.packing, projection_site);
+    const at::Tensor inner = activation(apply_linear(attended, up));
+    const at::Tensor out = residual_norm(linear(inner, down.weight->compute, at::Tensor()), down.bias->compute, attended,
+                                         output_norm.weights(), batch.packing, output_site);
+    taps(name, out);
+    return Activations{{"hidden", out}};
+  });
+}
+
+void Builder::add_masked_lm_head() {
+  const LinearWeights transform = add_linear("cls.predictions.transform.dense", config_.hidden_size, config_.hidden_size);
+  const NormParameters norm = add_norm("cls.predictions.transform.LayerNorm");
+  Parameter* const bias = model_.add_parameter("cls.predictions.bias", zeros({config_.vocab_size}), ParameterGroup::no_decay);
+  Parameter* decoder = word_embeddings_;
+  if (!config_.tie_word_embeddings)
+    decoder = add_weight("cls.predictions.decoder.weight", config_.vocab_size, config_.hidden_size);
+  const Activation activation = activation_;
+  add_segment("masked_lm", [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+    const at::Tensor rows = in.at("hidden").index_select(0, batch["mlm_rows"]);
+    // The normalisation drops nothing here, so the packing's keys are not read: any of the right length will do.
+    Packing keys;
+    keys.positions = at::zeros({rows.size(0)}, at::kInt);
+    keys.token_draws = at::zeros({rows.size(0)}, at::kLong);
+    const at::Tensor hidden = residual_norm(activation(apply_linear(rows, transform)), {}, {}, norm.weights(), keys, {});
+    if (taps.observe) taps("logits", at::addmm(bias->compute, hidden, decoder->compute.t()));
+    loss.add("mlm", vocabulary_cross_entropy(hidden, decoder->compute, bias->compute, batch["mlm_labels"]));
+    return Activations{};
+  });
+  if (decoder == word_embeddings_) model_.segments.back().parameters.push_back(decoder);
+}
+
+void add_classification_loss(const at::Tensor& logits, const MicroBatch& batch, bool regression, LossSink& loss) {
+  const auto found = batch.tensors.find("labels");
+  if (found == batch.tensors.end()) return;
+  const at::Tensor& labels = found->second;
+  loss.output("labels", labels);
+  if (regression)
+    loss.add("regression", at::mse_loss(logits.squeeze(1), labels.to(logits.scalar_type()), at::Reduction::Sum));
+  else
+    loss.add("classification", at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
+}
+
+void Builder::add_classification_head() {
+  const bool regression = is_regression(config_);
+  const LinearWeights pooler = add_linear("bert.pooler.dense", config_.hidden_size, config_.hidden_size);
+  const LinearWeights classifier = add_linear("classifier", config_.num_labels, config_.hidden_size);
+  const DropoutSite site{config_.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
+  add_segment("classification", [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+    const int64_t sequences = batch.packing.sequences();
+    const at::Tensor first = in.at("hidden").index_select(0, batch.packing.offsets.narrow(0, 0, sequences));
+    const at::Tensor pooled = at::tanh(apply_linear(first, pooler));
+    const at::Tensor dropped =
+        dropout(pooled, at::zeros({sequences}, at::kInt), batch.packing.draw_ids, batch.packing.random, site);
+    const at::Tensor logits = apply_linear(dropped, classifier);
+    taps("logits", logits);
+    loss.output("logits", logits);
+    add_classification_loss(logits, batch, regression, loss);
+    return Activations{};
+  });
+}
+
+}  // namespace
+
+bool is_regression(const format::BertConfig& config) {
+  return config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1);
+}
+
+Model build_bert(const BertOptions& options) {
+  const format::BertConfig& config = options.config;
+  format::check_bert_config(config, "config.json");
+  if (config.hidden_size > kWidest)
+    throw InputError("bert", "hidden_size {} is too wide; expected at most {}", config.hidden_size, kWidest);
+  if (options.dtype != at::kFloat && options.dtype != at::kDouble)
+    throw InputError("bert", "expected weights of float32 or float64, found {}", c10::toString(options.dtype));
+  if (options.head == Head::classification && config.problem_type == "multi_label_classification")
+    throw InputError("bert", "problem_type multi_label_classification is not supported; expected single_label_classification or regression");
+  return Builder(options).build();
+}
+
+}  // namespace funicular::nn

@@ -1,0 +1,35 @@
+#pragma once
+// Masked language modelling (Devlin et al. 2019, section 3.1), masked anew at every draw.
+
+#include <memory>
+
+#include "funicular/objective/masking.h"
+#include "funicular/objective/objective.h"
+#include "funicular/objective/sequence.h"
+
+namespace funicular::objective {
+
+struct MaskedLmOptions {
+  SequenceOptions sequence;
+  double probability = 0.15;   ///< share of the tokens of a sequence to predict, special tokens not counted; at least one
+  double mask_share = 0.8;     ///< of these become [MASK]
+  double random_share = 0.1;   ///< of these become a random token; the rest stay
+  bool whole_words = false;    ///< hide words instead of single pieces; the budget stays in tokens
+};
+
+/// Batch: token_ids, token_type_ids [T], mlm_rows [M] (rows of the packed batch, ascending), mlm_labels [M]. Count: `mlm` = M.
+class MaskedLm : public Objective {
+ public:
+  /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK].
+  MaskedLm(const text::WordPiece& tokenizer, const MaskedLmOptions& options);
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
+  int64_t length(const data::Sample& sample) const override;
+
+ private:
+  MaskedLmOptions options_;
+  text::SpecialTokens special_;
+  std::unique_ptr<Selector> selector_;
+  std::unique_ptr<Replacer> replacer_;
+};
+
+}  // namespace funicular::objective

@@ -1,0 +1,73 @@
+#include "funicular/objective/sequence.h"
+
+#include <torch/types.h>
+
+#include "funicular/base/error.h"
+
+namespace funicular::objective {
+
+namespace {
+
+text::PairLengths kept_lengths(const data::Sample& sample, const SequenceOptions& options) {
+  const text::PairLengths full{static_cast<int32_t>(sample.columns[0].tokens.size()),
+                               sample.column_count > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
+  const auto limit = static_cast<int32_t>(options.max_length - special_count(sample));
+  if (full.first + full.second <= limit) return full;
+  // Cutting "only the second" of a single text means cutting the text.
+  return text::truncate_pair(full, limit, sample.column_count > 1 ? options.truncation : text::Truncation::longest_first);
+}
+
+}  // namespace
+
+int64_t special_count(const data::Sample& sample) {
+  return sample.column_count > 1 ? 3 : 2;
+}
+
+int64_t sequence_length(const data::Sample& sample, const SequenceOptions& options) {
+  const text::PairLengths kept = kept_lengths(sample, options);
+  return kept.first + kept.second + special_count(sample);
+}
+
+void PackedSequences::add(const data::Sample& sample, const text::SpecialTokens& special, const SequenceOptions& options) {
+  const text::PairLengths kept = kept_lengths(sample, options);
+  const size_t before = token_ids.size();
+  const auto push = [&](int64_t token, int64_t type, uint8_t can_mask, uint8_t starts) {
+    token_ids.push_back(token);
+    token_type_ids.push_back(type);
+    maskable.push_back(can_mask);
+    word_starts.push_back(starts);
+  };
+  push(special.cls, 0, 0, 1);
+  for (int column = 0; column < sample.column_count; ++column) {
+    const data::Sample::Column& source = sample.columns[static_cast<size_t>(column)];
+    const int32_t count = column == 0 ? kept.first : kept.second;
+    for (int32_t i = 0; i < count; ++i) {
+      const auto place = static_cast<size_t>(i);
+      // The first piece of a cut text starts a unit even where the cut fell inside a word.
+      push(source.tokens[place], column, 1, i == 0 || !source.word_starts.bits || source.word_starts[place]);
+    }
+    push(special.sep, column, 0, 1);
+  }
+  lengths.push_back(static_cast<int32_t>(token_ids.size() - before));
+  sample_ids.push_back(sample.sample_id);
+  draw_ids.push_back(sample.draw_id);
+}
+
+MicroBatch PackedSequences::to_batch(const RandomState& random) const {
+  MicroBatch batch;
+  batch.tensors["token_ids"] = at::tensor(token_ids, at::kLong);
+  batch.tensors["token_type_ids"] = at::tensor(token_type_ids, at::kLong);
+  batch.packing = Packing::from_lengths(lengths, sample_ids, draw_ids, random);
+  return batch;
+}
+
+void check_sequence_options(const text::SpecialTokens& special, const SequenceOptions& options) {
+  if (special.cls < 0 || special.sep < 0)
+    throw InputError("objective", "the vocabulary has no {}; BERT's sequences need [CLS] and [SEP]",
+                     special.cls < 0 ? "[CLS]" : "[SEP]");
+  if (options.max_length < 4)
+    throw InputError("objective", "expected a maximum length of at least 4 tokens (three of them special), found {}",
+                     options.max_length);
+}
+
+}  // namespace funicular::objective

@@ -1,0 +1,39 @@
+#pragma once
+// From a sample's columns to BERT's sequence: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] with token types 0 and 1.
+
+#include <cstdint>
+#include <vector>
+
+#include "funicular/core/batch.h"
+#include "funicular/data/sample.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::objective {
+
+struct SequenceOptions {
+  int32_t max_length = 512;  ///< special tokens included
+  text::Truncation truncation = text::Truncation::longest_first;
+};
+
+/// Tokens that the special tokens take: 2, or 3 for pairs.
+int64_t special_count(const data::Sample& sample);
+
+/// Length of the sample's sequence after truncation, special tokens included.
+int64_t sequence_length(const data::Sample& sample, const SequenceOptions& options);
+
+/// Sequences of a micro-batch, end to end on the host.
+struct PackedSequences {
+  std::vector<int64_t> token_ids, token_type_ids;  ///< [T]
+  std::vector<uint8_t> maskable, word_starts;      ///< [T]; special tokens are not maskable
+  std::vector<int32_t> lengths;                    ///< [S]
+  std::vector<int64_t> sample_ids, draw_ids;       ///< [S]
+
+  void add(const data::Sample& sample, const text::SpecialTokens& special, const SequenceOptions& options);
+  /// Puts token_ids and token_type_ids into tensors, and fills the packing.
+  MicroBatch to_batch(const RandomState& random) const;
+};
+
+/// Throws InputError unless the vocabulary has [CLS] and [SEP] and the maximum length leaves room for text.
+void check_sequence_options(const text::SpecialTokens& special, const SequenceOptions& options);
+
+}  // namespace funicular::objective
