@@ -1,0 +1,49 @@
+# Sourced by quickstart.sh: leaves these in $folder/data, whatever the source:
+#   text-train.txt, text-eval.txt           documents separated by blank lines
+#   train.tsv, eval.tsv, test.tsv           a header, then label TAB text (none if there are no labels)
+
+# labelled N FILE: a header and the first N rows; the rows lie in a random order that is always the same.
+labelled() { printf 'label\ttext\n'; head -n "$1" "$2"; }
+
+apt_data() {
+  title "1. The data: descriptions of all packages known to apt, each with its archive section as label"
+  say "The split is by source package, so that no description is tested whose variant was trained on."
+  bash $here/descriptions.sh "$folder/data" || die "Without apt's lists, give a folder of texts: ./run quickstart --data DIR"
+  labelled "$rows" "$folder/data/sections-train.tsv" >"$folder/data/train.tsv"
+  labelled "$held_out" "$folder/data/sections-eval.tsv" >"$folder/data/eval.tsv"
+  labelled "$held_out" "$folder/data/sections-test.tsv" >"$folder/data/test.tsv"
+  awk -v RS= 'NR <= 500' ORS='\n\n' "$folder/data/text-eval.txt" >"$folder/data/text-eval.tmp"
+  mv "$folder/data/text-eval.tmp" "$folder/data/text-eval.txt"
+  say "$(awk -v RS= 'END { print NR }' "$folder/data/text-train.txt") descriptions to read; $rows labelled ones to learn from, of $(awk 'END { print NR }' "$folder/data/sections-train.tsv")."
+}
+
+# Every tenth document and labelled row is held out, and every second of those for the test.
+own_data() {
+  title "1. The data: the texts of $data"
+  local texts
+  mapfile -t texts < <(find "$data" -type f -name '*.txt' | LC_ALL=C sort)
+  [ ${#texts[@]} -gt 0 ] || die "quickstart: no *.txt in $data"
+  rm -f "$folder"/data/*
+  awk 'FNR == 1 && NR > 1 { print "" } { sub(/\r$/, ""); print }' "${texts[@]}" |
+    awk -v RS= -v out="$folder/data" '{ print $0 "\n" > (out "/text-" (NR % 10 == 0 ? "eval" : "train") ".txt") }'
+  [ -s "$folder/data/text-eval.txt" ] || cp "$folder/data/text-train.txt" "$folder/data/text-eval.txt"
+  say "${#texts[@]} files, $(awk -v RS= 'END { print NR }' "${texts[@]}") documents (a blank line separates two)."
+  if [ -f "$data/labels.tsv" ]; then
+    split_labels "$data/labels.tsv"
+    say "$(awk 'END { print NR - 1 }' "$folder/data/train.tsv") labelled rows to learn from, of labels.tsv."
+  fi
+}
+
+# A label of which no row is left to learn from cannot be asked for either.
+split_labels() {
+  awk -F '\t' -v out="$folder/data" -v file="$1" '
+    { sub(/\r$/, "") }
+    NR == 1 && $1 == "label" { next }
+    NF != 2 { print file ":" NR ": expected label TAB text, found " NF " columns" > "/dev/stderr"; exit 1 }
+    { split_name = ++rows[$1] % 10 ? "train" : rows[$1] % 20 ? "eval" : "test"
+      if (!(split_name in begun)) { begun[split_name] = 1; print "label\ttext" > (out "/" split_name ".tsv") }
+      print > (out "/" split_name ".tsv") }
+    END { if (NR && !("test" in begun || "eval" in begun))
+            print file ": too few rows a label to hold any out: give 20 or more" > "/dev/stderr" }' "$1"
+  [ -s "$folder/data/test.tsv" ] || rm -f "$folder"/data/{train,eval,test}.tsv
+}

