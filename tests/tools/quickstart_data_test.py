@@ -100,6 +100,7 @@ class Descriptions(unittest.TestCase):
             done = shell(f"awk -v out=$1 -v smallest=2 -f {TOOLS}/write_splits.awk $1/counts $1/all", name)
             self.assertEqual(done.returncode, 0, done.stderr)
             self.assertEqual((folder / "text-train.txt").read_text(), "one\ntwo\n\nthree\n\n")
+            self.assertFalse((folder / "text-test.txt").exists())
             self.assertEqual((folder / "text-eval.txt").read_text(), "five\n\n")
             self.assertEqual((folder / "sections-train.tsv").read_text(), "big\tone two\n")
             self.assertEqual((folder / "sections-test.tsv").read_text(), "big\tfour\n")
