@@ -12,6 +12,8 @@ Json parse_json(std::string_view text, std::string_view origin) {
     const size_t byte = std::min(error.byte, text.size());
     const auto line = 1 + std::count(text.begin(), text.begin() + static_cast<ptrdiff_t>(byte), '\n');
     throw InputError("json", "{}:{}: not valid JSON (byte {}): {}", origin, line, byte, std::string(error.what()));
+  } catch (const Json::exception& error) {  // a number beyond a double's range is no parse_error
+    throw InputError("json", "{}: cannot be read: {}", origin, std::string(error.what()));
   }
 }
 

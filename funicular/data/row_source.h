@@ -43,10 +43,10 @@ class RowSource {
 };
 
 struct TextFileSourceOptions {
-  std::optional<format::TextFormat> format;  ///< none: guessed from each file's name
+  std::optional<format::TextFormat> format = {};  ///< none: guessed from each file's name
   bool header = false;                       ///< tsv, csv
-  std::vector<format::Column> text_columns;  ///< 1 or 2; empty: the line, the first column, or jsonl's "text"
-  std::optional<format::Column> label_column;
+  std::vector<format::Column> text_columns = {};  ///< 1 or 2; empty: the line, the first column, or jsonl's "text"
+  std::optional<format::Column> label_column = {};
   bool keep_blank_lines = false;  ///< lines: an empty line is an empty row
   format::BadRows bad_rows = format::BadRows::fail;
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once

@@ -25,11 +25,11 @@ struct StoreBuildOptions {
   LabelKind labels = LabelKind::none;
   /// Names of the classes, in the order of their numbers: any other label is an error. Empty: the names that are met,
   /// sorted. Give a training set's names to the evaluation set's store, so that both number their classes alike.
-  std::vector<std::string> label_names;
+  std::vector<std::string> label_names = {};
   /// Called on the building thread about ten times a second.
-  std::function<void(const StoreProgress&)> progress;
+  std::function<void(const StoreProgress&)> progress = nullptr;
   /// Asked as often; true stops the build. Then nothing is left and Error with ExitCode::interrupted is thrown.
-  std::function<bool()> stop;
+  std::function<bool()> stop = nullptr;
 };
 
 struct StoreBuildResult {

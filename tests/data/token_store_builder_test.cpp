@@ -1,0 +1,242 @@
+#include "funicular/data/token_store_builder.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <atomic>
+#include <fstream>
+#include <map>
+#include <thread>
+
+#include "funicular/data/store_files.h"
+#include "funicular/data/store_writer.h"
+#include "store_fixture.h"
+
+namespace funicular::data {
+namespace {
+
+class StoreBuilder : public ScratchTest {
+ protected:
+  fs::path path() const { return folder_ / "a.tokens"; }
+  fs::path temporary() const { return building_folder(path()); }
+
+  std::map<std::string, std::string> contents(const fs::path& store) const {
+    std::map<std::string, std::string> files;
+    for (const auto& entry : fs::directory_iterator(store)) files[entry.path().filename().string()] = read_file(entry.path());
+    return files;
+  }
+  std::vector<std::string> names_in_folder() const {
+    std::vector<std::string> names;
+    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    return names;
+  }
+  fs::path write(const std::string& name, const std::string& text) const {
+    std::ofstream(folder_ / name, std::ios::binary) << text;
+    return folder_ / name;
+  }
+};
+
+/// Stops in the middle: the read of one piece runs `action`.
+class InterceptedSource : public MemorySource {
+ public:
+  InterceptedSource(std::vector<Row> rows, size_t piece, std::function<void()> action)
+      : MemorySource(std::move(rows), 1, true, 16), piece_(piece), action_(std::move(action)) {}
+  uint64_t read(size_t piece, const RowSink& sink) const override {
+    if (piece == piece_) action_();
+    return MemorySource::read(piece, sink);
+  }
+
+ private:
+  size_t piece_;
+  std::function<void()> action_;
+};
+
+TEST_F(StoreBuilder, TheStoreIsTheSameByteForByteForAnyNumberOfThreadsAndAnyCut) {
+  const auto rows = random_rows(3000, 2);
+  const auto build = [&](const char* name, int threads, size_t rows_per_piece) {
+    make_store(folder_ / name, rows, 2, {.threads = threads, .labels = LabelKind::classes}, 0, rows_per_piece);
+    return contents(folder_ / name);
+  };
+  const auto one = build("one", 1, 3000);
+  EXPECT_EQ(one.size(), 6u);
+  EXPECT_EQ(build("b", 1, 7), one);
+  EXPECT_EQ(build("c", 2, 7), one);
+  EXPECT_EQ(build("d", 5, 13), one);
+  EXPECT_EQ(build("e", 16, 1), one);
+}
+
+TEST_F(StoreBuilder, TheErrorOfTheFirstWrongRowIsToldHoweverManyThreads) {
+  auto rows = random_rows(400, 1);
+  rows[123].label = "x1";
+  rows[131].label = "x2";
+  rows[399].label = "x3";
+  for (int threads : {1, 2, 8})
+    for (int repeat = 0; repeat < 5; ++repeat) {
+      const auto message = input_error([&] { make_store(path(), rows, 1, {.threads = threads, .labels = LabelKind::values}, 0, 4); });
+      EXPECT_NE(message.find("row 123"), std::string::npos) << message;
+      EXPECT_TRUE(names_in_folder().empty()) << "nothing is left of a failed build";
+    }
+}
+
+TEST_F(StoreBuilder, StoppingLeavesNothingAndSaysInterrupted) {
+  std::atomic<bool> stop = false;
+  const InterceptedSource source(random_rows(2000, 1), 20, [&] {
+    stop = true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // the builder looks ten times a second
+  });
+  try {
+    build_token_store(letters(), source, path(), {.threads = 2, .stop = [&] { return stop.load(); }});
+    FAIL() << "the build went on";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ExitCode::interrupted) << error.what();
+  }
+  EXPECT_TRUE(names_in_folder().empty());
+}
+
+TEST_F(StoreBuilder, AKilledBuildIsNeverUsedAndTheNextOneClearsIt) {
+  const auto rows = random_rows(2000, 1);
+  for (size_t piece : {size_t{0}, size_t{3}, size_t{100}}) {
+    const pid_t child = ::fork();
+    if (child == 0) {  // dies as by SIGKILL: no destructor runs
+      const InterceptedSource source(rows, piece, [] { ::_exit(9); });
+      build_token_store(letters(), source, path(), {.threads = 2});
+      ::_exit(0);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    ASSERT_EQ(WEXITSTATUS(status), 9);
+    ASSERT_TRUE(fs::exists(temporary()));
+    EXPECT_FALSE(fs::exists(path()));
+    const auto message = input_error([&] { TokenStore::open(path()); });
+    EXPECT_NE(message.find("interrupted"), std::string::npos) << message;
+    input_error([&] { TokenStore::open(temporary()); });
+    EXPECT_NO_THROW(make_store(path(), rows, 1)->verify());
+    EXPECT_EQ(names_in_folder(), std::vector<std::string>{"a.tokens"});
+    fs::remove_all(path());
+  }
+}
+
+TEST_F(StoreBuilder, AKilledReplacementLeavesTheOldStoreWhole) {
+  const auto before = make_store(path(), random_rows(10, 1, 1), 1)->fingerprint();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const InterceptedSource source(random_rows(500, 1, 2), 12, [] { ::_exit(9); });
+    build_token_store(letters(), source, path(), {.threads = 2, .overwrite = true});
+    ::_exit(0);
+  }
+  int status = 0;
+  ::waitpid(child, &status, 0);
+  ASSERT_EQ(WEXITSTATUS(status), 9);
+  const auto store = TokenStore::open(path());
+  EXPECT_NO_THROW(store->verify());
+  EXPECT_EQ(store->fingerprint(), before);
+}
+
+TEST_F(StoreBuilder, ASecondBuildOfTheSameStoreIsRefusedWhileTheFirstRuns) {
+  std::string message;
+  const InterceptedSource source(random_rows(100, 1), 2, [&] {
+    message = input_error([&] { make_store(path(), random_rows(5, 1), 1); });
+  });
+  build_token_store(letters(), source, path());
+  EXPECT_NE(message.find("another build"), std::string::npos) << message;
+  EXPECT_EQ(TokenStore::open(path())->rows(), 100) << "the first one is not disturbed";
+}
+
+TEST_F(StoreBuilder, ReplacesAStoreOnlyWhenAskedAndKeepsItsReadersSafe) {
+  const auto old_rows = random_rows(10, 1, 1), new_rows = random_rows(20, 1, 2);
+  const auto old_store = make_store(path(), old_rows, 1);
+  const auto expected = ids(old_store->row(9).columns[0].tokens);
+  const auto message = input_error([&] { make_store(path(), new_rows, 1); });
+  EXPECT_NE(message.find("--overwrite"), std::string::npos) << message;
+  EXPECT_EQ(TokenStore::open(path())->rows(), 10);
+  EXPECT_EQ(make_store(path(), new_rows, 1, {.overwrite = true})->rows(), 20);
+  EXPECT_EQ(ids(old_store->row(9).columns[0].tokens), expected);
+  EXPECT_EQ(names_in_folder(), std::vector<std::string>{"a.tokens"});
+}
+
+TEST_F(StoreBuilder, NeverReplacesAFolderWithOtherFilesOrAFile) {
+  make_store(path(), random_rows(10, 1), 1);
+  write("a.tokens/notes.txt", "mine");
+  const auto message = input_error([&] { make_store(path(), random_rows(5, 1), 1, {.overwrite = true}); });
+  EXPECT_NE(message.find("notes.txt"), std::string::npos) << message;
+  EXPECT_EQ(read_file(path() / "notes.txt"), "mine");
+  write("file", "mine");
+  input_error([&] { make_store(folder_ / "file", random_rows(5, 1), 1, {.overwrite = true}); });
+  EXPECT_EQ(read_file(folder_ / "file"), "mine");
+}
+
+TEST_F(StoreBuilder, AnEmptyFolderASlashAndAMissingParentAreFine) {
+  fs::create_directories(path());
+  EXPECT_EQ(make_store(path(), random_rows(5, 1), 1)->rows(), 5);
+  build_token_store(letters(), MemorySource(random_rows(6, 1), 1, true), folder_ / "x" / "y.tokens" / "");
+  EXPECT_EQ(TokenStore::open(folder_ / "x" / "y.tokens")->rows(), 6);
+}
+
+TEST_F(StoreBuilder, LabelsThatTheSourceLacksAreAnError) {
+  const MemorySource source({{{"a"}}}, 1, false);
+  EXPECT_THROW(build_token_store(letters(), source, path(), {.labels = LabelKind::classes}), InputError);
+}
+
+TEST_F(StoreBuilder, ReadsTextAsDocumentsBetweenBlankLines) {
+  const auto file = write("in.txt", "a b\nc\n\n\nd e f\n");
+  const TextFileSource source({file, file}, {});
+  build_token_store(letters(), source, path());
+  const auto store = TokenStore::open(path());
+  EXPECT_EQ(store->rows(), 6);
+  ASSERT_EQ(store->documents(), 4) << "a file begins a document";
+  EXPECT_EQ(store->document_rows(0).size(), 2u);
+  EXPECT_EQ(store->document_rows(1).size(), 1u);
+  EXPECT_EQ(ids(store->row(2).columns[0].tokens), letters().tokenize("d e f").ids);
+}
+
+TEST_F(StoreBuilder, ReadsColumnsAndLabelsOfATableInEveryCut) {
+  std::string text = "name\tsecond\tlabel\tfirst\n";
+  std::vector<MemorySource::Row> rows = random_rows(300, 2);
+  for (const auto& row : rows) text += "x\t" + row.columns[1] + "\t" + row.label + "\t" + row.columns[0] + "\n";
+  const auto file = write("in.tsv", text);
+  make_store(folder_ / "expected", [&] {
+    for (auto& row : rows) row.new_document = true;
+    return rows;
+  }(), 2, {.labels = LabelKind::classes});
+  for (uint64_t piece : {200, 3000, 1 << 20}) {
+    const TextFileSource source({file}, {.header = true,
+                                         .text_columns = {std::string("first"), std::string("second")},
+                                         .label_column = std::string("label"),
+                                         .piece_bytes = piece});
+    build_token_store(letters(), source, path(), {.threads = 3, .overwrite = true, .labels = LabelKind::classes});
+    EXPECT_EQ(contents(path()), contents(folder_ / "expected")) << "pieces of " << piece;
+  }
+}
+
+TEST_F(StoreBuilder, NamesFileAndLineOfAWrongLabel) {
+  const auto file = write("in.tsv", "a\t1\nb\t2\nc\tthree\nd\t4\n");
+  const TextFileSource source({file}, {.text_columns = {size_t{0}}, .label_column = size_t{1}});
+  const auto message = input_error([&] { build_token_store(letters(), source, path(), {.labels = LabelKind::values}); });
+  EXPECT_NE(message.find("in.tsv:3"), std::string::npos) << message;
+  EXPECT_NE(message.find("three"), std::string::npos) << message;
+}
+
+TEST_F(StoreBuilder, RefusesColumnsOfPlainText) {
+  const auto file = write("in.txt", "a\n");
+  EXPECT_THROW(TextFileSource({file}, {.label_column = size_t{1}}), InputError);
+  EXPECT_THROW(TextFileSource({file}, {.text_columns = {size_t{0}, size_t{1}}}), InputError);
+  EXPECT_THROW(TextFileSource({}, {}), InputError);
+  EXPECT_THROW(TextFileSource({folder_ / "missing.txt"}, {}), InputError);
+}
+
+TEST_F(StoreBuilder, ReportsWhatItDid) {
+  std::string text;
+  for (int i = 0; i < 20000; ++i) text += "abc de ? f\n\n";
+  const TextFileSource source({write("in.txt", text)}, {.piece_bytes = 1000});
+  const auto result = build_token_store(letters(), source, path(), {.threads = 2});
+  EXPECT_EQ(result.text_bytes, text.size());
+  EXPECT_EQ(result.meta.rows, 20000u);
+  EXPECT_EQ(result.meta.tokens, 7u * 20000u) << "abc and de are pieces of letters";
+  EXPECT_EQ(result.meta.unknown_tokens, 20000u);
+  EXPECT_EQ(result.meta.longest_row, 7u);
+  EXPECT_EQ(result.meta, TokenStore::open(path())->meta());
+}
+
+}  // namespace
+}  // namespace funicular::data
