@@ -9,6 +9,11 @@ function(funicular_torch_target target)
     target_precompile_headers(${target} PRIVATE "${CMAKE_SOURCE_DIR}/cmake/precompiled.h")
   elseif(NOT ARGN STREQUAL "NO_PCH")
     target_precompile_headers(${target} REUSE_FROM funicular_core)
+    get_target_property(type ${target} TYPE)
+    if(type STREQUAL "EXECUTABLE")  # the precompiled header is of -fPIC, and CMake gives programs -fPIE
+      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+      target_compile_options(${target} PRIVATE -fPIC)
+    endif()
   endif()
 endfunction()
 
