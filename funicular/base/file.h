@@ -64,11 +64,12 @@ class FileWriter {
   void write(const void* data, size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
   uint64_t position() const { return position_; }
+  /// Hands the buffer to the system, so that other processes see it.
+  void flush();
   /// Flushes the buffer and, if `sync`, the disk; then closes. Without it the destructor closes and ignores errors.
   void close(bool sync);
 
  private:
-  void flush();
   fs::path path_;
   int descriptor_ = -1;
   std::string buffer_;

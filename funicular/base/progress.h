@@ -4,7 +4,6 @@
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
-#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -21,7 +20,7 @@ struct ProgressOptions {
 
 /// One line, redrawn at most ten times a second and cleared before each log message:
 ///
-///   tokenize  63%  1.2M/1.9M rows  410k rows/s  0:04 left  extra
+///   tokenize  63%  1.20M of 1.90M rows  410k rows/s  0:02 left  extra
 ///
 /// The line of the newest live object is shown. Thread-safe.
 class Progress {
@@ -44,6 +43,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   bool due(Clock::time_point now);
+  std::string amount(uint64_t done) const;
   std::string line(uint64_t done, std::string_view extra, Clock::time_point now) const;
   void draw(const std::string& line);
 

@@ -155,7 +155,8 @@ class RowReader {
   uint64_t rows_ = 0, skipped_ = 0;
 };
 
-/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row. Does not close it.
+/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row (64 MiB at most).
+/// An interrupt (interrupt.h) ends the input. Does not close the descriptor.
 class StreamRowReader {
  public:
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
@@ -165,10 +166,12 @@ class StreamRowReader {
   const Row* next();
   /// Number, from 1, of the first line of the row that was given last.
   uint64_t line() const { return row_line_; }
+  /// Known after the first call of next().
   const std::vector<std::string>& header() const { return header_; }
   uint64_t skipped() const { return skipped_; }
 
  private:
+  void begin();
   bool next_raw(std::string_view& row);
   bool fill();
   int descriptor_;

@@ -22,6 +22,7 @@ class EventWriter {
  public:
   /// Makes the folder if need be. Throws RunError.
   explicit EventWriter(const fs::path& folder);
+  ~EventWriter();  ///< flushes; errors are ignored
   const fs::path& path() const { return path_; }
 
   /// One point of the curve `tag`, e.g. "train/loss". `wall_seconds` since 1970; negative: now.

@@ -1,0 +1,49 @@
+#include "funicular/base/interrupt.h"
+
+#include <unistd.h>
+
+#include <atomic>
+
+namespace funicular {
+
+namespace {
+
+std::atomic<int> requested{0};
+static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only use lock-free atomics");
+
+// Only async-signal-safe calls here.
+void handle(int signal) {
+  const int before = requested.exchange(signal);
+  if (before == 0 || signal != SIGINT) return;
+  static constexpr char kMessage[] = "\nfunicular: stopped at once, nothing more was saved\n";
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
+  ::_exit(130);
+}
+
+}  // namespace
+
+InterruptGuard::InterruptGuard() {
+  struct sigaction action {};
+  action.sa_handler = handle;
+  sigemptyset(&action.sa_mask);
+  // A blocking read (standard input) is to end with EINTR; whoever reads in a loop asks
+  // interrupt_requested().
+  action.sa_flags = 0;
+  ::sigaction(SIGINT, &action, &old_interrupt_);
+  ::sigaction(SIGTERM, &action, &old_terminate_);
+}
+
+InterruptGuard::~InterruptGuard() {
+  ::sigaction(SIGINT, &old_interrupt_, nullptr);
+  ::sigaction(SIGTERM, &old_terminate_, nullptr);
+}
+
+int interrupt_requested() {
+  return requested.load(std::memory_order_relaxed);
+}
+
+void clear_interrupt() {
+  requested = 0;
+}
+
+}  // namespace funicular

@@ -1,0 +1,176 @@
+#include "funicular/base/progress.h"
+
+#include <fmt/format.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/log.h"
+
+namespace funicular {
+
+namespace {
+
+constexpr double kRedrawSeconds = 0.1;
+
+std::mutex& display_mutex() {
+  static std::mutex mutex;
+  return mutex;
+}
+
+/// What is on the terminal now: the stream whose line is drawn, and the objects that may draw, newest last.
+struct Display {
+  std::FILE* drawn_on = nullptr;
+  std::vector<const void*> live;
+};
+Display& display() {
+  static Display value;
+  return value;
+}
+
+void clear_locked() {
+  if (std::FILE* stream = std::exchange(display().drawn_on, nullptr)) {
+    std::fputs("\r\x1b[K", stream);
+    std::fflush(stream);
+  }
+}
+
+void clear_before_message() {
+  const std::lock_guard lock(display_mutex());
+  clear_locked();
+}
+
+size_t terminal_columns(std::FILE* stream) {
+  winsize size{};
+  if (::ioctl(::fileno(stream), TIOCGWINSZ, &size) == 0 && size.ws_col > 0) return size.ws_col;
+  return 80;
+}
+
+/// The first `columns` characters: a line that wraps could not be redrawn in place. (Code points stand for
+/// columns.)
+std::string_view fit(std::string_view line, size_t columns) {
+  size_t count = 0;
+  for (size_t i = 0; i < line.size(); ++i)
+    if ((line[i] & 0xC0) != 0x80 && count++ == columns) return line.substr(0, i);
+  return line;
+}
+
+bool is_terminal(std::FILE* stream) {
+  const char* kind = std::getenv("TERM");
+  return ::isatty(::fileno(stream)) && !(kind && std::string_view(kind) == "dumb");
+}
+
+}  // namespace
+
+std::string short_number(double value) {
+  static constexpr const char* kUnits[] = {"", "k", "M", "G", "T", "P"};
+  size_t unit = 0;
+  // 999.5 would print as 1000.
+  for (; std::abs(value) >= 999.5 && unit + 1 < std::size(kUnits); ++unit) value /= 1000;
+  if (unit == 0 && value == std::floor(value)) return fmt::format("{:.0f}", value);
+  const double size = std::abs(value);
+  return fmt::format("{:.{}f}{}", value, size < 9.995 ? 2 : size < 99.95 ? 1 : 0, kUnits[unit]);
+}
+
+std::string short_duration(double seconds) {
+  if (!(seconds >= 0 && seconds < 1e9)) return "?";
+  const auto total = static_cast<int64_t>(std::llround(seconds));
+  const int64_t hours = total / 3600, minutes = total / 60 % 60, rest = total % 60;
+  return hours > 0 ? fmt::format("{}:{:02}:{:02}", hours, minutes, rest)
+                   : fmt::format("{}:{:02}", minutes, rest);
+}
+
+Progress::Progress(std::string name, uint64_t total, Options options)
+    : name_(std::move(name)),
+      total_(total),
+      options_(std::move(options)),
+      terminal_(options_.terminal.value_or(is_terminal(options_.stream))),
+      start_(Clock::now()),
+      last_(start_) {
+  log::set_before_message(clear_before_message);
+  const std::lock_guard lock(display_mutex());
+  display().live.push_back(this);
+}
+
+Progress::~Progress() {
+  const std::lock_guard lock(display_mutex());
+  std::erase(display().live, this);
+  if (terminal_) clear_locked();
+}
+
+bool Progress::due(Clock::time_point now) {
+  if (finished_ || display().live.back() != this) return false;
+  const double seconds = terminal_ ? kRedrawSeconds : options_.plain_seconds;
+  if (std::chrono::duration<double>(now - last_).count() < seconds) return false;
+  last_ = now;
+  return true;
+}
+
+void Progress::update(uint64_t done, std::string_view extra) {
+  const std::lock_guard lock(display_mutex());
+  last_done_ = done;
+  const auto now = Clock::now();
+  if (due(now)) draw(line(done, extra, now));
+}
+
+void Progress::show(std::string_view text) {
+  const std::lock_guard lock(display_mutex());
+  if (due(Clock::now())) draw(fmt::format("{}  {}", name_, text));
+}
+
+void Progress::finish(std::string_view message) {
+  const std::lock_guard lock(display_mutex());
+  if (std::exchange(finished_, true)) return;
+  if (terminal_) clear_locked();
+  if (terminal_ && message.empty()) return;
+  const auto now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const std::string text =
+      message.empty() ? fmt::format("{}  {} in {}", name_, amount(last_done_), short_duration(seconds))
+                      : fmt::format("{}  {}", name_, message);
+  std::fputs((text + "\n").c_str(), options_.stream);
+  std::fflush(options_.stream);
+}
+
+std::string Progress::amount(uint64_t done) const {
+  const std::string number = short_number(static_cast<double>(done));
+  if (options_.unit.empty()) return number;
+  if (options_.unit != "B") return number + " " + options_.unit;
+  const bool scaled = number.back() > '9';  // "12.3M" + "B" reads "12.3 MB"
+  return scaled ? number.substr(0, number.size() - 1) + " " + number.back() + "B" : number + " B";
+}
+
+std::string Progress::line(uint64_t done, std::string_view extra, Clock::time_point now) const {
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  std::string text = name_;
+  if (total_ > 0)
+    text += fmt::format("  {:.0f}%",
+                        100.0 * static_cast<double>(std::min(done, total_)) / static_cast<double>(total_));
+  const std::string number = options_.unit == "B" ? amount(done) : short_number(static_cast<double>(done));
+  text += "  " + (total_ > 0 ? number + " of " + amount(total_) : amount(done));
+  text += fmt::format("  {}/s", amount(static_cast<uint64_t>(rate)));
+  if (total_ > done && rate > 0)
+    text += fmt::format("  {} left", short_duration(static_cast<double>(total_ - done) / rate));
+  if (!extra.empty()) text += fmt::format("  {}", extra);
+  return text;
+}
+
+void Progress::draw(const std::string& text) {
+  if (terminal_) {
+    const std::string_view shown = fit(text, terminal_columns(options_.stream) - 1);
+    fmt::print(options_.stream, "\r{}\x1b[K", shown);
+    display().drawn_on = options_.stream;
+  } else {
+    fmt::print(options_.stream, "{}\n", text);
+  }
+  std::fflush(options_.stream);
+}
+
+}  // namespace funicular
