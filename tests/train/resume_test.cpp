@@ -1,0 +1,352 @@
+// Claims about interruption: whatever stops a run, the next start goes on as if nothing had happened.
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <optional>
+#include <random>
+#include <set>
+#include <thread>
+
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/format/manifest.h"
+#include "funicular/format/safetensors.h"
+#include "funicular/train/checkpoint.h"
+#include "helpers.h"
+
+namespace funicular::train {
+namespace {
+
+using namespace funicular::test;
+
+constexpr int64_t kRows = 22, kBatch = 6;  // batches of 6, 6, 6, 4 in an epoch
+constexpr int64_t kSteps = 12;             // three epochs
+
+TrainerOptions options_for(const fs::path& output) {
+  TrainerOptions options;
+  options.output = output;
+  options.max_steps = kSteps;
+  options.batch_size = kBatch;
+  options.micro_batch_size = 2;
+  options.schedule.warmup_steps = 3;
+  options.logging_steps = 2;
+  options.save_steps = 5;
+  options.eval_steps = 3;
+  options.num_workers = 2;
+  options.progress = false;
+  return options;
+}
+
+/// Raises `signal` after update `at` (0: never).
+FitResult run(const TrainerOptions& options, int64_t at = 0, int signal = SIGTERM, const TensorDataset& data = make_data(kRows),
+              const StrategyFactory& strategy = parallel::make_single) {
+  const TensorDataset unseen = make_data(5, /*seed=*/4);
+  Trainer trainer(options, strategy, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
+  trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) {
+    if (step == at) std::raise(signal);
+  };
+  const FitResult result = trainer.fit(make_net(), data, squared_error, {.data = &unseen});
+  clear_interrupt();
+  return result;
+}
+
+/// metrics.jsonl without what depends on the clock.
+std::string records(const fs::path& output) {
+  std::string text;
+  for (Json line : read_lines(output / "metrics.jsonl")) {
+    for (const char* key : {"tokens_per_second", "step_seconds", "wait_share", "memory_bytes"}) line.erase(key);
+    text += line.dump() + "\n";
+  }
+  return text;
+}
+
+std::string file(const fs::path& path) { return read_file(path); }
+
+/// Everything that a run leaves, as bytes.
+void expect_equal_runs(const fs::path& a, const fs::path& b) {
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
+    EXPECT_EQ(file(a / "checkpoints/step-000012" / name), file(b / "checkpoints/step-000012" / name)) << name;
+  EXPECT_EQ(file(a / "model/model.safetensors"), file(b / "model/model.safetensors"));
+  EXPECT_EQ(records(a), records(b));
+}
+
+class Resume : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() { log::set_level(log::Level::error); }
+  static void TearDownTestSuite() { log::set_level(log::Level::info); }
+  TemporaryFolder folder;
+};
+
+TEST_F(Resume, IsBitIdenticalAfterAnInterruptionAtAnyStep) {
+  run(options_for(folder / "whole"));
+  for (int64_t step = 1; step < kSteps; ++step) {
+    SCOPED_TRACE("interrupted after step " + std::to_string(step));
+    const TrainerOptions options = options_for(folder / std::to_string(step));
+    const FitResult first = run(options, step, step % 2 ? SIGTERM : SIGINT);
+    EXPECT_TRUE(first.interrupted);
+    EXPECT_EQ(first.step, step);
+    const FitResult second = run(options);
+    EXPECT_FALSE(second.interrupted);
+    EXPECT_EQ(second.resumed_from, step);
+    expect_equal_runs(folder / "whole", options.output);
+  }
+}
+
+TEST_F(Resume, IsBitIdenticalWhenEveryStepIsInterrupted) {
+  run(options_for(folder / "whole"));
+  const TrainerOptions options = options_for(folder / "pieces");
+  for (int64_t step = 1; step < kSteps; ++step) EXPECT_EQ(run(options, step).step, step);
+  EXPECT_EQ(run(options).step, kSteps);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+TEST_F(Resume, IsBitIdenticalWhenTheEvaluationIsInterrupted) {
+  run(options_for(folder / "whole"));
+  struct InterruptingMetrics final : Metrics {
+    int evaluations = 0;
+    void start() override { ++evaluations; }
+    void add(const MicroBatch&, const TensorMap&) override {
+      if (evaluations == 2) std::raise(SIGTERM);
+    }
+    std::map<std::string, double> finish(double) override { return {}; }
+  } metrics;
+  const TrainerOptions options = options_for(folder / "pieces");
+  const TensorDataset data = make_data(kRows), unseen = make_data(5, 4);
+  Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
+  const FitResult first = trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &metrics});
+  clear_interrupt();
+  EXPECT_TRUE(first.interrupted);
+  EXPECT_EQ(first.step, 6);
+  EXPECT_EQ(run(options).step, kSteps);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+TEST_F(Resume, OfAFinishedRunChangesNothing) {
+  const TrainerOptions options = options_for(folder / "run");
+  run(options);
+  const std::string before = records(options.output), weights = file(options.output / "model/model.safetensors");
+  const FitResult again = run(options);
+  EXPECT_EQ(again.resumed_from, kSteps);
+  EXPECT_EQ(again.step, kSteps);
+  EXPECT_GT(again.best_step, 0);
+  EXPECT_EQ(records(options.output), before);
+  EXPECT_EQ(file(options.output / "model/model.safetensors"), weights);
+}
+
+TEST_F(Resume, GoesOnInAnotherFolderFromAPath) {
+  run(options_for(folder / "whole"));
+  run(options_for(folder / "first"), 7);
+  TrainerOptions options = options_for(folder / "second");
+  options.resume = (folder / "first").string();
+  EXPECT_EQ(run(options).resumed_from, 7);
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
+    EXPECT_EQ(file(folder / "whole/checkpoints/step-000012" / name), file(folder / "second/checkpoints/step-000012" / name)) << name;
+}
+
+TEST_F(Resume, FromAnOlderCheckpointSetsTheNewerAside) {
+  const TrainerOptions options = options_for(folder / "run");
+  run(options);
+  TrainerOptions back = options;
+  back.resume = (options.output / "checkpoints/step-000010").string();
+  EXPECT_EQ(run(back, 11).step, 11);
+  EXPECT_TRUE(fs::exists(options.output / "checkpoints/abandoned-step-000012"));
+  EXPECT_EQ(run(options).resumed_from, 11);
+}
+
+TEST_F(Resume, IsRefusedWithTheNamesOfWhatDiffers) {
+  const TrainerOptions options = options_for(folder / "run");
+  run(options, 4);
+  TrainerOptions other = options;
+  other.batch_size = 4;
+  other.seed = 43;
+  const std::string message = error_of([&] { run(other); });
+  EXPECT_NE(message.find("batch_size was 6 and is 4"), std::string::npos) << message;
+  EXPECT_NE(message.find("seed was 42 and is 43"), std::string::npos) << message;
+  const std::string data_message = error_of([&] { run(options, 0, 0, make_data(kRows, 9)); });
+  EXPECT_NE(data_message.find("data was 22 samples, hash "), std::string::npos) << data_message;
+  other = options;
+  other.identity["tokenizer"] = "abc";
+  EXPECT_NE(error_of([&] { run(other); }).find("tokenizer was nothing and is abc"), std::string::npos);
+  other = options;
+  other.resume = "never";
+  EXPECT_NE(error_of([&] { run(other); }).find("holds checkpoints of an earlier run"), std::string::npos);
+  other.resume = (folder / "nowhere").string();
+  EXPECT_NE(error_of([&] { run(other); }).find("there is no such folder"), std::string::npos);
+  EXPECT_EQ(run(options).resumed_from, 4) << "the refusals must not have harmed the run";
+}
+
+TEST_F(Resume, DoesNotDependOnHowTheBatchIsCut) {
+  run(options_for(folder / "whole"));
+  TrainerOptions options = options_for(folder / "pieces");
+  run(options, 5);
+  options.num_workers = 0;
+  EXPECT_EQ(run(options).step, kSteps);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+// --- damaged checkpoints ---------------------------------------------------------------------------------------
+
+void truncate_file(const fs::path& path) { fs::resize_file(path, fs::file_size(path) / 2); }
+void empty_file(const fs::path& path) { fs::resize_file(path, 0); }
+void remove_file(const fs::path& path) { fs::remove(path); }
+void flip_a_bit(const fs::path& path) {
+  std::string bytes = read_file(path);
+  bytes[bytes.size() / 2] ^= 1;
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+TEST_F(Resume, FallsBackToTheNewestValidCheckpointWhicheverFileIsDamaged) {
+  const TrainerOptions options = options_for(folder / "whole");
+  run(options);
+  int tried = 0;
+  for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json", "manifest.json"})
+    for (const auto damage : {truncate_file, empty_file, remove_file, flip_a_bit}) {
+      SCOPED_TRACE(std::string(name) + " damage " + std::to_string(++tried % 4));
+      TrainerOptions damaged = options_for(folder / std::to_string(tried));
+      fs::copy(options.output, damaged.output, fs::copy_options::recursive);
+      damage(damaged.output / "checkpoints/step-000012" / name);
+      const FitResult result = run(damaged);
+      EXPECT_EQ(result.resumed_from, 10);
+      EXPECT_EQ(result.step, kSteps);
+      expect_equal_runs(options.output, damaged.output);
+    }
+}
+
+TEST_F(Resume, RefusesToStartAnewOverCheckpointsThatAreAllDamaged) {
+  const TrainerOptions options = options_for(folder / "run");
+  run(options);
+  for (const auto& [step, path] : list_checkpoints(options.output / "checkpoints")) remove_file(path / "manifest.json");
+  EXPECT_NE(error_of([&] { run(options); }).find("is valid; remove the folder to start anew"), std::string::npos);
+}
+
+TEST_F(Resume, DropsATornLastRecord) {
+  const TrainerOptions options = options_for(folder / "run");
+  run(options_for(folder / "whole"));
+  run(options, 7);
+  std::ofstream(options.output / "metrics.jsonl", std::ios::app) << "{\"step\": 8, \"lo";
+  run(options);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+/// While it lives, no file can grow beyond a few bytes: writes fail as on a full disk.
+class FullDisk {
+ public:
+  FullDisk() {
+    std::signal(SIGXFSZ, SIG_IGN);
+    ::getrlimit(RLIMIT_FSIZE, &before_);
+    rlimit limit = before_;
+    limit.rlim_cur = 64;
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+  }
+  ~FullDisk() { ::setrlimit(RLIMIT_FSIZE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+/// One process, where the disk is full from the second save on.
+class SavesOnce final : public parallel::Strategy {
+ public:
+  explicit SavesOnce(std::optional<FullDisk>* disk) : inner_(parallel::make_single()), disk_(disk) {}
+  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) override { inner_->attach(model, std::move(optimizer)); }
+  parallel::DataShare data_share() const override { return inner_->data_share(); }
+  parallel::StepResult step(std::span<const MicroBatch> batches, const Counts& counts, const parallel::StepSettings& settings) override {
+    return inner_->step(batches, counts, settings);
+  }
+  parallel::EvalResult evaluate(std::span<const MicroBatch> batches) override { return inner_->evaluate(batches); }
+  void visit_state(parallel::StateVisitor& visitor) override {
+    if (++saves_ == 2) disk_->emplace();
+    inner_->visit_state(visitor);
+  }
+
+ private:
+  std::unique_ptr<parallel::Strategy> inner_;
+  std::optional<FullDisk>* disk_;
+  int saves_ = 0;
+};
+
+TEST_F(Resume, SurvivesAFullDisk) {
+  run(options_for(folder / "whole"));
+  const TrainerOptions options = options_for(folder / "run");
+  std::optional<FullDisk> disk;
+  const std::string message =
+      error_of([&] { run(options, 0, 0, make_data(kRows), [&] { return std::make_unique<SavesOnce>(&disk); }); });
+  disk.reset();
+  EXPECT_NE(message.find("the checkpoint of step 10 could not be written"), std::string::npos) << message;
+  EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
+  for (const auto& entry : fs::directory_iterator(options.output / "checkpoints")) EXPECT_EQ(entry.path().filename(), "step-000005");
+  EXPECT_EQ(run(options).resumed_from, 5);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+// --- a process that is killed ------------------------------------------------------------------------------------
+
+TrainerOptions killed_options(const fs::path& output) {
+  TrainerOptions options = options_for(output);
+  options.save_steps = 1;
+  return options;
+}
+
+/// Not a test of its own: the program that the next test kills.
+TEST(KilledChild, Trains) {
+  const char* output = std::getenv("FUNICULAR_TEST_RUN");
+  if (!output) GTEST_SKIP() << "started by Resume.NeverLosesARunThatIsKilledAtAnyMoment";
+  run(killed_options(output));
+}
+
+pid_t start_child(const fs::path& output) {
+  const pid_t child = ::fork();
+  if (child != 0) return child;
+  ::setenv("FUNICULAR_TEST_RUN", output.c_str(), 1);
+  std::freopen("/dev/null", "w", stdout);
+  ::execl("/proc/self/exe", "test_train", "--gtest_filter=KilledChild.Trains", nullptr);
+  ::_exit(127);
+}
+
+TEST_F(Resume, NeverLosesARunThatIsKilledAtAnyMoment) {
+  run(killed_options(folder / "whole"));
+  std::mt19937 random(5);
+  std::set<int64_t> stages;
+  int kills = 0;
+  for (int round = 0; round < 3; ++round) {
+    const fs::path output = folder / ("run" + std::to_string(round));
+    int64_t newest = 0;
+    for (int attempt = 0; attempt < 12; ++attempt) {
+      const pid_t child = start_child(output);
+      ASSERT_GT(child, 0);
+      // Wait until the child trains, then a random moment: most of a child's life is start-up.
+      const int64_t before = newest;
+      int status = 0;
+      pid_t ended = 0;
+      for (int i = 0; i < 20000; ++i) {
+        const auto checkpoints = list_checkpoints(output / "checkpoints");
+        if (!checkpoints.empty() && checkpoints.front().first > before) break;
+        if ((ended = ::waitpid(child, &status, WNOHANG)) != 0) break;
+        std::this_thread::sleep_for(std::chrono::microseconds(500));
+      }
+      if (ended == 0) {
+        std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
+        ::kill(child, SIGKILL);
+        ::waitpid(child, &status, 0);
+        ++kills;
+      }
+      const fs::path valid = newest_valid_checkpoint(output / "checkpoints");
+      ASSERT_FALSE(valid.empty());
+      const int64_t step = read_state(valid).step;
+      ASSERT_GE(step, before) << "a kill must not cost a checkpoint";
+      newest = step;
+      stages.insert(step);
+      if (newest == kSteps) break;
+    }
+    run(killed_options(output));
+    expect_equal_runs(folder / "whole", output);
+  }
+  EXPECT_GT(kills, 3);
+  EXPECT_GT(stages.size(), 3u);
+}
+
+}  // namespace
+}  // namespace funicular::train
