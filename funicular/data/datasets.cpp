@@ -75,7 +75,8 @@ ChunkDataset::Place ChunkDataset::locate(int64_t index) const {
 Sample ChunkDataset::get(int64_t index) const {
   const Place place = locate(index);
   const uint64_t each = place.tokens.size() / static_cast<uint64_t>(place.pieces);
-  const uint64_t longer = place.tokens.size() % static_cast<uint64_t>(place.pieces);  // pieces with one token more
+  const uint64_t longer =
+      place.tokens.size() % static_cast<uint64_t>(place.pieces);  // pieces with one token more
   const auto begin_of = [&](int64_t piece) {
     const auto p = static_cast<uint64_t>(piece);
     return place.tokens.begin + p * each + std::min(p, longer);
@@ -91,12 +92,13 @@ uint64_t ChunkDataset::fingerprint() const {
   return combine({store_->fingerprint(), 2, static_cast<uint64_t>(length_)});
 }
 
-SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint64_t> marks, uint64_t identity)
+SubsetDataset::SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint64_t> marks,
+                             uint64_t identity)
     : base_(std::move(base)), marks_(std::move(marks)), identity_(identity) {
   const auto needed = static_cast<size_t>((base_->size() + 63) / 64);
   if (marks_.size() != needed)
-    throw InputError("data set", "expected {} elements of marks for {} samples, found {}", needed, base_->size(),
-                     marks_.size());
+    throw InputError("data set", "expected {} elements of marks for {} samples, found {}", needed,
+                     base_->size(), marks_.size());
   if (base_->size() % 64 != 0) marks_.back() &= (uint64_t{1} << (base_->size() % 64)) - 1;
   for (size_t i = 0; i < marks_.size(); ++i) {
     if (i % (kBitsPerRank / 64) == 0) ranks_.push_back(size_);
@@ -122,7 +124,8 @@ Sample SubsetDataset::get(int64_t index) const {
 }
 
 uint64_t SubsetDataset::fingerprint() const {
-  return combine({base_->fingerprint(), 3, identity_, hash_bytes(marks_.data(), marks_.size() * sizeof(uint64_t))});
+  return combine(
+      {base_->fingerprint(), 3, identity_, hash_bytes(marks_.data(), marks_.size() * sizeof(uint64_t))});
 }
 
 namespace {
@@ -149,10 +152,11 @@ Threshold choose_threshold(const Dataset& dataset, double fraction, uint64_t see
     largest = std::max(largest, hash);
   }
   if (smallest >= largest)
-    throw InputError("data set",
-                     "expected at least two documents to hold some out for evaluation, found {}; give an evaluation "
-                     "set, or separate the documents by blank lines",
-                     dataset.size() > 0 ? 1 : 0);
+    throw InputError(
+        "data set",
+        "expected at least two documents to hold some out for evaluation, found {}; give an evaluation "
+        "set, or separate the documents by blank lines",
+        dataset.size() > 0 ? 1 : 0);
   const auto wanted = static_cast<uint64_t>(std::ldexp(fraction, 64));
   return {std::clamp(wanted, smallest + 1, largest)};
 }

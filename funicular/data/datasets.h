@@ -24,12 +24,13 @@ class RowDataset : public Dataset {
   std::shared_ptr<const TokenStore> store_;
 };
 
-/// Documents for masked language modelling: the tokens of a document's rows (all columns) end to end, cut into the fewest
-/// pieces of at most `length` tokens, whose lengths differ by at most one. Short documents are one sample each, empty ones
-/// none. The index is one number for 64 documents.
+/// Documents for masked language modelling: the tokens of a document's rows (all columns) end to end, cut
+/// into the fewest pieces of at most `length` tokens, whose lengths differ by at most one. Short documents
+/// are one sample each, empty ones none. The index is one number for 64 documents.
 class ChunkDataset : public Dataset {
  public:
-  /// `length` >= 1: tokens a piece; subtract the special tokens that the objective adds. Throws InputError (damaged store).
+  /// `length` >= 1: tokens a piece; subtract the special tokens that the objective adds. Throws InputError
+  /// (damaged store).
   ChunkDataset(std::shared_ptr<const TokenStore> store, int64_t length);
   int64_t size() const override { return size_; }
   Sample get(int64_t index) const override;
@@ -56,7 +57,8 @@ class ChunkDataset : public Dataset {
 /// The samples of `base` that are marked, in its order: a bit each, and a running count for every 512.
 class SubsetDataset : public Dataset {
  public:
-  /// `marks`: bit i % 64 of element i / 64 says whether sample i belongs; `identity` tells subsets of one base apart.
+  /// `marks`: bit i % 64 of element i / 64 says whether sample i belongs; `identity` tells subsets of one
+  /// base apart.
   SubsetDataset(std::shared_ptr<const Dataset> base, std::vector<uint64_t> marks, uint64_t identity);
   int64_t size() const override { return size_; }
   Sample get(int64_t index) const override;
@@ -77,9 +79,10 @@ struct Split {
   std::shared_ptr<const Dataset> train, held_out;
 };
 
-/// Holds out about `fraction` (0 < fraction < 1) of the documents for evaluation, whole documents only: document d is held
-/// out iff XXH3(seed, d) < fraction * 2^64, so that the choice does not depend on how documents are cut. If that leaves
-/// a side empty, the document with the smallest (largest) hash fills it. Throws InputError where there are not two documents.
+/// Holds out about `fraction` (0 < fraction < 1) of the documents for evaluation, whole documents only:
+/// document d is held out iff XXH3(seed, d) < fraction * 2^64, so that the choice does not depend on how
+/// documents are cut. If that leaves a side empty, the document with the smallest (largest) hash fills it.
+/// Throws InputError where there are not two documents.
 Split split_dataset(std::shared_ptr<const Dataset> dataset, double fraction, uint64_t seed);
 
 }  // namespace funicular::data

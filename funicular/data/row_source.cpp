@@ -11,8 +11,8 @@ namespace funicular::data {
 
 namespace {
 
-// Mapped pages count as resident once they are read. Those of a chunk that is done are not needed again; they stay in
-// the kernel's cache, so a neighbour that shares the first or the last page only takes a soft fault.
+// Mapped pages count as resident once they are read. Those of a chunk that is done are not needed again; they
+// stay in the kernel's cache, so a neighbour that shares the first or the last page only takes a soft fault.
 void give_back(std::string_view text, format::Chunk chunk) {
   const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
   const auto base = reinterpret_cast<uintptr_t>(text.data());
@@ -53,15 +53,17 @@ format::TextOptions resolve_columns(const fs::path& path, format::TextOptions op
   const auto format = options.format.value_or(format::guess_text_format(path));
   const bool plain = format == format::TextFormat::text || format == format::TextFormat::lines;
   if (plain && (label || options.columns.size() > 1))
-    throw InputError("tokenize", "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for {}",
-                     path.string(), format::text_format_name(format), label ? "a label column" : "two columns");
+    throw InputError(
+        "tokenize", "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for {}",
+        path.string(), format::text_format_name(format), label ? "a label column" : "two columns");
   if (plain) {
     options.columns.clear();
     options.header = false;
     return options;
   }
   if (options.columns.empty())
-    options.columns = {format == format::TextFormat::jsonl ? format::Column("text") : format::Column(size_t{0})};
+    options.columns = {format == format::TextFormat::jsonl ? format::Column("text")
+                                                           : format::Column(size_t{0})};
   if (format == format::TextFormat::jsonl) options.header = false;
   if (label) options.columns.push_back(*label);
   return options;
@@ -86,9 +88,10 @@ uint64_t TextFileSource::piece_bytes(size_t piece) const {
 
 uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
   const Piece& part = pieces_.at(piece);
-  const auto file = part.file ? part.file
-                              : std::make_shared<const format::TextFile>(
-                                    part.path, resolve_columns(part.path, file_options(), options_.label_column));
+  const auto file = part.file
+                        ? part.file
+                        : std::make_shared<const format::TextFile>(
+                              part.path, resolve_columns(part.path, file_options(), options_.label_column));
   format::RowReader reader(*file, part.file ? part.chunk : file->whole());
   const auto columns = static_cast<size_t>(columns_);
   while (const format::Row* row = reader.next()) {

@@ -37,22 +37,24 @@ class RowSource {
   virtual size_t pieces() const = 0;
   /// Size of a piece's text, for progress.
   virtual uint64_t piece_bytes(size_t piece) const = 0;
-  /// Gives each row of a piece to the sink, in order; returns how many bad rows it left out. May run on any thread.
-  /// Throws InputError naming the place of a bad row, BadRow of the sink included.
+  /// Gives each row of a piece to the sink, in order; returns how many bad rows it left out. May run on any
+  /// thread. Throws InputError naming the place of a bad row, BadRow of the sink included.
   virtual uint64_t read(size_t piece, const RowSink& sink) const = 0;
 };
 
 struct TextFileSourceOptions {
   std::optional<format::TextFormat> format = {};  ///< none: guessed from each file's name
-  bool header = false;                       ///< tsv, csv
-  std::vector<format::Column> text_columns = {};  ///< 1 or 2; empty: the line, the first column, or jsonl's "text"
+  bool header = false;                            ///< tsv, csv
+  std::vector<format::Column> text_columns =
+      {};  ///< 1 or 2; empty: the line, the first column, or jsonl's "text"
   std::optional<format::Column> label_column = {};
   bool keep_blank_lines = false;  ///< lines: an empty line is an empty row
   format::BadRows bad_rows = format::BadRows::fail;
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once
 };
 
-/// The rows of files, one file after the other. Memory does not grow with their size: what was read is given back.
+/// The rows of files, one file after the other. Memory does not grow with their size: what was read is given
+/// back.
 class TextFileSource : public RowSource {
  public:
   /// Throws InputError: no files, a file that cannot be read, a column that is missing.
@@ -67,7 +69,8 @@ class TextFileSource : public RowSource {
  private:
   struct Piece {
     fs::path path;
-    std::shared_ptr<const format::TextFile> file;  ///< null where the file is one piece: it is opened again to be read
+    std::shared_ptr<const format::TextFile>
+        file;  ///< null where the file is one piece: it is opened again to be read
     format::Chunk chunk;
   };
   void add(const fs::path& path);

@@ -51,9 +51,9 @@ struct Sample {
   };
   std::array<Column, 2> columns;
   int column_count = 0;
-  double label = 0;        ///< class number or regression target; unused where the data set has none
-  int64_t sample_id = 0;   ///< index in the data set
-  int64_t draw_id = 0;     ///< ordinal of this draw in the run: a sample met twice has two
+  double label = 0;       ///< class number or regression target; unused where the data set has none
+  int64_t sample_id = 0;  ///< index in the data set
+  int64_t draw_id = 0;    ///< ordinal of this draw in the run: a sample met twice has two
 };
 
 /// Random access to samples. Implementations are immutable and safe to share between threads.
@@ -65,7 +65,8 @@ class Dataset {
   virtual Sample get(int64_t index) const = 0;
   /// The document that a sample is a part of: samples of one document stay together when some are held out.
   virtual int64_t document_of(int64_t index) const { return index; }
-  /// Hash of the contents and of how they are cut, kept in checkpoints so that a resumed run sees the same data.
+  /// Hash of the contents and of how they are cut, kept in checkpoints so that a resumed run sees the same
+  /// data.
   virtual uint64_t fingerprint() const = 0;
 };
 

@@ -11,7 +11,8 @@ Sampler::Sampler(int64_t size, Options options) : size_(size), options_(options)
   if (options.batch_size < 1)
     throw InputError("sampler", "expected a batch size of at least 1, found {}", options.batch_size);
   if (batches_per_epoch() == 0)
-    throw InputError("sampler", "{} samples give no full batch of {}; make the batch smaller or keep the last one", size,
+    throw InputError("sampler",
+                     "{} samples give no full batch of {}; make the batch smaller or keep the last one", size,
                      options.batch_size);
 }
 
@@ -29,7 +30,8 @@ std::vector<Draw> Sampler::batch(int64_t batch) const {
   std::vector<Draw> draws;
   draws.reserve(static_cast<size_t>(end - begin));
   for (int64_t place = begin; place < end; ++place) {
-    const int64_t sample = options_.shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(place))) : place;
+    const int64_t sample =
+        options_.shuffle ? static_cast<int64_t>(order(static_cast<uint64_t>(place))) : place;
     draws.push_back({sample, epoch * size_ + place});
   }
   return draws;

@@ -1,6 +1,6 @@
 #pragma once
-// Which samples make up global batch n. A pure function of (seed, n): resuming needs only a cursor, and no layout
-// of ranks or threads can change it.
+// Which samples make up global batch n. A pure function of (seed, n): resuming needs only a cursor, and no
+// layout of ranks or threads can change it.
 
 #include <cstdint>
 #include <vector>

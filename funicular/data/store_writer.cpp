@@ -22,7 +22,8 @@ namespace funicular::data {
 namespace {
 
 bool is_store_file(const std::string& name) {
-  static constexpr std::array kNames = {kMetaFile, kTokensFile, kRowsFile, kDocumentsFile, kWordsFile, kLabelsFile};
+  static constexpr std::array kNames = {kMetaFile,      kTokensFile, kRowsFile,
+                                        kDocumentsFile, kWordsFile,  kLabelsFile};
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
@@ -60,25 +61,29 @@ void require_replaceable(const fs::path& store, bool overwrite) {
     throw InputError("token store", "{}: a file is in the way; choose another --output", store.string());
   if (fs::is_empty(store, ignored)) return;
   if (!overwrite)
-    throw InputError("token store", "{} exists already; choose another --output, or replace it with --overwrite",
+    throw InputError("token store",
+                     "{} exists already; choose another --output, or replace it with --overwrite",
                      store.string());
   const std::string other = foreign_entry(store);
   if (!other.empty())
-    throw InputError("token store", "{} holds {}, which is no part of a token store, and so is not replaced; choose another --output",
-                     store.string(), other);
+    throw InputError(
+        "token store",
+        "{} holds {}, which is no part of a token store, and so is not replaced; choose another --output",
+        store.string(), other);
 }
 
 }  // namespace
 
-BuildFolder::BuildFolder(const fs::path& store, bool overwrite) : store_(resolve(store)), path_(building_folder(store_)) {
+BuildFolder::BuildFolder(const fs::path& store, bool overwrite)
+    : store_(resolve(store)), path_(building_folder(store_)) {
   require_replaceable(store_, overwrite);
   if (store_.has_parent_path()) make_directories(store_.parent_path());
   while (!try_lock()) {
   }
 }
 
-// The lock is on the descriptor of tokens.bin: the kernel drops it with its process, and the name goes with the folder.
-// Returns false where the folder vanished (or became the store) between two calls.
+// The lock is on the descriptor of tokens.bin: the kernel drops it with its process, and the name goes with
+// the folder. Returns false where the folder vanished (or became the store) between two calls.
 bool BuildFolder::try_lock() {
   make_directories(path_);
   const fs::path file = path_ / kTokensFile;
@@ -89,12 +94,15 @@ bool BuildFolder::try_lock() {
     const int error = errno;
     ::close(lock_);
     if (error == EWOULDBLOCK)
-      throw InputError("token store", "another build of {} is running; wait for it, or choose another --output", store_.string());
+      throw InputError("token store",
+                       "another build of {} is running; wait for it, or choose another --output",
+                       store_.string());
     throw RunError("token store", "cannot lock {}: {}", file.string(), errno_text(error));
   }
-  struct stat opened {}, named {};
-  const bool same = ::fstat(lock_, &opened) == 0 && ::stat(file.c_str(), &named) == 0 && opened.st_ino == named.st_ino &&
-                    opened.st_dev == named.st_dev;
+  struct stat opened {
+  }, named{};
+  const bool same = ::fstat(lock_, &opened) == 0 && ::stat(file.c_str(), &named) == 0 &&
+                    opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
   if (!same) {
     ::close(lock_);
     return false;
@@ -118,7 +126,8 @@ void BuildFolder::commit() {
   if (replaces) {
     exchange_with_old();
   } else if (::rename(path_.c_str(), store_.c_str()) != 0) {
-    throw RunError("token store", "cannot rename {} to {}: {}", path_.string(), store_.string(), errno_text(errno));
+    throw RunError("token store", "cannot rename {} to {}: {}", path_.string(), store_.string(),
+                   errno_text(errno));
   }
   committed_ = true;
   sync_path(store_.has_parent_path() ? store_.parent_path() : fs::path("."));
@@ -129,7 +138,8 @@ void BuildFolder::exchange_with_old() {
     remove_store(path_);
     return;
   }
-  // Not every file system can exchange two names. A crash between the two steps leaves both stores, whole, under other names.
+  // Not every file system can exchange two names. A crash between the two steps leaves both stores, whole,
+  // under other names.
   const fs::path old = path_.string() + ".old";
   if (::rename(store_.c_str(), old.c_str()) != 0 || ::rename(path_.c_str(), store_.c_str()) != 0)
     throw RunError("token store", "cannot replace {}: {}", store_.string(), errno_text(errno));
@@ -218,7 +228,8 @@ void StoreWriter::append_offsets(const EncodedRows& rows) {
   scratch_.assign(rows.document_rows.begin(), rows.document_rows.end());
   for (uint64_t& row : scratch_) row += meta_.rows;
   // The very first row begins a document whatever its source says.
-  if (meta_.rows == 0 && rows.rows > 0 && (scratch_.empty() || scratch_.front() != 0)) scratch_.insert(scratch_.begin(), 0);
+  if (meta_.rows == 0 && rows.rows > 0 && (scratch_.empty() || scratch_.front() != 0))
+    scratch_.insert(scratch_.begin(), 0);
   documents_->write(scratch_);
   meta_.documents += scratch_.size();
 }
@@ -244,7 +255,8 @@ void sort_label_names(std::vector<std::string>& names) {
     return error == std::errc() && end == name.data() + name.size();
   };
   int64_t ignored = 0;
-  const bool numeric = std::all_of(names.begin(), names.end(), [&](const auto& name) { return number(name, ignored); });
+  const bool numeric =
+      std::all_of(names.begin(), names.end(), [&](const auto& name) { return number(name, ignored); });
   std::sort(names.begin(), names.end(), [&](const std::string& a, const std::string& b) {
     int64_t x = 0, y = 0;
     if (numeric && number(a, x) && number(b, y) && x != y) return x < y;
@@ -252,7 +264,8 @@ void sort_label_names(std::vector<std::string>& names) {
   });
 }
 
-// While rows arrive, classes are numbered as they are met; the final numbers must not depend on the order of the rows.
+// While rows arrive, classes are numbered as they are met; the final numbers must not depend on the order of
+// the rows.
 void StoreWriter::finish_labels() {
   const std::vector<std::string> met = meta_.label_names;
   sort_label_names(meta_.label_names);
@@ -264,7 +277,8 @@ void StoreWriter::finish_labels() {
   const MappedFile old(folder_.path() / kLabelsFile);
   fs::remove(folder_.path() / kLabelsFile);
   labels_ = std::make_unique<File>(folder_.path(), kLabelsFile);
-  for (const int32_t label : old.as<int32_t>()) labels_->write(&number[static_cast<size_t>(label)], sizeof label);
+  for (const int32_t label : old.as<int32_t>())
+    labels_->write(&number[static_cast<size_t>(label)], sizeof label);
 }
 
 StoreMeta StoreWriter::commit() {

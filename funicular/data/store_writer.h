@@ -12,12 +12,12 @@
 
 namespace funicular::data {
 
-/// The hidden folder in which a store is built. It is locked while its builder lives, so that a second builder of the same
-/// store is refused, and one that comes after a crash clears what the dead one left.
+/// The hidden folder in which a store is built. It is locked while its builder lives, so that a second
+/// builder of the same store is refused, and one that comes after a crash clears what the dead one left.
 class BuildFolder {
  public:
-  /// Throws InputError: `store` exists (and may not be overwritten, or holds other files than a store's), or another build
-  /// of it is running. RunError: the folder cannot be made.
+  /// Throws InputError: `store` exists (and may not be overwritten, or holds other files than a store's), or
+  /// another build of it is running. RunError: the folder cannot be made.
   BuildFolder(const fs::path& store, bool overwrite);
   /// Removes the folder unless it was committed.
   ~BuildFolder();
@@ -25,8 +25,8 @@ class BuildFolder {
   BuildFolder& operator=(const BuildFolder&) = delete;
 
   const fs::path& path() const { return path_; }
-  /// Flushes the folder and renames it to the store's name, replacing the old store in one step where the file system
-  /// can. Throws RunError.
+  /// Flushes the folder and renames it to the store's name, replacing the old store in one step where the
+  /// file system can. Throws RunError.
   void commit();
 
  private:
@@ -54,8 +54,9 @@ struct EncodedRows {
 /// Appends rows to a store's files. One thread at a time.
 class StoreWriter {
  public:
-  /// `meta` gives the tokeniser, token_bytes, columns, the kind of labels and, where they are fixed, the label names;
-  /// otherwise the names are those that are met, sorted (as numbers where all are whole numbers).
+  /// `meta` gives the tokeniser, token_bytes, columns, the kind of labels and, where they are fixed, the
+  /// label names; otherwise the names are those that are met, sorted (as numbers where all are whole
+  /// numbers).
   StoreWriter(const fs::path& store, bool overwrite, StoreMeta meta);
   ~StoreWriter();
   void append(const EncodedRows& rows);

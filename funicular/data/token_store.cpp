@@ -28,18 +28,20 @@ uint64_t parse_hash(const Json& object, const char* key, std::string_view origin
   const auto text = json_get<std::string>(object, key, origin);
   const bool valid = text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!valid)
-    throw InputError("token store", "{}: \"{}\" should be 16 hexadecimal digits, found \"{}\"", origin, key, text);
+    throw InputError("token store", "{}: \"{}\" should be 16 hexadecimal digits, found \"{}\"", origin, key,
+                     text);
   return std::stoull(text, nullptr, 16);
 }
 
-uint64_t parse_count(const Json& object, const char* key, uint64_t low, uint64_t high, std::string_view origin) {
+uint64_t parse_count(const Json& object, const char* key, uint64_t low, uint64_t high,
+                     std::string_view origin) {
   const auto found = object.find(key);
   // get<uint64_t> would turn -1 or 1.5 into some number.
   const bool valid = found != object.end() && found->is_number_unsigned() && found->get<uint64_t>() >= low &&
                      found->get<uint64_t>() <= high;
   if (!valid)
-    throw InputError("token store", "{}: \"{}\" should be a whole number from {} to {}, found {}", origin, key, low,
-                     high, found == object.end() ? "nothing" : found->dump().substr(0, 80));
+    throw InputError("token store", "{}: \"{}\" should be a whole number from {} to {}, found {}", origin,
+                     key, low, high, found == object.end() ? "nothing" : found->dump().substr(0, 80));
   return found->get<uint64_t>();
 }
 
@@ -54,7 +56,8 @@ LabelKind parse_label_kind(const Json& labels, std::string_view origin) {
   const auto name = json_get<std::string>(labels, "kind", origin);
   for (int kind = 0; kind < 3; ++kind)
     if (name == kLabelKinds[kind]) return static_cast<LabelKind>(kind);
-  throw InputError("token store", "{}: the kind of labels should be none, classes or values, found \"{}\"", origin, name);
+  throw InputError("token store", "{}: the kind of labels should be none, classes or values, found \"{}\"",
+                   origin, name);
 }
 
 void require_format(const Json& json, std::string_view origin) {
@@ -74,8 +77,8 @@ std::vector<StoreMeta::File> parse_files(const Json& files, const StoreMeta& met
     const Json& entry = member(files, name, origin);
     const uint64_t stated = parse_count(entry, "bytes", 0, UINT64_MAX, origin);
     if (stated != bytes)
-      throw InputError("token store", "{}: {} is said to have {} bytes, but the counts need {}", origin, name, stated,
-                       bytes);
+      throw InputError("token store", "{}: {} is said to have {} bytes, but the counts need {}", origin, name,
+                       stated, bytes);
     parsed.push_back({name, bytes, parse_hash(entry, "xxh3", origin)});
   }
   return parsed;
@@ -127,10 +130,12 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
   const Json& tokenizer = member(json, "tokenizer", origin);
   meta.tokenizer_fingerprint = parse_hash(tokenizer, "fingerprint", origin);
   meta.tokenizer_description = json_get_or<std::string>(tokenizer, "description", "", origin);
-  meta.vocabulary_size = static_cast<int64_t>(parse_count(tokenizer, "vocabulary_size", 1, INT32_MAX, origin));
+  meta.vocabulary_size =
+      static_cast<int64_t>(parse_count(tokenizer, "vocabulary_size", 1, INT32_MAX, origin));
   const auto type = json_get<std::string>(json, "token_type", origin);
   if (type != "uint16" && type != "uint32")
-    throw InputError("token store", "{}: the token type should be uint16 or uint32, found \"{}\"", origin, type);
+    throw InputError("token store", "{}: the token type should be uint16 or uint32, found \"{}\"", origin,
+                     type);
   meta.token_bytes = type == "uint16" ? 2 : 4;
   meta.columns = static_cast<int>(parse_count(json, "columns", 1, 2, origin));
   meta.rows = parse_count(json, "rows", 0, kMaxCount, origin);
@@ -161,7 +166,8 @@ namespace {
 // Everything that decides what a reader sees; not how meta.json happens to be written.
 uint64_t store_fingerprint(const StoreMeta& meta) {
   std::vector<uint64_t> parts = {meta.tokenizer_fingerprint, static_cast<uint64_t>(meta.token_bytes),
-                                 static_cast<uint64_t>(meta.columns), meta.rows, static_cast<uint64_t>(meta.labels)};
+                                 static_cast<uint64_t>(meta.columns), meta.rows,
+                                 static_cast<uint64_t>(meta.labels)};
   for (const auto& file : meta.files) parts.push_back(file.checksum);
   for (const auto& name : meta.label_names) parts.push_back(hash_bytes(name));
   return hash_bytes(parts.data(), parts.size() * sizeof(uint64_t));
@@ -172,17 +178,20 @@ std::string read_meta_text(const fs::path& folder) {
   if (!fs::exists(folder, ignored)) {
     const bool interrupted = fs::exists(building_folder(folder), ignored);
     throw InputError("token store", "{}: there is no such store{}", folder.string(),
-                     interrupted ? "; a build of it was interrupted or is running: run `funicular tokenize` again"
-                                 : "; make it with `funicular tokenize --output`");
+                     interrupted
+                         ? "; a build of it was interrupted or is running: run `funicular tokenize` again"
+                         : "; make it with `funicular tokenize --output`");
   }
   if (!fs::is_directory(folder, ignored))
-    throw InputError("token store", "{}: a token store is a folder, found a file; make one with `funicular tokenize`",
+    throw InputError("token store",
+                     "{}: a token store is a folder, found a file; make one with `funicular tokenize`",
                      folder.string());
   if (!fs::exists(folder / kMetaFile, ignored))
-    throw InputError("token store",
-                     "{}: meta.json is missing, so this is no token store or its build was interrupted; make it with "
-                     "`funicular tokenize`",
-                     folder.string());
+    throw InputError(
+        "token store",
+        "{}: meta.json is missing, so this is no token store or its build was interrupted; make it with "
+        "`funicular tokenize`",
+        folder.string());
   return read_file(folder / kMetaFile);
 }
 
@@ -203,7 +212,8 @@ TokenStore::TokenStore(const fs::path& folder, StoreMeta meta)
       words_(map(kWordsFile)) {
   if (meta_.labels != LabelKind::none) labels_ = map(kLabelsFile);
   const auto rows = rows_.as<uint64_t>(), documents = documents_.as<uint64_t>();
-  if (rows.front() != 0 || rows.back() != meta_.tokens) damaged(kRowsFile, "its ends do not fit the number of tokens");
+  if (rows.front() != 0 || rows.back() != meta_.tokens)
+    damaged(kRowsFile, "its ends do not fit the number of tokens");
   if (documents.front() != 0 || documents.back() != meta_.rows)
     damaged(kDocumentsFile, "its ends do not fit the number of rows");
 }
@@ -212,10 +222,11 @@ MappedFile TokenStore::map(const char* name) const {
   MappedFile file(folder_ / name);
   for (const auto& expected : meta_.files) {
     if (expected.name != name || expected.bytes == file.bytes().size()) continue;
-    throw InputError("token store",
-                     "{}: expected {} bytes (as meta.json says), found {}; the file was cut or changed: copy the store "
-                     "again or make it again with `funicular tokenize`",
-                     (folder_ / name).string(), expected.bytes, file.bytes().size());
+    throw InputError(
+        "token store",
+        "{}: expected {} bytes (as meta.json says), found {}; the file was cut or changed: copy the store "
+        "again or make it again with `funicular tokenize`",
+        (folder_ / name).string(), expected.bytes, file.bytes().size());
   }
   return file;
 }
@@ -236,15 +247,16 @@ StoreRange TokenStore::range_at(const char* file, const uint64_t* bounds, uint64
                                 uint64_t limit) const {
   const StoreRange range{bounds[first], bounds[last]};
   if (range.begin > range.end || range.end > limit)
-    damaged(file, fmt::format("entries {} and {} are {} and {}, expected ascending numbers up to {}", first, last,
-                              range.begin, range.end, limit));
+    damaged(file, fmt::format("entries {} and {} are {} and {}, expected ascending numbers up to {}", first,
+                              last, range.begin, range.end, limit));
   return range;
 }
 
 Sample::Column TokenStore::tokens(StoreRange range) const {
   Sample::Column column;
-  column.tokens = meta_.token_bytes == 2 ? TokenSpan(tokens_.as<uint16_t>().data() + range.begin, range.size())
-                                         : TokenSpan(tokens_.as<uint32_t>().data() + range.begin, range.size());
+  column.tokens = meta_.token_bytes == 2
+                      ? TokenSpan(tokens_.as<uint16_t>().data() + range.begin, range.size())
+                      : TokenSpan(tokens_.as<uint32_t>().data() + range.begin, range.size());
   column.word_starts = {words_.as<uint8_t>().data(), range.begin};
   return column;
 }
@@ -283,16 +295,18 @@ StoreRange TokenStore::document_rows(int64_t document) const {
 StoreRange TokenStore::document_tokens(int64_t document) const {
   const StoreRange rows = document_rows(document);
   const uint64_t columns = static_cast<uint64_t>(meta_.columns);
-  return range_at(kRowsFile, rows_.as<uint64_t>().data(), rows.begin * columns, rows.end * columns, meta_.tokens);
+  return range_at(kRowsFile, rows_.as<uint64_t>().data(), rows.begin * columns, rows.end * columns,
+                  meta_.tokens);
 }
 
 void TokenStore::require_tokenizer(uint64_t fingerprint, std::string_view description) const {
   if (fingerprint == meta_.tokenizer_fingerprint) return;
-  throw InputError("token store",
-                   "{}: made with another tokeniser ({}, fingerprint {}) than the model's ({}{}fingerprint {}); make "
-                   "it again with `funicular tokenize --tokenizer` and the model's folder",
-                   folder_.string(), meta_.tokenizer_description, hash_text(meta_.tokenizer_fingerprint), description,
-                   description.empty() ? "" : ", ", hash_text(fingerprint));
+  throw InputError(
+      "token store",
+      "{}: made with another tokeniser ({}, fingerprint {}) than the model's ({}{}fingerprint {}); make "
+      "it again with `funicular tokenize --tokenizer` and the model's folder",
+      folder_.string(), meta_.tokenizer_description, hash_text(meta_.tokenizer_fingerprint), description,
+      description.empty() ? "" : ", ", hash_text(fingerprint));
 }
 
 void TokenStore::require_tokenizer(const text::WordPiece& tokenizer) const {
@@ -315,7 +329,8 @@ void TokenStore::verify_checksums() const {
       if (file.name != name) continue;
       const uint64_t found = hash_bytes(contents->bytes().data(), contents->bytes().size());
       if (found != file.checksum)
-        damaged(name, fmt::format("its checksum is {}, expected {}", hash_text(found), hash_text(file.checksum)));
+        damaged(name,
+                fmt::format("its checksum is {}, expected {}", hash_text(found), hash_text(file.checksum)));
     }
   }
 }
@@ -327,7 +342,8 @@ void TokenStore::verify_contents() const {
   for (uint64_t i = 0; i < meta_.tokens; ++i) {
     const int64_t id = meta_.token_bytes == 2 ? tokens_.as<uint16_t>()[i] : tokens_.as<uint32_t>()[i];
     if (id >= meta_.vocabulary_size)
-      damaged(kTokensFile, fmt::format("token {} has id {}, but the vocabulary has {}", i, id, meta_.vocabulary_size));
+      damaged(kTokensFile,
+              fmt::format("token {} has id {}, but the vocabulary has {}", i, id, meta_.vocabulary_size));
   }
 }
 

@@ -1,18 +1,18 @@
 #pragma once
-// The token store: tokenised text in a folder, memory-mapped. Opening costs the same whatever its size, processes
-// share its pages, and a row is a pair of spans into it, never a copy.
+// The token store: tokenised text in a folder, memory-mapped. Opening costs the same whatever its size,
+// processes share its pages, and a row is a pair of spans into it, never a copy.
 //
 // A store is a folder (by convention `NAME.tokens`) of little-endian arrays:
 //
-//   meta.json      format version, tokeniser, counts, label names; the size and XXH3 checksum of each other file
-//   tokens.bin     uint16 (vocabularies of at most 65,536 tokens) or uint32: the tokens of all columns of all rows
-//   rows.bin       uint64 [rows * columns + 1]: column c of row r is tokens [at(r * columns + c), at(r * columns + c + 1))
-//   documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an empty row may stand in it
-//   words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word
+//   meta.json      format version, tokeniser, counts, label names; the size and XXH3 checksum of each other
+//   file tokens.bin     uint16 (vocabularies of at most 65,536 tokens) or uint32: the tokens of all columns
+//   of all rows rows.bin       uint64 [rows * columns + 1]: column c of row r is tokens [at(r * columns + c),
+//   at(r * columns + c + 1)) documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an
+//   empty row may stand in it words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word
 //   labels.bin     one a row, where there are labels: int32 class numbers or float64 values
 //
-// meta.json is written last, and the folder gets its name only then (see token_store_builder.h); a folder without
-// a complete meta.json, or whose files have other sizes than it says, is refused.
+// meta.json is written last, and the folder gets its name only then (see token_store_builder.h); a folder
+// without a complete meta.json, or whose files have other sizes than it says, is refused.
 
 #include <cstdint>
 #include <memory>
@@ -30,9 +30,9 @@ class WordPiece;
 namespace funicular::data {
 
 enum class LabelKind {
-  none,    ///< rows have no labels
-  classes, ///< class numbers 0 .. label_names.size() - 1
-  values,  ///< regression targets
+  none,     ///< rows have no labels
+  classes,  ///< class numbers 0 .. label_names.size() - 1
+  values,   ///< regression targets
 };
 
 /// The contents of meta.json.
@@ -45,8 +45,8 @@ struct StoreMeta {
   int token_bytes = 2;                ///< 2 or 4
   int columns = 1;                    ///< 1 or 2
   uint64_t rows = 0, documents = 0, tokens = 0;
-  uint64_t unknown_tokens = 0;        ///< how many of the tokens are the unknown token
-  uint64_t longest_row = 0;           ///< tokens of the longest row, its columns together
+  uint64_t unknown_tokens = 0;  ///< how many of the tokens are the unknown token
+  uint64_t longest_row = 0;     ///< tokens of the longest row, its columns together
   LabelKind labels = LabelKind::none;
   std::vector<std::string> label_names;  ///< of the classes, in the order of their numbers
 
@@ -63,8 +63,8 @@ struct StoreMeta {
 
 /// meta.json as text, the same for equal stores.
 std::string write_store_meta(const StoreMeta& meta);
-/// Reads and checks meta.json: version, ranges, and that each file's stated size follows from the counts. `origin`
-/// names the file in errors. Throws InputError.
+/// Reads and checks meta.json: version, ranges, and that each file's stated size follows from the counts.
+/// `origin` names the file in errors. Throws InputError.
 StoreMeta read_store_meta(std::string_view text, std::string_view origin);
 
 /// What people read about a tokeniser, e.g. "WordPiece, 30522 tokens, lower-cased".
@@ -78,16 +78,16 @@ struct StoreRange {
   uint64_t size() const { return end - begin; }
 };
 
-/// Immutable and safe to share between threads. Accessors check what they read from the files, so that a damaged
-/// store gives an InputError and never a wild read.
+/// Immutable and safe to share between threads. Accessors check what they read from the files, so that a
+/// damaged store gives an InputError and never a wild read.
 class TokenStore {
  public:
-  /// Maps the store. Checks meta.json and the size of each file, not the contents: see verify(). Throws InputError
-  /// where there is no store, an interrupted build, a truncated or grown file, or another version.
+  /// Maps the store. Checks meta.json and the size of each file, not the contents: see verify(). Throws
+  /// InputError where there is no store, an interrupted build, a truncated or grown file, or another version.
   static std::shared_ptr<const TokenStore> open(const fs::path& folder);
 
-  /// Reads everything: checksums, order of the offsets, token ids and class numbers in range. Throws InputError
-  /// naming the file that is damaged.
+  /// Reads everything: checksums, order of the offsets, token ids and class numbers in range. Throws
+  /// InputError naming the file that is damaged.
   void verify() const;
 
   /// Throws InputError, naming both tokenisers, unless the store was made with one of this fingerprint.
@@ -115,7 +115,8 @@ class TokenStore {
   TokenStore(const fs::path& folder, StoreMeta meta);
   MappedFile map(const char* name) const;
   void require_index(const char* what, int64_t index, uint64_t count) const;
-  StoreRange range_at(const char* file, const uint64_t* bounds, uint64_t first, uint64_t last, uint64_t limit) const;
+  StoreRange range_at(const char* file, const uint64_t* bounds, uint64_t first, uint64_t last,
+                      uint64_t limit) const;
   double label_at(uint64_t row) const;
   void verify_checksums() const;
   void verify_contents() const;

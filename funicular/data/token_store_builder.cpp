@@ -25,7 +25,8 @@ namespace {
 /// Tokenises pieces; one for each thread.
 class PieceEncoder {
  public:
-  PieceEncoder(const text::WordPiece& tokenizer, const StoreMeta& meta, const std::vector<std::string>& fixed_names)
+  PieceEncoder(const text::WordPiece& tokenizer, const StoreMeta& meta,
+               const std::vector<std::string>& fixed_names)
       : tokenizer_(tokenizer), meta_(meta), fixed_names_(fixed_names) {}
 
   /// Returns how many bad rows the source left out.
@@ -34,7 +35,8 @@ class PieceEncoder {
     text_.ids.clear();
     text_.word_starts.clear();
     numbers_.clear();
-    for (size_t i = 0; i < fixed_names_.size(); ++i) numbers_.emplace(fixed_names_[i], static_cast<int32_t>(i));
+    for (size_t i = 0; i < fixed_names_.size(); ++i)
+      numbers_.emplace(fixed_names_[i], static_cast<int32_t>(i));
     const uint64_t skipped = source.read(piece, [&](const SourceRow& row) { add(row, out); });
     pack(out);
     return skipped;
@@ -58,7 +60,8 @@ class PieceEncoder {
     const auto found = numbers_.find(std::string(label));
     if (found != numbers_.end()) return out.classes.push_back(found->second);
     if (!fixed_names_.empty())
-      throw BadRow(fmt::format("expected one of the labels {}, found \"{}\"", fmt::join(fixed_names_, ", "), label));
+      throw BadRow(
+          fmt::format("expected one of the labels {}, found \"{}\"", fmt::join(fixed_names_, ", "), label));
     if (label.empty()) throw BadRow("the label is empty");
     const auto number = static_cast<int32_t>(out.class_names.size());
     numbers_.emplace(label, number);
@@ -87,7 +90,8 @@ class PieceEncoder {
       std::memcpy(out.tokens.data(), text_.ids.data(), out.tokens.size());
     }
     out.word_bits.assign((count + 63) / 64, 0);
-    for (size_t i = 0; i < count; ++i) out.word_bits[i / 64] |= uint64_t{text_.word_starts[i] != 0} << (i % 64);
+    for (size_t i = 0; i < count; ++i)
+      out.word_bits[i / 64] |= uint64_t{text_.word_starts[i] != 0} << (i % 64);
   }
 
   const text::WordPiece& tokenizer_;
@@ -97,13 +101,18 @@ class PieceEncoder {
   std::unordered_map<std::string, int32_t> numbers_;
 };
 
-/// Threads that take the pieces in order and tokenise them; whoever completes the next one due writes it and those that
-/// wait behind it. The number of pieces under way is bounded, and so is memory.
+/// Threads that take the pieces in order and tokenise them; whoever completes the next one due writes it and
+/// those that wait behind it. The number of pieces under way is bounded, and so is memory.
 class Pipeline {
  public:
-  Pipeline(const text::WordPiece& tokenizer, const RowSource& source, StoreWriter& writer, const StoreMeta& meta,
-           const StoreBuildOptions& options)
-      : tokenizer_(tokenizer), source_(source), writer_(writer), meta_(meta), options_(options), end_(source.pieces()) {
+  Pipeline(const text::WordPiece& tokenizer, const RowSource& source, StoreWriter& writer,
+           const StoreMeta& meta, const StoreBuildOptions& options)
+      : tokenizer_(tokenizer),
+        source_(source),
+        writer_(writer),
+        meta_(meta),
+        options_(options),
+        end_(source.pieces()) {
     for (size_t piece = 0; piece < end_; ++piece) progress_.total_bytes += source.piece_bytes(piece);
   }
 
@@ -195,8 +204,8 @@ class Pipeline {
     stop_with(piece, std::current_exception());
   }
 
-  // Pieces are taken in order, so all before this one are done or under way: the error of the first is the one told,
-  // whichever thread was faster.
+  // Pieces are taken in order, so all before this one are done or under way: the error of the first is the
+  // one told, whichever thread was faster.
   void stop_with(size_t piece, std::exception_ptr error) {
     end_ = std::min(end_, next_);
     if (!error_ || piece < error_piece_) {
@@ -243,7 +252,8 @@ class Pipeline {
   uint64_t skipped_ = 0;
 };
 
-StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source, const StoreBuildOptions& options) {
+StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source,
+                       const StoreBuildOptions& options) {
   if (options.labels != LabelKind::none && !source.has_labels())
     throw InputError("token store", "labels are wanted, but the input has none; say which column holds them");
   StoreMeta meta;
@@ -259,8 +269,8 @@ StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source
 
 }  // namespace
 
-StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source, const fs::path& output,
-                                   const StoreBuildOptions& options) {
+StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source,
+                                   const fs::path& output, const StoreBuildOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const StoreMeta meta = initial_meta(tokenizer, source, options);
   StoreWriter writer(output, options.overwrite, meta);

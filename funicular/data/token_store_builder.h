@@ -1,6 +1,6 @@
 #pragma once
-// Text to token store: several threads tokenise, one at a time writes, in order, in bounded memory. The store is the same,
-// byte for byte, for any number of threads.
+// Text to token store: several threads tokenise, one at a time writes, in order, in bounded memory. The store
+// is the same, byte for byte, for any number of threads.
 
 #include <cstdint>
 #include <functional>
@@ -23,12 +23,14 @@ struct StoreBuildOptions {
   bool overwrite = false;  ///< replace an existing store; never a folder with other files in it
   /// What the source's labels are; `none` ignores them.
   LabelKind labels = LabelKind::none;
-  /// Names of the classes, in the order of their numbers: any other label is an error. Empty: the names that are met,
-  /// sorted. Give a training set's names to the evaluation set's store, so that both number their classes alike.
+  /// Names of the classes, in the order of their numbers: any other label is an error. Empty: the names that
+  /// are met, sorted. Give a training set's names to the evaluation set's store, so that both number their
+  /// classes alike.
   std::vector<std::string> label_names = {};
   /// Called on the building thread about ten times a second.
   std::function<void(const StoreProgress&)> progress = nullptr;
-  /// Asked as often; true stops the build. Then nothing is left and Error with ExitCode::interrupted is thrown.
+  /// Asked as often; true stops the build. Then nothing is left and Error with ExitCode::interrupted is
+  /// thrown.
   std::function<bool()> stop = nullptr;
 };
 
@@ -40,10 +42,10 @@ struct StoreBuildResult {
   double seconds = 0;
 };
 
-/// Builds the store `output`. It appears under that name only when it is complete and on the disk; after an error or a
-/// crash whatever was there before is still there. Throws InputError (wrong rows: the first one in the source's order),
-/// RunError (disk), Error with ExitCode::interrupted.
-StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source, const fs::path& output,
-                                   const StoreBuildOptions& options = {});
+/// Builds the store `output`. It appears under that name only when it is complete and on the disk; after an
+/// error or a crash whatever was there before is still there. Throws InputError (wrong rows: the first one in
+/// the source's order), RunError (disk), Error with ExitCode::interrupted.
+StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source,
+                                   const fs::path& output, const StoreBuildOptions& options = {});
 
 }  // namespace funicular::data

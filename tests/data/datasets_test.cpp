@@ -76,7 +76,8 @@ TEST_F(Datasets, WordStartsBelongToTheirTokens) {
   const ChunkDataset dataset(store, 5);
   for (int64_t i = 0; i < dataset.size(); ++i) {
     const auto column = dataset.get(i).columns[0];
-    for (size_t t = 0; t < column.tokens.size(); ++t)  // in the test's vocabulary continuations are the last 26
+    for (size_t t = 0; t < column.tokens.size();
+         ++t)  // in the test's vocabulary continuations are the last 26
       EXPECT_EQ(column.word_starts[t], column.tokens[t] < 31);
   }
 }
@@ -96,7 +97,8 @@ TEST_F(Datasets, ASubsetGivesTheMarkedSamplesInOrder) {
   for (int64_t i = 0; i < subset.size(); ++i) {
     EXPECT_EQ(subset.base_index(i), expected[static_cast<size_t>(i)]);
     EXPECT_EQ(subset.get(i).sample_id, i);
-    EXPECT_EQ(ids(subset.get(i).columns[0].tokens), ids(base->get(expected[static_cast<size_t>(i)]).columns[0].tokens));
+    EXPECT_EQ(ids(subset.get(i).columns[0].tokens),
+              ids(base->get(expected[static_cast<size_t>(i)]).columns[0].tokens));
   }
   EXPECT_THROW(subset.get(subset.size()), InputError);
   EXPECT_THROW(SubsetDataset(base, std::vector<uint64_t>(31), 0), InputError);
@@ -116,7 +118,8 @@ TEST_F(Datasets, ASplitHoldsOutWholeDocumentsAndLosesNothing) {
   const auto train = documents_of(*split.train), held_out = documents_of(*split.held_out);
   for (int64_t document : held_out) EXPECT_FALSE(train.contains(document));
   // Binomial: about 2,000 documents, 10 % of them; six standard deviations are 80.
-  EXPECT_NEAR(static_cast<double>(held_out.size()), 0.1 * static_cast<double>(train.size() + held_out.size()), 80);
+  EXPECT_NEAR(static_cast<double>(held_out.size()), 0.1 * static_cast<double>(train.size() + held_out.size()),
+              80);
   EXPECT_EQ(documents_of(*split_dataset(chunks, 0.1, 7).held_out), held_out) << "the same for the same seed";
   EXPECT_NE(documents_of(*split_dataset(chunks, 0.1, 8).held_out), held_out) << "another for another seed";
 }
@@ -139,17 +142,19 @@ TEST_F(Datasets, ASplitLeavesNoSideEmpty) {
       EXPECT_GE(split.held_out->size(), 1);
     }
   rows.resize(1);
-  EXPECT_THROW(split_dataset(std::make_shared<RowDataset>(make_store(folder_ / "b", rows, 1)), 0.5, 1), InputError);
-  for (double fraction : {0.0, 1.0, -1.0, std::nan("")}) EXPECT_THROW(split_dataset(base, fraction, 1), InputError);
+  EXPECT_THROW(split_dataset(std::make_shared<RowDataset>(make_store(folder_ / "b", rows, 1)), 0.5, 1),
+               InputError);
+  for (double fraction : {0.0, 1.0, -1.0, std::nan("")})
+    EXPECT_THROW(split_dataset(base, fraction, 1), InputError);
 }
 
 TEST_F(Datasets, FingerprintsTellDataSetsAndCutsApart) {
   const auto store = make_store(path(), random_rows(300, 1), 1);
   const auto chunks = std::make_shared<ChunkDataset>(store, 20);
   const Split split = split_dataset(chunks, 0.2, 1), other = split_dataset(chunks, 0.2, 2);
-  const std::set<uint64_t> prints = {RowDataset(store).fingerprint(),    chunks->fingerprint(),
+  const std::set<uint64_t> prints = {RowDataset(store).fingerprint(),       chunks->fingerprint(),
                                      ChunkDataset(store, 21).fingerprint(), split.train->fingerprint(),
-                                     split.held_out->fingerprint(),      other.train->fingerprint()};
+                                     split.held_out->fingerprint(),         other.train->fingerprint()};
   EXPECT_EQ(prints.size(), 6u);
   EXPECT_EQ(ChunkDataset(TokenStore::open(path()), 20).fingerprint(), chunks->fingerprint());
 }

@@ -13,7 +13,8 @@ namespace {
 std::vector<int64_t> epoch_order(const Sampler& sampler, int64_t epoch) {
   std::vector<int64_t> order;
   for (int64_t b = 0; b < sampler.batches_per_epoch(); ++b)
-    for (const Draw& draw : sampler.batch(epoch * sampler.batches_per_epoch() + b)) order.push_back(draw.sample_id);
+    for (const Draw& draw : sampler.batch(epoch * sampler.batches_per_epoch() + b))
+      order.push_back(draw.sample_id);
   return order;
 }
 
@@ -62,7 +63,8 @@ TEST(Sampler, EpochsAndSeedsDiffer) {
 }
 
 TEST(Sampler, EveryPlaceReceivesEverySampleEquallyOften) {
-  // Chi-square over 8 samples x 8 places in 4,000 epochs: 64 cells, about 49 degrees of freedom; 99.99 % is below 95.
+  // Chi-square over 8 samples x 8 places in 4,000 epochs: 64 cells, about 49 degrees of freedom; 99.99 % is
+  // below 95.
   std::array<std::array<int, 8>, 8> seen{};
   constexpr int kEpochs = 4000;
   const Sampler sampler(8, {.seed = 5, .batch_size = 8});

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -19,8 +20,8 @@ class ScratchTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto* info = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = fs::temp_directory_path() / ("funicular_" + std::string(info->test_suite_name()) + "_" + info->name() +
-                                           "_" + std::to_string(::getpid()));
+    folder_ = fs::temp_directory_path() / ("funicular_" + std::string(info->test_suite_name()) + "_" +
+                                           info->name() + "_" + std::to_string(::getpid()));
     fs::remove_all(folder_);
     fs::create_directories(folder_);
   }
@@ -28,13 +29,17 @@ class ScratchTest : public ::testing::Test {
   fs::path folder_;
 };
 
-/// Letters are words: "a" … "z" and their continuations "##a" … "##z"; `padding` more tokens make the ids wide.
-inline text::WordPiece letters(int padding = 0) {
+/// Letters are words: "a" … "z" and their continuations "##a" … "##z"; `padding` more tokens make the ids
+/// wide. Made once for each padding, since the tables of a tokeniser take a while.
+inline const text::WordPiece& letters(int padding = 0) {
+  static std::map<int, text::WordPiece> made;
+  const auto found = made.find(padding);
+  if (found != made.end()) return found->second;
   std::vector<std::string> vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   for (int i = 0; i < padding; ++i) vocabulary.push_back("padding" + std::to_string(i));
   for (char letter = 'a'; letter <= 'z'; ++letter) vocabulary.push_back(std::string(1, letter));
   for (char letter = 'a'; letter <= 'z'; ++letter) vocabulary.push_back("##" + std::string(1, letter));
-  return text::WordPiece(vocabulary, {}, {});
+  return made.emplace(padding, text::WordPiece(vocabulary, {}, {})).first->second;
 }
 
 inline std::vector<int32_t> ids(const TokenSpan& tokens) {
@@ -74,7 +79,8 @@ inline std::vector<MemorySource::Row> random_rows(int count, int columns, uint64
     for (int c = 0; c < columns; ++c) {
       std::string text;
       for (uint64_t words = draw(8) == 0 ? 0 : draw(41); words > 0; --words) {
-        for (uint64_t letters = 1 + draw(4); letters > 0; --letters) text += static_cast<char>('a' + draw(26));
+        for (uint64_t letters = 1 + draw(4); letters > 0; --letters)
+          text += static_cast<char>('a' + draw(26));
         text += draw(30) == 0 ? " ? " : " ";
       }
       row.columns.push_back(text);
@@ -87,11 +93,11 @@ inline std::vector<MemorySource::Row> random_rows(int count, int columns, uint64
 }
 
 /// Builds and opens a store of these rows.
-inline std::shared_ptr<const TokenStore> make_store(const fs::path& path, const std::vector<MemorySource::Row>& rows, int columns,
+inline std::shared_ptr<const TokenStore> make_store(const fs::path& path,
+                                                    const std::vector<MemorySource::Row>& rows, int columns,
                                                     StoreBuildOptions options = {}, int padding = 0,
                                                     size_t rows_per_piece = 256) {
-  const auto tokenizer = letters(padding);
-  build_token_store(tokenizer, MemorySource(rows, columns, true, rows_per_piece), path, options);
+  build_token_store(letters(padding), MemorySource(rows, columns, true, rows_per_piece), path, options);
   return TokenStore::open(path);
 }
 

@@ -23,12 +23,14 @@ class StoreBuilder : public ScratchTest {
 
   std::map<std::string, std::string> contents(const fs::path& store) const {
     std::map<std::string, std::string> files;
-    for (const auto& entry : fs::directory_iterator(store)) files[entry.path().filename().string()] = read_file(entry.path());
+    for (const auto& entry : fs::directory_iterator(store))
+      files[entry.path().filename().string()] = read_file(entry.path());
     return files;
   }
   std::vector<std::string> names_in_folder() const {
     std::vector<std::string> names;
-    for (const auto& entry : fs::directory_iterator(folder_)) names.push_back(entry.path().filename().string());
+    for (const auto& entry : fs::directory_iterator(folder_))
+      names.push_back(entry.path().filename().string());
     return names;
   }
   fs::path write(const std::string& name, const std::string& text) const {
@@ -55,7 +57,8 @@ class InterceptedSource : public MemorySource {
 TEST_F(StoreBuilder, TheStoreIsTheSameByteForByteForAnyNumberOfThreadsAndAnyCut) {
   const auto rows = random_rows(3000, 2);
   const auto build = [&](const char* name, int threads, size_t rows_per_piece) {
-    make_store(folder_ / name, rows, 2, {.threads = threads, .labels = LabelKind::classes}, 0, rows_per_piece);
+    make_store(folder_ / name, rows, 2, {.threads = threads, .labels = LabelKind::classes}, 0,
+               rows_per_piece);
     return contents(folder_ / name);
   };
   const auto one = build("one", 1, 3000);
@@ -73,7 +76,8 @@ TEST_F(StoreBuilder, TheErrorOfTheFirstWrongRowIsToldHoweverManyThreads) {
   rows[399].label = "x3";
   for (int threads : {1, 2, 8})
     for (int repeat = 0; repeat < 5; ++repeat) {
-      const auto message = input_error([&] { make_store(path(), rows, 1, {.threads = threads, .labels = LabelKind::values}, 0, 4); });
+      const auto message = input_error(
+          [&] { make_store(path(), rows, 1, {.threads = threads, .labels = LabelKind::values}, 0, 4); });
       EXPECT_NE(message.find("row 123"), std::string::npos) << message;
       EXPECT_TRUE(names_in_folder().empty()) << "nothing is left of a failed build";
     }
@@ -193,18 +197,22 @@ TEST_F(StoreBuilder, ReadsTextAsDocumentsBetweenBlankLines) {
 TEST_F(StoreBuilder, ReadsColumnsAndLabelsOfATableInEveryCut) {
   std::string text = "name\tsecond\tlabel\tfirst\n";
   std::vector<MemorySource::Row> rows = random_rows(300, 2);
-  for (const auto& row : rows) text += "x\t" + row.columns[1] + "\t" + row.label + "\t" + row.columns[0] + "\n";
+  for (const auto& row : rows)
+    text += "x\t" + row.columns[1] + "\t" + row.label + "\t" + row.columns[0] + "\n";
   const auto file = write("in.tsv", text);
-  make_store(folder_ / "expected", [&] {
-    for (auto& row : rows) row.new_document = true;
-    return rows;
-  }(), 2, {.labels = LabelKind::classes});
+  make_store(folder_ / "expected",
+             [&] {
+               for (auto& row : rows) row.new_document = true;
+               return rows;
+             }(),
+             2, {.labels = LabelKind::classes});
   for (uint64_t piece : {200, 3000, 1 << 20}) {
     const TextFileSource source({file}, {.header = true,
                                          .text_columns = {std::string("first"), std::string("second")},
                                          .label_column = std::string("label"),
                                          .piece_bytes = piece});
-    build_token_store(letters(), source, path(), {.threads = 3, .overwrite = true, .labels = LabelKind::classes});
+    build_token_store(letters(), source, path(),
+                      {.threads = 3, .overwrite = true, .labels = LabelKind::classes});
     EXPECT_EQ(contents(path()), contents(folder_ / "expected")) << "pieces of " << piece;
   }
 }
@@ -212,7 +220,8 @@ TEST_F(StoreBuilder, ReadsColumnsAndLabelsOfATableInEveryCut) {
 TEST_F(StoreBuilder, NamesFileAndLineOfAWrongLabel) {
   const auto file = write("in.tsv", "a\t1\nb\t2\nc\tthree\nd\t4\n");
   const TextFileSource source({file}, {.text_columns = {size_t{0}}, .label_column = size_t{1}});
-  const auto message = input_error([&] { build_token_store(letters(), source, path(), {.labels = LabelKind::values}); });
+  const auto message =
+      input_error([&] { build_token_store(letters(), source, path(), {.labels = LabelKind::values}); });
   EXPECT_NE(message.find("in.tsv:3"), std::string::npos) << message;
   EXPECT_NE(message.find("three"), std::string::npos) << message;
 }

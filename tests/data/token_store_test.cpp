@@ -24,7 +24,8 @@ void write_file(const fs::path& path, const std::string& contents) {
 }
 
 // What the store should hold for these rows, straight from the tokeniser.
-void expect_rows(const TokenStore& store, const std::vector<MemorySource::Row>& rows, const text::WordPiece& tokenizer) {
+void expect_rows(const TokenStore& store, const std::vector<MemorySource::Row>& rows,
+                 const text::WordPiece& tokenizer) {
   ASSERT_EQ(store.rows(), static_cast<int64_t>(rows.size()));
   uint64_t tokens = 0;
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -54,8 +55,11 @@ TEST_F(TokenStoreTest, GivesBackEveryRowOfOneAndTwoColumnsInBothWidths) {
 }
 
 TEST_F(TokenStoreTest, KeepsRaggedAndEmptyRows) {
-  const std::vector<MemorySource::Row> rows = {
-      {{"", ""}, "0"}, {{"ab c", ""}, "1"}, {{"", "z"}, "0"}, {{std::string(100000, 'q'), "x y"}, "1"}, {{"", ""}, "1"}};
+  const std::vector<MemorySource::Row> rows = {{{"", ""}, "0"},
+                                               {{"ab c", ""}, "1"},
+                                               {{"", "z"}, "0"},
+                                               {{std::string(100000, 'q'), "x y"}, "1"},
+                                               {{"", ""}, "1"}};
   const auto store = make_store(path(), rows, 2);
   expect_rows(*store, rows, letters());
   EXPECT_EQ(store->meta().longest_row, 3u) << "a word beyond 100 characters is one unknown token";
@@ -90,7 +94,8 @@ TEST_F(TokenStoreTest, DocumentsCoverAllRowsInOrder) {
 }
 
 TEST_F(TokenStoreTest, ClassesAreNumberedByTheirSortedNamesHoweverTheRowsAreOrdered) {
-  const std::vector<MemorySource::Row> rows = {{{"a"}, "no"}, {{"b"}, "yes"}, {{"c"}, "maybe"}, {{"d"}, "no"}};
+  const std::vector<MemorySource::Row> rows = {
+      {{"a"}, "no"}, {{"b"}, "yes"}, {{"c"}, "maybe"}, {{"d"}, "no"}};
   const auto store = make_store(path(), rows, 1, {.labels = LabelKind::classes}, 0, 2);
   EXPECT_EQ(store->meta().label_names, (std::vector<std::string>{"maybe", "no", "yes"}));
   const double expected[] = {1, 2, 0, 1};
@@ -106,11 +111,13 @@ TEST_F(TokenStoreTest, ClassesThatAreNumbersAreOrderedAsNumbers) {
 
 TEST_F(TokenStoreTest, GivenClassNamesKeepTheirNumbersAndRefuseOthers) {
   const std::vector<MemorySource::Row> rows = {{{"a"}, "no"}, {{"b"}, "no"}};
-  const auto store = make_store(path(), rows, 1, {.labels = LabelKind::classes, .label_names = {"yes", "no"}});
+  const auto store =
+      make_store(path(), rows, 1, {.labels = LabelKind::classes, .label_names = {"yes", "no"}});
   EXPECT_EQ(store->row(0).label, 1);
   EXPECT_EQ(store->meta().label_names, (std::vector<std::string>{"yes", "no"}));
   const auto message = input_error([&] {
-    make_store(folder_ / "b.tokens", {{{"a"}, "perhaps"}}, 1, {.labels = LabelKind::classes, .label_names = {"yes", "no"}});
+    make_store(folder_ / "b.tokens", {{{"a"}, "perhaps"}}, 1,
+               {.labels = LabelKind::classes, .label_names = {"yes", "no"}});
   });
   EXPECT_NE(message.find("perhaps"), std::string::npos) << message;
   EXPECT_NE(message.find("yes, no"), std::string::npos) << message;
@@ -123,13 +130,15 @@ TEST_F(TokenStoreTest, ValuesKeepAllTheirBits) {
   EXPECT_EQ(store->row(1).label, -3.25e-7);
   EXPECT_EQ(store->row(2).label, 5.0);
   for (const char* wrong : {"x", "", "nan", "inf", "1.5 ", "1e999"})
-    EXPECT_THROW(make_store(folder_ / "b.tokens", {{{"a"}, wrong}}, 1, {.labels = LabelKind::values}), InputError) << wrong;
+    EXPECT_THROW(make_store(folder_ / "b.tokens", {{{"a"}, wrong}}, 1, {.labels = LabelKind::values}),
+                 InputError)
+        << wrong;
 }
 
 TEST_F(TokenStoreTest, IsRefusedForAnotherTokeniserAndNamesBoth) {
   const auto store = make_store(path(), random_rows(5, 1), 1);
   EXPECT_NO_THROW(store->require_tokenizer(letters()));
-  const auto other = letters(3);
+  const auto& other = letters(3);
   const auto message = input_error([&] { store->require_tokenizer(other); });
   EXPECT_NE(message.find(hash_text(letters().fingerprint())), std::string::npos) << message;
   EXPECT_NE(message.find(hash_text(other.fingerprint())), std::string::npos) << message;
@@ -149,7 +158,8 @@ TEST_F(TokenStoreTest, RefusesEveryTruncationAndGrowthOfEveryFile) {
     const std::string whole = read_file(entry.path());
     std::set<size_t> sizes = {0, 1, whole.size() / 3, whole.size() / 2, whole.size() - 9, whole.size() - 2};
     // meta.json ends with a line end that does not matter.
-    if (entry.path().filename() != kMetaFile) sizes.insert({whole.size() - 1, whole.size() + 1, whole.size() + 8});
+    if (entry.path().filename() != kMetaFile)
+      sizes.insert({whole.size() - 1, whole.size() + 1, whole.size() + 8});
     for (size_t size : sizes) {
       std::string cut = whole;
       cut.resize(size);
@@ -219,7 +229,8 @@ TEST_F(TokenStoreTest, TheFingerprintFollowsTheContents) {
   EXPECT_NE(make_store(folder_ / "4", rows, 1, {}, 1)->fingerprint(), first) << "another tokeniser";
 }
 
-// Reads all that a store gives; any InputError is an answer, anything else (a crash, another exception) is not.
+// Reads all that a store gives; any InputError is an answer, anything else (a crash, another exception) is
+// not.
 void read_all(const TokenStore& store) {
   const auto attempt = [](auto&& action) {
     try {
@@ -249,15 +260,26 @@ class TokenStoreFuzz : public TokenStoreTest {
   uint64_t draw(uint64_t bound) { return random_() % bound; }
 
   std::string mutate(std::string text) {
-    static const std::string kPieces[] = {"-1", "0", "1e30", "null", "{}", "[]", "18446744073709551615", "281474976710656", "\"", ","};
+    static const std::string kPieces[] = {
+        "-1", "0", "1e30", "null", "{}", "[]", "18446744073709551615", "281474976710656", "\"", ","};
     for (uint64_t changes = 1 + draw(4); changes > 0 && !text.empty(); --changes) {
       const size_t place = draw(text.size());
       switch (draw(5)) {
-        case 0: text[place] = static_cast<char>(draw(256)); break;
-        case 1: text.erase(place, 1 + draw(8)); break;
-        case 2: text.insert(place, kPieces[draw(std::size(kPieces))]); break;
-        case 3: text[place] = static_cast<char>('0' + draw(10)); break;
-        default: text.replace(place, draw(6), kPieces[draw(std::size(kPieces))]); break;
+        case 0:
+          text[place] = static_cast<char>(draw(256));
+          break;
+        case 1:
+          text.erase(place, 1 + draw(8));
+          break;
+        case 2:
+          text.insert(place, kPieces[draw(std::size(kPieces))]);
+          break;
+        case 3:
+          text[place] = static_cast<char>('0' + draw(10));
+          break;
+        default:
+          text.replace(place, draw(6), kPieces[draw(std::size(kPieces))]);
+          break;
       }
     }
     return text;
@@ -288,7 +310,8 @@ TEST_F(TokenStoreFuzz, DamagedOffsetsAndLabelsGiveAnErrorOrASafeStore) {
       std::string changed = whole;
       for (uint64_t changes = 1 + draw(3); changes > 0; --changes) {
         const size_t place = 8 * draw(whole.size() / 8);
-        const uint64_t values[] = {0, UINT64_MAX, random_(), draw(1000), uint64_t{1} << 63, draw(uint64_t{1} << 40)};
+        const uint64_t values[] = {0,          UINT64_MAX,        random_(),
+                                   draw(1000), uint64_t{1} << 63, draw(uint64_t{1} << 40)};
         changed.replace(place, 8, std::string_view(reinterpret_cast<const char*>(&values[draw(6)]), 8));
       }
       write_file(path() / name, changed);

@@ -1,0 +1,187 @@
+// funicular tokenize: text files to a token store.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "funicular/base/error.h"
+#include "funicular/base/file.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/base/progress.h"
+#include "funicular/cli/command.h"
+#include "funicular/data/token_store_builder.h"
+#include "funicular/eval/tasks.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::cli {
+
+namespace {
+
+/// The files that are meant: a folder stands for the files in it and below, in the order of their names,
+/// hidden ones left out.
+void add_input(const fs::path& path, std::vector<fs::path>& files) {
+  std::error_code error;
+  if (!fs::is_directory(path, error)) return files.push_back(path);
+  std::vector<fs::path> found;
+  for (auto entry = fs::recursive_directory_iterator(path); entry != fs::recursive_directory_iterator();
+       ++entry) {
+    const bool hidden = entry->path().filename().string().front() == '.';
+    if (hidden && entry->is_directory()) entry.disable_recursion_pending();
+    if (!hidden && entry->is_regular_file()) found.push_back(entry->path());
+  }
+  if (found.empty()) throw InputError("tokenize", "--input {}: the folder holds no files", path.string());
+  std::sort(found.begin(), found.end());
+  files.insert(files.end(), found.begin(), found.end());
+}
+
+class Tokenize final : public Command {
+ public:
+  Tokenize()
+      : Command("tokenize", "Turn text into a memory-mapped token store",
+                "Tokenises text, lines, TSV, CSV or JSON lines into a token store: a folder that pretrain "
+                "maps into memory. "
+                "The store appears only when it is complete; an interrupted build leaves nothing (exit code "
+                "75).") {
+    arguments.section("Input and output");
+    arguments
+        .add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
+        .required();
+    arguments.add("input", "PATH", inputs_, "files, or folders of files").required();
+    arguments.add("output", "STORE", output_, "the store to make, by convention NAME.tokens").required();
+    arguments.add("overwrite", overwrite_, "replace the store if there is one");
+    declare_format();
+    arguments.section("Speed");
+    arguments.add("threads", "N", threads_, "threads that tokenise; the store does not depend on it")
+        .default_text("all processors")
+        .range(0, 1024);
+  }
+
+  int run() override {
+    const auto tokenizer = format::load_tokenizer(tokenizer_);
+    const auto source = open_source();
+    const auto result = build(tokenizer, *source);
+    if (result.meta.rows == 0) log::warning("the input has no rows; the store is empty");
+    summarise(result);
+    return 0;
+  }
+
+ private:
+  void declare_format() {
+    arguments.section("Format of the input");
+    arguments
+        .add("task", "NAME", task_,
+             "the columns and labels of a named task's files, instead of the options below")
+        .choices({"cola", "sst2", "mrpc", "rte"})
+        .default_text("none");
+    arguments
+        .add("format", "NAME", format_,
+             "text: a line a row, documents separated by blank lines; lines: each line a "
+             "document; tsv; csv; jsonl")
+        .choices({"text", "lines", "tsv", "csv", "jsonl"})
+        .default_text("by each file's name");
+    arguments
+        .add("text-column", "COLUMN", text_columns_,
+             "tsv, csv, jsonl: the column to tokenise, or two for pairs; a number "
+             "from 1, a name in the header, or a key")
+        .alias("text-columns")
+        .default_text("1; jsonl: text");
+    arguments.add("label-column", "COLUMN", label_column_, "tsv, csv, jsonl: the column of labels")
+        .default_text("none");
+    arguments
+        .add("label-type", "KIND", label_type_,
+             "class: names, numbered in sorted order; value: numbers to predict")
+        .choices({"class", "value"});
+    arguments
+        .add("label-names", "NAME", label_names_,
+             "the classes in the order of their numbers; others are refused")
+        .default_text("those in the input");
+    arguments.add("header", header_, "tsv, csv: the first row names the columns");
+    arguments.add("skip-bad-rows", skip_bad_rows_,
+                  "leave out rows that cannot be read, and count them, instead of stopping");
+  }
+
+  std::unique_ptr<data::RowSource> open_source() {
+    std::vector<fs::path> files;
+    for (const auto& input : inputs_) add_input(input, files);
+    if (!task_.empty()) return open_task(files);
+    if (text_columns_.size() > 2)
+      throw InputError("tokenize", "--text-column takes 1 or 2 columns, found {}", text_columns_.size());
+    data::TextFileSourceOptions options;
+    if (!format_.empty()) options.format = format::text_format_from_name(format_);
+    options.header = header_;
+    for (const auto& column : text_columns_) options.text_columns.push_back(format::column_from_text(column));
+    if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
+    if (skip_bad_rows_) options.bad_rows = format::BadRows::skip;
+    return std::make_unique<data::TextFileSource>(files, options);
+  }
+
+  std::unique_ptr<data::RowSource> open_task(const std::vector<fs::path>& files) {
+    for (const char* option :
+         {"format", "text-column", "label-column", "label-type", "label-names", "header", "skip-bad-rows"})
+      if (arguments.given(option))
+        throw InputError("tokenize", "--task {} says how its files look; leave out --{}", task_, option);
+    if (files.size() != 1)
+      throw InputError("tokenize", "--task takes one --input file, found {}", files.size());
+    const auto task = eval::find_task(task_);
+    label_column_ = "of the task";
+    label_names_ = task.label_names;
+    return std::make_unique<eval::TaskSource>(task, files.front());
+  }
+
+  data::StoreBuildResult build(const text::WordPiece& tokenizer, const data::RowSource& source) const {
+    ProgressOptions shown;
+    shown.unit = "B";
+    Progress line("tokenize", total_bytes(source), shown);
+    const InterruptGuard guard;
+    data::StoreBuildOptions options;
+    options.threads = static_cast<int>(threads_);
+    options.overwrite = overwrite_;
+    if (!label_column_.empty())
+      options.labels = label_type_ == "value" ? data::LabelKind::values : data::LabelKind::classes;
+    options.label_names = label_names_;
+    options.progress = [&](const data::StoreProgress& now) {
+      line.update(now.bytes, fmt::format("{} rows  {} tokens", short_number(static_cast<double>(now.rows)),
+                                         short_number(static_cast<double>(now.tokens))));
+    };
+    options.stop = [] { return interrupt_requested() != 0; };
+    return data::build_token_store(tokenizer, source, output_, options);
+  }
+
+  static uint64_t total_bytes(const data::RowSource& source) {
+    uint64_t bytes = 0;
+    for (size_t piece = 0; piece < source.pieces(); ++piece) bytes += source.piece_bytes(piece);
+    return bytes;
+  }
+
+  void summarise(const data::StoreBuildResult& result) const {
+    const auto& meta = result.meta;
+    const double unknown =
+        meta.tokens ? 100.0 * static_cast<double>(meta.unknown_tokens) / static_cast<double>(meta.tokens) : 0;
+    log::info("{}: {} rows, {} documents, {} tokens ({:.2f} % unknown, longest row {}), {:.1f} MB",
+              output_.string(), meta.rows, meta.documents, meta.tokens, unknown, meta.longest_row,
+              static_cast<double>(result.store_bytes) / 1e6);
+    log::info("{:.1f} MB of text in {:.2f} s, {:.1f} MB/s", static_cast<double>(result.text_bytes) / 1e6,
+              result.seconds, static_cast<double>(result.text_bytes) / 1e6 / result.seconds);
+    if (meta.labels == data::LabelKind::classes) log::info("{} classes", meta.label_names.size());
+    if (result.skipped_rows) log::warning("{} rows could not be read and were left out", result.skipped_rows);
+    if (unknown > 20) log::warning("many tokens are unknown; is this the right tokeniser for this text?");
+  }
+
+  fs::path tokenizer_, output_;
+  std::vector<fs::path> inputs_;
+  std::string task_, format_, label_column_, label_type_ = "class";
+  std::vector<std::string> text_columns_, label_names_;
+  bool overwrite_ = false, header_ = false, skip_bad_rows_ = false;
+  int64_t threads_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_tokenize() {
+  return std::make_unique<Tokenize>();
+}
+
+}  // namespace funicular::cli
