@@ -2,9 +2,11 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <fmt/format.h>
 
 #include "funicular/base/error.h"
-#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/base/log.h"
 
 namespace funicular::cli {
 
@@ -149,13 +151,21 @@ at::ScalarType TrainingOptions::dtype() const {
   return precision == "fp64" ? at::kDouble : at::kFloat;
 }
 
-void require_model(const fs::path& folder, const char* option) {
-  if (!fs::exists(folder)) throw InputError("model", "{} {}: no such folder", option, folder.string());
-  if (!fs::is_directory(folder))
-    throw InputError("model", "{} {}: expected a folder with config.json, found a file", option, folder.string());
-  if (!fs::exists(folder / "config.json"))
-    throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected", option,
-                     folder.string());
+int report_result(const train::FitResult& result, const train::TrainerOptions& options) {
+  if (result.interrupted) {
+    log::warning("interrupted at step {}; the state is saved in {}, and the same command goes on from there", result.step,
+                 options.output.string());
+    return static_cast<int>(ExitCode::interrupted);
+  }
+  OrderedJson json;
+  for (const auto& [name, value] : result.best_evaluation) json[name] = value;
+  if (!result.best_evaluation.empty()) json["best_step"] = result.best_step;
+  json["train_loss"] = result.loss;
+  json["steps"] = result.step;
+  json["seconds"] = result.seconds;
+  log::info("the model is in {}", (options.output / "model").string());
+  fmt::print("{}\n", json.dump());
+  return 0;
 }
 
 }  // namespace funicular::cli

@@ -61,7 +61,8 @@ struct TrainingOptions {
   at::ScalarType dtype() const;
 };
 
-/// Throws InputError unless `folder` is one that holds a config.json; `option` names it in the message.
-void require_model(const fs::path& folder, const char* option);
+/// Says on standard output, as one JSON object, what a training ended with (the best evaluation where there was one) and
+/// returns the exit code.
+int report_result(const train::FitResult& result, const train::TrainerOptions& options);
 
 }  // namespace funicular::cli

@@ -35,7 +35,7 @@ Task custom_task(const CustomColumns& custom) {
   if (!custom.format.empty()) task.layout.format = format::text_format_from_name(custom.format);
   task.layout.header = custom.header;
   for (const auto& column : custom.text) task.layout.text_columns.push_back(format::column_from_text(column));
-  if (custom.text.empty()) task.layout.text_columns.push_back(std::string("text"));
+  if (custom.text.empty()) task.layout.text_columns.push_back(format::column_from_text("text"));
   task.layout.label_column = format::column_from_text(custom.label);
   return task;
 }

@@ -1,0 +1,214 @@
+// funicular doctor: is this machine, and this model, fit to train?
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstdio>
+#include <functional>
+#include <optional>
+#include <sstream>
+
+#include "funicular/base/error.h"
+#include "funicular/base/file.h"
+#include "funicular/base/isa.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/model_folder.h"
+#include "funicular/cli/options.h"
+#include "funicular/format/safetensors.h"
+#include "funicular/format/tokenizer_files.h"
+
+namespace funicular::cli {
+
+namespace {
+
+enum class Verdict { ok, warn, fail };
+
+struct Finding {
+  Verdict verdict = Verdict::ok;
+  std::string text, remedy;
+};
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+Finding check_processor() {
+  const Isa isa = best_isa();
+  Finding finding{Verdict::ok, fmt::format("kernels for {}; LibTorch uses {}", isa_name(isa), at::get_cpu_capability()), ""};
+  if (isa == Isa::baseline) {
+    finding.verdict = Verdict::warn;
+    finding.remedy = "training is several times slower without AVX2; a processor from 2015 or later has it";
+  }
+  return finding;
+}
+
+Finding check_threads() {
+  const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
+  const int used = at::get_num_threads();
+  Finding finding{Verdict::ok, fmt::format("{} of {} processors", used, online), ""};
+  if (used == 1 && online > 1) {
+    finding.verdict = Verdict::warn;
+    finding.remedy = "give --threads, or unset OMP_NUM_THREADS";
+  } else if (used > online) {
+    finding.verdict = Verdict::warn;
+    finding.remedy = fmt::format("more threads than processors is slow; give --threads {}", online);
+  }
+  return finding;
+}
+
+std::optional<double> first_number(const fs::path& path) {
+  try {
+    const std::string text = read_file(path);
+    double value = 0;
+    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) return std::nullopt;
+    return value;
+  } catch (const Error&) {
+    return std::nullopt;
+  }
+}
+
+/// What a new program can have without swapping, and what a container allows, in bytes.
+double available_memory() {
+  double available = static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  std::istringstream lines(read_file("/proc/meminfo"));
+  for (std::string name, unit; lines >> name;) {
+    double kilobytes = 0;
+    lines >> kilobytes;
+    std::getline(lines, unit);
+    if (name == "MemAvailable:") available = kilobytes * 1024;
+  }
+  const auto limit = first_number("/sys/fs/cgroup/memory.max");
+  const auto used = first_number("/sys/fs/cgroup/memory.current");
+  return limit && used ? std::min(available, *limit - *used) : available;
+}
+
+Finding check_memory() {
+  const double available = available_memory();
+  Finding finding{Verdict::ok, fmt::format("{:.1f} GiB available", available / kGiB), ""};
+  if (available < 2 * kGiB) {
+    finding.verdict = available < kGiB / 2 ? Verdict::fail : Verdict::warn;
+    finding.remedy = "fine-tuning BERT-base in fp32 takes about 3 GiB; end other programs, take a smaller model, or lower "
+                     "--micro-batch-tokens";
+  }
+  return finding;
+}
+
+Finding check_disk(const fs::path& folder) {
+  std::error_code error;
+  const fs::space_info space = fs::space(folder, error);
+  if (error) return {Verdict::fail, fmt::format("{}: {}", folder.string(), error.message()), "give --output a folder that exists"};
+  const double free = static_cast<double>(space.available);
+  Finding finding{Verdict::ok, fmt::format("{:.1f} GiB free in {}", free / kGiB, fs::absolute(folder).string()), ""};
+  if (free < 5 * kGiB) {
+    finding.verdict = free < kGiB / 2 ? Verdict::fail : Verdict::warn;
+    finding.remedy = "a checkpoint of BERT-base takes 1.3 GiB; free some space, or lower --save-total-limit";
+  }
+  return finding;
+}
+
+Finding check_writing(const fs::path& folder) {
+  const fs::path path = folder / fmt::format(".funicular-doctor-{}", ::getpid());
+  const std::string contents(1 << 16, 'x');
+  write_file_atomically(path, contents);
+  const bool same = read_file(path) == contents;
+  fs::remove(path);
+  if (!same) return {Verdict::fail, "a file reads back with other contents", "check the disk (dmesg, smartctl)"};
+  return {Verdict::ok, fmt::format("a file written to {} reads back", fs::absolute(folder).string()), ""};
+}
+
+Finding check_device() {
+  if (at::hasCUDA()) return {Verdict::warn, "CUDA is present and not used yet", "train with --device cpu"};
+  return {Verdict::ok, "CPU; this LibTorch has no CUDA", ""};
+}
+
+Finding check_config(const fs::path& model) {
+  const auto config = format::read_bert_config(model);
+  return {Verdict::ok, fmt::format("BERT, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
+                                   config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
+                                   config.vocab_size, config.max_position_embeddings), ""};
+}
+
+Finding check_weights(const fs::path& model) {
+  const format::SafetensorsFile file(model / "model.safetensors");
+  uint64_t bytes = 0;
+  for (const auto& entry : file.entries()) bytes += entry.data.size();
+  return {Verdict::ok, fmt::format("{} tensors, {:.1f} MB", file.entries().size(), static_cast<double>(bytes) / 1e6), ""};
+}
+
+Finding check_tokenizer(const fs::path& model) {
+  const auto tokenizer = format::load_tokenizer(model);
+  const auto config = format::read_bert_config(model);
+  const auto tokens = tokenizer.tokenize("The quick brown fox jumps over the lazy dog.");
+  if (tokenizer.size() > config.vocab_size)
+    return {Verdict::fail, fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer.size(), config.vocab_size),
+            "the tokeniser is another model's; copy the right tokenizer.json or vocab.txt into the folder"};
+  size_t unknown = 0;
+  for (int32_t id : tokens.ids) unknown += id == tokenizer.special().unknown;
+  Finding finding{Verdict::ok, fmt::format("{} tokens; an English sentence becomes {} tokens, {} unknown", tokenizer.size(),
+                                           tokens.ids.size(), unknown), ""};
+  if (2 * unknown > tokens.ids.size()) {
+    finding.verdict = Verdict::warn;
+    finding.remedy = "half of the words are unknown; if the text is English, this is the wrong vocabulary";
+  }
+  return finding;
+}
+
+class Doctor final : public Command {
+ public:
+  Doctor()
+      : Command("doctor", "Check the machine, and a model folder",
+                "Checks the processor, threads, memory, disk and LibTorch, and with --model a Hugging Face model folder. One "
+                "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
+    arguments.add("model", "DIR", model_, "also check this model folder");
+    arguments.add("output", "DIR", output_, "the folder that runs will be written to");
+    device_.declare(arguments);
+  }
+
+  int run() override {
+    device_.apply();
+    print("libtorch", [] { return Finding{Verdict::ok, TORCH_VERSION, ""}; });
+    print("processor", check_processor);
+    print("threads", check_threads);
+    print("device", check_device);
+    print("memory", check_memory);
+    print("disk", [&] { return check_disk(output_); });
+    print("writing", [&] { return check_writing(output_); });
+    if (!model_.empty()) check_model();
+    return failures_ > 0 ? static_cast<int>(ExitCode::failed) : 0;
+  }
+
+ private:
+  void check_model() {
+    require_model(model_, "--model");
+    print("config", [&] { return check_config(model_); });
+    print("weights", [&] { return check_weights(model_); });
+    print("tokeniser", [&] { return check_tokenizer(model_); });
+  }
+
+  void print(std::string_view name, const std::function<Finding()>& check) {
+    Finding finding;
+    try {
+      finding = check();
+    } catch (const std::exception& error) {
+      finding = {Verdict::fail, error.what(), ""};
+    }
+    failures_ += finding.verdict == Verdict::fail;
+    const char* verdict = finding.verdict == Verdict::ok ? "ok  " : finding.verdict == Verdict::warn ? "warn" : "FAIL";
+    fmt::print("{} {:<10} {}{}{}\n", verdict, name, finding.text, finding.remedy.empty() ? "" : "; ", finding.remedy);
+  }
+
+  fs::path model_, output_ = ".";
+  DeviceOptions device_;
+  int failures_ = 0;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_doctor() {
+  return std::make_unique<Doctor>();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,135 @@
+// funicular finetune: a classifier from a pre-trained model.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/log.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/model_folder.h"
+#include "funicular/cli/options.h"
+#include "funicular/cli/task_options.h"
+#include "funicular/data/datasets.h"
+#include "funicular/eval/metrics.h"
+#include "funicular/objective/classification.h"
+
+namespace funicular::cli {
+
+namespace {
+
+class Finetune final : public Command {
+ public:
+  Finetune()
+      : Command("finetune", "Train a classifier of texts or pairs of texts",
+                "Trains a pre-trained model to classify texts or pairs of texts. The files of the named tasks are GLUE's; "
+                "--task custom takes any TSV, CSV or JSON lines file. RUN/model is the model of the best evaluation, as a "
+                "Hugging Face folder; the last line of output is one JSON object with its metrics.") {
+    arguments.section("Input and output");
+    arguments.add("model", "DIR", model_, "pre-trained model folder").alias("model-name-or-path").required();
+    arguments.add("task", "NAME", task_options_.name, "the task").alias("task-name").choices(eval::task_names()).required();
+    arguments.add("train", "FILE", train_file_, "training rows").alias("train-file").required();
+    arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best model is chosen by them")
+        .alias("validation-file").default_text("none");
+    training_.declare(arguments);
+    arguments.section("Objective");
+    arguments.add("max-length", "TOKENS", max_length_, "longest sequence, special tokens included; longer rows are truncated")
+        .alias("max-seq-length").range(4);
+    arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
+        .choices({"longest_first", "only_first", "only_second"});
+    task_options_.declare(arguments);
+  }
+
+  int run() override {
+    open();
+    const objective::Classification objective(*tokenizer_, classification_options());
+    Model model = nn::build_bert({config_, nn::Head::classification, training_.dtype(), static_cast<uint64_t>(training_.seed)});
+    load_weights(model, model_);
+    train::TrainerOptions options = trainer_options();
+    train::Trainer trainer(options, parallel::make_single, training_.optimizer());
+    trainer.callbacks.save_model = [&](const fs::path& folder) {
+      save_model_folder(model, config_, nn::Head::classification, *tokenizer_, folder);
+    };
+    const data::RowDataset train(train_store_);
+    if (!eval_store_) return report_result(trainer.fit(model, objective, train), options);
+    const data::RowDataset held_out(eval_store_);
+    const train::DatasetSource<objective::Classification> source(objective, held_out);
+    eval::ClassificationMetrics metrics(task_.metrics);
+    return report_result(trainer.fit(model, objective, train, {&source, &metrics}), options);
+  }
+
+ private:
+  void open() {
+    training_.apply();
+    require_model(model_, "--model");
+    task_ = task_options_.task(arguments);
+    check_best_metric();
+    config_ = format::read_bert_config(model_);
+    check_max_length(max_length_, config_);
+    tokenizer_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, model_));
+    const fs::path folder = training_.output / "data";
+    train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder);
+    const std::vector<std::string>& labels = train_store_->meta().label_names;
+    if (labels.size() < 2)
+      throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two", train_file_.string(),
+                       fmt::join(labels, ""));
+    if (!eval_file_.empty()) eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder);
+    log::info("{} classes: {}", labels.size(), fmt::join(labels.begin(), labels.begin() + std::min<ptrdiff_t>(10, std::ssize(labels)), ", "));
+    config_.id2label = labels;
+    config_.num_labels = static_cast<int>(labels.size());
+    config_.problem_type = "single_label_classification";
+    TaskNote{task_.name, task_.columns(), max_length_}.store_in(config_);
+  }
+
+  void check_best_metric() const {
+    const std::string& name = training_.best_metric;
+    if (name.empty() || name == "loss") return;
+    if (std::find(task_.metrics.begin(), task_.metrics.end(), name) == task_.metrics.end())
+      throw InputError("usage", "--metric-for-best-model expects one of {}, loss for this task, found \"{}\"",
+                       fmt::join(task_.metrics, ", "), name);
+  }
+
+  objective::ClassificationOptions classification_options() const {
+    objective::ClassificationOptions options;
+    options.sequence.max_length = static_cast<int32_t>(max_length_);
+    options.sequence.truncation = truncation_ == "only_first"    ? text::Truncation::only_first
+                                  : truncation_ == "only_second" ? text::Truncation::only_second
+                                                                 : text::Truncation::longest_first;
+    options.num_labels = config_.num_labels;
+    return options;
+  }
+
+  train::TrainerOptions trainer_options() const {
+    train::TrainerOptions options = training_.trainer();
+    options.best_metric = training_.best_metric.empty() ? task_.best_metric : training_.best_metric;
+    options.greater_is_better = options.best_metric != "loss";
+    options.identity = {{"task", task_.name},
+                        {"labels", hash_text(hash_bytes(fmt::format("{}", fmt::join(config_.id2label, "\n"))))},
+                        {"tokenizer", hash_text(tokenizer_->fingerprint())},
+                        {"sequence", fmt::format("at most {} tokens, {}", max_length_, truncation_)}};
+    options.run_info = {{"command", "finetune"}, {"task", task_.name}, {"source_model", model_.string()},
+                        {"train_file", train_file_.string()}, {"eval_file", eval_file_.string()}, {"labels", config_.id2label}};
+    return options;
+  }
+
+  fs::path model_, train_file_, eval_file_;
+  TaskOptions task_options_;
+  int64_t max_length_ = 128;
+  std::string truncation_ = "longest_first";
+  TrainingOptions training_;
+
+  eval::Task task_;
+  format::BertConfig config_;
+  std::unique_ptr<text::WordPiece> tokenizer_;
+  std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_finetune() {
+  return std::make_unique<Finetune>();
+}
+
+}  // namespace funicular::cli

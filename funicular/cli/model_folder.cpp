@@ -1,0 +1,104 @@
+#include "funicular/cli/model_folder.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/data/token_store.h"
+#include "funicular/format/tokenizer_files.h"
+
+namespace funicular::cli {
+
+namespace {
+
+constexpr size_t kNamesShown = 8;
+
+std::string list(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kNamesShown);
+  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
+  return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
+}
+
+void require_finite(const Model& model, const fs::path& folder) {
+  const at::NoGradGuard no_gradient;
+  for (const auto& parameter : model.parameters)
+    if (!at::isfinite(parameter->master).all().item<bool>())
+      throw InputError("weights", "{}: {} holds NaN or infinite values; the weights are damaged, take another copy",
+                       folder.string(), parameter->name);
+}
+
+}  // namespace
+
+void require_model(const fs::path& folder, const char* option) {
+  if (!fs::exists(folder)) throw InputError("model", "{} {}: no such folder", option, folder.string());
+  if (!fs::is_directory(folder))
+    throw InputError("model", "{} {}: expected a folder with config.json, found a file", option, folder.string());
+  if (!fs::exists(folder / "config.json"))
+    throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected", option,
+                     folder.string());
+}
+
+text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::path& folder) {
+  text::WordPiece tokenizer = format::load_tokenizer(folder);
+  const int64_t limit = data::token_id_limit(tokenizer);
+  if (limit > config.vocab_size)
+    throw InputError("tokenizer", "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
+                     folder.string(), limit, config.vocab_size);
+  return tokenizer;
+}
+
+void check_max_length(int64_t max_length, const format::BertConfig& config) {
+  if (max_length > config.max_position_embeddings)
+    throw InputError("usage", "--max-length {} is more than the model's {} positions", max_length,
+                     config.max_position_embeddings);
+}
+
+nn::LoadReport load_weights(Model& model, const fs::path& folder) {
+  nn::LoadReport report = nn::load_pretrained(model, folder);
+  require_finite(model, folder);
+  if (!report.missing.empty()) log::info("new, randomly initialised: {}", list(report.missing));
+  if (!report.unexpected.empty()) log::info("in {} and not used: {}", folder.string(), list(report.unexpected));
+  return report;
+}
+
+void load_all_weights(Model& model, const fs::path& folder) {
+  const nn::LoadReport report = nn::load_pretrained(model, folder);
+  require_finite(model, folder);
+  if (!report.missing.empty())
+    throw InputError("weights", "{} lacks weights that this command needs: {}; was the model fine-tuned for it (funicular finetune)?",
+                     folder.string(), list(report.missing));
+}
+
+void save_model_folder(const Model& model, const format::BertConfig& config, nn::Head head,
+                       const text::WordPiece& tokenizer, const fs::path& folder) {
+  nn::save_pretrained(model, config, head, folder);
+  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.max_position_embeddings));
+}
+
+TaskNote TaskNote::from(const format::BertConfig& config) {
+  TaskNote note;
+  const auto found = config.source.find("funicular");
+  if (found == config.source.end() || !found->is_object()) return note;
+  constexpr const char* kOrigin = "config.json (key \"funicular\")";
+  note.task = json_get_or<std::string>(*found, "task", "", kOrigin);
+  note.text_columns = json_get_or<int>(*found, "text_columns", 1, kOrigin);
+  note.max_length = json_get_or<int64_t>(*found, "max_length", 0, kOrigin);
+  return note;
+}
+
+void TaskNote::store_in(format::BertConfig& config) const {
+  config.source["funicular"] = {{"task", task}, {"text_columns", text_columns}, {"max_length", max_length}};
+}
+
+std::vector<std::string> class_names(const format::BertConfig& config) {
+  if (!config.id2label.empty()) return config.id2label;
+  std::vector<std::string> names;
+  for (int id = 0; id < config.num_labels; ++id) names.push_back(fmt::format("LABEL_{}", id));
+  return names;
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,48 @@
+#pragma once
+// Hugging Face model folders as the commands open and write them.
+
+#include <string>
+#include <vector>
+
+#include "funicular/cli/arguments.h"
+#include "funicular/format/bert_config.h"
+#include "funicular/nn/bert.h"
+#include "funicular/nn/pretrained.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::cli {
+
+/// Throws InputError unless `folder` is one that holds a config.json; `option` names it in the message.
+void require_model(const fs::path& folder, const char* option);
+
+/// A tokeniser whose ids fit the model. Throws InputError otherwise.
+text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::path& folder);
+
+/// Throws InputError unless sequences of `max_length` fit the model's positions.
+void check_max_length(int64_t max_length, const format::BertConfig& config);
+
+/// Copies the weights of `folder` into the model and says what is new and what is left out. Throws InputError for
+/// weights that are not finite.
+nn::LoadReport load_weights(Model& model, const fs::path& folder);
+
+/// load_weights for a model that is to be used as it is: a missing weight is an InputError.
+void load_all_weights(Model& model, const fs::path& folder);
+
+/// Writes weights, config.json and the tokeniser's files.
+void save_model_folder(const Model& model, const format::BertConfig& config, nn::Head head,
+                       const text::WordPiece& tokenizer, const fs::path& folder);
+
+/// What fine-tuning notes in config.json for evaluate and predict (key "funicular"; transformers ignores it).
+struct TaskNote {
+  std::string task;
+  int text_columns = 1;
+  int64_t max_length = 0;  ///< 0: unknown
+
+  static TaskNote from(const format::BertConfig& config);
+  void store_in(format::BertConfig& config) const;
+};
+
+/// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless ones.
+std::vector<std::string> class_names(const format::BertConfig& config);
+
+}  // namespace funicular::cli

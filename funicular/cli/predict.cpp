@@ -1,0 +1,149 @@
+// funicular predict: lines in, JSON lines out.
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <optional>
+
+#include "funicular/base/error.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/model_folder.h"
+#include "funicular/cli/options.h"
+#include "funicular/eval/predictor.h"
+
+namespace funicular::cli {
+
+namespace {
+
+/// A file to read, or standard input.
+class Input {
+ public:
+  explicit Input(const fs::path& path) : name(path.empty() ? "standard input" : path.string()) {
+    if (path.empty()) return;
+    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (descriptor < 0) throw InputError("predict", "cannot read --input {}: {}", name, errno_text(errno));
+  }
+  ~Input() {
+    if (descriptor > STDIN_FILENO) ::close(descriptor);
+  }
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+
+  std::string name;
+  int descriptor = STDIN_FILENO;
+};
+
+/// Standard output, or a file that gets its name when it is complete.
+class Output {
+ public:
+  explicit Output(const fs::path& path) : path_(path) {
+    if (path.empty()) return;
+    // A pipe or a device cannot be replaced by a file.
+    const bool special = fs::exists(path) && !fs::is_regular_file(path);
+    written_ = special ? path : fs::path(path.string() + fmt::format(".tmp{}", ::getpid()));
+    writer_.emplace(written_);
+  }
+  ~Output() {
+    std::error_code ignored;
+    if (writer_ && written_ != path_) fs::remove(written_, ignored);
+  }
+  Output(const Output&) = delete;
+  Output& operator=(const Output&) = delete;
+
+  void write(std::string_view text) {
+    if (writer_) return writer_->write(text);
+    while (!text.empty()) {
+      const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
+      if (count < 0 && errno == EINTR) continue;
+      if (count < 0) throw RunError("predict", "cannot write to standard output: {}", errno_text(errno));
+      text.remove_prefix(static_cast<size_t>(count));
+    }
+  }
+
+  void finish() {
+    if (!writer_) return;
+    writer_->close(/*sync=*/written_ != path_);
+    writer_.reset();
+    if (written_ != path_) fs::rename(written_, path_);
+  }
+
+ private:
+  fs::path path_, written_;
+  std::optional<FileWriter> writer_;
+};
+
+class Predict final : public Command {
+ public:
+  Predict()
+      : Command("predict", "Classify lines of text",
+                "Reads one text a line (or two, separated by a tab) and writes one JSON object a line, in the same order: the "
+                "label, its probability as score, and the probabilities of all labels.") {
+    arguments.section("Input and output");
+    arguments.add("model", "DIR", model_, "fine-tuned model folder").alias("model-name-or-path").required();
+    arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
+    arguments.add("output", "FILE", output_, "where the answers go; the file appears when it is complete")
+        .default_text("standard output");
+    arguments.add("pairs", pairs_, "a line is two texts separated by a tab").default_text("as in fine-tuning");
+    arguments.add("max-length", "TOKENS", max_length_, "longest sequence, special tokens included; longer texts are truncated")
+        .default_text("as in fine-tuning, else the model's longest").alias("max-seq-length").range(4);
+    arguments.section("Machine");
+    arguments.add("batch-tokens", "TOKENS", options_.batch_tokens, "tokens per forward pass at most").range(1);
+    arguments.add("window", "LINES", window_, "lines read before the first answer; they are sorted by length for speed")
+        .default_text("1024; 1 at a terminal").range(1, 1 << 20);
+    device_.declare(arguments);
+  }
+
+  int run() override {
+    device_.apply();
+    require_model(model_, "--model");
+    const format::BertConfig config = format::read_bert_config(model_);
+    if (nn::is_regression(config))
+      throw InputError("predict", "{} is a regression model; expected a classifier", model_.string());
+    const text::WordPiece tokenizer = load_tokenizer_for(config, model_);
+    const TaskNote note = TaskNote::from(config);
+    const int64_t length = max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
+    check_max_length(length, config);
+    options_.sequence.max_length = static_cast<int32_t>(length);
+    Model model = nn::build_bert({config, nn::Head::classification, at::kFloat, 0});
+    load_all_weights(model, model_);
+    const bool pairs = arguments.given("pairs") ? pairs_ : note.text_columns == 2;
+    answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), pairs ? 2 : 1);
+    return 0;
+  }
+
+ private:
+  eval::PredictorOptions with_window() const {
+    eval::PredictorOptions options = options_;
+    // A person who types waits for the answer to each line.
+    options.window = window_.value_or(input_.empty() && ::isatty(STDIN_FILENO) ? 1 : options.window);
+    return options;
+  }
+
+  void answer(const eval::Predictor& predictor, int columns) const {
+    const Input input(input_);
+    Output output(output_);
+    format::TextOptions layout;
+    layout.format = columns == 2 ? format::TextFormat::tsv : format::TextFormat::lines;
+    layout.keep_blank_lines = true;  // one answer a line, whatever the line holds
+    format::StreamRowReader rows(input.descriptor, input.name, layout);
+    predictor.stream(rows, columns, input.name, [&](std::string_view lines) { output.write(lines); });
+    output.finish();
+  }
+
+  fs::path model_, input_, output_;
+  bool pairs_ = false;
+  std::optional<int64_t> max_length_, window_;
+  eval::PredictorOptions options_;
+  DeviceOptions device_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_predict() {
+  return std::make_unique<Predict>();
+}
+
+}  // namespace funicular::cli

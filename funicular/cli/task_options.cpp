@@ -1,0 +1,25 @@
+#include "funicular/cli/task_options.h"
+
+#include "funicular/base/error.h"
+
+namespace funicular::cli {
+
+void TaskOptions::declare(Arguments& arguments) {
+  arguments.section("Columns of a custom task");
+  arguments.add("text-column", "COLUMN", custom.text, "one text column, or two for pairs: a name of the header, a JSON key, "
+                "or a number from 1").alias("text-columns").default_text("text");
+  arguments.add("label-column", "COLUMN", custom.label, "the column of the label").alias("label-column-name");
+  arguments.add("format", "NAME", custom.format, "format of the files").choices({"tsv", "csv", "jsonl"})
+      .default_text("by the file's name");
+  arguments.add("header", custom.header, "the first row of TSV and CSV names the columns; --no-header: it is data");
+}
+
+eval::Task TaskOptions::task(const Arguments& arguments) const {
+  if (name != "custom")
+    for (const char* option : {"text-column", "label-column", "format", "header"})
+      if (arguments.given(option))
+        throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
+  return eval::find_task(name, custom);
+}
+
+}  // namespace funicular::cli

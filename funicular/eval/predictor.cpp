@@ -1,0 +1,147 @@
+#include "funicular/eval/predictor.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json.h"
+
+namespace funicular::eval {
+
+namespace {
+
+objective::ClassificationOptions unlabelled(const PredictorOptions& options, size_t labels) {
+  return {.sequence = options.sequence, .num_labels = static_cast<int32_t>(labels), .labelled = false};
+}
+
+/// Tokens of rows, and the samples that refer to them.
+class TokenisedRows {
+ public:
+  TokenisedRows(const text::WordPiece& tokenizer, std::span<const TextRow> rows, int columns)
+      : tokens_(rows.size() * static_cast<size_t>(columns)), samples_(rows.size()) {
+    text::TokenizedText text;
+    for (size_t row = 0; row < rows.size(); ++row) {
+      data::Sample& sample = samples_[row];
+      sample.sample_id = static_cast<int64_t>(row);
+      sample.column_count = columns;
+      for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
+        text.ids.clear();
+        text.word_starts.clear();
+        tokenizer.tokenize(rows[row][column], text);
+        auto& kept = tokens_[row * static_cast<size_t>(columns) + column];
+        kept.assign(text.ids.begin(), text.ids.end());
+        sample.columns[column].tokens = data::TokenSpan(kept.data(), kept.size());
+      }
+    }
+  }
+  const std::vector<data::Sample>& samples() const { return samples_; }
+
+ private:
+  std::vector<std::vector<uint32_t>> tokens_;
+  std::vector<data::Sample> samples_;
+};
+
+Prediction to_prediction(const float* probabilities, int64_t classes) {
+  Prediction result;
+  result.probabilities.assign(probabilities, probabilities + classes);
+  for (const float probability : result.probabilities)
+    if (!std::isfinite(probability))
+      throw RunError("predict", "the model gives a probability of {}; its weights are damaged, or became so in training",
+                     probability);
+  const auto best = std::max_element(result.probabilities.begin(), result.probabilities.end());
+  result.label = best - result.probabilities.begin();
+  result.score = *best;
+  return result;
+}
+
+}  // namespace
+
+Predictor::Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
+                     PredictorOptions options)
+    : model_(model), tokenizer_(tokenizer), options_(options), objective_(tokenizer, unlabelled(options, labels.size())) {
+  for (const std::string& label : labels) label_keys_.push_back(Json(label).dump());
+  if (options.window < 1 || options.batch_tokens < 1)
+    throw InputError("predict", "expected a window and a batch of at least 1, found {} rows and {} tokens", options.window,
+                     options.batch_tokens);
+}
+
+std::vector<Prediction> Predictor::forward(std::span<const data::Sample> samples) const {
+  const at::NoGradGuard no_gradient;
+  const MicroBatch batch = objective_.collate(samples, RandomState{});
+  LossSink sink;
+  sink.keep_outputs = true;
+  model_.forward({}, batch, Taps{}, sink);
+  const auto logits = sink.outputs().find("logits");
+  if (logits == sink.outputs().end())
+    throw InputError("predict", "the model gives no logits; expected one with a classification head");
+  const at::Tensor probabilities = at::softmax(logits->second.to(at::kFloat), -1).to(at::kCPU).contiguous();
+  const int64_t classes = probabilities.size(1);
+  if (classes != static_cast<int64_t>(label_keys_.size()))
+    throw InputError("predict", "the model has {} classes, but there are {} labels", classes, label_keys_.size());
+  std::vector<Prediction> result;
+  for (int64_t row = 0; row < probabilities.size(0); ++row)
+    result.push_back(to_prediction(probabilities.const_data_ptr<float>() + row * classes, classes));
+  return result;
+}
+
+std::vector<Prediction> Predictor::predict(std::span<const TextRow> rows, int columns) const {
+  const TokenisedRows tokenised(tokenizer_, rows, columns);
+  const auto& samples = tokenised.samples();
+  std::vector<int64_t> lengths(samples.size());
+  for (size_t i = 0; i < samples.size(); ++i) lengths[i] = objective_.length(samples[i]);
+  std::vector<size_t> order(samples.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
+
+  std::vector<Prediction> result(rows.size());
+  std::vector<data::Sample> batch;
+  for (size_t begin = 0, end; begin < order.size(); begin = end) {
+    int64_t tokens = 0;
+    batch.clear();
+    for (end = begin; end < order.size() && (end == begin || tokens + lengths[order[end]] <= options_.batch_tokens); ++end) {
+      tokens += lengths[order[end]];
+      batch.push_back(samples[order[end]]);
+    }
+    std::vector<Prediction> predictions = forward(batch);
+    for (size_t i = begin; i < end; ++i) result[order[i]] = std::move(predictions[i - begin]);
+  }
+  return result;
+}
+
+std::string Predictor::to_json(const Prediction& prediction) const {
+  std::string text = fmt::format("{{\"label\": {}, \"score\": {:.6g}, \"probabilities\": {{",
+                                 label_keys_[static_cast<size_t>(prediction.label)], prediction.score);
+  for (size_t i = 0; i < label_keys_.size(); ++i)
+    text += fmt::format("{}{}: {:.6g}", i == 0 ? "" : ", ", label_keys_[i], prediction.probabilities[i]);
+  return text + "}}";
+}
+
+int64_t Predictor::stream(format::StreamRowReader& rows, int columns, std::string_view origin,
+                          const std::function<void(std::string_view)>& write) const {
+  int64_t done = 0;
+  std::vector<TextRow> window;
+  const auto flush = [&] {
+    std::string lines;
+    for (const Prediction& prediction : predict(window, columns)) lines += to_json(prediction) + "\n";
+    if (!lines.empty()) write(lines);
+    done += static_cast<int64_t>(window.size());
+    window.clear();
+  };
+  while (const format::Row* row = rows.next()) {
+    if (row->columns.size() != static_cast<size_t>(columns))
+      throw InputError("predict", "{}:{}: expected {}, found {}", origin, rows.line(),
+                       columns == 1 ? "one text" : "two texts separated by a tab", row->columns.size());
+    TextRow& texts = window.emplace_back();
+    for (size_t column = 0; column < static_cast<size_t>(columns); ++column) texts[column] = row->columns[column];
+    if (static_cast<int64_t>(window.size()) >= options_.window) flush();
+  }
+  flush();
+  return done;
+}
+
+}  // namespace funicular::eval

@@ -1,0 +1,63 @@
+#pragma once
+// Prediction: rows of text in, classes with their probabilities out, in the same order.
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/core/model.h"
+#include "funicular/format/delimited.h"
+#include "funicular/objective/classification.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::eval {
+
+struct PredictorOptions {
+  objective::SequenceOptions sequence;  ///< longer rows are truncated
+  int64_t batch_tokens = 4096;          ///< tokens a forward pass at most; a longer row stands alone
+  int64_t window = 1024;  ///< rows read ahead and sorted by length, so that rows of a batch are alike; bounds the memory
+};
+
+struct Prediction {
+  int64_t label = 0;                 ///< the most probable class
+  float score = 0;                   ///< its probability
+  std::vector<float> probabilities;  ///< of all classes, in the order of their numbers
+};
+
+/// A text, or a pair of texts.
+using TextRow = std::array<std::string, 2>;
+
+/// Refers to the model and the tokeniser, which must outlive it. The model has a classification head.
+class Predictor {
+ public:
+  /// `labels`: names of the classes. Throws InputError for a vocabulary without [CLS] or [SEP].
+  Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
+            PredictorOptions options);
+
+  /// Predictions for rows of `columns` (1 or 2) texts. Throws RunError where the model gives no finite number.
+  std::vector<Prediction> predict(std::span<const TextRow> rows, int columns) const;
+
+  /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end.
+  std::string to_json(const Prediction& prediction) const;
+
+  /// Reads rows to the end and writes one JSON line each, window by window. Returns their number. Throws InputError
+  /// naming `origin` and the line of a row without the right number of columns; then the rows of the windows before are
+  /// written.
+  int64_t stream(format::StreamRowReader& rows, int columns, std::string_view origin,
+                 const std::function<void(std::string_view)>& write) const;
+
+ private:
+  std::vector<Prediction> forward(std::span<const data::Sample> samples) const;
+
+  const Model& model_;
+  const text::WordPiece& tokenizer_;
+  std::vector<std::string> label_keys_;  ///< as JSON
+  PredictorOptions options_;
+  objective::Classification objective_;
+};
+
+}  // namespace funicular::eval
