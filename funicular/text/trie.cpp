@@ -1,6 +1,7 @@
 #include "funicular/text/trie.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace funicular::text {
 
@@ -44,18 +45,16 @@ void Trie::grow(size_t size) {
   if (cells_.size() < size) cells_.resize(std::max(size, cells_.size() * 3 / 2));
 }
 
-// The smallest base whose cells for all `bytes` are free.
+// A base whose cells for all `bytes` are free. For nodes with about as many children the search never goes back, so
+// that the whole construction takes linear time; the holes that it leaves are taken by nodes with fewer children.
 int32_t Trie::place(const std::vector<uint8_t>& bytes) {
-  while (cells_[first_free_].parent != none) grow(++first_free_ + 512);
-  for (size_t cell = std::max<size_t>(first_free_, bytes[0]);; ++cell) {
+  size_t& cell = search_from_[std::bit_width(bytes.size() - 1)];
+  for (cell = std::max<size_t>(cell, bytes[0]);; ++cell) {
     grow(cell + 512);
     const size_t base = cell - bytes[0];
     const bool fits =
         std::all_of(bytes.begin(), bytes.end(), [&](uint8_t b) { return cells_[base + b].parent == none; });
-    if (fits) {
-      grow(base + 512);
-      return static_cast<int32_t>(base);
-    }
+    if (fits) return static_cast<int32_t>(base);
   }
 }
 

@@ -2,6 +2,7 @@
 // A set of byte strings with ids, walked byte by byte: a double array (Aoe, "An Efficient Digital Search Algorithm by
 // Using a Double-Array Structure", IEEE TSE 15(9), 1989). One memory access a byte, whatever the number of strings.
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -41,7 +42,7 @@ class Trie {
   void grow(size_t size);
 
   std::vector<Cell> cells_;
-  size_t first_free_ = 1;
+  std::array<size_t, 9> search_from_{};  // by the logarithm of the number of children
 };
 
 }  // namespace funicular::text

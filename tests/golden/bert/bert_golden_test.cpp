@@ -1,0 +1,125 @@
+// Logits, loss and every named gradient against transformers, on the references that make_references.py wrote.
+
+#include "funicular/nn/bert.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <iostream>
+#include <map>
+#include <string>
+
+#include "funicular/format/bert_config.h"
+#include "funicular/format/safetensors.h"
+#include "funicular/nn/pretrained.h"
+
+namespace funicular::nn {
+namespace {
+
+at::Tensor to_tensor(const format::TensorEntry& entry) {
+  const auto type = entry.dtype == format::DType::F32   ? at::kFloat
+                    : entry.dtype == format::DType::F64 ? at::kDouble
+                                                        : at::kLong;
+  at::Tensor value = at::empty(entry.shape, type);
+  std::memcpy(value.data_ptr(), entry.data.data(), entry.data.size());
+  return value;
+}
+
+MicroBatch read_batch(const fs::path& path) {
+  const format::SafetensorsFile file(path);
+  MicroBatch batch;
+  for (const auto& entry : file.entries()) batch.tensors[entry.name] = to_tensor(entry);
+  std::vector<int32_t> lengths;
+  std::vector<int64_t> ids;
+  const at::Tensor& stored = batch["lengths"];
+  for (int64_t s = 0; s < stored.numel(); ++s) {
+    lengths.push_back(static_cast<int32_t>(stored[s].item<int64_t>()));
+    ids.push_back(s);
+  }
+  batch.packing = Packing::from_lengths(lengths, ids, ids, {});
+  const bool masked = batch.tensors.count("mlm_labels") > 0;
+  const double count = static_cast<double>(batch[masked ? "mlm_labels" : "labels"].numel());
+  for (const char* name : {"mlm", "classification", "regression"}) batch.counts[name] = count;
+  return batch;
+}
+
+/// ‖a − b‖ / max(‖b‖, 1e-6 · ‖b_all‖): relative to the tensor, unless its gradient is mathematically zero.
+double relative_difference(const at::Tensor& a, const at::Tensor& b, double all) {
+  const double norm = b.to(at::kDouble).norm().item<double>();
+  return (a.to(at::kDouble) - b.to(at::kDouble)).norm().item<double>() / std::max(norm, 1e-6 * all);
+}
+
+struct Case {
+  const char* name;
+  Head head;
+};
+
+class BertGolden : public testing::TestWithParam<Case> {
+ protected:
+  fs::path folder() const { return fs::path(std::getenv("FUNICULAR_REFERENCES")) / GetParam().name; }
+
+  void check(at::ScalarType dtype, const char* suffix, double bound) const {
+    BertOptions options;
+    options.config = format::read_bert_config(folder() / "model");
+    options.head = GetParam().head;
+    options.dtype = dtype;
+    Model model = build_bert(options);
+    const LoadReport report = load_pretrained(model, folder() / "model");
+    EXPECT_TRUE(report.missing.empty()) << report.missing.front();
+    EXPECT_TRUE(report.unexpected.empty()) << report.unexpected.front();
+
+    const MicroBatch batch = read_batch(folder() / "batch.safetensors");
+    at::Tensor logits;
+    Taps taps;
+    taps.observe = [&](std::string_view name, const at::Tensor& value) {
+      if (name == "logits") logits = value.detach();
+    };
+    LossSink sink;
+    model.forward({}, batch, taps, sink);
+    const at::Tensor loss = sink.total(batch.counts);
+    loss.backward();
+
+    const format::SafetensorsFile expected(folder() / (std::string("expected_") + suffix + ".safetensors"));
+    std::map<std::string, double> differences;
+    differences["logits"] = relative_difference(logits, to_tensor(expected.at("logits")), 0);
+    differences["loss"] = relative_difference(loss, to_tensor(expected.at("loss")), 0);
+    double all = 0;
+    for (const auto& entry : expected.entries())
+      if (entry.name.rfind("grad.", 0) == 0) all += std::pow(to_tensor(entry).to(at::kDouble).norm().item<double>(), 2);
+    size_t gradients = 0;
+    for (const auto& parameter : model.parameters)
+      for (const auto& slice : parameter->slices) {
+        const at::Tensor mine = parameter->compute.grad().narrow(0, slice.begin, slice.end - slice.begin);
+        differences["grad." + slice.name] =
+            relative_difference(mine, to_tensor(expected.at("grad." + slice.name)), std::sqrt(all));
+        ++gradients;
+      }
+    EXPECT_EQ(gradients + 2, expected.entries().size()) << "transformers has other parameters";
+    std::string worst;
+    for (const auto& [name, difference] : differences) {
+      EXPECT_LT(difference, bound) << GetParam().name << " " << suffix << " " << name;
+      if (worst.empty() || difference > differences[worst]) worst = name;
+      if (std::getenv("FUNICULAR_SHOW_DIFFERENCES")) std::cout << "  " << name << " " << difference << "\n";
+    }
+    std::cout << GetParam().name << " " << suffix << ": " << gradients << " gradients, logits " << differences["logits"]
+              << ", loss " << differences["loss"] << ", largest difference " << differences[worst] << " in " << worst << "\n";
+  }
+};
+
+TEST_P(BertGolden, EqualsTransformersInFloat64) { check(at::kDouble, "fp64", 1e-10); }
+
+TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) { check(at::kFloat, "fp32", 2e-4); }
+
+INSTANTIATE_TEST_SUITE_P(, BertGolden,
+                         testing::Values(Case{"tiny_masked_lm", Head::masked_lm}, Case{"odd_masked_lm", Head::masked_lm},
+                                         Case{"relu_masked_lm", Head::masked_lm},
+                                         Case{"pairs_classification", Head::classification},
+                                         Case{"regression", Head::classification},
+                                         Case{"minilm_masked_lm", Head::masked_lm},
+                                         Case{"minilm_classification", Head::classification}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace funicular::nn

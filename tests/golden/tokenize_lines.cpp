@@ -1,0 +1,93 @@
+// The tokeniser as a filter, for comparison with the peer: texts on standard input, each as its length (uint32) and
+// its bytes; on standard output for each the number of tokens (uint32), the ids (int32) and the word starts (uint8).
+// Usage: tokenize_lines TOKENIZER [THREADS]
+//        tokenize_lines --truncate      reads (first, second, limit, strategy) and writes (first, second), all int32;
+//                                       (-1, -1) where it refuses
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/format/tokenizer_files.h"
+
+namespace {
+
+std::string read_all() {
+  std::string result;
+  char buffer[1 << 16];
+  for (size_t n; (n = std::fread(buffer, 1, sizeof buffer, stdin)) > 0;) result.append(buffer, n);
+  return result;
+}
+
+std::vector<std::string_view> texts_in(const std::string& input) {
+  std::vector<std::string_view> texts;
+  for (size_t at = 0; at + 4 <= input.size();) {
+    uint32_t size;
+    std::memcpy(&size, input.data() + at, 4);
+    texts.emplace_back(input.data() + at + 4, std::min<size_t>(size, input.size() - at - 4));
+    at += 4 + size_t{size};
+  }
+  return texts;
+}
+
+std::string answers(const funicular::text::WordPiece& tokenizer, const std::string_view* first,
+                    const std::string_view* last) {
+  std::string result;
+  funicular::text::TokenizedText tokens;
+  for (; first != last; ++first) {
+    tokens.ids.clear();
+    tokens.word_starts.clear();
+    tokenizer.tokenize(*first, tokens);
+    const auto count = static_cast<uint32_t>(tokens.ids.size());
+    result.append(reinterpret_cast<const char*>(&count), 4);
+    result.append(reinterpret_cast<const char*>(tokens.ids.data()), 4 * tokens.ids.size());
+    result.append(reinterpret_cast<const char*>(tokens.word_starts.data()), tokens.word_starts.size());
+  }
+  return result;
+}
+
+void tokenize(const char* path, size_t threads) {
+  const auto tokenizer = funicular::format::load_tokenizer(path);
+  const std::string input = read_all();
+  const auto texts = texts_in(input);
+  std::vector<std::string> results(threads);
+  std::vector<std::thread> workers;
+  for (size_t i = 0; i < threads; ++i)
+    workers.emplace_back([&, i] {
+      results[i] = answers(tokenizer, texts.data() + texts.size() * i / threads,
+                           texts.data() + texts.size() * (i + 1) / threads);
+    });
+  for (std::thread& worker : workers) worker.join();
+  for (const std::string& result : results) std::fwrite(result.data(), 1, result.size(), stdout);
+}
+
+void truncate() {
+  using namespace funicular::text;
+  int32_t row[4];
+  while (std::fread(row, sizeof row, 1, stdin) == 1) {
+    PairLengths lengths{-1, -1};
+    try {
+      lengths = truncate_pair({row[0], row[1]}, row[2], static_cast<Truncation>(row[3]));
+    } catch (const funicular::InputError&) {
+    }
+    std::fwrite(&lengths, sizeof lengths, 1, stdout);
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    if (argc == 2 && std::string_view(argv[1]) == "--truncate") truncate();
+    else if (argc == 2 || argc == 3) tokenize(argv[1], argc == 3 ? std::max(1, std::atoi(argv[2])) : 1);
+    else return 2;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 2;
+  }
+  return 0;
+}
