@@ -11,7 +11,7 @@ namespace funicular::data {
 
 namespace {
 
-constexpr int64_t kDocumentsPerEntry = 64;
+constexpr int64_t kDocumentsPerEntry = 16;
 constexpr int64_t kBitsPerRank = 512;
 
 uint64_t combine(std::initializer_list<uint64_t> parts) {

@@ -26,7 +26,7 @@ class RowDataset : public Dataset {
 
 /// Documents for masked language modelling: the tokens of a document's rows (all columns) end to end, cut
 /// into the fewest pieces of at most `length` tokens, whose lengths differ by at most one. Short documents
-/// are one sample each, empty ones none. The index is one number for 64 documents.
+/// are one sample each, empty ones none. The index is one number for 16 documents.
 class ChunkDataset : public Dataset {
  public:
   /// `length` >= 1: tokens a piece; subtract the special tokens that the objective adds. Throws InputError
@@ -51,7 +51,7 @@ class ChunkDataset : public Dataset {
   std::shared_ptr<const TokenStore> store_;
   int64_t length_;
   int64_t size_ = 0;
-  std::vector<int64_t> first_pieces_;  ///< of documents 0, 64, 128 …
+  std::vector<int64_t> first_pieces_;  ///< of documents 0, 16, 32 …
 };
 
 /// The samples of `base` that are marked, in its order: a bit each, and a running count for every 512.

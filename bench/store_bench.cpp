@@ -1,0 +1,136 @@
+// Measures the token store: building it from text (seconds, peak resident memory), opening it, random rows.
+//
+//   store_bench TOKENIZER_DIR TEXT_FILE WORK_DIR [MEGABYTES=200] [ROW_BYTES=435] [THREADS=2]
+//
+// The lines of TEXT_FILE are repeated, cut into rows of 1 to 2 * ROW_BYTES - 1 bytes, until MEGABYTES (10^6)
+// are reached. The build runs in a process of its own, so that its peak memory is its own; mapped pages
+// count.
+
+#include <fmt/format.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/base/random.h"
+#include "funicular/data/datasets.h"
+#include "funicular/data/token_store_builder.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/text/word_piece.h"
+
+namespace {
+
+using namespace funicular;
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+// Whole words, so that rows look like text; the lengths are uniform and the same in every run.
+void write_corpus(const fs::path& source, const fs::path& target, uint64_t bytes, uint64_t row_bytes) {
+  std::string text = read_file(source);
+  std::replace(text.begin(), text.end(), '\n', ' ');
+  FileWriter writer(target);
+  size_t place = 0;
+  for (uint32_t row = 0; writer.position() < bytes; ++row) {
+    const uint64_t bits = philox({7, 7}, make_counter(row, 0, 0))[0];
+    const size_t length = 1 + uniform_below(bits << 32, 2 * row_bytes - 1);
+    if (place + length + 100 > text.size()) place = 0;
+    const size_t end = std::min(text.find(' ', place + length), text.size());
+    writer.write(std::string_view(text).substr(place, end - place));
+    writer.write("\n");
+    place = end + 1;
+  }
+  writer.close(false);
+}
+
+int build(const fs::path& tokenizer_folder, const fs::path& corpus, const fs::path& store, int threads) {
+  const auto tokenizer = format::load_tokenizer(tokenizer_folder);
+  const auto start = Clock::now();
+  const data::TextFileSource source({corpus}, {.format = format::TextFormat::lines});
+  const auto result =
+      data::build_token_store(tokenizer, source, store, {.threads = threads, .overwrite = true});
+  fmt::print("text {:.1f} MB, {} rows, {} tokens, store {:.1f} MB\n",
+             1e-6 * static_cast<double>(result.text_bytes), result.meta.rows, result.meta.tokens,
+             1e-6 * static_cast<double>(result.store_bytes));
+  fmt::print("build {:.2f} s, {:.1f} MB/s (flushed to the disk)\n", seconds_since(start),
+             1e-6 * static_cast<double>(result.text_bytes) / seconds_since(start));
+  std::fflush(stdout);
+  return 0;
+}
+
+void measure_build(const fs::path& tokenizer, const fs::path& corpus, const fs::path& store, int threads) {
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(build(tokenizer, corpus, store, threads));
+  int status = 0;
+  rusage usage{};
+  ::wait4(child, &status, 0, &usage);
+  if (status != 0) throw RunError("bench", "the build failed");
+  fmt::print("build: peak resident {:.0f} MB, {:.2f} s of processor time\n",
+             static_cast<double>(usage.ru_maxrss) / 1024,
+             static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
+                 1e-6 * static_cast<double>(usage.ru_utime.tv_usec + usage.ru_stime.tv_usec));
+}
+
+// Reads the first and the last token of random samples, so that the pages are really touched.
+void measure_reads(const char* name, const data::Dataset& dataset) {
+  constexpr uint32_t kReads = 4'000'000;
+  int64_t sum = 0;
+  const auto start = Clock::now();
+  for (uint32_t i = 0; i < kReads; ++i) {
+    const auto block = philox({1, 2}, make_counter(i, 0, 0));
+    const uint64_t bits = (uint64_t{block[0]} << 32) | block[1];
+    const auto sample =
+        dataset.get(static_cast<int64_t>(uniform_below(bits, static_cast<uint64_t>(dataset.size()))));
+    const auto& tokens = sample.columns[0].tokens;
+    if (tokens.size() > 0) sum += tokens[0] + tokens[tokens.size() - 1];
+  }
+  const double seconds = seconds_since(start);
+  fmt::print("{}: {} samples, {:.2f} million random ones a second (checksum {})\n", name, dataset.size(),
+             1e-6 * kReads / seconds, sum);
+}
+
+void measure_store(const fs::path& path) {
+  auto start = Clock::now();
+  const auto store = data::TokenStore::open(path);
+  fmt::print("open {:.3f} ms\n", 1e3 * seconds_since(start));
+  start = Clock::now();
+  const data::ChunkDataset chunks(store, 126);
+  fmt::print("index of pieces of 126 tokens {:.1f} ms\n", 1e3 * seconds_since(start));
+  measure_reads("rows", data::RowDataset(store));
+  measure_reads("pieces", chunks);
+  start = Clock::now();
+  store->verify();
+  fmt::print("verify {:.2f} s\n", seconds_since(start));
+}
+
+}  // namespace
+
+int main(int count, char** words) {
+  if (count < 4) {
+    fmt::print(stderr,
+               "usage: store_bench TOKENIZER_DIR TEXT_FILE WORK_DIR [MEGABYTES] [ROW_BYTES] [THREADS]\n");
+    return 2;
+  }
+  try {
+    const auto number = [&](int place, int fallback) {
+      return count > place ? std::atoi(words[place]) : fallback;
+    };
+    const fs::path folder = words[3], corpus = folder / "corpus.txt", store = folder / "corpus.tokens";
+    make_directories(folder);
+    write_corpus(words[2], corpus, static_cast<uint64_t>(number(4, 200)) * 1'000'000,
+                 static_cast<uint64_t>(number(5, 435)));
+    measure_build(words[1], corpus, store, number(6, 2));
+    measure_store(store);
+  } catch (const Error& error) {
+    fmt::print(stderr, "{}\n", error.what());
+    return static_cast<int>(error.code());
+  }
+}
