@@ -189,9 +189,7 @@ void Builder::add_masked_lm_head() {
   const LinearWeights transform = add_linear("cls.predictions.transform.dense", config_.hidden_size, config_.hidden_size);
   const NormParameters norm = add_norm("cls.predictions.transform.LayerNorm");
   Parameter* const bias = model_.add_parameter("cls.predictions.bias", zeros({config_.vocab_size}), ParameterGroup::no_decay);
-  Parameter* decoder = word_embeddings_;
-  if (!config_.tie_word_embeddings)
-    decoder = add_weight("cls.predictions.decoder.weight", config_.vocab_size, config_.hidden_size);
+  Parameter* const decoder = word_embeddings_;
   const Activation activation = activation_;
   add_segment("masked_lm", [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
     const at::Tensor rows = in.at("hidden").index_select(0, batch["mlm_rows"]);
@@ -204,7 +202,7 @@ void Builder::add_masked_lm_head() {
     loss.add("mlm", vocabulary_cross_entropy(hidden, decoder->compute, bias->compute, batch["mlm_labels"]));
     return Activations{};
   });
-  if (decoder == word_embeddings_) model_.segments.back().parameters.push_back(decoder);
+  model_.segments.back().parameters.push_back(decoder);
 }
 
 void add_classification_loss(const at::Tensor& logits, const MicroBatch& batch, bool regression, LossSink& loss) {
@@ -252,6 +250,8 @@ Model build_bert(const BertOptions& options) {
     throw InputError("bert", "expected weights of float32 or float64, found {}", c10::toString(options.dtype));
   if (options.head == Head::classification && config.problem_type == "multi_label_classification")
     throw InputError("bert", "problem_type multi_label_classification is not supported; expected single_label_classification or regression");
+  if (options.head == Head::masked_lm && !config.tie_word_embeddings)
+    throw InputError("bert", "tie_word_embeddings is false; expected true: the masked-LM head's decoder is the word embeddings");
   return Builder(options).build();
 }
 

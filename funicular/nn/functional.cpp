@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <optional>
 
 #include "funicular/base/error.h"
 #include "funicular/nn/kernels.h"
@@ -19,6 +20,12 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
+
+/// An input that may be missing: Function::apply refuses undefined tensors.
+using Maybe = std::optional<at::Tensor>;
+Maybe maybe(const at::Tensor& tensor) {
+  return tensor.defined() ? Maybe(tensor) : std::nullopt;
+}
 
 /// Calls body with a value of the tensor's scalar type: float or double.
 template <class Body>
@@ -98,7 +105,8 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
 // ---- linear -------------------------------------------------------------------------------------------------------
 
 struct LinearFunction : Function<LinearFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const Maybe& maybe_bias) {
+    const at::Tensor bias = maybe_bias.value_or(at::Tensor());
     context->save_for_backward({x, weight, bias});
     return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
   }
@@ -203,9 +211,10 @@ struct AttentionFunction : Function<AttentionFunction> {
 // ---- residual + dropout + layer norm --------------------------------------------------------------------------------
 
 struct NormCall {
-  double epsilon;
+  double epsilon = 0;
   DropoutArguments dropout;
   at::Tensor positions, draws;
+  bool has_residual = false;
 };
 
 template <class T>
@@ -296,18 +305,20 @@ NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const
 }
 
 struct ResidualNormFunction : Function<ResidualNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Maybe& maybe_bias, const Maybe& residual,
                             const at::Tensor& gamma, const at::Tensor& beta, NormCall call) {
-    const NormResult result = norm_forward(x, bias, residual, gamma, beta, call);
+    const at::Tensor bias = maybe_bias.value_or(at::Tensor());
+    const NormResult result = norm_forward(x, bias, residual.value_or(at::Tensor()), gamma, beta, call);
     context->save_for_backward({result.sum, result.mean, result.inverse_deviation, bias, gamma, beta});
     hold(context, std::move(call));
     return result.output;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
+    const NormCall& call = held<NormCall>(context);
     const NormGradients gradients = norm_backward(outputs[0].contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[3],
-                                                  saved[4], saved[5], held<NormCall>(context));
-    return {gradients.input, {}, context->needs_input_grad(2) ? gradients.residual : at::Tensor(), {}, {}, {}};
+                                                  saved[4], saved[5], call);
+    return {gradients.input, {}, call.has_residual ? gradients.residual : at::Tensor(), {}, {}, {}};
   }
 };
 
@@ -467,7 +478,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return LinearFunction::apply(x, weight, bias);
+  return LinearFunction::apply(x, weight, maybe(bias));
 }
 
 at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t heads, const DropoutSite& dropout) {
@@ -477,14 +488,14 @@ at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t head
 
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual, const NormWeights& norm,
                          const Packing& packing, const DropoutSite& dropout) {
-  return ResidualNormFunction::apply(x, bias, residual, norm.gamma, norm.beta,
+  return ResidualNormFunction::apply(x, maybe(bias), maybe(residual), norm.gamma, norm.beta,
                                      NormCall{norm.epsilon, dropout_arguments(dropout, packing.random), packing.positions,
-                                              packing.token_draws});
+                                              packing.token_draws, residual.defined()});
 }
 
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types, const NormWeights& norm,
                  const Packing& packing, const DropoutSite& dropout) {
-  EmbedFunction::Call call{ids, types, NormCall{norm.epsilon, {}, packing.positions, packing.token_draws},
+  EmbedFunction::Call call{ids, types, NormCall{norm.epsilon, {}, packing.positions, packing.token_draws, false},
                            dropout_arguments(dropout, packing.random)};
   return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta, std::move(call));
 }

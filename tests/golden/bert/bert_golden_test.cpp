@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
@@ -99,7 +101,11 @@ class BertGolden : public testing::TestWithParam<Case> {
     EXPECT_EQ(gradients + 2, expected.entries().size()) << "transformers has other parameters";
     std::string worst;
     for (const auto& [name, difference] : differences) {
-      EXPECT_LT(difference, bound) << GetParam().name << " " << suffix << " " << name;
+      // The gradient of the key bias is mathematically zero (softmax ignores a shift): in float32 both sides hold
+      // rounding noise only, which the measure relates to a millionth of the whole gradient.
+      const bool noise = dtype == at::kFloat && name.find("attention.self.key.bias") != std::string::npos;
+      EXPECT_LT(difference, noise ? 0.1 : bound) << GetParam().name << " " << suffix << " " << name;
+      if (noise) continue;
       if (worst.empty() || difference > differences[worst]) worst = name;
       if (std::getenv("FUNICULAR_SHOW_DIFFERENCES")) std::cout << "  " << name << " " << difference << "\n";
     }
@@ -110,7 +116,7 @@ class BertGolden : public testing::TestWithParam<Case> {
 
 TEST_P(BertGolden, EqualsTransformersInFloat64) { check(at::kDouble, "fp64", 1e-10); }
 
-TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) { check(at::kFloat, "fp32", 2e-4); }
+TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) { check(at::kFloat, "fp32", 2e-5); }
 
 INSTANTIATE_TEST_SUITE_P(, BertGolden,
                          testing::Values(Case{"tiny_masked_lm", Head::masked_lm}, Case{"odd_masked_lm", Head::masked_lm},
