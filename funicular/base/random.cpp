@@ -26,13 +26,15 @@ RandomKey make_key(uint64_t seed, Purpose purpose, uint32_t layer) {
 Permutation::Permutation(uint64_t size, RandomKey key) : size_(size), key_(key), half_bits_(1) {
   if (size == 0) throw InputError("random", "a permutation needs at least one element; expected size >= 1, found 0");
   while (half_bits_ < 32 && (uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
+  // Six rounds on halves of a few bits are measurably uneven (and walking into a smaller range magnifies it).
+  rounds_ = half_bits_ < 8 ? 16 : 6;
 }
 
 uint64_t Permutation::operator()(uint64_t index) const {
   const uint64_t mask = (uint64_t{1} << half_bits_) - 1;
   do {
     uint64_t left = index >> half_bits_, right = index & mask;
-    for (uint32_t round = 0; round < 6; ++round) {
+    for (uint32_t round = 0; round < rounds_; ++round) {
       const RandomBlock f = philox(key_, make_counter(round, 0, right));
       const uint64_t next = left ^ (f[0] & mask);
       left = right;

@@ -77,6 +77,7 @@ class Permutation {
   uint64_t size_;
   RandomKey key_;
   uint32_t half_bits_;
+  uint32_t rounds_ = 0;
 };
 
 /// Dropout decisions. An element (draw, position, channel) is kept iff its 16 random bits are >= threshold, where

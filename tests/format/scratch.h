@@ -30,6 +30,7 @@ class Scratch {
   const fs::path& path() const { return path_; }
   /// Writes a file plainly and returns its path.
   fs::path put(std::string_view file, std::string_view contents) const {
+    fs::remove(path_ / file);  // some file systems flush a file that is cut to nothing and written again
     FileWriter writer(path_ / file);
     writer.write(contents);
     writer.close(false);

@@ -1,0 +1,165 @@
+// Files survive what happens to them, or the error says what happened.
+
+#include "funicular/base/file.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/json.h"
+
+namespace funicular {
+namespace {
+
+class Files : public testing::Test {
+ protected:
+  Files() : folder_(fs::temp_directory_path() / ("funicular-files-" + std::to_string(::getpid()))) {
+    fs::create_directories(folder_);
+  }
+  ~Files() override { fs::remove_all(folder_); }
+  size_t count() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()));
+  }
+  fs::path folder_;
+};
+
+template <class Expected, class Action>
+std::string error_of(const Action& action) {
+  try {
+    action();
+  } catch (const Expected& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(Files, AnAtomicWriteReplacesTheWholeFileAndLeavesNothingElse) {
+  const fs::path path = folder_ / "a";
+  write_file_atomically(path, std::string(100'000, '1'));
+  write_file_atomically(path, std::string("2\0z", 3));
+  EXPECT_EQ(read_file(path), std::string("2\0z", 3));
+  EXPECT_EQ(count(), 1u);
+}
+
+TEST_F(Files, AnAtomicWriteThatFailsKeepsTheOldFile) {
+  // A folder in the way of the rename: the write succeeds, the last step fails.
+  fs::create_directories(folder_ / "a" / "inner");
+  EXPECT_NE(error_of<RunError>([&] { write_file_atomically(folder_ / "a", "new"); }).find("cannot rename"),
+            std::string::npos);
+  EXPECT_TRUE(fs::exists(folder_ / "a" / "inner"));
+  EXPECT_EQ(count(), 1u);  // no temporary file remains
+  EXPECT_NE(
+      error_of<RunError>([&] { write_file_atomically(folder_ / "none" / "a", "x"); }).find("No such file"),
+      std::string::npos);
+}
+
+TEST_F(Files, AFullDiskIsReportedWithThePath) {
+  if (!fs::exists("/dev/full")) GTEST_SKIP() << "this system has no /dev/full";
+  const std::string small = error_of<RunError>([] {
+    FileWriter writer("/dev/full");
+    writer.write("x");
+    writer.close(false);
+  });
+  EXPECT_NE(small.find("cannot write /dev/full: No space left on device"), small.npos) << small;
+  const std::string large = error_of<RunError>([] {
+    FileWriter writer("/dev/full");
+    writer.write(std::string(5 << 20, 'x'));
+  });
+  EXPECT_NE(large.find("No space left"), large.npos) << large;
+}
+
+TEST_F(Files, AnEmptyFileMapsToAnEmptySpan) {
+  write_file_atomically(folder_ / "empty", "");
+  const MappedFile file(folder_ / "empty");
+  EXPECT_TRUE(file.bytes().empty());
+  EXPECT_TRUE(file.text().empty());
+  file.advise_random();
+  EXPECT_EQ(hash_file(folder_ / "empty"), hash_bytes("", 0));
+}
+
+TEST_F(Files, AMappingMovesWithItsObject) {
+  write_file_atomically(folder_ / "a", "abcdefgh");
+  MappedFile first(folder_ / "a"), second;
+  second = std::move(first);
+  MappedFile third(std::move(second));
+  EXPECT_EQ(third.text(), "abcdefgh");
+  EXPECT_EQ(third.as<uint32_t>().size(), 2u);
+}
+
+TEST_F(Files, WhatCannotBeReadIsNamed) {
+  EXPECT_NE(error_of<InputError>([&] { read_file(folder_ / "none"); }).find("none: No such file"),
+            std::string::npos);
+  EXPECT_NE(error_of<InputError>([&] { MappedFile file(folder_ / "none"); }).find("none: No such file"),
+            std::string::npos);
+  EXPECT_NE(error_of<InputError>([&] { read_file(folder_); }).find("expected a file, found a folder"),
+            std::string::npos);
+  write_file_atomically(folder_ / "file", "");
+  EXPECT_NE(error_of<RunError>([&] { make_directories(folder_ / "file"); }), "");
+}
+
+TEST_F(Files, WritesOfAnySizeArriveInOrder) {
+  std::string expected;
+  FileWriter writer(folder_ / "a");
+  for (const size_t size : {size_t{0}, size_t{1}, size_t{1} << 20, size_t{5}, (size_t{1} << 20) + 1,
+                            size_t{3} << 20, size_t{7}}) {
+    const std::string piece(size, static_cast<char>('a' + size % 26));
+    writer.write(piece);
+    expected += piece;
+    EXPECT_EQ(writer.position(), expected.size());
+  }
+  writer.flush();
+  EXPECT_EQ(hash_file(folder_ / "a"), hash_bytes(expected));
+  writer.close(true);
+  EXPECT_TRUE(read_file(folder_ / "a") == expected);
+}
+
+TEST(Hash, KnownAnswersAndPieces) {
+  EXPECT_EQ(hash_text(hash_bytes("", 0)),
+            "2d06800538d394c2");  // XXH3_64bits of nothing, as xxhsum -H3 prints it
+  EXPECT_EQ(hash_text(0xAB), "00000000000000ab");
+  const std::string text(10'000, 'q');
+  StreamHash stream;
+  for (size_t at = 0; at < text.size(); at += 77)
+    stream.update(text.data() + at, std::min<size_t>(77, text.size() - at));
+  EXPECT_EQ(stream.digest(), hash_bytes(text));
+}
+
+TEST_F(Files, JsonErrorsNameFileLineAndKey) {
+  write_file_atomically(folder_ / "a.json", "{\n  \"a\": 1,\n  \"b\": tru\n}\n");
+  const std::string message = error_of<InputError>([&] { read_json(folder_ / "a.json"); });
+  EXPECT_NE(message.find("a.json:3: not valid JSON"), message.npos) << message;
+  const Json json = parse_json(R"({"a": "text", "n": null})", "x.json");
+  EXPECT_NE(error_of<InputError>([&] {
+              json_get<int>(json, "a", "x.json");
+            }).find("x.json: the key \"a\" has an unexpected value of type string"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of<InputError>([&] { json_get<int>(json, "c", "x.json"); }).find("the key \"c\" is missing"),
+      std::string::npos);
+  EXPECT_EQ(json_get_or<int>(json, "n", 5, "x.json"), 5);
+}
+
+TEST(Nearest, SuggestsWhatIsMeantAndNothingFarAway) {
+  const std::vector<std::string> names = {"--learning-rate", "--seed", "--batch-size"};
+  const auto near = [&](const char* word) {
+    return nearest(word, names.data(), names.data() + names.size());
+  };
+  EXPECT_EQ(near("--learning-rat"), "--learning-rate");
+  EXPECT_EQ(near("--sead"), "--seed");
+  EXPECT_EQ(near("--bacth-size"), "--batch-size");
+  EXPECT_EQ(near("completely-different"), "");
+  EXPECT_EQ(nearest("x", nullptr, nullptr), "");
+}
+
+TEST(Errors, CarryTheirComponentAndExitCode) {
+  const InputError input("tokenizer", "expected {}, found {}", 3, "x");
+  EXPECT_STREQ(input.what(), "[tokenizer] expected 3, found x");
+  EXPECT_EQ(input.code(), ExitCode::usage);
+  EXPECT_EQ(RunError("a", "b").code(), ExitCode::failed);
+}
+
+}  // namespace
+}  // namespace funicular

@@ -1,0 +1,294 @@
+// Rows of text files: formats, columns, damage, and cutting for threads.
+
+#include "funicular/format/delimited.h"
+
+#include <fcntl.h>
+
+#include <thread>
+
+#include "funicular/base/json.h"
+#include "scratch.h"
+
+namespace funicular::format {
+namespace {
+
+using Rows = std::vector<std::vector<std::string>>;
+
+Rows rows_of(const TextFile& file, Chunk chunk) {
+  Rows rows;
+  for (RowReader reader(file, chunk); const Row* row = reader.next();)
+    rows.emplace_back(row->columns.begin(), row->columns.end());
+  return rows;
+}
+
+Rows rows_of(const fs::path& path, const TextOptions& options) {
+  const TextFile file(path, options);
+  return rows_of(file, file.whole());
+}
+
+TEST(TextFile, FormatsAreGuessedFromTheName) {
+  EXPECT_EQ(guess_text_format("a/b.tsv"), TextFormat::tsv);
+  EXPECT_EQ(guess_text_format("b.CSV"), TextFormat::csv);
+  EXPECT_EQ(guess_text_format("b.jsonl"), TextFormat::jsonl);
+  EXPECT_EQ(guess_text_format("b.txt"), TextFormat::text);
+  EXPECT_EQ(guess_text_format("b"), TextFormat::text);
+  EXPECT_NE(error_of([] { guess_text_format("b.txt.gz"); }).find("unpack it first"), std::string::npos);
+  EXPECT_NE(error_of([] { guess_text_format("b.parquet"); }).find("export it"), std::string::npos);
+  EXPECT_NE(error_of([] { text_format_from_name("jsonll"); }).find("did you mean jsonl?"), std::string::npos);
+}
+
+TEST(TextFile, ColumnsArePickedByNameOrNumber) {
+  const Scratch scratch;
+  // As MRPC: a byte-order mark, CRLF, quotes that mean nothing.
+  const fs::path path = scratch.put(
+      "mrpc.tsv",
+      "\xEF\xBB\xBFQuality\t#1 String\t#2 String\r\n1\tHe said \"no\tHe \"\" left\"\r\n0\ta,b\t\r\n");
+  EXPECT_EQ(rows_of(path, {.header = true, .columns = {"#2 String", "Quality"}}),
+            (Rows{{"He \"\" left\"", "1"}, {"", "0"}}));
+  EXPECT_EQ(rows_of(path, {.header = true, .columns = {column_from_text("2")}}),
+            (Rows{{"He said \"no"}, {"a,b"}}));
+  EXPECT_EQ(rows_of(path, {}).size(), 3u);
+  EXPECT_EQ(rows_of(path, {})[0][0], "Quality");  // without the byte-order mark
+  EXPECT_EQ(std::get<std::string>(column_from_text("2nd")), "2nd");
+  EXPECT_NE(error_of([] { column_from_text("0"); }).find("count from 1"), std::string::npos);
+}
+
+TEST(TextFile, RowsWithTheWrongNumberOfColumnsAreNamedByLine) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("bad.tsv", "a\tb\n1\t2\n\n3\n4\t5\t6\n");
+  const std::string message = error_of([&] { rows_of(path, {.header = true}); });
+  EXPECT_NE(message.find("bad.tsv:4: expected 2 tab-separated columns as in the header, found 1"),
+            message.npos)
+      << message;
+  EXPECT_NE(error_of([&] { rows_of(path, {.columns = {size_t{1}}}); }).find("bad.tsv:4: expected at least 2"),
+            std::string::npos);
+  const TextFile file(path, {.header = true, .bad_rows = BadRows::skip});
+  RowReader reader(file);
+  while (reader.next()) {
+  }
+  EXPECT_EQ(reader.rows(), 1u);
+  EXPECT_EQ(reader.skipped(), 2u);
+}
+
+TEST(TextFile, ColumnsThatAreNotThereAreRefusedAtOnce) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("a.tsv", "sentence\tlabel\nx\t1\n");
+  EXPECT_NE(error_of([&] {
+              TextFile(path, {.header = true, .columns = {"sentense"}});
+            }).find("did you mean \"sentence\"?"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              TextFile(path, {.header = true, .columns = {size_t{2}}});
+            }).find("there is no column 3"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { TextFile(path, {.columns = {"sentence"}}); }).find("no header was asked for"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              TextFile(path, {.format = TextFormat::lines, .columns = {size_t{1}}});
+            }).find("is the file tsv or csv?"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] {
+              TextFile(path, {.format = TextFormat::lines, .header = true});
+            }).find("only tsv and csv have a header"),
+            std::string::npos);
+  EXPECT_NE(error_of([&] { TextFile(scratch.put("u.tsv", "\xFF\xFE\x61\x00")); }).find("UTF-16"),
+            std::string::npos);
+  EXPECT_NE(
+      error_of([&] { TextFile(scratch.put("e.tsv", ""), {.header = true}); }).find("found an empty file"),
+      std::string::npos);
+}
+
+TEST(TextFile, CsvFollowsRfc4180) {
+  const Scratch scratch;
+  const fs::path path =
+      scratch.put("a.csv", "\"a\",\"b \"\"x\"\"\",c\r\n\"line 1\r\nline 2\",,\"\"\r\nlast,\"q,q\",");
+  EXPECT_EQ(rows_of(path, {}),
+            (Rows{{"a", "b \"x\"", "c"}, {"line 1\r\nline 2", "", ""}, {"last", "q,q", ""}}));
+  const auto refused = [&](const char* text) {
+    return error_of([&] { rows_of(scratch.put("b.csv", text), {}); });
+  };
+  EXPECT_NE(refused("x,y\n1,\"open\n2,3\n").find("b.csv:2: column 2: a quote is opened and never closed"),
+            std::string::npos);
+  EXPECT_NE(refused("x,y\n\"1\"2,3\n").find("expected a comma after the closing quote"), std::string::npos);
+  EXPECT_NE(refused("x,y\na \"b\" c,3\n").find("a quote within an unquoted field"), std::string::npos);
+}
+
+TEST(TextFile, JsonLinesGiveStringsAndNumbers) {
+  const Scratch scratch;
+  const fs::path path =
+      scratch.put("a.jsonl", "{\"text\":\"a\\n\\u00e9\",\"label\":3}\n\n{\"label\":0.5,\"text\":\"\"}\n");
+  EXPECT_EQ(rows_of(path, {.columns = {"text", "label"}}), (Rows{{"a\n\u00e9", "3"}, {"", "0.5"}}));
+  EXPECT_EQ(rows_of(path, {}), (Rows{{"a\n\u00e9"}, {""}}));
+  EXPECT_NE(error_of([&] {
+              rows_of(path, {.columns = {"title"}});
+            }).find("a.jsonl:1: the key \"title\" is missing"),
+            std::string::npos);
+  const auto refused = [&](const char* text) {
+    return error_of([&] { rows_of(scratch.put("b.jsonl", text), {}); });
+  };
+  EXPECT_NE(refused("{\"text\":1}\n{\"text\":\n").find("b.jsonl:2: not valid JSON"), std::string::npos);
+  EXPECT_NE(refused("[1]\n").find("expected a JSON object, found array"), std::string::npos);
+  EXPECT_NE(refused("{\"text\":null}\n").find("expected a string or a number, found null"),
+            std::string::npos);
+}
+
+TEST(TextFile, BlankLinesSeparateDocumentsOfPlainText) {
+  const Scratch scratch;
+  const TextFile file(scratch.put("a.txt", "\n \none\r\ntwo\n\t\r\n\nthree\nfour"));
+  std::string seen;
+  for (RowReader reader(file); const Row* row = reader.next();)
+    seen += (row->new_document ? "|" : " ") + std::string(row->columns[0]);
+  EXPECT_EQ(seen, "|one two|three four");
+}
+
+TEST(TextFile, BlankLinesAreRowsWhereAskedFor) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("a.txt", "x\n\ny\n");
+  EXPECT_EQ(rows_of(path, {.format = TextFormat::lines}).size(), 2u);
+  EXPECT_EQ(rows_of(path, {.format = TextFormat::lines, .keep_blank_lines = true}),
+            (Rows{{"x"}, {""}, {"y"}}));
+}
+
+/// A file in each format with awkward places for a cut.
+std::string awkward(TextFormat format, std::mt19937_64& random) {
+  std::string text = random() % 2 ? "\xEF\xBB\xBF" : "";
+  for (int row = 0; row < 60; ++row) {
+    const std::string word(random() % 12, 'w');
+    const char* end = random() % 3 ? "\n" : "\r\n";
+    if (row > 0 && random() % 5 == 0) text += random() % 2 ? "\n" : "\r\n";
+    if (format == TextFormat::csv) {
+      text += random() % 2 ? "\"" + word + "\"\"\n,\n\n" + word + "\"," + word : word + ",\"\"";
+    } else if (format == TextFormat::jsonl) {
+      text += "{\"text\": \"" + word + "\"}";
+    } else {
+      text += word + "\t\"" + word;
+    }
+    text += end;
+  }
+  if (random() % 2) text.pop_back();
+  return text;
+}
+
+TEST(TextFile, TheRowsOfAllChunksAreTheRowsOfTheFile) {
+  const Scratch scratch;
+  std::mt19937_64 random(3);
+  for (const TextFormat format :
+       {TextFormat::text, TextFormat::lines, TextFormat::tsv, TextFormat::csv, TextFormat::jsonl}) {
+    const fs::path path = scratch.put("cut", awkward(format, random));
+    const TextFile file(path, {.format = format, .header = format == TextFormat::csv});
+    const auto list = [&](const std::vector<Chunk>& chunks) {
+      std::vector<std::tuple<uint64_t, bool, std::string>> all;
+      for (const Chunk chunk : chunks)
+        for (RowReader reader(file, chunk); const Row* row = reader.next();)
+          all.emplace_back(row->offset, row->new_document, std::string(row->columns[0]));
+      return all;
+    };
+    const auto expected = list({file.whole()});
+    EXPECT_GT(expected.size(), 40u);
+    for (uint64_t target = 1; target < file.text().size() + 2; target += 1 + target / 7) {
+      const std::vector<Chunk> chunks = file.chunks(target);
+      uint64_t position = file.whole().begin;
+      for (const Chunk chunk : chunks) {
+        ASSERT_EQ(chunk.begin, position);
+        ASSERT_LT(chunk.begin, chunk.end);
+        position = chunk.end;
+      }
+      ASSERT_EQ(position, file.text().size());
+      ASSERT_EQ(list(chunks), expected) << text_format_name(format) << " cut at " << target;
+    }
+  }
+}
+
+TEST(StreamRowReader, AStreamInAnyPiecesGivesTheRowsOfTheFile) {
+  const Scratch scratch;
+  std::mt19937_64 random(5);
+  for (const TextFormat format :
+       {TextFormat::text, TextFormat::lines, TextFormat::tsv, TextFormat::csv, TextFormat::jsonl}) {
+    const std::string text = awkward(format, random);
+    const TextOptions options{.format = format, .header = format == TextFormat::csv};
+    const Rows expected = rows_of(scratch.put("whole", text), options);
+    int ends[2];
+    ASSERT_EQ(::pipe(ends), 0);
+    std::thread writer([&] {
+      for (size_t at = 0; at < text.size();) {
+        const size_t count = std::min<size_t>(text.size() - at, 1 + random() % 40);
+        ASSERT_EQ(::write(ends[1], text.data() + at, count), static_cast<ssize_t>(count));
+        at += count;
+      }
+      ::close(ends[1]);
+    });
+    Rows rows;
+    StreamRowReader reader(ends[0], "standard input", options);
+    while (const Row* row = reader.next()) {
+      rows.emplace_back(row->columns.begin(), row->columns.end());
+      const size_t line = 1 + static_cast<size_t>(std::count(
+                                  text.begin(), text.begin() + static_cast<ptrdiff_t>(row->offset), '\n'));
+      EXPECT_EQ(reader.line(), line);
+    }
+    writer.join();
+    ::close(ends[0]);
+    EXPECT_EQ(rows, expected) << text_format_name(format);
+  }
+}
+
+TEST(StreamRowReader, ALineIsGivenAsSoonAsItIsThere) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  StreamRowReader reader(ends[0], "standard input");
+  ASSERT_EQ(::write(ends[1], "a\nb", 3), 3);  // the pipe stays open: waiting for more would hang
+  const Row* row = reader.next();
+  ASSERT_TRUE(row);
+  EXPECT_EQ(row->columns[0], "a");
+  ::close(ends[1]);
+  row = reader.next();
+  ASSERT_TRUE(row);
+  EXPECT_EQ(row->columns[0], "b");
+  EXPECT_FALSE(reader.next());
+  ::close(ends[0]);
+}
+
+TEST(DelimitedFuzz, MutatedFilesAreReadOrRefusedWithALine) {
+  const Scratch scratch;
+  std::mt19937_64 random(11);
+  size_t refused = 0;
+  for (int round = 0; round < 1500; ++round) {
+    const auto format = static_cast<TextFormat>(round % 5);
+    const fs::path path = scratch.put("fuzz", mutate(awkward(format, random), random));
+    const TextOptions options{
+        .format = format, .header = random() % 2 && (format == TextFormat::csv || format == TextFormat::tsv)};
+    const std::string message = error_of([&] {
+      const TextFile file(path, options);
+      size_t rows = 0, in_chunks = 0;
+      for (RowReader reader(file); reader.next();) ++rows;
+      for (const Chunk chunk : file.chunks(1 + random() % 100))
+        for (RowReader reader(file, chunk); reader.next();) ++in_chunks;
+      EXPECT_EQ(rows, in_chunks);
+    });
+    if (message.empty()) continue;
+    ++refused;
+    EXPECT_NE(message.find("fuzz:"), message.npos) << message;
+  }
+  EXPECT_GT(refused, 100u);
+}
+
+TEST(SharedData, GlueFilesHaveTheRowsThatTheyShould) {
+  const char* folder = std::getenv("FUNICULAR_SHARED_DATA");
+  if (!folder) GTEST_SKIP() << "FUNICULAR_SHARED_DATA names no folder";
+  size_t mrpc = 0, cola = 0;
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(folder) / "mrpc")) {
+    const TextFile file(
+        entry.path(),
+        {.format = TextFormat::tsv, .header = true, .columns = {size_t{0}, "#1 String", "#2 String"}});
+    for (RowReader reader(file); const Row* row = reader.next();)
+      mrpc += row->columns[0] == "0" || row->columns[0] == "1";
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(fs::path(folder) / "cola")) {
+    const TextFile file(entry.path(), {.format = TextFormat::tsv, .columns = {size_t{3}, size_t{1}}});
+    for (RowReader reader(file); reader.next();) ++cola;
+  }
+  EXPECT_EQ(mrpc, 3668u + 408u);
+  EXPECT_EQ(cola, 8551u + 527u);
+}
+
+}  // namespace
+}  // namespace funicular::format
