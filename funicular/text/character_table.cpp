@@ -4,19 +4,6 @@
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
-namespace {
-
-// Where order within a run of combining characters matters: such characters, and dropped ones that end a run.
-bool touches_order(uint32_t code) {
-  for (const uint32_t part : decompose(code)) {
-    const bool stripped = flags_of(part) & unicode::mark;
-    if (stripped == (combining_rank(part) == 0)) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 CharacterTable::CharacterTable(NormalizerRules rules, const Trie& pieces, int32_t unknown)
     : rules_(rules), pieces_(&pieces), unknown_(unknown) {
   constexpr uint32_t tabulated = 0x30000;
@@ -27,23 +14,29 @@ CharacterTable::CharacterTable(NormalizerRules rules, const Trie& pieces, int32_
 
 CharacterAction CharacterTable::make(uint32_t code) const {
   using Action = CharacterAction;
-  std::string text;
-  Normalizer(rules_, text).push(code);
-  if (rules_.strip && touches_order(code) && !(rules_.clean && (flags_of(code) & unicode::dropped)))
-    return {Action::complex, code};
-  uint32_t visible = 0;
-  int count = 0, white = 0;
-  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
-    const uint32_t part = next_code_point(at, end);
-    if (flags_of(part) & unicode::white) ++white;
-    else visible = part, ++count;
+  const uint8_t flags = flags_of(code);
+  if (rules_.clean && (flags & unicode::dropped)) return {Action::drop, 0};
+  if (rules_.clean && (flags & unicode::space)) return {Action::space, 0};
+  CodePoints visible;
+  for (const uint32_t part : rules_.strip ? decompose(code) : CodePoints(code)) {
+    if (rules_.strip) {
+      const bool stripped = flags_of(part) & unicode::mark;
+      // Order matters: a combining character that is kept, or a stripped one that ends a run.
+      if (stripped == (combining_rank(part) == 0)) return {Action::complex, code};
+      if (stripped) continue;
+    }
+    const CodePoints lower = rules_.lower ? lower_case(part) : CodePoints(part);
+    if (visible.size + lower.size > 1) return {Action::complex, code};  // none splits words: see the tables' script
+    visible = lower;
   }
-  if (count == 0) return {white ? Action::space : Action::drop, 0};
-  const bool punctuation = flags_of(visible) & unicode::punctuation;
-  if (count > 1) return {Action::complex, code};  // none of them splits words: checked when the tables are made
-  if (!punctuation && white == 0) return {Action::letter, visible};
+  if (visible.size == 0) return {Action::drop, 0};
+  const uint32_t character = visible.codes[0];
+  const uint8_t kind = flags_of(character);
+  if (kind & unicode::white) return {Action::space, 0};
+  if (!(kind & unicode::punctuation) && !(rules_.chinese && (flags & unicode::chinese)))
+    return {Action::letter, character};
   char bytes[4];
-  const int32_t node = pieces_->find({bytes, static_cast<size_t>(put_code_point(visible, bytes) - bytes)});
+  const int32_t node = pieces_->find({bytes, static_cast<size_t>(put_code_point(character, bytes) - bytes)});
   const int32_t id = node == Trie::none ? Trie::none : pieces_->id(node);
   return {Action::isolated, static_cast<uint32_t>(id == Trie::none ? unknown_ : id)};
 }

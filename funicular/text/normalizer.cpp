@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <span>
 #include <unordered_map>
+#include <vector>
 
 #include "funicular/text/unicode_tables.h"
 #include "funicular/text/utf8.h"
@@ -10,9 +11,14 @@
 namespace funicular::text {
 namespace {
 
-uint8_t value_at(std::span<const uint32_t> changes, uint32_t code) {
-  const auto after = std::upper_bound(changes.begin(), changes.end(), code << 8 | 0xFFu);
-  return after == changes.begin() ? 0 : static_cast<uint8_t>(after[-1] & 0xFF);
+// The values of all code points, expanded from their change points.
+std::vector<uint8_t> expand(std::span<const uint32_t> changes) {
+  std::vector<uint8_t> values(0x110000);
+  for (size_t i = 0; i < changes.size(); ++i) {
+    const uint32_t begin = changes[i] >> 8, end = i + 1 < changes.size() ? changes[i + 1] >> 8 : 0x110000;
+    std::fill(values.begin() + begin, values.begin() + end, static_cast<uint8_t>(changes[i] & 0xFF));
+  }
+  return values;
 }
 
 using Sequences = std::unordered_map<uint32_t, CodePoints>;
@@ -37,13 +43,18 @@ Sequences read_lower_cases() {
   return result;
 }
 
-CodePoints find(const Sequences& sequences, uint32_t code) {
-  const auto found = sequences.find(code);
-  if (found != sequences.end()) return found->second;
-  CodePoints self;
-  self.push(code);
-  return self;
-}
+// A mapping of few code points to sequences; the others map to themselves, which a bit tells.
+class Mapping {
+ public:
+  explicit Mapping(Sequences sequences) : sequences_(std::move(sequences)), mapped_(0x110000) {
+    for (const auto& [code, parts] : sequences_) mapped_[code] = true;
+  }
+  CodePoints operator()(uint32_t code) const { return mapped_[code] ? sequences_.find(code)->second : CodePoints(code); }
+
+ private:
+  Sequences sequences_;
+  std::vector<bool> mapped_;
+};
 
 }  // namespace
 
@@ -55,10 +66,14 @@ std::string to_valid_utf8(std::string_view bytes) {
   return result;
 }
 
-uint8_t flags_of(uint32_t code) { return value_at({unicode::flag_ranges, unicode::flag_ranges_size}, code); }
+uint8_t flags_of(uint32_t code) {
+  static const std::vector<uint8_t> flags = expand({unicode::flag_ranges, unicode::flag_ranges_size});
+  return flags[code];
+}
 
 uint8_t combining_rank(uint32_t code) {
-  return value_at({unicode::rank_ranges, unicode::rank_ranges_size}, code);
+  static const std::vector<uint8_t> ranks = expand({unicode::rank_ranges, unicode::rank_ranges_size});
+  return ranks[code];
 }
 
 CodePoints decompose(uint32_t code) {
@@ -72,13 +87,13 @@ CodePoints decompose(uint32_t code) {
     if (index % 28 != 0) parts.push(0x11A7 + index % 28);
     return parts;
   }
-  static const Sequences table = read_sequences({unicode::decompositions, unicode::decompositions_size});
-  return find(table, code);
+  static const Mapping table(read_sequences({unicode::decompositions, unicode::decompositions_size}));
+  return table(code);
 }
 
 CodePoints lower_case(uint32_t code) {
-  static const Sequences table = read_lower_cases();
-  return find(table, code);
+  static const Mapping table(read_lower_cases());
+  return table(code);
 }
 
 NormalizerRules::NormalizerRules(const WordPieceOptions& options)

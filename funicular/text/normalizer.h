@@ -20,6 +20,8 @@ uint8_t combining_rank(uint32_t code);
 struct CodePoints {
   std::array<uint32_t, 4> codes{};
   int size = 0;
+  CodePoints() = default;
+  explicit CodePoints(uint32_t code) : codes{code}, size(1) {}
   void push(uint32_t code) { codes[size++] = code; }
   const uint32_t* begin() const { return codes.data(); }
   const uint32_t* end() const { return codes.data() + size; }

@@ -16,7 +16,7 @@ NormalizerRules rules(bool clean, bool chinese, bool strip, bool lower) {
 }
 
 TEST(Normalizer, CleaningDropsControlsAndMakesWhiteSpaceBlank) {
-  EXPECT_EQ(normalize(std::string_view("a\0b\tc\u00A0d\uFFFDe\u200Bf", 14), rules(true, false, false, false)),
+  EXPECT_EQ(normalize(std::string_view("a\0b\tc\u00A0d\uFFFDe\u200Bf", 16), rules(true, false, false, false)),
             "ab c def");
 }
 
