@@ -60,6 +60,7 @@ class Tokenize final : public Command {
   }
 
   int run() override {
+    const InterruptGuard guard;  // from here on, so that no signal ends the program before it can clear up
     const auto tokenizer = format::load_tokenizer(tokenizer_);
     const auto source = open_source();
     const auto result = build(tokenizer, *source);
@@ -135,7 +136,6 @@ class Tokenize final : public Command {
     ProgressOptions shown;
     shown.unit = "B";
     Progress line("tokenize", total_bytes(source), shown);
-    const InterruptGuard guard;
     data::StoreBuildOptions options;
     options.threads = static_cast<int>(threads_);
     options.overwrite = overwrite_;

@@ -50,7 +50,7 @@ struct TextFileSourceOptions {
   std::optional<format::Column> label_column = {};
   bool keep_blank_lines = false;  ///< lines: an empty line is an empty row
   format::BadRows bad_rows = format::BadRows::fail;
-  uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once
+  uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once; more in large files
 };
 
 /// The rows of files, one file after the other. Memory does not grow with their size: what was read is given
