@@ -1,0 +1,223 @@
+// The fused operations against the same mathematics written with plain LibTorch operations in float64, dropout included:
+// values and all gradients.
+
+#include "funicular/nn/functional.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <vector>
+
+namespace funicular::nn {
+namespace {
+
+constexpr uint64_t kSeed = 77;
+
+struct Keys {
+  Packing packing;
+  std::vector<int32_t> lengths;
+};
+
+Keys make_keys(std::vector<int32_t> lengths) {
+  std::vector<int64_t> ids, draws;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    ids.push_back(static_cast<int64_t>(s));
+    draws.push_back(static_cast<int64_t>(1000003 * s + (int64_t{1} << 33)));  // beyond 32 bits
+  }
+  return {Packing::from_lengths(lengths, ids, draws, {kSeed, true}), lengths};
+}
+
+at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  at::Tensor value = at::randn(shape, generator, at::kDouble);
+  return value.set_requires_grad(true);
+}
+
+/// Multipliers [T, width] of one site, element by element from the definition in base/random.h.
+at::Tensor row_multipliers(const Packing& packing, int64_t width, const DropoutSite& site) {
+  const DropoutRate rate = DropoutRate::from_probability(site.probability);
+  const RandomKey key = make_key(kSeed, site.purpose, site.layer);
+  at::Tensor result = at::zeros({packing.tokens(), width}, at::kDouble);
+  auto out = result.accessor<double, 2>();
+  for (int64_t t = 0; t < packing.tokens(); ++t)
+    for (int64_t c = 0; c < width; ++c)
+      if (dropout_keeps(key, static_cast<uint64_t>(packing.token_draws[t].item<int64_t>()),
+                        static_cast<uint32_t>(packing.positions[t].item<int32_t>()), static_cast<uint32_t>(c), rate))
+        out[t][c] = rate.scale();
+  return result;
+}
+
+/// Multipliers [length, length] of one head: channel = key, counters offset by the head.
+at::Tensor attention_multipliers(int64_t length, uint32_t head, uint64_t draw, const DropoutSite& site) {
+  const DropoutRate rate = DropoutRate::from_probability(site.probability);
+  const RandomKey key = make_key(kSeed, site.purpose, site.layer);
+  at::Tensor result = at::zeros({length, length}, at::kDouble);
+  auto out = result.accessor<double, 2>();
+  const uint32_t head_channels = head << 24;  // 2^20 counters of 16 channels a half-word
+  for (int64_t i = 0; i < length; ++i)
+    for (int64_t j = 0; j < length; ++j) {
+      const auto c = static_cast<uint32_t>(j);
+      const uint32_t counter = 16 * (c / 128) + c % 16 + (head_channels >> 4);
+      const uint32_t word = philox(key, make_counter(counter, static_cast<uint32_t>(i), draw))[c % 128 / 32];
+      if (((word >> (16 * (c % 32 / 16))) & 0xFFFF) >= rate.threshold) out[i][j] = rate.scale();
+    }
+  return result;
+}
+
+at::Tensor plain_attention(const at::Tensor& qkv, const Keys& keys, int64_t heads, const DropoutSite& site) {
+  const int64_t hidden = qkv.size(1) / 3, size = hidden / heads;
+  std::vector<at::Tensor> rows;
+  for (size_t s = 0; s < keys.lengths.size(); ++s) {
+    const at::Tensor part = qkv.narrow(0, keys.packing.host_offsets[s], keys.lengths[s]);
+    std::vector<at::Tensor> contexts;
+    for (int64_t h = 0; h < heads; ++h) {
+      const at::Tensor q = part.narrow(1, h * size, size), k = part.narrow(1, hidden + h * size, size),
+                       v = part.narrow(1, 2 * hidden + h * size, size);
+      at::Tensor p = at::softmax(at::mm(q, k.t()) / std::sqrt(static_cast<double>(size)), 1);
+      if (site.probability > 0)
+        p = p * attention_multipliers(keys.lengths[s], static_cast<uint32_t>(h),
+                                      static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site);
+      contexts.push_back(at::mm(p, v));
+    }
+    rows.push_back(at::cat(contexts, 1));
+  }
+  return at::cat(rows, 0);
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item<double>();
+}
+
+class FusedOperations : public testing::TestWithParam<double> {};
+
+TEST_P(FusedOperations, AttentionEqualsItsFormulaWithGradients) {
+  const Keys keys = make_keys({1, 7, 64, 65, 130, 16});
+  const DropoutSite site{GetParam(), Purpose::dropout_attention, 3};
+  for (const int64_t size : {4, 8, 10, 32}) {
+    const int64_t heads = 3;
+    const at::Tensor mine = random({keys.packing.tokens(), 3 * heads * size}, 1), theirs = mine.detach().clone().set_requires_grad(true);
+    const at::Tensor upstream = random({keys.packing.tokens(), heads * size}, 2).detach();
+    const at::Tensor a = attention(mine, keys.packing, heads, site);
+    const at::Tensor b = plain_attention(theirs, keys, heads, site);
+    a.backward(upstream);
+    b.backward(upstream);
+    EXPECT_LT(difference(a, b), 1e-13) << size;
+    EXPECT_LT(difference(mine.grad(), theirs.grad()), 1e-12) << size;
+  }
+}
+
+TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {
+  const Keys keys = make_keys({5, 130, 1, 64});
+  const int64_t tokens = keys.packing.tokens();
+  for (const int64_t width : {6, 39, 128, 200}) {
+    const DropoutSite site{GetParam(), Purpose::dropout_output, 2};
+    std::vector<at::Tensor> mine = {random({tokens, width}, 1), random({width}, 2), random({tokens, width}, 3),
+                                    random({width}, 4), random({width}, 5)},
+                            theirs;
+    for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
+    const at::Tensor upstream = random({tokens, width}, 6).detach();
+    const at::Tensor a = residual_norm(mine[0], mine[1], mine[2], {mine[3], mine[4], 1e-5}, keys.packing, site);
+    at::Tensor x = theirs[0] + theirs[1];
+    if (site.probability > 0) x = x * row_multipliers(keys.packing, width, site);
+    const at::Tensor b = at::layer_norm(theirs[2] + x, {width}, theirs[3], theirs[4], 1e-5);
+    a.backward(upstream);
+    b.backward(upstream);
+    EXPECT_LT(difference(a, b), 1e-12) << width;
+    for (size_t i = 0; i < mine.size(); ++i) EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << width << " input " << i;
+  }
+}
+
+TEST_P(FusedOperations, EmbeddingsEqualTheirFormulaWithGradients) {
+  const Keys keys = make_keys({9, 33, 2});
+  const int64_t tokens = keys.packing.tokens(), width = 20;
+  const DropoutSite site{GetParam(), Purpose::dropout_embedding, 0};
+  std::vector<at::Tensor> mine = {random({50, width}, 1), random({40, width}, 2), random({2, width}, 3), random({width}, 4),
+                                  random({width}, 5)},
+                          theirs;
+  for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
+  const at::Tensor ids = (at::arange(tokens) * 7) % 11 + 3, types = at::arange(tokens) % 2;
+  const at::Tensor upstream = random({tokens, width}, 6).detach();
+  const at::Tensor a = embed({mine[0], mine[1], mine[2]}, ids, types, {mine[3], mine[4], 1e-12}, keys.packing, site);
+  at::Tensor b = at::embedding(theirs[0], ids) + at::embedding(theirs[1], keys.packing.positions.to(at::kLong)) +
+                 at::embedding(theirs[2], types);
+  b = at::layer_norm(b, {width}, theirs[3], theirs[4], 1e-12);
+  if (site.probability > 0) b = b * row_multipliers(keys.packing, width, site);
+  a.backward(upstream);
+  b.backward(upstream);
+  EXPECT_LT(difference(a, b), 1e-12);
+  for (size_t i = 0; i < mine.size(); ++i) EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << i;
+}
+
+INSTANTIATE_TEST_SUITE_P(, FusedOperations, testing::Values(0.0, 0.1, 0.5),
+                         [](const auto& info) { return "Dropout" + std::to_string(static_cast<int>(info.param * 100)); });
+
+TEST(Functional, LinearAddsToTheGradientsThatAreThere) {
+  const at::Tensor x = random({70, 9}, 1), weight = random({5, 9}, 2), bias = random({5}, 3);
+  const at::Tensor x2 = x.detach().clone().set_requires_grad(true), weight2 = weight.detach().clone().set_requires_grad(true),
+                   bias2 = bias.detach().clone().set_requires_grad(true);
+  const at::Tensor upstream = random({70, 5}, 4).detach();
+  for (int pass = 0; pass < 2; ++pass) {
+    linear(x, weight, bias).backward(upstream);
+    at::linear(x2, weight2, bias2).backward(upstream);
+  }
+  EXPECT_LT(difference(x.grad(), x2.grad()), 1e-13);
+  EXPECT_LT(difference(weight.grad(), weight2.grad()), 1e-13);
+  EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-13);
+}
+
+TEST(Functional, FrozenWeightsGetNoGradient) {
+  const at::Tensor x = random({4, 3}, 1), weight = random({2, 3}, 2).detach(), bias = random({2}, 3);
+  linear(x, weight, bias).sum().backward();
+  EXPECT_FALSE(weight.grad().defined());
+  EXPECT_TRUE(bias.grad().defined());
+}
+
+TEST(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
+  const at::Tensor hidden = random({600, 12}, 1), weight = random({77, 12}, 2), bias = random({77}, 3);
+  const at::Tensor hidden2 = hidden.detach().clone().set_requires_grad(true),
+                   weight2 = weight.detach().clone().set_requires_grad(true), bias2 = bias.detach().clone().set_requires_grad(true);
+  const at::Tensor labels = (at::arange(600) * 31) % 77;
+  const at::Tensor a = vocabulary_cross_entropy(hidden, weight, bias, labels);
+  const at::Tensor b = at::cross_entropy_loss(at::linear(hidden2, weight2, bias2), labels, {}, at::Reduction::Sum);
+  (a * 0.25).backward();
+  (b * 0.25).backward();
+  EXPECT_LT(difference(a, b), 1e-13);
+  EXPECT_LT(difference(hidden.grad(), hidden2.grad()), 1e-12);
+  EXPECT_LT(difference(weight.grad(), weight2.grad()), 1e-12);
+  EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-12);
+}
+
+TEST(Functional, NoNumberIsHidden) {
+  const Keys keys = make_keys({5});
+  const at::Tensor qkv = random({5, 12}, 1).detach();
+  qkv[2][5] = std::nan("");
+  EXPECT_TRUE(attention(qkv, keys.packing, 1, {}).isnan().any().item<bool>());
+  const at::Tensor hidden = random({2, 4}, 1).detach(), weight = random({6, 4}, 2).detach(), bias = random({6}, 3).detach();
+  bias[3] = std::nan("");
+  EXPECT_TRUE(vocabulary_cross_entropy(hidden, weight, bias, at::tensor({0, 1}, at::kLong)).isnan().item<bool>());
+}
+
+TEST(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {
+  const Keys both = make_keys({6, 9});
+  const Packing second = Packing::from_lengths({9}, {1}, {both.packing.host_draw_ids[1]}, {kSeed, true});
+  const DropoutSite site{0.3, Purpose::user, 1};
+  const at::Tensor x = random({15, 24}, 1).detach();
+  const at::Tensor together = dropout(x, both.packing.positions, both.packing.token_draws, both.packing.random, site);
+  const at::Tensor alone = dropout(x.narrow(0, 6, 9), second.positions, second.token_draws, second.random, site);
+  EXPECT_TRUE(at::equal(together.narrow(0, 6, 9), alone));
+}
+
+TEST(Functional, FloatKernelsKeepTheDoubleResultUpToRounding) {
+  const Keys keys = make_keys({130, 40});
+  const DropoutSite site{0.1, Purpose::dropout_attention, 0};
+  const at::Tensor wide = random({170, 96}, 1), narrow = wide.detach().to(at::kFloat).set_requires_grad(true);
+  const at::Tensor a = attention(narrow, keys.packing, 2, site), b = attention(wide, keys.packing, 2, site);
+  EXPECT_LT(difference(a.to(at::kDouble), b), 1e-6);
+  a.backward(at::ones_like(a));
+  b.backward(at::ones_like(b));
+  EXPECT_LT(difference(narrow.grad().to(at::kDouble), wide.grad()), 5e-6);
+}
+
+}  // namespace
+}  // namespace funicular::nn

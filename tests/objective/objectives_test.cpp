@@ -1,0 +1,172 @@
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/objective/classification.h"
+#include "funicular/objective/masked_lm.h"
+
+namespace funicular::objective {
+namespace {
+
+text::WordPiece make_tokenizer(int words = 200) {
+  std::vector<std::string> vocabulary = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  for (int i = 0; i < words; ++i) vocabulary.push_back("w" + std::to_string(i));
+  return text::WordPiece(vocabulary, {}, {});
+}
+
+/// A sample over memory that it owns.
+struct OwnedSample {
+  std::vector<uint16_t> first, second;
+  std::vector<uint8_t> bits;
+  data::Sample view(int64_t draw, double label = 0) const {
+    data::Sample sample;
+    sample.columns[0] = {data::TokenSpan(first.data(), first.size()), {bits.data(), 0}};
+    sample.column_count = 1;
+    if (!second.empty()) {
+      sample.columns[1] = {data::TokenSpan(second.data(), second.size()), {bits.data(), 0}};
+      sample.column_count = 2;
+    }
+    sample.sample_id = draw;
+    sample.draw_id = draw;
+    sample.label = label;
+    return sample;
+  }
+};
+
+OwnedSample make_sample(size_t first, size_t second = 0) {
+  OwnedSample sample;
+  for (size_t i = 0; i < first; ++i) sample.first.push_back(static_cast<uint16_t>(5 + i % 200));
+  for (size_t i = 0; i < second; ++i) sample.second.push_back(static_cast<uint16_t>(105 + i % 100));
+  sample.bits.assign(first + second + 1, 0xFF);
+  return sample;
+}
+
+std::vector<int64_t> values(const at::Tensor& tensor) {
+  return {tensor.data_ptr<int64_t>(), tensor.data_ptr<int64_t>() + tensor.numel()};
+}
+
+TEST(MaskedLm, HidesTheBudgetOfEverySequenceAndNeverASpecialToken) {
+  const auto tokenizer = make_tokenizer();
+  const MaskedLm objective(tokenizer, {});
+  for (const size_t length : {1, 2, 3, 10, 33, 100}) {
+    const OwnedSample sample = make_sample(length);
+    const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(4)}, {1, true});
+    const auto budget = std::max<int64_t>(1, std::llround(0.15 * static_cast<double>(length)));
+    EXPECT_EQ(batch["mlm_rows"].numel(), budget) << length;
+    EXPECT_EQ(batch.counts.at("mlm"), static_cast<double>(budget));
+    const auto rows = values(batch["mlm_rows"]), labels = values(batch["mlm_labels"]), ids = values(batch["token_ids"]);
+    EXPECT_EQ(ids.front(), 2);
+    EXPECT_EQ(ids.back(), 3);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_GT(rows[i], 0);
+      EXPECT_LT(rows[i], static_cast<int64_t>(length) + 1);
+      EXPECT_EQ(labels[i], sample.first[static_cast<size_t>(rows[i] - 1)]);
+    }
+    const std::set<int64_t> hidden(rows.begin(), rows.end());
+    for (size_t i = 0; i < length; ++i)
+      if (!hidden.count(static_cast<int64_t>(i) + 1)) {
+        EXPECT_EQ(ids[i + 1], sample.first[i]);
+      }
+  }
+}
+
+TEST(MaskedLm, ShowsMasksRandomTokensAndOriginalsInTheSharesOfThePaper) {
+  const auto tokenizer = make_tokenizer();
+  const MaskedLm objective(tokenizer, {});
+  const OwnedSample sample = make_sample(100);
+  std::map<std::string, int> shown;
+  std::vector<int> places(102);
+  const int draws = 2000;
+  for (int draw = 0; draw < draws; ++draw) {
+    const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(draw)}, {9, true});
+    const auto rows = values(batch["mlm_rows"]), labels = values(batch["mlm_labels"]), ids = values(batch["token_ids"]);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      const int64_t id = ids[static_cast<size_t>(rows[i])];
+      ++shown[id == 4 ? "mask" : id == labels[i] ? "same" : "random"];
+      ++places[static_cast<size_t>(rows[i])];
+    }
+  }
+  const double total = 15.0 * draws;  // 30,000 choices: four standard deviations of a share of 0.8 are 0.009
+  EXPECT_NEAR(shown["mask"] / total, 0.8, 0.01);
+  EXPECT_NEAR(shown["random"] / total, 0.1, 0.008);
+  EXPECT_NEAR(shown["same"] / total, 0.1, 0.008);
+  // Every place equally often: 300 ± 16 a place; five deviations.
+  for (int place = 1; place <= 100; ++place) EXPECT_NEAR(places[static_cast<size_t>(place)], 300, 80) << place;
+}
+
+TEST(MaskedLm, MasksADrawTheSameInAnyBatchAndAnotherDrawAnew) {
+  const auto tokenizer = make_tokenizer();
+  const MaskedLm objective(tokenizer, {});
+  const OwnedSample a = make_sample(40), b = make_sample(60);
+  const MicroBatch both = objective.collate(std::vector<data::Sample>{a.view(7), b.view(8)}, {1, true});
+  const MicroBatch alone = objective.collate(std::vector<data::Sample>{b.view(8)}, {1, true});
+  EXPECT_TRUE(at::equal(both["token_ids"].narrow(0, 42, 62), alone["token_ids"]));
+  const MicroBatch again = objective.collate(std::vector<data::Sample>{b.view(9)}, {1, true});
+  EXPECT_FALSE(at::equal(again["token_ids"], alone["token_ids"]));
+}
+
+TEST(MaskedLm, WholeWordsAreHiddenWholly) {
+  const auto tokenizer = make_tokenizer();
+  MaskedLmOptions options;
+  options.whole_words = true;
+  const MaskedLm objective(tokenizer, options);
+  OwnedSample sample = make_sample(60);
+  sample.bits.assign(8, 0b01001001);  // words of three, three and two pieces, again and again
+  const auto starts = [](int64_t i) { return (0b01001001 >> (i & 7)) & 1; };
+  for (int draw = 0; draw < 50; ++draw) {
+    const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(draw)}, {1, true});
+    std::set<int64_t> hidden;
+    for (const int64_t row : values(batch["mlm_rows"])) hidden.insert(row - 1);
+    EXPECT_LE(hidden.size(), 9u);
+    EXPECT_GE(hidden.size(), 7u);
+    for (int64_t i = 1; i < 60; ++i)
+      if (!starts(i)) {
+        EXPECT_EQ(hidden.count(i), hidden.count(i - 1)) << "draw " << draw << " place " << i;
+      }
+  }
+}
+
+TEST(MaskedLm, RefusesAVocabularyWithoutMask) {
+  const text::WordPiece tokenizer({"[UNK]", "[CLS]", "[SEP]", "a"}, {}, {});
+  EXPECT_THROW(MaskedLm(tokenizer, {}), InputError);
+}
+
+TEST(Classification, BuildsPairsWithTypesAndCutsTheLongerTextFirst) {
+  const auto tokenizer = make_tokenizer();
+  ClassificationOptions options;
+  options.sequence.max_length = 13;
+  const Classification objective(tokenizer, options);
+  const OwnedSample sample = make_sample(20, 4);
+  const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(0, 1)}, {1, false});
+  EXPECT_EQ(values(batch["token_ids"]), (std::vector<int64_t>{2, 5, 6, 7, 8, 9, 10, 3, 105, 106, 107, 108, 3}));
+  EXPECT_EQ(values(batch["token_type_ids"]), (std::vector<int64_t>{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
+  EXPECT_EQ(values(batch["labels"]), std::vector<int64_t>{1});
+  EXPECT_EQ(objective.length(sample.view(0)), 13);
+  EXPECT_EQ(batch.counts.at("classification"), 1.0);
+}
+
+TEST(Classification, RefusesALabelThatIsNoClass) {
+  const auto tokenizer = make_tokenizer();
+  const Classification objective(tokenizer, {});
+  const OwnedSample sample = make_sample(3);
+  for (const double label : {-1.0, 2.0, 0.5})
+    EXPECT_THROW(objective.collate(std::vector<data::Sample>{sample.view(0, label)}, {1, true}), InputError) << label;
+}
+
+TEST(Packing, KnowsEveryTokensPlaceAndDraw) {
+  const Packing packing = Packing::from_lengths({2, 3}, {10, 11}, {5, 6}, {});
+  EXPECT_EQ(packing.tokens(), 5);
+  EXPECT_EQ(packing.longest(), 3);
+  EXPECT_TRUE(at::equal(packing.positions, at::tensor({0, 1, 0, 1, 2}, at::kInt)));
+  EXPECT_TRUE(at::equal(packing.token_draws, at::tensor({5, 5, 6, 6, 6}, at::kLong)));
+  EXPECT_THROW(Packing::from_lengths({2, 0}, {0, 1}, {0, 1}, {}), InputError);
+}
+
+}  // namespace
+}  // namespace funicular::objective
