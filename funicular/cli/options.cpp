@@ -7,6 +7,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/train/batching.h"
 
 namespace funicular::cli {
 
@@ -106,11 +107,7 @@ void TrainingOptions::apply() const {
   if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them", *warmup_steps,
                      *warmup_ratio);
-  if (batch_size && micro_batch_size && gradient_accumulation &&
-      *batch_size != *micro_batch_size * *gradient_accumulation)
-    throw InputError("usage", "--batch-size {} is not --micro-batch-size {} x --gradient-accumulation-steps {} = {}; "
-                     "leave one of the three out", *batch_size, *micro_batch_size, *gradient_accumulation,
-                     *micro_batch_size * *gradient_accumulation);
+  train::plan_batches(trainer());  // contradictions are told before files are read
   device.apply();
 }
 

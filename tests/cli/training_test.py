@@ -1,0 +1,295 @@
+"""From a model folder to a trained one, and back: the commands together."""
+
+from harness import *
+
+
+def rows_to_lines(rows):
+    return "".join(text + "\n" for _, text in rows)
+
+
+class Finetune(ProgramTest):
+    def test_learns_and_leaves_a_complete_run(self):
+        result = self.succeeds(*self.finetune_words(self.model(), num_train_epochs=12))
+        metrics = result.json()
+        self.assertGreaterEqual(metrics["accuracy"], 0.9)
+        self.assertEqual(set(metrics), {"accuracy", "macro_f1", "loss", "best_step", "train_loss", "steps", "seconds"})
+        names = {path.name for path in (self.folder / "run").iterdir()}
+        self.assertLessEqual({"run.json", "metrics.jsonl", "model", "checkpoints"}, names)
+        self.assertLessEqual({"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "tokenizer_config.json"},
+                             {path.name for path in (self.folder / "run" / "model").iterdir()})
+        for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines():
+            json.loads(line)
+
+    def test_says_which_weights_are_new_and_which_are_not_used(self):
+        model = self.model(extra_shapes={"cls.predictions.bias": [len(VOCABULARY)]})
+        log = self.succeeds(*self.finetune_words(model, max_steps=1, num_train_epochs=None)).err
+        self.assertIn("new, randomly initialised: classifier.weight, classifier.bias\n", log)
+        self.assertIn("not used: cls.predictions.bias", log)
+
+    def test_custom_labels_are_sorted_and_kept_in_the_config(self):
+        self.succeeds(*self.finetune_words(self.model(), max_steps=1, num_train_epochs=None))
+        written = json.loads((self.folder / "run" / "model" / "config.json").read_text())
+        self.assertEqual(written["id2label"], {"0": "contra", "1": "pro"})
+        self.assertEqual(written["label2id"], {"contra": 0, "pro": 1})
+        self.assertEqual(written["architectures"], ["BertForSequenceClassification"])
+        self.assertEqual(written["problem_type"], "single_label_classification")
+
+    def test_evaluate_finds_the_metrics_of_the_best_evaluation(self):
+        metrics = self.succeeds(*self.finetune_words(self.model())).json()
+        found = self.succeeds("evaluate", "--model", self.folder / "run" / "model", "--task", "custom", "--data",
+                              self.folder / "eval.tsv").json()
+        self.assertEqual(found.pop("samples"), 32)
+        for name, value in found.items():
+            self.assertAlmostEqual(value, metrics[name], places=5, msg=name)
+
+    def test_tokenised_rows_are_kept_until_the_file_changes(self):
+        words = self.finetune_words(self.model(), max_steps=1, num_train_epochs=None)
+        self.succeeds(*words)
+        stores = sorted((self.folder / "run" / "data").iterdir())
+        before = stores[0].stat().st_mtime_ns
+        self.assertNotIn("tokenised", self.succeeds(*words).err)
+        self.assertEqual(stores[0].stat().st_mtime_ns, before)
+        write_rows(self.folder / "eval.tsv", ("label", "text"), sentiment_rows(8, 9))
+        self.assertIn("tokenised", run(*words, "--resume", "auto").err)
+        self.assertEqual(len(list((self.folder / "run" / "data").iterdir())), 2)
+
+    def test_micro_batches_do_not_change_the_result(self):
+        model = self.model(hidden_dropout_prob=0.1)
+        whole = self.succeeds(*self.finetune_words(model, output="a", precision="fp64")).json()
+        cut = self.succeeds(*self.finetune_words(model, output="b", precision="fp64", micro_batch_size=2, num_workers=0)).json()
+        tokens = self.succeeds(*self.finetune_words(model, output="c", precision="fp64", micro_batch_tokens=20)).json()
+        for other in (cut, tokens):
+            self.assertAlmostEqual(whole["train_loss"], other["train_loss"], delta=1e-9)
+            self.assertAlmostEqual(whole["loss"], other["loss"], delta=1e-9)
+
+    def test_glue_files_of_each_task(self):
+        texts = [text for _, text in sentiment_rows(12)]
+        pairs = list(zip(texts, reversed(texts)))
+        files = {
+            "cola": (None, [("x", str(i % 2), "*", text) for i, text in enumerate(texts)]),
+            "sst2": (("sentence", "label"), [(text, str(i % 2)) for i, text in enumerate(texts)]),
+            "mrpc": (("\ufeffQuality", "#1 ID", "#2 ID", "#1 String", "#2 String"),
+                     [(str(i % 2), "7", "8", a, '"' + b) for i, (a, b) in enumerate(pairs)]),
+            "rte": (("index", "sentence1", "sentence2", "label"),
+                    [(str(i), a, b, ["entailment", "not_entailment"][i % 2]) for i, (a, b) in enumerate(pairs)])}
+        metrics = {"cola": {"matthews_correlation", "accuracy"}, "sst2": {"accuracy"}, "mrpc": {"accuracy", "f1"},
+                   "rte": {"accuracy"}}
+        names = {"cola": ["unacceptable", "acceptable"], "sst2": ["negative", "positive"],
+                 "mrpc": ["not_equivalent", "equivalent"], "rte": ["entailment", "not_entailment"]}
+        model = self.model()
+        for task, (header, rows) in files.items():
+            path = write_rows(self.folder / f"{task}.tsv", header, rows)
+            words = self.finetune_words(model, output=task, task=task, train=path, eval=path, max_steps=2,
+                                        num_train_epochs=None)
+            self.assertLessEqual(metrics[task] | {"loss"}, set(self.succeeds(*words).json()))
+            written = json.loads((self.folder / task / "model" / "config.json").read_text())
+            self.assertEqual(list(written["id2label"].values()), names[task])
+            found = self.succeeds("evaluate", "--model", self.folder / task / "model", "--task", task, "--data", path).json()
+            self.assertEqual(set(found), metrics[task] | {"loss", "samples"})
+
+    def test_json_lines_csv_and_columns_by_number(self):
+        rows = sentiment_rows(16)
+        (self.folder / "rows.jsonl").write_text("".join(json.dumps({"t": text, "l": label}) + "\n" for label, text in rows))
+        (self.folder / "rows.csv").write_text("l,t\n" + "".join(f'{label},"{text}, ""very"""\n' for label, text in rows))
+        write_rows(self.folder / "rows.txt", None, rows)
+        model = self.model()
+        common = {"max_steps": 1, "num_train_epochs": None, "eval": None}
+        for name in ("rows.jsonl", "rows.csv"):
+            self.succeeds(*self.finetune_words(model, output=name + ".run", train=self.folder / name, text_column="t",
+                                               label_column="l", **common))
+        self.succeeds(*self.finetune_words(model, output="txt.run", train=self.folder / "rows.txt", text_column="2",
+                                           label_column="1", format="tsv", **common), "--no-header")
+
+
+class Interruption(ProgramTest):
+    """An interrupted run ends with 75, and the same command finishes it with the bits of an undisturbed run."""
+
+    def check(self, words, output, number, lines):
+        undisturbed = self.folder / "undisturbed"
+        self.succeeds(*words, "--output", undisturbed)
+        stopped = run_and_interrupt(output / "metrics.jsonl", lines, number, *words, "--output", output)
+        self.assertEqual(stopped.code, 75, stopped.err)
+        self.assertIn("the same command goes on", stopped.err)
+        self.assertEqual(stopped.out, "")
+        self.assertFalse((output / "model").exists() and not list((output / "model").iterdir()))
+        resumed = self.succeeds(*words, "--output", output)
+        self.assertIn("resumed from", resumed.err)
+        left, right = undisturbed / "model" / "model.safetensors", output / "model" / "model.safetensors"
+        self.assertEqual(left.read_bytes(), right.read_bytes())
+
+    def finetune_for_long(self):
+        words = self.finetune_words(self.model(), output="unused", num_train_epochs=None, max_steps=400, micro_batch_size=4,
+                                    logging_steps=1, save_steps=0, eval_steps=100)
+        at = words.index("--output")
+        return words[:at] + words[at + 2:]
+
+    def test_sigint_in_fine_tuning(self):
+        self.check(self.finetune_for_long(), self.folder / "run", signal.SIGINT, 3)
+
+    def test_sigterm_in_fine_tuning(self):
+        self.check(self.finetune_for_long(), self.folder / "run", signal.SIGTERM, 130)
+
+    def pretrain_words(self, steps, head_steps):
+        model = self.model()
+        return ["pretrain", "--model", model, "--data", self.store(model), "--max-steps", steps, "--batch-size", 8,
+                "--freeze-encoder-steps", head_steps, "--max-length", 16, "--logging-steps", 1, "--save-steps", 0]
+
+    def test_sigint_in_the_steps_of_the_new_head(self):
+        words = self.pretrain_words(20, 400)
+        output = self.folder / "run"
+        undisturbed = self.folder / "undisturbed"
+        self.succeeds(*words, "--output", undisturbed)
+        stopped = run_and_interrupt(output / "head" / "metrics.jsonl", 3, signal.SIGINT, *words, "--output", output)
+        self.assertEqual(stopped.code, 75, stopped.err)
+        self.succeeds(*words, "--output", output)
+        self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
+                         (output / "model" / "model.safetensors").read_bytes())
+
+    def test_sigint_after_the_steps_of_the_new_head(self):
+        self.check(self.pretrain_words(400, 10), self.folder / "run", signal.SIGINT, 3)
+
+    def test_other_settings_do_not_resume(self):
+        words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
+        self.succeeds(*words)
+        self.refuses([*words, "--seed", "7"], "seed was 42 and is 7")
+        self.refuses([*words, "--resume", "never"], "holds checkpoints of an earlier run")
+
+
+class Pretrain(ProgramTest):
+    def words(self, model, store, *more):
+        return ["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", "24",
+                "--batch-size", "16", "--learning-rate", "5e-3", *map(str, more)]
+
+    def test_loss_falls_and_the_model_folder_can_be_used(self):
+        model = self.model()
+        store = self.store(model)
+        result = self.succeeds(*self.words(model, store, "--eval-fraction", 0.2, "--max-steps", 120, "--eval-steps", 20))
+        self.assertLess(result.json()["loss"], 3.2)  # a guess at random: ln(83) = 4.4; uniform over the 15 words: 2.7
+        run_folder = self.folder / "run" / "model"
+        self.assertEqual(json.loads((run_folder / "config.json").read_text())["architectures"], ["BertForMaskedLM"])
+        found = self.succeeds("evaluate", "--model", run_folder, "--task", "mlm", "--data", store, "--max-length", 24).json()
+        self.assertAlmostEqual(found["perplexity"], 2.718281828459045 ** found["loss"], places=4)
+        log = self.succeeds(*self.finetune_words(run_folder, output="tuned", max_steps=1, num_train_epochs=None)).err
+        self.assertNotIn("encoder.layer", log)
+
+    def test_only_the_head_learns_while_the_encoder_is_frozen(self):
+        model = self.model(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        store = self.store(model)
+        # A second phase of one step at a vanishing rate leaves what the first one made.
+        self.succeeds("pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", 24,
+                      "--freeze-encoder-steps", 20, "--max-steps", 1, "--learning-rate", "1e-30")
+        before = read_safetensors(model / "model.safetensors")
+        after = read_safetensors(self.folder / "run" / "model" / "model.safetensors")
+        for name, (_, values) in before.items():
+            if not name.startswith("pooler"):
+                self.assertEqual(after["bert." + name][1], values, name)
+        self.assertNotEqual(after["cls.predictions.bias"][1], bytes(len(after["cls.predictions.bias"][1])))
+
+    def test_config_alone_starts_from_random_weights(self):
+        model = self.model()
+        store = self.store(model)
+        log = self.succeeds(*self.words(model / "config.json", store, "--tokenizer", model, "--max-steps", 2)).err
+        self.assertIn("training starts from random ones", log)
+
+    def test_best_model_can_be_chosen_by_perplexity(self):
+        model = self.model()
+        store = self.store(model)
+        result = self.succeeds(*self.words(model, store, "--eval-data", store, "--max-steps", 4, "--metric-for-best-model",
+                                           "perplexity"))
+        self.assertIn("perplexity", result.json())
+
+
+class Predict(ProgramTest):
+    def classifier(self, **arguments):
+        return self.model("classifier", extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]}, **arguments)
+
+    def answers(self, *words, stdin):
+        return [json.loads(line) for line in self.succeeds("predict", *words, stdin=stdin).out.splitlines()]
+
+    def test_order_is_kept_whatever_the_window_and_the_batch(self):
+        model = self.classifier()
+        text = rows_to_lines(sentiment_rows(100))
+        expected = self.answers("--model", model, "--window", 1, stdin=text)
+        self.assertEqual(len(expected), 100)
+        self.assertGreater(len({answer["score"] for answer in expected}), 50)
+        for window, tokens in ((7, 16), (100, 64), (1000, 100000)):
+            found = self.answers("--model", model, "--window", window, "--batch-tokens", tokens, stdin=text)
+            for left, right in zip(expected, found, strict=True):
+                self.assertEqual(left["label"], right["label"])
+                self.assertAlmostEqual(left["score"], right["score"], places=5)
+
+    def test_answer_holds_label_score_and_probabilities(self):
+        answer, = self.answers("--model", self.classifier(), stdin="the film is good\n")
+        self.assertEqual(set(answer), {"label", "score", "probabilities"})
+        self.assertEqual(set(answer["probabilities"]), {"LABEL_0", "LABEL_1"})
+        self.assertAlmostEqual(sum(answer["probabilities"].values()), 1, places=5)
+        self.assertEqual(answer["score"], max(answer["probabilities"].values()))
+        self.assertEqual(answer["probabilities"][answer["label"]], answer["score"])
+
+    def test_every_line_has_an_answer_whatever_its_bytes(self):
+        source = random.Random(3)
+        lines = [b"", b" ", b"\t\t", b"\xff\xfe\xfd", "字漢 é \u0301".encode(), b"x" * 5000, b"[CLS] [SEP] [MASK]"]
+        lines += [bytes(source.choice([b for b in range(256) if b != 10]) for _ in range(source.randrange(40))) for _ in range(300)]
+        found = self.answers("--model", self.classifier(), stdin=b"a\n" + b"\n".join(lines) + b"\n")
+        self.assertEqual(len(found), len(lines) + 1)
+
+    def test_no_input_gives_no_output(self):
+        self.assertEqual(self.answers("--model", self.classifier(), stdin=""), [])
+
+    def test_last_line_may_lack_its_end(self):
+        self.assertEqual(len(self.answers("--model", self.classifier(), stdin="a\nb")), 2)
+
+    def test_files_give_what_the_pipes_give(self):
+        model = self.classifier()
+        text = rows_to_lines(sentiment_rows(10))
+        (self.folder / "in.txt").write_text(text)
+        expected = self.succeeds("predict", "--model", model, stdin=text).out
+        result = self.succeeds("predict", "--model", model, "--input", self.folder / "in.txt", "--output", self.folder / "out.jsonl")
+        self.assertEqual(result.out, "")
+        self.assertEqual((self.folder / "out.jsonl").read_text(), expected)
+
+    def test_model_trained_on_pairs_reads_pairs(self):
+        train = write_rows(self.folder / "pairs.tsv", ("label", "a", "b"),
+                           [("same" if i % 2 else "other", "good film", text) for i, (_, text) in enumerate(sentiment_rows(16))])
+        self.succeeds(*self.finetune_words(self.model(), train=train, eval=train, max_steps=2, num_train_epochs=None),
+                      "--text-columns", "a", "b")
+        model = self.folder / "run" / "model"
+        first, second = self.answers("--model", model, stdin="good film\tbad book\nbad book\tgood film\n")
+        self.assertNotEqual(first["score"], second["score"])
+        self.refuses(["predict", "--model", model], "standard input:1", "two texts separated by a tab", stdin="alone\n")
+        self.answers("--model", model, "--no-pairs", stdin="alone\n")
+
+    def test_closed_pipe_is_an_error_and_no_crash(self):
+        model = self.classifier()
+        text = rows_to_lines(sentiment_rows(5000))
+        (self.folder / "in.txt").write_text(text)
+        done = subprocess.run(["bash", "-c", f"set -o pipefail; '{PROGRAM}' predict --model '{model}' --window 16 "
+                               f"--input '{self.folder}/in.txt' | head -n 1"], capture_output=True, text=True, check=False)
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("cannot write to standard output", done.stderr)
+
+
+class Doctor(ProgramTest):
+    def test_lines_are_ok_warn_or_fail(self):
+        result = self.succeeds("doctor", "--output", self.folder, "--model", self.model())
+        lines = result.out.splitlines()
+        for line in lines:
+            self.assertRegex(line, r"^(ok  |warn|FAIL) \w+ ")
+        self.assertLessEqual({"processor", "memory", "disk", "writing", "tokeniser", "weights"}, {line.split()[1] for line in lines})
+        self.assertEqual(list(self.folder.glob(".funicular*")), [])
+
+    def test_damaged_weights_fail(self):
+        model = self.model()
+        (model / "model.safetensors").write_bytes(b"12345678")
+        result = run("doctor", "--output", self.folder, "--model", model)
+        self.assertEqual(result.code, 1)
+        self.assertRegex(result.out, r"(?m)^FAIL weights .*model\.safetensors")
+
+    def test_folder_that_cannot_be_written_fails(self):
+        result = run("doctor", "--output", self.folder / "none")
+        self.assertEqual(result.code, 1)
+        self.assertRegex(result.out, r"(?m)^FAIL writing ")
+
+
+if __name__ == "__main__":
+    unittest.main()

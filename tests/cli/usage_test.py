@@ -1,0 +1,193 @@
+"""What the program says about itself, and to wrong usage."""
+
+from harness import *
+
+COMMANDS = ["tokenize", "pretrain", "finetune", "evaluate", "predict", "doctor", "completion"]
+
+
+class Help(ProgramTest):
+    def test_overview_lists_every_command(self):
+        text = self.succeeds("--help").out
+        for command in COMMANDS:
+            self.assertIn("\n  " + command, text)
+        self.assertIn("75", text)
+
+    def test_every_command_has_help_on_standard_output(self):
+        for command in COMMANDS:
+            text = self.succeeds(command, "--help").out
+            self.assertIn("Usage: funicular " + command, text)
+            self.assertIn("--config FILE", text)
+            self.assertEqual(self.succeeds("help", command).out, text)
+
+    def test_help_states_defaults_units_choices_and_aliases(self):
+        text = " ".join(self.succeeds("finetune", "--help").out.split())
+        for phrase in ("--learning-rate RATE", "[5e-05]", "--batch-size SEQUENCES", "[32]", "fp32 | fp64 | bf16 | fp16",
+                       "--per-device-train-batch-size", "--eval-steps STEPS", "cola | sst2 | mrpc | rte | custom"):
+            self.assertIn(phrase, text)
+
+    def test_help_fits_a_hundred_columns(self):
+        for command in COMMANDS:
+            for line in self.succeeds(command, "--help").out.splitlines():
+                self.assertLessEqual(len(line), 110, line)
+
+    def test_help_wins_over_missing_options(self):
+        self.succeeds("finetune", "--model", "nowhere", "--help")
+
+    def test_version_names_libtorch(self):
+        self.assertRegex(self.succeeds("--version").out, r"^funicular \d+\.\d+\.\d+ \(LibTorch \d+\.\d+")
+
+    def test_nothing_at_all_is_wrong_usage_and_shows_the_overview(self):
+        self.refuses([], "Usage: funicular COMMAND")
+
+
+class Usage(ProgramTest):
+    def test_unknown_command_suggests_the_nearest(self):
+        self.refuses(["finetun"], 'unknown command "finetun"', "did you mean finetune?")
+        self.refuses(["--verion"], 'unknown option "--verion"')
+
+    def test_unknown_option_suggests_the_nearest(self):
+        self.refuses(["finetune", "--learning-rat", "1"], "unknown option --learning-rat", "did you mean --learning-rate?")
+        self.refuses(["finetune", "--learning_rat", "1"], "did you mean --learning-rate?")
+
+    def test_option_without_its_value(self):
+        self.refuses(["evaluate", "--model"], "--model expects DIR")
+        self.refuses(["evaluate", "--model", "--task", "cola"], "--model expects DIR")
+
+    def test_required_option_missing(self):
+        self.refuses(["evaluate", "--model", "m"], "--task NAME is required")
+
+    def test_option_given_twice(self):
+        self.refuses(["evaluate", "--model", "a", "--model", "b"], "--model is given twice")
+        self.refuses(["evaluate", "--model=a", "--model=b"], "--model is given twice")
+
+    def test_word_that_belongs_to_no_option(self):
+        self.refuses(["evaluate", "stray"], 'unexpected argument "stray"')
+
+    def test_numbers_are_read_strictly(self):
+        for value in ("ten", "1.5", "5x", ""):
+            self.refuses(["finetune", f"--batch-size={value}"], "--batch-size expects a whole number (SEQUENCES)", f'"{value}"')
+        for value in ("nan", "inf", "1e", "0,1"):
+            self.refuses(["finetune", "--learning-rate", value], "--learning-rate expects a finite number", value)
+        self.refuses(["finetune", "--batch-size", "99999999999999999999"], "expects a whole number")
+
+    def test_numbers_out_of_range(self):
+        self.refuses(["finetune", "--learning-rate", "0"], "--learning-rate must be above 0, found 0")
+        self.refuses(["finetune", "--warmup-ratio", "1.5"], "must be at least 0 and at most 1, found 1.5")
+        self.refuses(["finetune", "--batch-size", "-4"], "must be at least 1, found -4")
+
+    def test_value_that_is_no_choice_suggests_the_nearest(self):
+        self.refuses(["finetune", "--task", "colla"], "expects one of cola, sst2", "did you mean cola?")
+
+    def test_precision_that_is_not_supported_yet_says_so(self):
+        model = self.model()
+        for words in (["--precision", "bf16"], ["--bf16"], ["--fp16", "True"]):
+            self.refuses(self.finetune_words(model) + words, "is not supported yet; use fp32")
+
+    def test_device_that_is_not_there_says_so(self):
+        self.refuses(self.finetune_words(self.model()) + ["--device", "cuda"], "--device cuda")
+
+    def test_batch_sizes_in_contradiction(self):
+        words = self.finetune_words(self.model(), micro_batch_size=3, gradient_accumulation_steps=2)
+        self.refuses(words, "batch size 8, micro-batch size 3 and gradient accumulation 2 contradict", "give any two")
+
+    def test_batch_smaller_than_its_parts(self):
+        self.refuses(self.finetune_words(self.model(), micro_batch_size=9), "micro-batch of 9", "batch of 8")
+
+    def test_steps_and_epochs_together(self):
+        self.refuses(self.finetune_words(self.model(), max_steps=5), "--max-steps 5 and --num-train-epochs 3")
+
+    def test_custom_columns_for_a_task_with_its_own_layout(self):
+        words = self.finetune_words(self.model(), task="cola", text_column="x")
+        self.refuses(words, "--text-column is for --task custom")
+
+    def test_unknown_metric_for_the_best_model(self):
+        words = self.finetune_words(self.model(), metric_for_best_model="bleu")
+        self.refuses(words, "accuracy, macro_f1, loss", '"bleu"')
+
+
+class ConfigFile(ProgramTest):
+    def write(self, text):
+        path = self.folder / "run.toml"
+        path.write_text(text)
+        return path
+
+    def settings(self, *words):
+        """run.json of a short fine-tuning with these words."""
+        self.succeeds(*self.finetune_words(self.model(), num_train_epochs=None, learning_rate=None), "--max-steps", "2", *words)
+        return json.loads((self.folder / "run" / "run.json").read_text())
+
+    def test_keys_are_the_options_in_either_spelling(self):
+        run_file = self.settings("--config", self.write("learning_rate = 2e-3\nper_device_eval_batch_size = 4\nlogging-steps = 1\n"))
+        self.assertEqual(run_file["optimizer"]["learning_rate"], 2e-3)
+        self.assertEqual(run_file["options"]["logging_steps"], 1)
+
+    def test_command_line_wins(self):
+        run_file = self.settings("--learning-rate", "0.25", "--config", self.write("learning-rate = 2e-3\n"))
+        self.assertEqual(run_file["optimizer"]["learning_rate"], 0.25)
+
+    def test_table_of_the_command_wins_over_the_top_and_others_are_left_alone(self):
+        run_file = self.settings("--config", self.write("seed = 1\n[finetune]\nseed = 2\n[pretrain]\nmlm-probability = 0.4\n"))
+        self.assertEqual(run_file["seed"], 2)
+
+    def test_required_options_may_stand_in_the_file(self):
+        path = self.write('model = "nowhere"\ntask = "cola"\ndata = "nothing"\n')
+        self.refuses(["evaluate", "--config", path], "--model nowhere: no such folder")
+
+    def test_unknown_key_names_file_line_and_the_nearest(self):
+        path = self.write("seed = 1\nlearning-rat = 2\n")
+        self.refuses(["finetune", "--config", path], f"{path}:2", "unknown option --learning-rat", "did you mean --learning-rate?")
+
+    def test_wrong_value_names_file_and_line(self):
+        path = self.write('\n\nseed = "x"\n')
+        self.refuses(["finetune", "--config", path], f"{path}:3", "--seed expects a whole number")
+        path = self.write("batch-size = [1, 2]\n")
+        self.refuses(["finetune", "--config", path], f"{path}:1", "--batch-size expects one value, found 2")
+        path = self.write("drop-last = 3\n")
+        self.refuses(["finetune", "--config", path], f"{path}:1", "--drop-last expects true or false")
+
+    def test_broken_toml_names_file_and_line(self):
+        path = self.write("seed = 1\nx = = 2\n")
+        self.refuses(["finetune", "--config", path], f"{path}:2", "not valid TOML")
+
+    def test_table_of_no_command(self):
+        path = self.write("[finetunee]\nseed = 1\n")
+        self.refuses(["finetune", "--config", path], "[finetunee] is not the name of a command", "did you mean [finetune]?")
+
+    def test_missing_file(self):
+        self.refuses(["finetune", "--config", self.folder / "none.toml"], "none.toml", "No such file")
+
+
+class Aliases(ProgramTest):
+    def test_names_of_training_arguments_mean_the_same(self):
+        model = self.model()
+        train, held_out = self.custom_files()
+        self.succeeds("finetune", "--model_name_or_path", model, "--task_name", "custom", "--train_file", train,
+                      "--validation_file", held_out, "--output_dir", self.folder / "run", "--per_device_train_batch_size", "4",
+                      "--gradient_accumulation_steps", "2", "--max_steps", "3", "--lr_scheduler_type", "cosine",
+                      "--optim", "adamw_torch", "--warmup_steps", "1", "--max_seq_length", "16", "--dataloader_num_workers", "0")
+        run_file = json.loads((self.folder / "run" / "run.json").read_text())
+        self.assertEqual(run_file["batch"]["batch_size"], 8)
+        self.assertEqual(run_file["batch"]["micro_batch_size"], 4)
+        self.assertEqual(run_file["schedule"], {"name": "cosine", "warmup_steps": 1})
+
+
+class Completion(ProgramTest):
+    def complete(self, *words):
+        script = self.succeeds("completion", "bash").out
+        line = "; ".join([f"COMP_WORDS=({' '.join(words)})", f"COMP_CWORD={len(words) - 1}", "_funicular",
+                          'printf "%s\\n" "${COMPREPLY[@]}"'])
+        done = subprocess.run(["bash", "-c", script + "\n" + line], capture_output=True, text=True, check=True)
+        return done.stdout.split()
+
+    def test_commands_options_and_values(self):
+        self.assertEqual(self.complete("funicular", "pre"), ["pretrain", "predict"])
+        self.assertEqual(self.complete("funicular", "finetune", "--learning"), ["--learning-rate"])
+        self.assertEqual(self.complete("funicular", "finetune", "--task", "c"), ["cola", "custom"])
+
+    def test_other_shells_are_refused(self):
+        self.refuses(["completion", "fish"], "expects one shell: bash")
+        self.refuses(["completion"], "expects one shell: bash")
+
+
+if __name__ == "__main__":
+    unittest.main()

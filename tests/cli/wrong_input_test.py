@@ -1,0 +1,209 @@
+"""Wrong input has its message, and loses nothing."""
+
+from harness import *
+
+
+class Models(ProgramTest):
+    def predict(self, model):
+        return ["predict", "--model", model]
+
+    def classifier(self, name="classifier", **changes):
+        shapes = {"classifier.weight": [2, HIDDEN], "classifier.bias": [2]}
+        return self.model(name, extra_shapes=shapes, **changes)
+
+    def test_folder_that_is_missing_a_file_or_empty(self):
+        self.refuses(self.predict(self.folder / "none"), "no such folder")
+        (self.folder / "file").write_text("")
+        self.refuses(self.predict(self.folder / "file"), "expected a folder with config.json, found a file")
+        (self.folder / "empty").mkdir()
+        self.refuses(self.predict(self.folder / "empty"), "has no config.json")
+
+    def test_model_without_a_classifier(self):
+        self.refuses(self.predict(self.model()), "lacks weights", "classifier.weight", "funicular finetune")
+
+    def test_config_that_is_no_json(self):
+        model = self.classifier()
+        (model / "config.json").write_text('{"hidden_size": 32,\n "x" }')
+        self.refuses(self.predict(model), "config.json:2", "not valid JSON")
+
+    def test_config_whose_values_do_not_fit(self):
+        self.refuses(self.predict(self.classifier(num_attention_heads=5)), "num_attention_heads")
+
+    def test_weights_missing(self):
+        model = self.classifier()
+        (model / "model.safetensors").unlink()
+        self.refuses(self.predict(model), "model.safetensors")
+
+    def test_weights_cut_short(self):
+        model = self.classifier()
+        path = model / "model.safetensors"
+        path.write_bytes(path.read_bytes()[:-100])
+        self.refuses(self.predict(model), "model.safetensors")
+
+    def test_weights_whose_header_lies(self):
+        model = self.classifier()
+        path = model / "model.safetensors"
+        raw = path.read_bytes()
+        path.write_bytes((2**63).to_bytes(8, "little") + raw[8:])
+        self.refuses(self.predict(model), "model.safetensors")
+        path.write_bytes(b"not a model")
+        self.refuses(self.predict(model), "model.safetensors")
+
+    def test_weights_of_another_shape(self):
+        model = self.classifier(intermediate_size=48)
+        self.refuses(self.predict(model), "intermediate.dense", "64", "48")
+
+    def test_weights_that_are_not_finite(self):
+        model = self.classifier()
+        tensors = random_weights({**encoder_shapes(), "classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        tensors["encoder.layer.1.output.dense.bias"][1][3] = float("nan")
+        write_safetensors(model / "model.safetensors", tensors)
+        self.refuses(self.predict(model), "encoder.layer.1.output.dense.bias holds NaN")
+
+    def test_tokeniser_of_another_model(self):
+        model = self.classifier(vocabulary=VOCABULARY + ["zzz"])
+        self.refuses(self.predict(model), "do not belong together", str(len(VOCABULARY) + 1), str(len(VOCABULARY)))
+
+    def test_tokeniser_missing(self):
+        model = self.classifier()
+        (model / "vocab.txt").unlink()
+        self.refuses(self.predict(model), "vocab.txt")
+
+    def test_length_beyond_the_models_positions(self):
+        self.refuses(self.predict(self.classifier()) + ["--max-length", "65"], "--max-length 65 is more than the model's 64 positions")
+
+    def test_regression_model(self):
+        model = self.model(problem_type="regression", extra_shapes={"classifier.weight": [1, HIDDEN], "classifier.bias": [1]},
+                           id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0})
+        self.refuses(self.predict(model), "regression model")
+
+    def test_classes_of_another_number(self):
+        model = self.model(extra_shapes={"classifier.weight": [3, HIDDEN], "classifier.bias": [3]},
+                           id2label={"0": "x", "1": "y", "2": "z"}, label2id={"x": 0, "y": 1, "z": 2})
+        path = write_rows(self.folder / "dev.tsv", None, [("a", "1", "", "the film")])
+        self.refuses(["evaluate", "--model", model, "--task", "cola", "--data", path], "has 3 classes (x, y, z)", "cola needs 2")
+
+
+class Rows(ProgramTest):
+    def setUp(self):
+        super().setUp()
+        self.encoder = self.model()
+
+    def finetune(self, train, *phrases, task="custom", **options):
+        path = self.folder / "bad.tsv"
+        path.write_text(train)
+        self.refuses(self.finetune_words(self.encoder, train=path, task=task, **options), *phrases)
+        self.assertFalse((self.folder / "run" / "model").exists())
+        return path
+
+    def test_file_missing(self):
+        words = self.finetune_words(self.encoder, train=self.folder / "none.tsv")
+        self.refuses(words, "none.tsv", "No such file")
+
+    def test_header_without_the_column(self):
+        self.finetune("label\tsentence\npro\tthe film\n", "bad.tsv", '"text"', "sentence")
+
+    def test_glue_header_of_another_task(self):
+        self.finetune("sentence\tlabel\nthe film\t1\n", "bad.tsv", "#1 String", task="mrpc")
+
+    def test_row_with_too_few_columns(self):
+        self.finetune("label\ttext\npro\tthe film\ncontra\n", "bad.tsv:3", "expected 2", "found 1")
+        self.finetune("a\t1\t\tthe film\nb\t0\n", "bad.tsv:2", task="cola")
+
+    def test_label_that_the_task_does_not_know(self):
+        self.finetune("a\t1\t\tthe film\nb\t2\t\tthe book\n", "bad.tsv:2", "0, 1 (unacceptable, acceptable)", '"2"', task="cola")
+
+    def test_label_of_the_evaluation_file_that_training_did_not_have(self):
+        held_out = write_rows(self.folder / "other.tsv", ("label", "text"), [("pro", "good"), ("neutral", "film")])
+        words = self.finetune_words(self.encoder, eval=held_out)
+        self.refuses(words, "other.tsv:3", "neutral", "contra", "pro")
+
+    def test_empty_file(self):
+        self.finetune("", "bad.tsv")
+        self.finetune("label\ttext\n", "bad.tsv", "no rows")
+
+    def test_single_label(self):
+        self.finetune("label\ttext\npro\tthe film\npro\tthe book\n", 'every row has the label "pro"', "at least two")
+
+    def test_more_than_two_text_columns(self):
+        words = self.finetune_words(self.encoder) + ["--text-column", "a", "b", "c"]
+        self.refuses(words, "one or two text columns, found 3: a, b, c")
+
+    def test_utf16(self):
+        path = self.folder / "bad.tsv"
+        path.write_bytes("label\ttext\npro\tx\n".encode("utf-16"))
+        self.refuses(self.finetune_words(self.encoder, train=path), "UTF-16")
+
+    def test_output_that_is_a_file(self):
+        (self.folder / "run").write_text("mine")
+        result = run(*self.finetune_words(self.encoder))
+        self.assertIn(result.code, (1, 2))
+        self.assertIn(str(self.folder / "run"), result.err)
+        self.assertEqual((self.folder / "run").read_text(), "mine")
+
+    def test_loss_that_is_not_finite_ends_the_run(self):
+        words = self.finetune_words(self.encoder, learning_rate=1e38, max_grad_norm=0, num_train_epochs=20)
+        result = self.refuses(words, "finite", code=1)
+        self.assertIn("step", result.err)
+
+
+class Stores(ProgramTest):
+    def pretrain(self, model, store, *words):
+        return ["pretrain", "--model", model, "--data", store, "--output", self.folder / "run", "--max-length", "16",
+                "--max-steps", "2", *words]
+
+    def test_store_of_another_tokeniser(self):
+        model = self.model()
+        other = self.model("other", vocabulary=VOCABULARY[:-1])
+        self.refuses(self.pretrain(model, self.store(other)), "text.tokens", "tokeni")
+
+    def test_store_missing_or_interrupted(self):
+        model = self.model()
+        self.refuses(self.pretrain(model, self.folder / "none.tokens"), "none.tokens")
+        store = self.store(model)
+        (store / "meta.json").unlink()
+        self.refuses(self.pretrain(model, store), "text.tokens")
+
+    def test_store_cut_short(self):
+        model = self.model()
+        store = self.store(model)
+        path = store / "tokens.bin"
+        path.write_bytes(path.read_bytes()[:-2])
+        self.refuses(self.pretrain(model, store), "tokens.bin")
+
+    def test_empty_store(self):
+        model = self.model()
+        self.refuses(self.pretrain(model, self.store(model, text="")), "holds no text")
+
+    def test_two_ways_to_evaluate(self):
+        model = self.model()
+        store = self.store(model)
+        self.refuses(self.pretrain(model, store, "--eval-data", store, "--eval-fraction", "0.1"),
+                     "--eval-data and --eval-fraction are both given")
+
+    def test_config_alone_needs_a_tokeniser(self):
+        model = self.model()
+        self.refuses(self.pretrain(model / "config.json", self.store(model)), "--tokenizer")
+
+    def test_vocabulary_without_mask(self):
+        model = self.model(vocabulary=[token for token in VOCABULARY if token != "[MASK]"])
+        self.refuses(self.pretrain(model, self.store(model)), "[MASK]")
+
+
+class Predictions(ProgramTest):
+    def test_pair_line_without_a_tab_names_its_line_and_leaves_no_file(self):
+        model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        out = self.folder / "answers.jsonl"
+        out.write_text("earlier\n")
+        self.refuses(["predict", "--model", model, "--pairs", "--output", out], "standard input:2",
+                     "expected two texts separated by a tab, found 1", stdin="a\tb\nalone\n")
+        self.assertEqual(out.read_text(), "earlier\n")
+        self.assertEqual([path.name for path in self.folder.glob("answers*")], ["answers.jsonl"])
+
+    def test_input_missing(self):
+        model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        self.refuses(["predict", "--model", model, "--input", self.folder / "none"], "cannot read --input", "No such file")
+
+
+if __name__ == "__main__":
+    unittest.main()
