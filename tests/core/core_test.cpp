@@ -1,0 +1,124 @@
+// Claims about batches, models and flat parameters.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "funicular/base/error.h"
+#include "funicular/core/flat_parameters.h"
+#include "funicular/core/wrap_module.h"
+
+namespace funicular {
+namespace {
+
+struct TiedImpl : torch::nn::Module {
+  torch::nn::Linear first{3, 5};
+  torch::nn::BatchNorm1d norm{5};
+  torch::Tensor again, scale;
+  TiedImpl() {
+    register_module("first", first);
+    register_module("norm", norm);
+    again = register_parameter("again", first->weight);
+    scale = register_parameter("scale", torch::ones({}), /*requires_grad=*/false);
+  }
+};
+TORCH_MODULE(Tied);
+
+Model wrap(const Tied& net) {
+  return wrap_module(net, [](TiedImpl& net, const MicroBatch& batch, LossSink& sink) {
+    sink.add("sum", torch::matmul(net.norm(net.first(batch["x"])), net.again).sum() * net.scale);
+  });
+}
+
+TEST(WrapModule, NamesATiedWeightOnce) {
+  Tied net;
+  const Model model = wrap(net);
+  std::map<std::string, ParameterGroup> groups;
+  for (const auto& parameter : model.parameters) groups[parameter->name] = parameter->group;
+  ASSERT_EQ(groups.size(), 5u);  // again (= first.weight), scale, first.bias, norm.weight, norm.bias
+  EXPECT_EQ(groups.count("again") + groups.count("first.weight"), 1u);
+  EXPECT_EQ(groups.at("first.bias"), ParameterGroup::no_decay);
+  EXPECT_EQ(groups.at("norm.weight"), ParameterGroup::no_decay);
+  EXPECT_FALSE(model.find("scale")->trainable);
+  EXPECT_EQ(model.parameter_count(), 15 + 1 + 5 + 5 + 5);
+  EXPECT_EQ(model.buffers.size(), 3u);  // running mean and variance, batches seen
+}
+
+TEST(WrapModule, KeepsTheModulesOwnTensors) {
+  Tied net;
+  Model model = wrap(net);
+  const FlatParameters flat(model);
+  flat.master().fill_(0.25);
+  EXPECT_EQ(net->first->weight.min().item<float>(), 0.25f);
+  EXPECT_EQ(net->again.data_ptr(), net->first->weight.data_ptr());
+}
+
+TEST(FlatParameters, GradientsOfATiedWeightAddUpInTheBuffer) {
+  Tied net;
+  Model model = wrap(net);
+  FlatParameters flat(model);
+  MicroBatch batch;
+  batch.tensors["x"] = torch::randn({4, 3});
+  batch.packing = Packing::from_lengths({1, 1, 1, 1}, {0, 1, 2, 3}, {0, 1, 2, 3}, {});
+  const auto run = [&] {
+    LossSink sink;
+    model.forward({}, batch, {}, sink);
+    return sink.total({{"samples", 1}});
+  };
+  flat.zero_gradient();
+  const auto expected = torch::autograd::grad({run()}, {net->first->weight})[0];
+  run().backward();
+  run().backward();
+  EXPECT_TRUE(torch::allclose(net->first->weight.grad(), 2 * expected));
+  bool found = false;
+  for (const auto& entry : flat.entries())
+    if (entry.parameter->compute.is_same(net->first->weight)) {
+      found = true;
+      EXPECT_EQ(flat.view(flat.gradient(), entry).data_ptr(), net->first->weight.grad().data_ptr());
+    }
+  EXPECT_TRUE(found);
+}
+
+TEST(FlatParameters, AlignsEveryParameterTo64BytesAndPutsTheDecayedFirst) {
+  Model model;
+  model.add_parameter("bias", torch::randn({3}), ParameterGroup::no_decay);
+  model.add_parameter("weight", torch::randn({5, 5}), ParameterGroup::decay);
+  model.add_parameter("frozen", torch::randn({5, 5}), ParameterGroup::decay)->trainable = false;
+  model.add_parameter("other", torch::randn({2, 2}), ParameterGroup::decay);
+  const at::Tensor before = model.find("other")->master.clone();
+  const FlatParameters flat(model);
+  ASSERT_EQ(flat.entries().size(), 3u);
+  EXPECT_EQ(flat.entries()[0].parameter->name, "weight");
+  EXPECT_EQ(flat.entries()[1].offset, 32);
+  EXPECT_EQ(flat.decay_end(), 48);
+  EXPECT_EQ(flat.entries()[2].parameter->name, "bias");
+  EXPECT_EQ(flat.entries()[2].offset, 48);
+  EXPECT_EQ(flat.size(), 64);
+  EXPECT_TRUE(torch::equal(model.find("other")->master, before));
+  EXPECT_FALSE(model.find("frozen")->gradient.defined());
+}
+
+TEST(LossSink, DividesEachTermByItsOwnCount) {
+  LossSink sink;
+  sink.add("a", torch::tensor(6.0), 2.0);
+  sink.add("b", torch::tensor(8.0));
+  sink.add("empty", torch::tensor(0.0));
+  EXPECT_DOUBLE_EQ(sink.total({{"a", 3}, {"samples", 4}, {"empty", 0}}).item<double>(), 2 * 2 + 2);
+  EXPECT_THROW(sink.total({{"a", 3}}), InputError);
+}
+
+TEST(Packing, RefusesEmptySequencesAndKnowsItsSizes) {
+  EXPECT_THROW(Packing::from_lengths({3, 0}, {0, 1}, {0, 1}, {}), InputError);
+  const Packing packing = Packing::from_lengths({3, 5, 2}, {7, 8, 9}, {0, 1, 2}, {});
+  EXPECT_EQ(packing.sequences(), 3);
+  EXPECT_EQ(packing.tokens(), 10);
+  EXPECT_EQ(packing.longest(), 5);
+  EXPECT_TRUE(torch::equal(packing.offsets, torch::tensor({0, 3, 8, 10}, torch::kInt)));
+}
+
+TEST(Model, RefusesTwoParametersOfOneName) {
+  Model model;
+  model.add_parameter("weight", torch::zeros({2}), ParameterGroup::decay);
+  EXPECT_THROW(model.add_parameter("weight", torch::zeros({2}), ParameterGroup::decay), InputError);
+}
+
+}  // namespace
+}  // namespace funicular

@@ -1,0 +1,147 @@
+// Claims about one process: accumulation is one large batch, and what is not finite changes nothing.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "funicular/core/wrap_module.h"
+#include "funicular/parallel/strategy.h"
+
+namespace funicular::parallel {
+namespace {
+
+struct NetImpl : torch::nn::Module {
+  torch::nn::Linear first{4, 16}, second{16, 3};
+  NetImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+};
+TORCH_MODULE(Net);
+
+Net make_net() {
+  torch::manual_seed(1);
+  Net net;
+  net->to(torch::kDouble);
+  return net;
+}
+
+/// Two terms: one over samples, one over the rows with a positive first feature, whose number differs by micro-batch.
+Model wrap(const Net& net) {
+  return wrap_module(net, [](NetImpl& net, const MicroBatch& batch, LossSink& sink) {
+    const auto x = batch["x"], out = net.second(torch::tanh(net.first(x)));
+    sink.add("all", out.square().sum());
+    sink.add("some", (out.abs().sum(1) * (x.select(1, 0) > 0).to(torch::kDouble)).sum(), 3.0);
+    sink.output("out", out);
+  });
+}
+
+MicroBatch make_batch(const torch::Tensor& x) {
+  MicroBatch batch;
+  batch.tensors["x"] = x;
+  const auto rows = static_cast<size_t>(x.size(0));
+  batch.packing = Packing::from_lengths(std::vector<int32_t>(rows, 1), std::vector<int64_t>(rows), std::vector<int64_t>(rows), {});
+  batch.counts = {{"all", static_cast<double>(rows)}, {"some", (x.select(1, 0) > 0).sum().item<double>()}};
+  return batch;
+}
+
+struct Rig {
+  Net net = make_net();
+  Model model = wrap(net);
+  std::unique_ptr<Strategy> strategy = make_single();
+  Rig() { strategy->attach(model, optim::make_optimizer(optim::Sgd{})); }
+  StepResult step(const std::vector<MicroBatch>& batches, double rate = 0.0, double max_norm = 0) {
+    Counts counts;
+    for (const MicroBatch& batch : batches) add_counts(counts, batch.counts);
+    return strategy->step(batches, counts, {.learning_rate = rate, .max_gradient_norm = max_norm, .step = 1});
+  }
+};
+
+TEST(Single, GradientOfUnevenMicroBatchesEqualsThatOfTheWholeBatch) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({17, 4}, torch::kDouble);
+  Rig whole, pieces;
+  const StepResult a = whole.step({make_batch(x)});
+  const StepResult b = pieces.step({make_batch(x.narrow(0, 0, 8)), make_batch(x.narrow(0, 8, 1)), make_batch(x.narrow(0, 9, 8))});
+  EXPECT_NEAR(a.loss, b.loss, 1e-12);
+  EXPECT_NEAR(a.losses.at("some"), b.losses.at("some"), 1e-12);
+  EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-12);
+  for (size_t i = 0; i < whole.model.parameters.size(); ++i)
+    EXPECT_LT((whole.model.parameters[i]->gradient - pieces.model.parameters[i]->gradient).abs().max().item<double>(), 1e-12);
+}
+
+TEST(Single, LossIsTheWeightedSumOfTheMeans) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({9, 4}, torch::kDouble);
+  Rig run;
+  const auto out = run.net->second(torch::tanh(run.net->first(x)));
+  const double all = out.square().sum().item<double>() / 9;
+  const auto rows = (x.select(1, 0) > 0).to(torch::kDouble);
+  const double some = (out.abs().sum(1) * rows).sum().item<double>() / rows.sum().item<double>();
+  const StepResult result = run.step({make_batch(x)});
+  EXPECT_NEAR(result.losses.at("all"), all, 1e-12);
+  EXPECT_NEAR(result.losses.at("some"), some, 1e-12);
+  EXPECT_NEAR(result.loss, all + 3 * some, 1e-12);
+}
+
+TEST(Single, ClipsToTheLargestNorm) {
+  torch::manual_seed(2);
+  Rig run;
+  const auto before = torch::cat({run.net->first->weight.flatten(), run.net->first->bias, run.net->second->weight.flatten(), run.net->second->bias}).detach().clone();
+  const StepResult result = run.step({make_batch(torch::randn({9, 4}, torch::kDouble))}, /*rate=*/1.0, /*max_norm=*/0.01);
+  EXPECT_GT(result.gradient_norm, 0.01) << "the norm before clipping is reported";
+  const auto after = torch::cat({run.net->first->weight.flatten(), run.net->first->bias, run.net->second->weight.flatten(), run.net->second->bias});
+  EXPECT_NEAR((after - before).norm().item<double>(), 0.01, 1e-6);
+}
+
+TEST(Single, ALossThatIsNotFiniteChangesNothingAndIsNamed) {
+  Rig run;
+  auto x = torch::randn({5, 4}, torch::kDouble);
+  x[3][1] = NAN;
+  const auto before = run.net->first->weight.detach().clone();
+  const StepResult result = run.step({make_batch(x)}, /*rate=*/1.0);
+  EXPECT_FALSE(result.finite);
+  EXPECT_EQ(result.non_finite_loss, "all");
+  EXPECT_EQ(result.non_finite_gradient, "first.weight");
+  EXPECT_TRUE(torch::equal(run.net->first->weight, before));
+}
+
+TEST(Single, EvaluatesWithoutGradientsAndKeepsOutputs) {
+  Rig run;
+  const auto x = torch::randn({5, 4}, torch::kDouble);
+  const std::vector<MicroBatch> batches{make_batch(x.narrow(0, 0, 2)), make_batch(x.narrow(0, 2, 3))};
+  const EvalResult result = run.strategy->evaluate(batches);
+  ASSERT_EQ(result.outputs.size(), 2u);
+  EXPECT_EQ(result.outputs[1].at("out").size(0), 3);
+  EXPECT_FALSE(result.outputs[1].at("out").requires_grad());
+  EXPECT_EQ(result.counts.at("all"), 5);
+  EXPECT_EQ(result.weights.at("some"), 3.0);
+  EXPECT_FALSE(run.net->is_training());
+  run.step(batches);
+  EXPECT_TRUE(run.net->is_training());
+}
+
+TEST(Single, VisitsEverySliceOfAFusedWeight) {
+  Model model;
+  Parameter* fused = model.add_parameter("qkv", torch::randn({6, 2}), ParameterGroup::decay);
+  fused->slices = {{"query", 0, 2}, {"key", 2, 4}, {"value", 4, 6}};
+  const auto strategy = make_single();
+  strategy->attach(model, optim::make_optimizer(optim::AdamW{}));
+  struct Names final : StateVisitor {
+    std::vector<std::string> seen;
+    void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t end,
+               at::Tensor local) override {
+      EXPECT_EQ(shape, (std::vector<int64_t>{2, 2}));
+      EXPECT_EQ(local.sizes().vec(), shape);
+      EXPECT_EQ(end - begin, 2);
+      seen.push_back(kind + " " + name);
+    }
+  } names;
+  strategy->visit_state(names);
+  EXPECT_EQ(names.seen, (std::vector<std::string>{"model query", "model key", "model value", "optimizer.exp_avg query",
+                                                  "optimizer.exp_avg key", "optimizer.exp_avg value", "optimizer.exp_avg_sq query",
+                                                  "optimizer.exp_avg_sq key", "optimizer.exp_avg_sq value"}));
+}
+
+}  // namespace
+}  // namespace funicular::parallel
