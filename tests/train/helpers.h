@@ -45,6 +45,12 @@ inline void squared_error(NetImpl& net, const MicroBatch& batch, LossSink& sink)
   sink.output("prediction", output);
 }
 
+/// The networks here are too small for threads to help.
+inline const bool kOneThread = [] {
+  at::set_num_threads(1);
+  return true;
+}();
+
 inline Net make_net(int64_t seed = 1) {
   torch::manual_seed(seed);
   return Net();

@@ -1,0 +1,360 @@
+// Claims about the trainer: what it trains on, when it evaluates, stops, saves and refuses.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+
+#include "funicular/base/log.h"
+#include "funicular/format/safetensors.h"
+#include "funicular/train/batching.h"
+#include "funicular/train/checkpoint.h"
+#include "funicular/train/prefetch.h"
+#include "helpers.h"
+
+namespace funicular::train {
+namespace {
+
+using namespace funicular::test;
+
+TrainerOptions quiet() {
+  TrainerOptions options;
+  options.max_steps = 8;
+  options.batch_size = 6;
+  options.logging_steps = 1;
+  options.progress = false;
+  return options;
+}
+
+/// A module without batch statistics, whose result must not depend on how batches are cut.
+struct PlainImpl : torch::nn::Module {
+  torch::nn::Linear first{6, 8}, second{8, 6};
+  PlainImpl() {
+    register_module("first", first);
+    register_module("second", second);
+  }
+};
+TORCH_MODULE(Plain);
+
+Plain make_plain() {
+  torch::manual_seed(1);
+  return Plain();
+}
+
+void plain_loss(PlainImpl& net, const MicroBatch& batch, LossSink& sink) {
+  sink.add("squared_error", (net.second(torch::tanh(net.first(batch["x"]))) - batch["y"]).square().sum());
+}
+
+std::vector<double> losses_of(const TrainerOptions& options) {
+  std::vector<double> losses;
+  Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
+  trainer.callbacks.on_log = [&](const StepRecord& record) { losses.push_back(record.loss); };
+  trainer.fit(make_plain(), make_data(22), plain_loss);
+  return losses;
+}
+
+// --- the global batch is the unit ------------------------------------------------------------------------------
+
+TEST(Trainer, LossesDoNotDependOnHowTheBatchIsCut) {
+  TrainerOptions options = quiet();
+  options.precision = Precision::fp64;
+  const std::vector<double> whole = losses_of(options);
+  ASSERT_EQ(whole.size(), 8u);
+  for (const int64_t micro : {1, 2, 4, 5}) {
+    options.micro_batch_size = micro;
+    const std::vector<double> pieces = losses_of(options);
+    for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(pieces[i], whole[i], 1e-12) << "micro-batch " << micro << " step " << i + 1;
+  }
+  options.micro_batch_size = 0;
+  options.micro_batch_tokens = 4;
+  const std::vector<double> budget = losses_of(options);
+  for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(budget[i], whole[i], 1e-12);
+}
+
+TEST(Trainer, LossesDoNotDependOnTheNumberOfLoaderThreads) {
+  TrainerOptions options = quiet();
+  options.num_workers = 0;
+  const std::vector<double> expected = losses_of(options);
+  for (const int workers : {1, 2, 5}) {
+    options.num_workers = workers;
+    EXPECT_EQ(losses_of(options), expected) << workers;
+  }
+}
+
+TEST(Trainer, VisitsEverySampleOnceAnEpochInTheSamplersOrder) {
+  struct Counting final : Source {
+    mutable std::mutex mutex;
+    mutable std::map<int64_t, int> seen;
+    TensorDataset data = make_data(22);
+    int64_t size() const override { return data.size(); }
+    uint64_t fingerprint() const override { return data.fingerprint(); }
+    int64_t length(int64_t) const override { return 1; }
+    MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
+      const std::lock_guard lock(mutex);
+      for (const data::Draw& draw : draws) ++seen[draw.sample_id];
+      return data.collate(draws, random);
+    }
+  } source;
+  TrainerOptions options = quiet();
+  options.max_steps = 0;
+  options.num_train_epochs = 2;
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  const FitResult result = trainer.fit(make_plain(), source, plain_loss);
+  EXPECT_EQ(result.step, 8);
+  EXPECT_EQ(result.tokens, 44);
+  EXPECT_EQ(source.seen.size(), 22u);
+  for (const auto& [sample, count] : source.seen) EXPECT_EQ(count, 2) << sample;
+}
+
+TEST(Batching, AnyTwoOfTheThreeSizesImplyTheThird) {
+  const auto plan = [](int64_t batch, int64_t micro, int64_t accumulation) {
+    TrainerOptions options;
+    options.batch_size = batch;
+    options.micro_batch_size = micro;
+    options.gradient_accumulation = accumulation;
+    const BatchPlan plan = plan_batches(options);
+    return std::array<int64_t, 3>{plan.batch, plan.micro_batch, plan.accumulation};
+  };
+  using Sizes = std::array<int64_t, 3>;
+  EXPECT_EQ(plan(0, 0, 0), (Sizes{32, 32, 1}));
+  EXPECT_EQ(plan(24, 0, 0), (Sizes{24, 24, 1}));
+  EXPECT_EQ(plan(24, 8, 0), (Sizes{24, 8, 3}));
+  EXPECT_EQ(plan(24, 0, 4), (Sizes{24, 6, 4}));
+  EXPECT_EQ(plan(0, 5, 3), (Sizes{15, 5, 3}));
+  EXPECT_EQ(plan(0, 5, 0), (Sizes{5, 5, 1}));
+  EXPECT_EQ(plan(10, 4, 3), (Sizes{10, 4, 3}));
+  EXPECT_EQ(plan(24, 8, 3), (Sizes{24, 8, 3}));
+  EXPECT_THROW(plan(24, 8, 2), InputError);
+  EXPECT_THROW(plan(8, 9, 0), InputError);
+  EXPECT_THROW(plan(2, 0, 3), InputError);
+  EXPECT_THROW(plan(-1, 0, 0), InputError);
+}
+
+TEST(Batching, CutsByTokensAndLetsALongSequenceStandAlone) {
+  struct Lengths final : Source {
+    std::vector<int64_t> lengths{3, 4, 9, 2, 2, 2, 8};
+    int64_t size() const override { return static_cast<int64_t>(lengths.size()); }
+    uint64_t fingerprint() const override { return 0; }
+    int64_t length(int64_t i) const override { return lengths[static_cast<size_t>(i)]; }
+    MicroBatch collate(std::span<const data::Draw>, const RandomState&) const override { return {}; }
+  } source;
+  std::vector<data::Draw> draws;
+  for (int64_t i = 0; i < source.size(); ++i) draws.push_back({i, i});
+  std::vector<size_t> sizes;
+  for (const auto piece : cut(draws, source, {7, 7, 1, 8})) sizes.push_back(piece.size());
+  EXPECT_EQ(sizes, (std::vector<size_t>{2, 1, 3, 1}));
+  sizes.clear();
+  for (const auto piece : cut(draws, source, {7, 2, 4, 8})) sizes.push_back(piece.size());
+  EXPECT_EQ(sizes, (std::vector<size_t>{2, 1, 2, 1, 1}));
+}
+
+// --- evaluation, early stopping, the best model -------------------------------------------------------------------
+
+/// Gives the values of a list, one an evaluation.
+struct ScriptedMetric final : Metrics {
+  std::vector<double> values;
+  size_t next = 0;
+  explicit ScriptedMetric(std::vector<double> values) : values(std::move(values)) {}
+  void start() override {}
+  void add(const MicroBatch&, const TensorMap&) override {}
+  std::map<std::string, double> finish(double) override { return {{"score", values.at(next++)}}; }
+};
+
+TEST(Trainer, StopsWhenTheMetricNoLongerImprovesAndKeepsTheBestModel) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.max_steps = 100;
+  options.eval_steps = 2;
+  options.save_steps = 2;
+  options.save_total_limit = 1;
+  options.patience = 3;
+  options.best_metric = "score";
+  options.greater_is_better = true;
+  ScriptedMetric metric({0.1, 0.5, 0.4, 0.5, 0.3, 0.9});
+  const TensorDataset data = make_data(22);
+  Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
+  std::vector<int64_t> saved;
+  int64_t step = 0;
+  trainer.callbacks.on_step = [&](int64_t s, const parallel::StepResult&) { step = s; };
+  trainer.callbacks.save_model = [&](const fs::path& path) {
+    saved.push_back(step);
+    std::ofstream(path / "step.txt") << step;
+  };
+  const FitResult result = trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &metric});
+  EXPECT_TRUE(result.stopped_early);
+  EXPECT_EQ(result.step, 10);
+  EXPECT_EQ(result.best_step, 4);
+  EXPECT_EQ(result.best_evaluation.at("score"), 0.5);
+  EXPECT_EQ(saved, (std::vector<int64_t>{2, 4}));
+  EXPECT_EQ(read_file(folder / "run/model/step.txt"), "4");
+  std::vector<int64_t> kept;
+  for (const auto& [checkpoint, path] : list_checkpoints(folder / "run/checkpoints")) kept.push_back(checkpoint);
+  EXPECT_EQ(kept, (std::vector<int64_t>{10, 4})) << "the newest and the best";
+  const FitResult again = trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &metric});
+  EXPECT_EQ(again.step, 10) << "a run that has stopped stays stopped";
+  EXPECT_TRUE(again.stopped_early);
+}
+
+TEST(Trainer, KeepsOnlyTheNewestCheckpoints) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.save_steps = 1;
+  options.save_total_limit = 3;
+  Trainer(options, parallel::make_single, optim::Sgd{}).fit(make_plain(), make_data(22), plain_loss);
+  std::vector<int64_t> kept;
+  for (const auto& [step, path] : list_checkpoints(folder / "run/checkpoints")) kept.push_back(step);
+  EXPECT_EQ(kept, (std::vector<int64_t>{8, 7, 6}));
+}
+
+TEST(Trainer, AnUnknownBestMetricIsNamedWithThoseThatExist) {
+  TrainerOptions options = quiet();
+  options.best_metric = "f1";
+  const TensorDataset data = make_data(22);
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  EXPECT_NE(error_of([&] { trainer.fit(make_plain(), data, plain_loss, {.data = &data}); }).find("no metric named f1; it gives: loss"),
+            std::string::npos);
+}
+
+TEST(Evaluate, LossIsTheMeanOverAllSamplesHoweverTheyAreCut) {
+  const TensorDataset data = make_data(23);
+  Plain net = make_plain();
+  const Model model = wrap_module(net, plain_loss);
+  const at::Tensor output = net->second(torch::tanh(net->first(data.tensors().at("x"))));
+  const double expected = (output - data.tensors().at("y")).square().sum().item<double>() / 23;
+  for (const int64_t batch : {1, 5, 23, 100}) EXPECT_NEAR(evaluate(model, data, nullptr, batch).at("loss"), expected, 1e-5) << batch;
+}
+
+// --- what a run leaves ---------------------------------------------------------------------------------------------
+
+TEST(Trainer, WritesTheFieldsThatTheDesignNames) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.logging_steps = 4;
+  const TensorDataset data = make_data(22);
+  Trainer(options, parallel::make_single, optim::Sgd{}).fit(make_plain(), data, plain_loss, {.data = &data});
+  const std::vector<Json> lines = read_lines(folder / "run/metrics.jsonl");
+  ASSERT_EQ(lines.size(), 4u);
+  std::vector<std::string> fields;
+  for (const auto& [name, value] : lines[0].items()) fields.push_back(name);
+  EXPECT_EQ(fields, (std::vector<std::string>{"epoch", "gradient_norm", "learning_rate", "loss", "memory_bytes", "step", "step_seconds",
+                                              "tokens_per_second", "wait_share"}));
+  EXPECT_EQ(lines[0]["step"], 4);
+  EXPECT_EQ(lines[0]["epoch"], 1.0);
+  EXPECT_EQ(lines[1]["step"], 4);
+  EXPECT_TRUE(lines[1].contains("eval_loss"));
+  EXPECT_GT(lines[0]["memory_bytes"].get<int64_t>(), 1 << 20);
+  const Json run = read_json(folder / "run/run.json");
+  EXPECT_EQ(run["seed"], 42);
+  EXPECT_EQ(run["model"]["parameters"], 6 * 8 + 8 + 8 * 6 + 6);
+  EXPECT_EQ(run["data"]["train"]["samples"], 22);
+  EXPECT_EQ(run["result"]["step"], 8);
+  EXPECT_TRUE(run.contains("libtorch") && run.contains("host") && run.contains("threads"));
+  bool events = false;
+  for (const auto& entry : fs::directory_iterator(folder / "run")) events |= entry.path().filename().string().starts_with("events.out.tfevents.");
+  EXPECT_TRUE(events);
+}
+
+TEST(Checkpoint, HoldsBatchStatisticsAndTiedWeightsOnce) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  const Net net = make_net();
+  Trainer(options, parallel::make_single, optim::AdamW{}).fit(net, make_data(22), squared_error);
+  const format::SafetensorsFile model(folder / "run/checkpoints/step-000008/model.safetensors");
+  std::vector<std::string> names;
+  for (const auto& entry : model.entries()) names.push_back(entry.name);
+  std::sort(names.begin(), names.end());
+  const std::string weight = model.find("tied") ? "tied" : "first.weight";
+  std::vector<std::string> expected{"first.bias", weight,          "norm.bias",  "norm.num_batches_tracked", "norm.running_mean", "norm.running_var",
+                                    "norm.weight", "second.weight", "second.bias"};
+  std::sort(expected.begin(), expected.end());
+  EXPECT_EQ(names, expected);
+  const auto bytes = model.at("norm.running_mean").data;
+  EXPECT_EQ(std::memcmp(bytes.data(), net->norm->running_mean.data_ptr(), bytes.size()), 0);
+  EXPECT_EQ(format::SafetensorsFile(folder / "run/checkpoints/step-000008/optimizer.safetensors").entries().size(), 12u);
+}
+
+TEST(Checkpoint, OfAnotherModelIsRefusedByTheTensorsName) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  Trainer trainer(options, parallel::make_single, optim::AdamW{});
+  trainer.fit(make_plain(), make_data(22), plain_loss);
+  const std::string message = error_of([&] { trainer.fit(make_net(), make_data(22), squared_error); });
+  EXPECT_NE(message.find("missing; was it written by another model?"), std::string::npos) << message;
+}
+
+// --- what goes wrong -----------------------------------------------------------------------------------------------
+
+TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndLeavesTheCheckpoints) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.save_steps = 2;
+  options.shuffle = false;
+  TensorMap tensors = make_data(22).tensors();
+  tensors["y"][20][0] = NAN;  // in the fourth batch
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  const std::string message = error_of([&] { trainer.fit(make_plain(), TensorDataset(tensors), plain_loss); });
+  EXPECT_NE(message.find("step 4: the loss term squared_error is not finite; the first gradient that is not finite is that of first.weight"),
+            std::string::npos)
+      << message;
+  ASSERT_EQ(list_checkpoints(folder / "run/checkpoints").size(), 1u);
+  EXPECT_EQ(newest_valid_checkpoint(folder / "run/checkpoints").filename(), "step-000002");
+  EXPECT_FALSE(fs::exists(folder / "run/model"));
+}
+
+TEST(Trainer, TrainsOnlyWhatIsNotFrozen) {
+  TrainerOptions options = quiet();
+  options.trainable = {"second."};
+  options.frozen = {"second.bias"};
+  const Plain net = make_plain(), before = make_plain();
+  Trainer(options, parallel::make_single, optim::Sgd{}).fit(net, make_data(22), plain_loss);
+  EXPECT_TRUE(torch::equal(net->first->weight, before->first->weight));
+  EXPECT_TRUE(torch::equal(net->second->bias, before->second->bias));
+  EXPECT_FALSE(torch::equal(net->second->weight, before->second->weight));
+  EXPECT_TRUE(net->first->weight.requires_grad()) << "the freeze ends with the run";
+  options.trainable = {"secnd."};
+  EXPECT_NE(error_of([&] { Trainer(options, parallel::make_single, optim::Sgd{}).fit(net, make_data(22), plain_loss); })
+                .find("no parameter's name begins with \"secnd.\""),
+            std::string::npos);
+}
+
+TEST(Trainer, RefusesOptionsThatContradictOrAreOutOfRange) {
+  const auto refused = [](auto change) {
+    TrainerOptions options = quiet();
+    change(options);
+    return error_of([&] { Trainer(options, parallel::make_single, optim::AdamW{}); });
+  };
+  EXPECT_EQ(refused([](TrainerOptions&) {}), "");
+  EXPECT_NE(refused([](TrainerOptions& o) { o.num_train_epochs = 2; }).find("both given"), std::string::npos);
+  EXPECT_NE(refused([](TrainerOptions& o) { o.precision = Precision::bf16; }).find("bf16 is not supported"), std::string::npos);
+  EXPECT_NE(refused([](TrainerOptions& o) { o.max_grad_norm = -1; }), "");
+  EXPECT_NE(refused([](TrainerOptions& o) { o.patience = -1; }), "");
+  EXPECT_NE(refused([](TrainerOptions& o) { o.schedule.warmup_ratio = 2; }), "");
+}
+
+TEST(Trainer, TwoProcessesCannotTrainIntoOneFolder) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  Trainer inner(options, parallel::make_single, optim::Sgd{}), outer(options, parallel::make_single, optim::Sgd{});
+  std::string message;
+  outer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) {
+    if (step == 1) message = error_of([&] { inner.fit(make_plain(), make_data(22), plain_loss); });
+  };
+  outer.fit(make_plain(), make_data(22), plain_loss);
+  EXPECT_NE(message.find("another process is training into"), std::string::npos) << message;
+}
+
+TEST(TensorDataset, RefusesTensorsOfDifferentLengths) {
+  EXPECT_THROW(TensorDataset({{"x", torch::zeros({3, 2})}, {"y", torch::zeros({4})}}), InputError);
+  EXPECT_THROW(TensorDataset({{"x", torch::tensor(1.0)}}), InputError);
+  EXPECT_THROW(TensorDataset({}), InputError);
+  EXPECT_NE(TensorDataset({{"x", torch::zeros({3})}}).fingerprint(), TensorDataset({{"x", torch::ones({3})}}).fingerprint());
+}
+
+}  // namespace
+}  // namespace funicular::train
