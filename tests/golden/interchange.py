@@ -1,0 +1,104 @@
+"""What the program writes, transformers loads: no missing and no unexpected key, the same tokens, the same probabilities.
+
+usage: interchange.py FUNICULAR_PROGRAM
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+
+import torch
+from transformers import (AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizerFast)
+
+WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
+
+
+def run(program, *arguments):
+    done = subprocess.run([program, *map(str, arguments)], text=True, capture_output=True)
+    if done.returncode != 0:
+        sys.exit(f"funicular {' '.join(map(str, arguments))}\nexit {done.returncode}\n{done.stderr}")
+    return done.stdout
+
+
+def sentences(count):
+    generator = torch.Generator().manual_seed(1)
+    pick = lambda: WORDS[int(torch.randint(len(WORDS), (1,), generator=generator))]
+    return [" ".join(pick() for _ in range(3 + i % 9)) for i in range(count)]
+
+
+def write_start(folder):
+    """A small random BERT as transformers writes it, its position embeddings far from zero."""
+    vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ly", "!"]
+    os.makedirs(folder)
+    with open(f"{folder}/vocab.txt", "w") as file:
+        file.write("\n".join(vocabulary) + "\n")
+    BertTokenizerFast(f"{folder}/vocab.txt").save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                        intermediate_size=48, max_position_embeddings=40, initializer_range=0.3)
+    BertForMaskedLM(config).save_pretrained(folder)
+
+
+def load(model_class, folder):
+    model, info = model_class.from_pretrained(folder, output_loading_info=True)
+    for kind, found in info.items():
+        assert not found, f"{folder}: transformers reports {kind}: {found}"
+    return model.eval()
+
+
+def check_tokenizer(folder, start):
+    ours, theirs = AutoTokenizer.from_pretrained(folder), AutoTokenizer.from_pretrained(start)
+    for text in sentences(50) + ["THE rivers!", "[MASK] slowly", "unknown words"]:
+        assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
+
+
+def check_predictions(program, folder, texts):
+    model, tokenizer = load(BertForSequenceClassification, folder), AutoTokenizer.from_pretrained(folder)
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        file.write("\n".join(texts) + "\n")
+        file.flush()
+        rows = [json.loads(line) for line in run(program, "predict", "--model", folder, "--input", file.name).splitlines()]
+    assert len(rows) == len(texts)
+    worst = 0.0
+    for text, row in zip(texts, rows):
+        with torch.no_grad():
+            expected = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+        for index, probability in enumerate(expected.tolist()):
+            worst = max(worst, abs(row["probabilities"][model.config.id2label[index]] - probability))
+    assert worst < 1e-5, f"probabilities differ by {worst}"
+    return worst
+
+
+def main():
+    program = sys.argv[1]
+    with tempfile.TemporaryDirectory() as root:
+        start, store, pretrained, tuned = (f"{root}/{name}" for name in ("start", "text.tokens", "pretrained", "tuned"))
+        write_start(start)
+        texts = sentences(120)
+        with open(f"{root}/text.txt", "w") as file:
+            file.write("\n\n".join(texts) + "\n")
+        with open(f"{root}/rows.tsv", "w") as file:
+            file.write("label\ttext\n")
+            file.writelines(f"{['slow', 'fast', 'other'][i % 3]}\t{text}\n" for i, text in enumerate(texts))
+
+        run(program, "tokenize", "--tokenizer", start, "--input", f"{root}/text.txt", "--output", store)
+        run(program, "pretrain", "--model", start, "--data", store, "--output", pretrained, "--max-steps", 3,
+            "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3)
+        trained, before = load(BertForMaskedLM, f"{pretrained}/model"), load(BertForMaskedLM, start)
+        assert not torch.equal(trained.bert.encoder.layer[0].output.dense.weight, before.bert.encoder.layer[0].output.dense.weight)
+        check_tokenizer(f"{pretrained}/model", start)
+
+        run(program, "finetune", "--model", f"{pretrained}/model", "--task", "custom", "--train", f"{root}/rows.tsv", "--eval",
+            f"{root}/rows.tsv", "--text-column", "text", "--label-column", "label", "--output", tuned, "--max-steps", 5,
+            "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3)
+        worst = check_predictions(program, f"{tuned}/model", sentences(60))
+        check_tokenizer(f"{tuned}/model", start)
+        print(f"transformers loads both models with no key missing or unexpected; probabilities differ by at most {worst:.1e}")
+
+
+if __name__ == "__main__":
+    main()
