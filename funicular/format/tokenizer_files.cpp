@@ -17,7 +17,8 @@ using StripAccents = WordPieceOptions::StripAccents;
 
 constexpr std::string_view component = "tokenizer";
 
-// ---- tokenizer.json -------------------------------------------------------------------------------------------------
+// ---- tokenizer.json
+// -------------------------------------------------------------------------------------------------
 
 std::string found_type(const Json& part) {
   if (part.is_null()) return "none";
@@ -35,7 +36,8 @@ const Json& part_of(const Json& root, const char* key, std::initializer_list<std
   if (std::find(supported.begin(), supported.end(), type) != supported.end()) return part;
   std::string names;
   for (const std::string_view name : supported) names.append(names.empty() ? "" : " or ").append(name);
-  throw InputError(component, "{}: the {} is {}; supported: {} (tokenizers of BERT)", origin, key, type, names);
+  throw InputError(component, "{}: the {} is {}; supported: {} (tokenizers of BERT)", origin, key, type,
+                   names);
 }
 
 StripAccents strip_accents_of(const Json& object, const std::string& origin) {
@@ -56,10 +58,11 @@ std::vector<std::string> read_model(const Json& model, WordPieceOptions& options
   for (const auto& [token, value] : ids->items()) {
     const int64_t id = value.is_number_integer() ? value.get<int64_t>() : -1;
     if (id < 0 || id >= static_cast<int64_t>(vocabulary.size()))
-      throw InputError(component, "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}", origin, token,
-                       value.dump(), static_cast<int64_t>(vocabulary.size()) - 1);
+      throw InputError(component, "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}",
+                       origin, token, value.dump(), static_cast<int64_t>(vocabulary.size()) - 1);
     if (taken[id])
-      throw InputError(component, "{}: the tokens \"{}\" and \"{}\" share the id {}", origin, vocabulary[id], token, id);
+      throw InputError(component, "{}: the tokens \"{}\" and \"{}\" share the id {}", origin, vocabulary[id],
+                       token, id);
     taken[id] = true;
     vocabulary[id] = token;
   }
@@ -80,7 +83,8 @@ std::vector<AddedToken> read_added(const Json& root, const std::string& origin) 
   if (list == root.end() || list->is_null()) return result;
   if (!list->is_array()) throw InputError(component, "{}: \"added_tokens\" is no list", origin);
   for (const Json& item : *list) {
-    if (!item.is_object()) throw InputError(component, "{}: an added token is no object: {}", origin, item.dump());
+    if (!item.is_object())
+      throw InputError(component, "{}: an added token is no object: {}", origin, item.dump());
     AddedToken token;
     token.id = json_get<int32_t>(item, "id", origin);
     token.content = json_get<std::string>(item, "content", origin);
@@ -120,14 +124,15 @@ void read_template(const Json& part, const char* key, WordPieceOptions& options,
   const bool fits = types_fit && names.size() == (pair ? 5 : 3) && names[1] == "$A" &&
                     (!pair || (names[3] == "$B" && names[4] == names[2]));
   if (!fits)
-    throw InputError(component, "{}: the post-processor's \"{}\" is {}; supported: [CLS] $A [SEP]{}", origin, key,
-                     steps->dump().substr(0, 300), pair ? " $B [SEP] with types 0 0 0 1 1" : "");
+    throw InputError(component, "{}: the post-processor's \"{}\" is {}; supported: [CLS] $A [SEP]{}", origin,
+                     key, steps->dump().substr(0, 300), pair ? " $B [SEP] with types 0 0 0 1 1" : "");
   options.cls_token = names[0];
   options.sep_token = names[2];
 }
 
 void read_post_processor(const Json& root, WordPieceOptions& options, const std::string& origin) {
-  const Json& part = part_of(root, "post_processor", {"TemplateProcessing", "BertProcessing", "none"}, origin);
+  const Json& part =
+      part_of(root, "post_processor", {"TemplateProcessing", "BertProcessing", "none"}, origin);
   if (part.is_null()) return;
   if (found_type(part) == "TemplateProcessing") {
     read_template(part, "single", options, origin);
@@ -141,7 +146,8 @@ void read_post_processor(const Json& root, WordPieceOptions& options, const std:
   options.sep_token = name("sep");
 }
 
-// ---- tokenizer_config.json ------------------------------------------------------------------------------------------
+// ---- tokenizer_config.json
+// ------------------------------------------------------------------------------------------
 
 // A token's name: a string, or an object with "content".
 void read_name(const Json& config, const char* key, std::string& name, const std::string& origin) {
@@ -156,14 +162,16 @@ Json read_config(const fs::path& folder, std::string& origin) {
   origin = path.string();
   if (!fs::exists(path)) return Json::object();
   Json config = read_json(path);
-  if (!config.is_object()) throw InputError(component, "{}: expected an object, found {}", origin, config.type_name());
+  if (!config.is_object())
+    throw InputError(component, "{}: expected an object, found {}", origin, config.type_name());
   return config;
 }
 
 WordPiece load_json(const fs::path& path) {
   const std::string origin = path.string();
   const Json root = read_json(path);
-  if (!root.is_object()) throw InputError(component, "{}: expected an object, found {}", origin, root.type_name());
+  if (!root.is_object())
+    throw InputError(component, "{}: expected an object, found {}", origin, root.type_name());
   WordPieceOptions options;
   std::string config_origin;
   const Json config = read_config(path.parent_path(), config_origin);
@@ -174,11 +182,13 @@ WordPiece load_json(const fs::path& path) {
   read_normalizer(root, options, origin);
   part_of(root, "pre_tokenizer", {"BertPreTokenizer"}, origin);
   read_post_processor(root, options, origin);
-  std::vector<std::string> vocabulary = read_model(part_of(root, "model", {"WordPiece"}, origin), options, origin);
+  std::vector<std::string> vocabulary =
+      read_model(part_of(root, "model", {"WordPiece"}, origin), options, origin);
   return WordPiece(std::move(vocabulary), std::move(options), read_added(root, origin));
 }
 
-// ---- vocab.txt ------------------------------------------------------------------------------------------------------
+// ---- vocab.txt
+// ------------------------------------------------------------------------------------------------------
 
 std::vector<std::string> read_vocabulary(const fs::path& path) {
   std::string contents = read_file(path);
@@ -196,8 +206,10 @@ std::vector<std::string> read_vocabulary(const fs::path& path) {
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto [first, fresh] = seen.emplace(lines[i], i + 1);
     if (!fresh)
-      throw InputError(component, "{}:{}: the token \"{}\" is on line {} already; each line is one token, its id is "
-                       "the line's number less one", path.string(), i + 1, lines[i], first->second);
+      throw InputError(component,
+                       "{}:{}: the token \"{}\" is on line {} already; each line is one token, its id is "
+                       "the line's number less one",
+                       path.string(), i + 1, lines[i], first->second);
   }
   return lines;
 }
@@ -216,22 +228,25 @@ WordPiece load_vocabulary(const fs::path& path) {
   read_name(config, "mask_token", options.mask_token, origin);
   std::vector<std::string> vocabulary = read_vocabulary(path);
   std::vector<AddedToken> added;
-  for (const std::string& name : {options.unknown_token, options.sep_token, options.pad_token, options.cls_token,
-                                  options.mask_token}) {
+  for (const std::string& name :
+       {options.unknown_token, options.sep_token, options.pad_token, options.cls_token, options.mask_token}) {
     const auto found = std::find(vocabulary.begin(), vocabulary.end(), name);
     const auto id = static_cast<int32_t>(found - vocabulary.begin());
-    const bool listed = std::any_of(added.begin(), added.end(), [&](const AddedToken& t) { return t.id == id; });
+    const bool listed =
+        std::any_of(added.begin(), added.end(), [&](const AddedToken& t) { return t.id == id; });
     if (found != vocabulary.end() && !listed) added.push_back({.id = id, .content = name});
   }
   if (std::find(vocabulary.begin(), vocabulary.end(), options.unknown_token) == vocabulary.end())
-    throw InputError(component,
-                     "{}: the unknown token \"{}\" is on none of the {} lines; add it, or name the right one as "
-                     "\"unk_token\" in tokenizer_config.json",
-                     path.string(), options.unknown_token, vocabulary.size());
+    throw InputError(
+        component,
+        "{}: the unknown token \"{}\" is on none of the {} lines; add it, or name the right one as "
+        "\"unk_token\" in tokenizer_config.json",
+        path.string(), options.unknown_token, vocabulary.size());
   return WordPiece(std::move(vocabulary), std::move(options), std::move(added));
 }
 
-// ---- writing --------------------------------------------------------------------------------------------------------
+// ---- writing
+// --------------------------------------------------------------------------------------------------------
 
 OrderedJson added_json(const WordPiece& tokenizer) {
   OrderedJson list = OrderedJson::array();
@@ -307,7 +322,9 @@ OrderedJson tokenizer_json(const WordPiece& tokenizer) {
 OrderedJson config_json(const WordPiece& tokenizer, int model_max_length) {
   const WordPieceOptions& options = tokenizer.options();
   // transformers adds the named tokens to its vocabulary, so those that this one lacks are written as null.
-  const auto name = [](const std::string& token, int32_t id) { return id < 0 ? OrderedJson() : OrderedJson(token); };
+  const auto name = [](const std::string& token, int32_t id) {
+    return id < 0 ? OrderedJson() : OrderedJson(token);
+  };
   const text::SpecialTokens& special = tokenizer.special();
   return {{"tokenizer_class", "BertTokenizer"},
           {"do_lower_case", options.lowercase},
@@ -330,15 +347,18 @@ WordPiece load_tokenizer(const fs::path& path) {
   }
   if (fs::exists(path / "tokenizer.json")) return load_json(path / "tokenizer.json");
   if (fs::exists(path / "vocab.txt")) return load_vocabulary(path / "vocab.txt");
-  throw InputError(component, "{}: no tokenizer in this folder; expected tokenizer.json or vocab.txt", path.string());
+  throw InputError(component, "{}: no tokenizer in this folder; expected tokenizer.json or vocab.txt",
+                   path.string());
 }
 
 void save_tokenizer(const fs::path& folder, const WordPiece& tokenizer, int model_max_length) {
   make_directories(folder);
   std::string lines;
-  for (int32_t id = 0; id < tokenizer.model_size(); ++id) lines.append(tokenizer.vocabulary()[id]).push_back('\n');
+  for (int32_t id = 0; id < tokenizer.model_size(); ++id)
+    lines.append(tokenizer.vocabulary()[id]).push_back('\n');
   write_file_atomically(folder / "vocab.txt", lines);
-  write_file_atomically(folder / "tokenizer_config.json", config_json(tokenizer, model_max_length).dump(2) + "\n");
+  write_file_atomically(folder / "tokenizer_config.json",
+                        config_json(tokenizer, model_max_length).dump(2) + "\n");
   write_file_atomically(folder / "tokenizer.json", tokenizer_json(tokenizer).dump(2) + "\n");
 }
 

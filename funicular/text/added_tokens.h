@@ -1,6 +1,6 @@
 #pragma once
-// Finds added tokens such as "[MASK]" in text, by the rules of Hugging Face's AddedVocabulary: at the leftmost
-// position the longest token wins; then single_word, lstrip and rstrip are applied.
+// Finds added tokens such as "[MASK]" in text, by the rules of Hugging Face's AddedVocabulary: at the
+// leftmost position the longest token wins; then single_word, lstrip and rstrip are applied.
 
 #include <array>
 #include <string_view>

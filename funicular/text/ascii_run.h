@@ -26,12 +26,14 @@ inline uint64_t alphanumeric_bytes(uint64_t bytes) {
 }
 
 // The lowest n bytes, 0 <= n <= 8.
-inline uint64_t keep_bytes(uint64_t bytes, int n) { return n >= 8 ? bytes : bytes & ((uint64_t{1} << (8 * n)) - 1); }
+inline uint64_t keep_bytes(uint64_t bytes, int n) {
+  return n >= 8 ? bytes : bytes & ((uint64_t{1} << (8 * n)) - 1);
+}
 
 }  // namespace detail
 
-/// The letters and digits at the front of 16 readable bytes, upper case folded if `lower`. `size` is 16 also when the
-/// word goes on.
+/// The letters and digits at the front of 16 readable bytes, upper case folded if `lower`. `size` is 16 also
+/// when the word goes on.
 inline WordKey ascii_run(const char* text, bool lower) {
   uint64_t low, high;
   std::memcpy(&low, text, 8);
@@ -40,7 +42,8 @@ inline WordKey ascii_run(const char* text, bool lower) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text));
   const __m128i folded = _mm_or_si128(bytes, _mm_set1_epi8(0x20));
   const auto within = [](__m128i x, char first, char last) {
-    return _mm_and_si128(_mm_cmpgt_epi8(x, _mm_set1_epi8(first - 1)), _mm_cmplt_epi8(x, _mm_set1_epi8(last + 1)));
+    return _mm_and_si128(_mm_cmpgt_epi8(x, _mm_set1_epi8(first - 1)),
+                         _mm_cmplt_epi8(x, _mm_set1_epi8(last + 1)));
   };
   const __m128i words = _mm_or_si128(within(folded, 'a', 'z'), within(bytes, '0', '9'));
   const int size = std::countr_one(static_cast<uint32_t>(_mm_movemask_epi8(words)));

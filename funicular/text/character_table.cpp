@@ -26,7 +26,8 @@ CharacterAction CharacterTable::make(uint32_t code) const {
       if (stripped) continue;
     }
     const CodePoints lower = rules_.lower ? lower_case(part) : CodePoints(part);
-    if (visible.size + lower.size > 1) return {Action::complex, code};  // none splits words: see the tables' script
+    if (visible.size + lower.size > 1)
+      return {Action::complex, code};  // none splits words: see the tables' script
     visible = lower;
   }
   if (visible.size == 0) return {Action::drop, 0};

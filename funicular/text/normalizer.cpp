@@ -49,7 +49,9 @@ class Mapping {
   explicit Mapping(Sequences sequences) : sequences_(std::move(sequences)), mapped_(0x110000) {
     for (const auto& [code, parts] : sequences_) mapped_[code] = true;
   }
-  CodePoints operator()(uint32_t code) const { return mapped_[code] ? sequences_.find(code)->second : CodePoints(code); }
+  CodePoints operator()(uint32_t code) const {
+    return mapped_[code] ? sequences_.find(code)->second : CodePoints(code);
+  }
 
  private:
   Sequences sequences_;
@@ -125,8 +127,10 @@ void Normalizer::push_kept(uint32_t code) {
     const bool stripped = flags_of(part) & unicode::mark;
     const uint8_t rank = combining_rank(part);
     if (rank == 0) {
-      if (stripped) start_run();
-      else put_lower(part);
+      if (stripped)
+        start_run();
+      else
+        put_lower(part);
     } else if (!stripped) {
       insert_combining(part, rank);
     }
@@ -155,7 +159,8 @@ std::string normalize(std::string_view utf8, NormalizerRules rules) {
   std::string result;
   result.reserve(utf8.size());
   Normalizer normalizer(rules, result);
-  for (const char *at = utf8.data(), *end = at + utf8.size(); at < end;) normalizer.push(next_code_point(at, end));
+  for (const char *at = utf8.data(), *end = at + utf8.size(); at < end;)
+    normalizer.push(next_code_point(at, end));
   return result;
 }
 

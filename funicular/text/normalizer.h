@@ -1,6 +1,7 @@
 #pragma once
-// BERT's normalisation, as Hugging Face's BertNormalizer does it: clean, blanks around CJK, strip accents, lower-case.
-// This is the plain statement of the rules, one code point after the other; WordPiece makes its tables from it.
+// BERT's normalisation, as Hugging Face's BertNormalizer does it: clean, blanks around CJK, strip accents,
+// lower-case. This is the plain statement of the rules, one code point after the other; WordPiece makes its
+// tables from it.
 
 #include <array>
 #include <cstdint>
@@ -39,8 +40,8 @@ struct NormalizerRules {
   NormalizerRules() = default;
 };
 
-/// Appends normalised text to a string. Combining characters that are kept are put into canonical order within a run
-/// (a run ends at each starter, also at one that is then stripped).
+/// Appends normalised text to a string. Combining characters that are kept are put into canonical order
+/// within a run (a run ends at each starter, also at one that is then stripped).
 class Normalizer {
  public:
   Normalizer(NormalizerRules rules, std::string& out) : rules_(rules), out_(out), run_begin_(out.size()) {}

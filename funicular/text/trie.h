@@ -1,6 +1,7 @@
 #pragma once
-// A set of byte strings with ids, walked byte by byte: a double array (Aoe, "An Efficient Digital Search Algorithm by
-// Using a Double-Array Structure", IEEE TSE 15(9), 1989). One memory access a byte, whatever the number of strings.
+// A set of byte strings with ids, walked byte by byte: a double array (Aoe, "An Efficient Digital Search
+// Algorithm by Using a Double-Array Structure", IEEE TSE 15(9), 1989). One memory access a byte, whatever the
+// number of strings.
 
 #include <array>
 #include <cstdint>

@@ -7,8 +7,8 @@
 namespace funicular::text {
 namespace {
 
-// Longest first, in closed form: the longer column gives way until both are equal, then both shrink together; of an odd
-// limit the column that was longer gets the odd token (the second one, if they were equal).
+// Longest first, in closed form: the longer column gives way until both are equal, then both shrink together;
+// of an odd limit the column that was longer gets the odd token (the second one, if they were equal).
 PairLengths longest_first(PairLengths lengths, int32_t limit) {
   int32_t shorter = std::min(lengths.first, lengths.second), longer = std::max(limit - shorter, shorter);
   if (shorter + longer > limit) {
@@ -24,7 +24,8 @@ PairLengths truncate_pair(PairLengths lengths, int32_t limit, Truncation truncat
   const int32_t excess = lengths.first + lengths.second - limit;
   if (excess <= 0) return lengths;
   if (limit == 0) return {};
-  if (limit < 0) throw InputError("tokenizer", "rows of {} tokens without the special ones: expected 0 or more", limit);
+  if (limit < 0)
+    throw InputError("tokenizer", "rows of {} tokens without the special ones: expected 0 or more", limit);
   if (truncation == Truncation::longest_first) return longest_first(lengths, limit);
   const bool only_first = truncation == Truncation::only_first;
   int32_t& column = only_first ? lengths.first : lengths.second;

@@ -9,8 +9,9 @@ namespace funicular::text {
 
 constexpr uint32_t replacement_character = 0xFFFD;
 
-/// Reads the code point at `at` (< end) and moves `at` behind it. A malformed sequence reads as U+FFFD, one for each
-/// maximal subpart (Unicode 15, section 3.9, table 3-8), as Rust's from_utf8_lossy and Python's "replace" do.
+/// Reads the code point at `at` (< end) and moves `at` behind it. A malformed sequence reads as U+FFFD, one
+/// for each maximal subpart (Unicode 15, section 3.9, table 3-8), as Rust's from_utf8_lossy and Python's
+/// "replace" do.
 inline uint32_t next_code_point(const char*& at, const char* end) {
   const auto byte = [&](int i) { return static_cast<uint8_t>(at[i]); };
   const uint32_t lead = byte(0);
@@ -58,7 +59,8 @@ inline void append_code_point(uint32_t code, std::string& out) {
 /// The last code point of `utf8` (not empty); `size` becomes its length in bytes.
 inline uint32_t last_code_point(std::string_view utf8, int& size) {
   size = 1;
-  while (size < 4 && size < static_cast<int>(utf8.size()) && (utf8[utf8.size() - size] & 0xC0) == 0x80) ++size;
+  while (size < 4 && size < static_cast<int>(utf8.size()) && (utf8[utf8.size() - size] & 0xC0) == 0x80)
+    ++size;
   const char *end = utf8.data() + utf8.size(), *at = end - size;
   const uint32_t code = next_code_point(at, end);
   if (at == end) return code;
@@ -70,7 +72,8 @@ inline uint32_t last_code_point(std::string_view utf8, int& size) {
 inline bool is_valid_utf8(std::string_view bytes) {
   for (const char *at = bytes.data(), *end = at + bytes.size(); at < end;) {
     const char* before = at;
-    if (next_code_point(at, end) == replacement_character && std::string_view(before, at - before) != "\xEF\xBF\xBD")
+    if (next_code_point(at, end) == replacement_character &&
+        std::string_view(before, at - before) != "\xEF\xBF\xBD")
       return false;
   }
   return true;

@@ -1,5 +1,6 @@
 #pragma once
-// Words of at most 16 bytes as a pair of integers, so that they are compared and hashed in a few instructions.
+// Words of at most 16 bytes as a pair of integers, so that they are compared and hashed in a few
+// instructions.
 
 #include <cstddef>
 #include <cstdint>

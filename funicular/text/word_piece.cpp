@@ -48,7 +48,8 @@ class TokenBuffer {
 // Reads text without added tokens.
 class Scanner {
  public:
-  Scanner(const WordPieceTables& tables, const CharacterTable& characters, TokenBuffer& out, ThreadScratch& scratch)
+  Scanner(const WordPieceTables& tables, const CharacterTable& characters, TokenBuffer& out,
+          ThreadScratch& scratch)
       : tables_(tables),
         characters_(characters),
         out_(out),
@@ -93,9 +94,14 @@ class Scanner {
           word_.append(bytes, put_code_point(action.value(), bytes));
           continue;
         }
-        case CharacterAction::drop: continue;
-        case CharacterAction::complex: normalizer.push(action.value()); continue;
-        case CharacterAction::space: end_word(); return at;
+        case CharacterAction::drop:
+          continue;
+        case CharacterAction::complex:
+          normalizer.push(action.value());
+          continue;
+        case CharacterAction::space:
+          end_word();
+          return at;
         case CharacterAction::isolated:
           end_word();
           out_.put(static_cast<int32_t>(action.value()), true);
@@ -108,7 +114,8 @@ class Scanner {
 
   void end_word() {
     if (word_.empty()) return;
-    if (word_.size() <= WordKey::longest && static_cast<int>(word_.size()) <= tables_.options.max_characters_per_word) {
+    if (word_.size() <= WordKey::longest &&
+        static_cast<int>(word_.size()) <= tables_.options.max_characters_per_word) {
       const WordKey key(word_);
       put_word(key, key.hash());
     } else {
@@ -158,7 +165,8 @@ struct WordPiece::Tables : WordPieceTables {
   using WordPieceTables::WordPieceTables;
 };
 
-WordPiece::WordPiece(std::vector<std::string> vocabulary, WordPieceOptions options, std::vector<AddedToken> added)
+WordPiece::WordPiece(std::vector<std::string> vocabulary, WordPieceOptions options,
+                     std::vector<AddedToken> added)
     : tables_(std::make_unique<Tables>(std::move(vocabulary), std::move(options), std::move(added))) {}
 WordPiece::~WordPiece() = default;
 WordPiece::WordPiece(WordPiece&&) noexcept = default;
@@ -169,7 +177,9 @@ void WordPiece::tokenize(std::string_view utf8, TokenizedText& out) const {
   TokenBuffer buffer(out);
   ThreadScratch& scratch = thread_scratch();
   const auto added = [&](int32_t id) { buffer.put(id, true); };
-  const auto scan = [&](std::string_view piece) { Scanner(tables, tables.characters, buffer, scratch).scan(piece); };
+  const auto scan = [&](std::string_view piece) {
+    Scanner(tables, tables.characters, buffer, scratch).scan(piece);
+  };
   const auto scan_plain = [&](std::string_view piece) {
     Scanner(tables, *tables.plain_characters, buffer, scratch).scan(piece);
   };
@@ -190,12 +200,26 @@ TokenizedText WordPiece::tokenize(std::string_view utf8) const {
   return result;
 }
 
-const std::vector<std::string>& WordPiece::vocabulary() const { return tables_->vocabulary; }
-int32_t WordPiece::model_size() const { return static_cast<int32_t>(tables_->model_size); }
-const WordPieceOptions& WordPiece::options() const { return tables_->options; }
-const std::vector<AddedToken>& WordPiece::added_tokens() const { return tables_->added; }
-const SpecialTokens& WordPiece::special() const { return tables_->special; }
-int32_t WordPiece::id_of(std::string_view token) const { return tables_->id_of(token); }
-uint64_t WordPiece::fingerprint() const { return tables_->fingerprint; }
+const std::vector<std::string>& WordPiece::vocabulary() const {
+  return tables_->vocabulary;
+}
+int32_t WordPiece::model_size() const {
+  return static_cast<int32_t>(tables_->model_size);
+}
+const WordPieceOptions& WordPiece::options() const {
+  return tables_->options;
+}
+const std::vector<AddedToken>& WordPiece::added_tokens() const {
+  return tables_->added;
+}
+const SpecialTokens& WordPiece::special() const {
+  return tables_->special;
+}
+int32_t WordPiece::id_of(std::string_view token) const {
+  return tables_->id_of(token);
+}
+uint64_t WordPiece::fingerprint() const {
+  return tables_->fingerprint;
+}
 
 }  // namespace funicular::text

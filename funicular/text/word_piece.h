@@ -40,14 +40,15 @@ struct SpecialTokens {
 /// One tokenised text, without [CLS] and [SEP].
 struct TokenizedText {
   std::vector<int32_t> ids;
-  std::vector<uint8_t> word_starts;  ///< 1 where a token begins a word (no "##" piece), for whole-word masking
+  std::vector<uint8_t>
+      word_starts;  ///< 1 where a token begins a word (no "##" piece), for whole-word masking
 };
 
 /// Immutable and safe to share between threads.
 class WordPiece {
  public:
-  /// `vocabulary[i]` is token i. Added tokens are matched in the text; their ids either name the same token in the
-  /// vocabulary or follow it without a gap. Throws InputError (duplicate tokens, no unknown token, …).
+  /// `vocabulary[i]` is token i. Added tokens are matched in the text; their ids either name the same token
+  /// in the vocabulary or follow it without a gap. Throws InputError (duplicate tokens, no unknown token, …).
   WordPiece(std::vector<std::string> vocabulary, WordPieceOptions options, std::vector<AddedToken> added);
   ~WordPiece();
   WordPiece(WordPiece&&) noexcept;
@@ -68,7 +69,8 @@ class WordPiece {
   /// -1 if there is no such token.
   int32_t id_of(std::string_view token) const;
 
-  /// Hash of everything that decides ids: two tokenisers with equal fingerprints give equal ids for every text.
+  /// Hash of everything that decides ids: two tokenisers with equal fingerprints give equal ids for every
+  /// text.
   uint64_t fingerprint() const;
 
  private:
@@ -79,8 +81,9 @@ class WordPiece {
 /// How a row that is too long is shortened; the names of Hugging Face.
 enum class Truncation { longest_first, only_first, only_second };
 
-/// Lengths of the two columns after truncation to `limit` tokens in all, special tokens not counted (the second is 0
-/// for single texts). Equal to Hugging Face `tokenizers`. Throws InputError where only_first/only_second cannot.
+/// Lengths of the two columns after truncation to `limit` tokens in all, special tokens not counted (the
+/// second is 0 for single texts). Equal to Hugging Face `tokenizers`. Throws InputError where
+/// only_first/only_second cannot.
 struct PairLengths {
   int32_t first = 0, second = 0;
 };

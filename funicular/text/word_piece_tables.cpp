@@ -17,17 +17,19 @@ void check_vocabulary(const std::vector<std::string>& vocabulary, const WordPiec
   std::unordered_map<std::string_view, size_t> seen;
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     if (!is_valid_utf8(vocabulary[i]))
-      throw InputError(component, "token {} of the vocabulary is not valid UTF-8; save the vocabulary as UTF-8", i);
+      throw InputError(component,
+                       "token {} of the vocabulary is not valid UTF-8; save the vocabulary as UTF-8", i);
     const auto [first, fresh] = seen.emplace(vocabulary[i], i);
     if (!fresh)
-      throw InputError(component, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one", vocabulary[i],
-                       first->second, i);
+      throw InputError(component, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one",
+                       vocabulary[i], first->second, i);
   }
   if (!seen.contains(options.unknown_token))
-    throw InputError(component,
-                     "the unknown token \"{}\" is missing from the vocabulary of {} tokens; add it, or name the one "
-                     "that stands for it",
-                     options.unknown_token, vocabulary.size());
+    throw InputError(
+        component,
+        "the unknown token \"{}\" is missing from the vocabulary of {} tokens; add it, or name the one "
+        "that stands for it",
+        options.unknown_token, vocabulary.size());
   if (options.max_characters_per_word < 1)
     throw InputError(component, "words of at most {} characters: expected 1 or more",
                      options.max_characters_per_word);
@@ -39,12 +41,14 @@ void check_id(const AddedToken& token, const std::vector<std::string>& vocabular
     throw InputError(component, "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary",
                      token.content, token.id, vocabulary[id]);
   if (id >= model_size && id != vocabulary.size())
-    throw InputError(component, "the added token \"{}\" has the id {}: expected {}, the next one after the vocabulary",
+    throw InputError(component,
+                     "the added token \"{}\" has the id {}: expected {}, the next one after the vocabulary",
                      token.content, token.id, vocabulary.size());
 }
 
 // The vocabulary with the added tokens that the model lacks behind its own.
-std::vector<std::string> with_added(std::vector<std::string> vocabulary, const std::vector<AddedToken>& added) {
+std::vector<std::string> with_added(std::vector<std::string> vocabulary,
+                                    const std::vector<AddedToken>& added) {
   const size_t model_size = vocabulary.size();
   std::unordered_map<std::string_view, int32_t> seen;
   for (const AddedToken& token : added) {
@@ -52,8 +56,8 @@ std::vector<std::string> with_added(std::vector<std::string> vocabulary, const s
       throw InputError(component, "the added token {} is empty or not valid UTF-8", token.id);
     const auto [first, fresh] = seen.emplace(token.content, token.id);
     if (!fresh)
-      throw InputError(component, "the added token \"{}\" has two ids, {} and {}", token.content, first->second,
-                       token.id);
+      throw InputError(component, "the added token \"{}\" has two ids, {} and {}", token.content,
+                       first->second, token.id);
     check_id(token, vocabulary, model_size);
     if (static_cast<size_t>(token.id) == vocabulary.size()) vocabulary.push_back(token.content);
   }
@@ -81,11 +85,12 @@ AddedTokenMatcher make_matcher(const std::vector<AddedToken>& added, const Norma
     tokens.push_back(token);
     patterns.push_back(rules ? normalize(token.content, *rules) : token.content);
     if (patterns.back().empty())
-      throw InputError(component, "nothing is left of the added token \"{}\" when it is normalised", token.content);
+      throw InputError(component, "nothing is left of the added token \"{}\" when it is normalised",
+                       token.content);
     const auto [first, fresh] = seen.emplace(patterns.back(), token.content);
     if (!fresh)
-      throw InputError(component, "the added tokens \"{}\" and \"{}\" are the same when normalised", first->second,
-                       token.content);
+      throw InputError(component, "the added tokens \"{}\" and \"{}\" are the same when normalised",
+                       first->second, token.content);
   }
   return {std::move(tokens), patterns};
 }
@@ -142,7 +147,8 @@ WordPieceTables::WordPieceTables(std::vector<std::string> tokens, WordPieceOptio
       ascii_words(characters.ascii_words(rules.lower) &&
                   options.max_characters_per_word >= static_cast<int>(WordKey::longest)),
       ascii_lower(rules.lower) {
-  if (!normalized.empty()) plain_characters = std::make_unique<CharacterTable>(NormalizerRules(), pieces, unknown);
+  if (!normalized.empty())
+    plain_characters = std::make_unique<CharacterTable>(NormalizerRules(), pieces, unknown);
   special = {id_of(options.pad_token), unknown, id_of(options.cls_token), id_of(options.sep_token),
              id_of(options.mask_token)};
   fingerprint = hash_rules(*this);

@@ -30,7 +30,8 @@ struct WordPieceTables {
   NormalizerRules rules;
   CharacterTable characters;
   AddedTokenMatcher raw, normalized;  // matched before and after normalisation
-  std::unique_ptr<const CharacterTable> plain_characters;  // for text that is normalised already; if it is needed
+  std::unique_ptr<const CharacterTable>
+      plain_characters;  // for text that is normalised already; if it is needed
   WordTable words;
   SpecialTokens special;
   uint64_t fingerprint;

@@ -1,5 +1,6 @@
 #pragma once
-// Short words to token ids: the whole vocabulary (shared, immutable), and the latest words of a thread (a cache).
+// Short words to token ids: the whole vocabulary (shared, immutable), and the latest words of a thread (a
+// cache).
 
 #include <cstdint>
 #include <span>
@@ -46,8 +47,8 @@ class WordTable {
   size_t mask_;
 };
 
-/// The pieces of words met lately by one thread, of all tokenisers that it uses. Direct-mapped: a new word takes the
-/// place of an old one with the same hash.
+/// The pieces of words met lately by one thread, of all tokenisers that it uses. Direct-mapped: a new word
+/// takes the place of an old one with the same hash.
 class WordCache {
  public:
   static constexpr int most_pieces = 6;

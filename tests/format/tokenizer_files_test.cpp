@@ -44,7 +44,8 @@ class TokenizerFiles : public testing::Test {
 const std::string vocabulary = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nwant\n##want\nun\n,\nUn\n";
 
 Json good_json() {
-  return Json::parse(R"({"version": "1.0", "truncation": {"max_length": 4}, "padding": {"strategy": {"Fixed": 4}},
+  return Json::parse(
+      R"({"version": "1.0", "truncation": {"max_length": 4}, "padding": {"strategy": {"Fixed": 4}},
     "added_tokens": [{"id": 1, "content": "[M]", "special": true}],
     "normalizer": {"type": "BertNormalizer", "lowercase": true, "strip_accents": null},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
@@ -69,8 +70,9 @@ TEST_F(TokenizerFiles, AVocabularyAloneIsAnUncasedTokenizer) {
 
 TEST_F(TokenizerFiles, TheConfigBesideAVocabularyHolds) {
   write("vocab.txt", vocabulary);
-  write("tokenizer_config.json",
-        R"({"do_lower_case": false, "mask_token": {"content": "want"}, "pad_token": "un", "strip_accents": null})");
+  write(
+      "tokenizer_config.json",
+      R"({"do_lower_case": false, "mask_token": {"content": "want"}, "pad_token": "un", "strip_accents": null})");
   const auto tokenizer = load_tokenizer(folder_);
   EXPECT_EQ(tokenizer.tokenize("Unwant").ids, (Ids{9, 5})) << "the mask token is matched first";
   EXPECT_EQ(tokenizer.special().mask, 5);
@@ -86,7 +88,8 @@ TEST_F(TokenizerFiles, LineEndsOfWindowsAByteOrderMarkAndBlankLastLinesAreNoToke
 
 TEST_F(TokenizerFiles, WrongVocabulariesAreRefusedWithTheLine) {
   EXPECT_NE(error_of(write("vocab.txt", "[UNK]\na\nb\na\n")).find("vocab.txt:4"), std::string::npos);
-  EXPECT_NE(error_of(write("vocab.txt", "a\nb\n")).find("\"[UNK]\" is on none of the 2 lines"), std::string::npos);
+  EXPECT_NE(error_of(write("vocab.txt", "a\nb\n")).find("\"[UNK]\" is on none of the 2 lines"),
+            std::string::npos);
   EXPECT_NE(error_of(folder_ / "missing").find("no such file"), std::string::npos);
   fs::remove(folder_ / "vocab.txt");
   EXPECT_NE(error_of(folder_).find("expected tokenizer.json or vocab.txt"), std::string::npos);
@@ -126,8 +129,12 @@ TEST_F(TokenizerFiles, WhatIsWrittenReadsTheSame) {
   std::vector<text::AddedToken> added = {
       {.id = 0, .content = "[UNK]"},
       {.id = 4, .content = "New", .special = false, .normalized = true, .lstrip = true, .single_word = true}};
-  text::WordPieceOptions options{.lowercase = false, .clean_text = false, .strip_accents = text::WordPieceOptions::StripAccents::yes,
-                                 .max_characters_per_word = 7, .cls_token = "<s>", .sep_token = "</s>"};
+  text::WordPieceOptions options{.lowercase = false,
+                                 .clean_text = false,
+                                 .strip_accents = text::WordPieceOptions::StripAccents::yes,
+                                 .max_characters_per_word = 7,
+                                 .cls_token = "<s>",
+                                 .sep_token = "</s>"};
   const text::WordPiece tokenizer({"[UNK]", "<s>", "</s>", "\u00E9\"\\"}, options, added);
   save_tokenizer(folder_ / "deep" / "folder", tokenizer);
   const auto copy = load_tokenizer(folder_ / "deep" / "folder");
@@ -145,8 +152,10 @@ TEST_F(TokenizerFiles, DamagedFilesAreRefusedOrReadNeverACrash) {
     std::string damaged = is_json ? json : vocabulary;
     for (unsigned n = 1 + random() % 3; n > 0; --n) {
       const size_t at = random() % damaged.size();
-      if (random() % 2) damaged[at] = static_cast<char>(random());
-      else damaged.erase(at, 1 + random() % 20);
+      if (random() % 2)
+        damaged[at] = static_cast<char>(random());
+      else
+        damaged.erase(at, 1 + random() % 20);
     }
     refused += !error_of(write(is_json ? "tokenizer.json" : "vocab.txt", damaged)).empty();
   }

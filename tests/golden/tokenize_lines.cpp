@@ -1,8 +1,9 @@
-// The tokeniser as a filter, for comparison with the peer: texts on standard input, each as its length (uint32) and
-// its bytes; on standard output for each the number of tokens (uint32), the ids (int32) and the word starts (uint8).
-// Usage: tokenize_lines TOKENIZER [THREADS]
+// The tokeniser as a filter, for comparison with the peer: texts on standard input, each as its length
+// (uint32) and its bytes; on standard output for each the number of tokens (uint32), the ids (int32) and the
+// word starts (uint8). Usage: tokenize_lines TOKENIZER [THREADS]
 //        tokenize_lines --copy FROM TO  reads a tokenizer and writes it
-//        tokenize_lines --truncate      reads (first, second, limit, strategy) and writes (first, second), all int32;
+//        tokenize_lines --truncate      reads (first, second, limit, strategy) and writes (first, second),
+//        all int32;
 //                                       (-1, -1) where it refuses
 #include <algorithm>
 #include <cstdint>
@@ -83,11 +84,14 @@ void truncate() {
 
 int main(int argc, char** argv) {
   try {
-    if (argc == 2 && std::string_view(argv[1]) == "--truncate") truncate();
+    if (argc == 2 && std::string_view(argv[1]) == "--truncate")
+      truncate();
     else if (argc == 4 && std::string_view(argv[1]) == "--copy")
       funicular::format::save_tokenizer(argv[3], funicular::format::load_tokenizer(argv[2]));
-    else if (argc == 2 || argc == 3) tokenize(argv[1], argc == 3 ? std::max(1, std::atoi(argv[2])) : 1);
-    else return 2;
+    else if (argc == 2 || argc == 3)
+      tokenize(argv[1], argc == 3 ? std::max(1, std::atoi(argv[2])) : 1);
+    else
+      return 2;
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 2;

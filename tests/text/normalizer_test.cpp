@@ -23,17 +23,20 @@ TEST(Normalizer, CleaningDropsControlsAndMakesWhiteSpaceBlank) {
 TEST(Normalizer, ThePeersRangeOfIdeographsIsKept) {
   const auto chinese = rules(false, true, false, false);
   EXPECT_EQ(normalize("x\u4E00y", chinese), "x \u4E00 y");
-  EXPECT_EQ(normalize("\U0002B820", chinese), "\U0002B820") << "BERT's own list begins here, the peer's later";
+  EXPECT_EQ(normalize("\U0002B820", chinese), "\U0002B820")
+      << "BERT's own list begins here, the peer's later";
   EXPECT_EQ(normalize("\U0002B920", chinese), " \U0002B920 ");
 }
 
 TEST(Normalizer, KeptCombiningCharactersAreOrderedWithinTheirRun) {
-  // U+1D165 (class 216) and U+1D16D (226) are spacing, hence kept; U+302E is (224); stripped marks do not stand between.
+  // U+1D165 (class 216) and U+1D16D (226) are spacing, hence kept; U+302E is (224); stripped marks do not
+  // stand between.
   const auto strip = rules(false, false, true, false);
   EXPECT_EQ(normalize("a\u302E\U0001D165", strip), "a\U0001D165\u302E");
   EXPECT_EQ(normalize("a\u302E\u0301\U0001D165", strip), "a\U0001D165\u302E");
   EXPECT_EQ(normalize("a\u302Eb\U0001D165", strip), "a\u302Eb\U0001D165");
-  EXPECT_EQ(normalize("a\u302E\u034F\U0001D165", strip), "a\u302E\U0001D165") << "a stripped starter ends the run";
+  EXPECT_EQ(normalize("a\u302E\u034F\U0001D165", strip), "a\u302E\U0001D165")
+      << "a stripped starter ends the run";
 }
 
 TEST(UnicodeTables, KnowTheCharactersThatTheirSourcesAgreeOn) {
@@ -49,7 +52,8 @@ TEST(UnicodeTables, KnowTheCharactersThatTheirSourcesAgreeOn) {
 
 TEST(Trie, FindsExactlyItsKeys) {
   std::vector<std::string> keys;
-  for (int i = 0; i < 3000; ++i) keys.push_back(std::string(1 + i % 3, static_cast<char>(i % 251)) + std::to_string(i * i));
+  for (int i = 0; i < 3000; ++i)
+    keys.push_back(std::string(1 + i % 3, static_cast<char>(i % 251)) + std::to_string(i * i));
   keys.push_back(std::string("\0", 1));
   std::vector<Trie::Key> pairs;
   for (size_t i = 0; i < keys.size(); ++i) pairs.emplace_back(keys[i], static_cast<int32_t>(i));
@@ -59,7 +63,8 @@ TEST(Trie, FindsExactlyItsKeys) {
     ASSERT_EQ(trie.find(keys[i] + "\xFE"), Trie::none);
   }
   const Trie empty;
-  for (int byte = 0; byte < 256; ++byte) EXPECT_EQ(empty.next(Trie::root, static_cast<uint8_t>(byte)), Trie::none);
+  for (int byte = 0; byte < 256; ++byte)
+    EXPECT_EQ(empty.next(Trie::root, static_cast<uint8_t>(byte)), Trie::none);
 }
 
 TEST(AsciiRun, EqualsTheByteByByteDefinition) {
@@ -67,7 +72,8 @@ TEST(AsciiRun, EqualsTheByteByByteDefinition) {
     for (int at = 0; at < 17; ++at) {
       std::string text(16, 'Q');
       if (at < 16) text[at] = static_cast<char>(byte);
-      const bool alphanumeric = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
+      const bool alphanumeric =
+          (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
       const size_t size = at == 16 || alphanumeric ? 16 : at;
       std::string lower = text.substr(0, size);
       for (char& c : lower) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
@@ -79,7 +85,8 @@ TEST(AsciiRun, EqualsTheByteByByteDefinition) {
 
 TEST(AsciiRun, ThePortableFormAgreesOnEveryByte) {
   for (int byte = 0; byte < 256; ++byte) {
-    const bool alphanumeric = (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
+    const bool alphanumeric =
+        (byte >= '0' && byte <= '9') || (byte >= 'a' && byte <= 'z') || (byte >= 'A' && byte <= 'Z');
     const uint64_t all = detail::alphanumeric_bytes(0x0101010101010101ull * byte);
     EXPECT_EQ(all, alphanumeric ? 0x8080808080808080ull : 0) << byte;
   }

@@ -13,8 +13,8 @@ namespace {
 using Ids = std::vector<int32_t>;
 using Strip = WordPieceOptions::StripAccents;
 
-const std::vector<std::string> small = {"[UNK]", "[CLS]", "[SEP]", "want", "##want", "##ed", "wa",
-                                        "un",    "runn",  "##ing", ",",    "[MASK]"};
+const std::vector<std::string> small = {"[UNK]", "[CLS]", "[SEP]", "want",  "##want", "##ed",
+                                        "wa",    "un",    "runn",  "##ing", ",",      "[MASK]"};
 
 std::vector<AddedToken> specials(std::initializer_list<int32_t> ids) {
   std::vector<AddedToken> result;
@@ -23,7 +23,8 @@ std::vector<AddedToken> specials(std::initializer_list<int32_t> ids) {
 }
 
 // The words that a tokeniser sees: each is one unknown token unless the vocabulary spells it.
-std::vector<std::string> words(std::string_view text, std::vector<std::string> vocabulary, WordPieceOptions options) {
+std::vector<std::string> words(std::string_view text, std::vector<std::string> vocabulary,
+                               WordPieceOptions options) {
   vocabulary.insert(vocabulary.begin(), "[UNK]");
   const WordPiece tokenizer(vocabulary, options, {});
   std::vector<std::string> result;
@@ -48,7 +49,8 @@ TEST(WordPiece, AWordThatCannotBeSpelledToItsEndIsOneUnknownToken) {
 TEST(WordPiece, LongAndShortWordsGiveTheSameAtEveryPlaceInTheText) {
   // The end of a text is read byte by byte, its middle in blocks of 16.
   const WordPiece tokenizer(small, {}, {});
-  for (const std::string word : {"wanting", "running", "unwanteded", "wantwantwantwanted", "RUNNING", "unwant\u00E9d"}) {
+  for (const std::string word :
+       {"wanting", "running", "unwanteded", "wantwantwantwanted", "RUNNING", "unwant\u00E9d"}) {
     const Ids alone = tokenizer.tokenize(word).ids;
     for (int blanks = 0; blanks < 40; ++blanks)
       EXPECT_EQ(tokenizer.tokenize(word + std::string(blanks, ' ')).ids, alone) << word << " and " << blanks;
@@ -73,7 +75,7 @@ TEST(WordPiece, LowerCasesAndStripsAccents) {
 }
 
 TEST(WordPiece, LowerCaseKnowsNoContext) {
-  EXPECT_EQ(words("\u039F\u03A3", {"\u03BF\u03C3"}, {}).front(), "\u03BF\u03C3");           // no final sigma
+  EXPECT_EQ(words("\u039F\u03A3", {"\u03BF\u03C3"}, {}).front(), "\u03BF\u03C3");            // no final sigma
   EXPECT_EQ(words("\u0130", {"i\u0307"}, {.strip_accents = Strip::no}).front(), "i\u0307");  // I with dot
   EXPECT_EQ(words("\u0130", {"i"}, {}).front(), "i");
 }
@@ -97,10 +99,19 @@ TEST(WordPiece, WordsOfTooManyCharactersAreUnknown) {
 TEST(WordPiece, MalformedUtf8ReadsAsReplacementCharacters) {
   const WordPieceOptions raw{.clean_text = false, .strip_accents = Strip::no};
   const std::string r = "\uFFFD";
-  // One for each maximal subpart; table 3-8 of Unicode 15: F0 90 | 80? the truncated E1 80, the lone continuation, FF.
-  EXPECT_EQ(words("a\xE1\x80\xE2\xF0\x91\x92\xF1\xBF" "b", {"a" + r + r + r + r + "b"}, raw).front(), "a" + r + r + r + r + "b");
+  // One for each maximal subpart; table 3-8 of Unicode 15: F0 90 | 80? the truncated E1 80, the lone
+  // continuation, FF.
+  EXPECT_EQ(words("a\xE1\x80\xE2\xF0\x91\x92\xF1\xBF"
+                  "b",
+                  {"a" + r + r + r + r + "b"}, raw)
+                .front(),
+            "a" + r + r + r + r + "b");
   EXPECT_EQ(words("\xED\xA0\x80", {r + r + r}, raw).front(), r + r + r);  // a surrogate
-  EXPECT_EQ(words("a\xFF" "b", {"ab"}, {}).front(), "ab");                // dropped when text is cleaned
+  EXPECT_EQ(words("a\xFF"
+                  "b",
+                  {"ab"}, {})
+                .front(),
+            "ab");  // dropped when text is cleaned
 }
 
 TEST(WordPiece, SpecialTokensAreFoundInTheText) {
@@ -111,9 +122,10 @@ TEST(WordPiece, SpecialTokensAreFoundInTheText) {
 }
 
 TEST(WordPiece, AddedTokensObeyTheirFlags) {
-  std::vector<AddedToken> added = {
-      {.id = 12, .content = "<l>", .lstrip = true}, {.id = 13, .content = "solo", .single_word = true},
-      {.id = 14, .content = "Caf\u00E9", .normalized = true}, {.id = 15, .content = "solo want"}};
+  std::vector<AddedToken> added = {{.id = 12, .content = "<l>", .lstrip = true},
+                                   {.id = 13, .content = "solo", .single_word = true},
+                                   {.id = 14, .content = "Caf\u00E9", .normalized = true},
+                                   {.id = 15, .content = "solo want"}};
   const WordPiece tokenizer(small, {}, added);
   EXPECT_EQ(tokenizer.tokenize("solo").ids, (Ids{13}));
   EXPECT_EQ(tokenizer.tokenize("solox").ids, (Ids{0}));
@@ -139,7 +151,8 @@ TEST(WordPiece, RefusesVocabulariesThatAreWrong) {
 TEST(WordPiece, TheFingerprintChangesWithWhateverDecidesIds) {
   const uint64_t one = WordPiece(small, {}, {}).fingerprint();
   EXPECT_EQ(one, WordPiece(small, {}, {}).fingerprint());
-  EXPECT_EQ(one, WordPiece(small, {.strip_accents = Strip::yes}, {}).fingerprint()) << "the same rule, said aloud";
+  EXPECT_EQ(one, WordPiece(small, {.strip_accents = Strip::yes}, {}).fingerprint())
+      << "the same rule, said aloud";
   auto other = small;
   std::swap(other[3], other[6]);
   EXPECT_NE(one, WordPiece(other, {}, {}).fingerprint());
@@ -149,7 +162,8 @@ TEST(WordPiece, TheFingerprintChangesWithWhateverDecidesIds) {
 }
 
 TEST(WordPiece, ThreadsAndInstancesShareNothingThatChangesIds) {
-  // Two vocabularies with the same words and other ids, used in turn by several threads: their caches must not mix.
+  // Two vocabularies with the same words and other ids, used in turn by several threads: their caches must
+  // not mix.
   std::vector<std::string> reversed(small.rbegin(), small.rend());
   const WordPiece a(small, {}, {}), b(reversed, {}, {});
   const auto last = static_cast<int32_t>(small.size()) - 1;
@@ -178,7 +192,8 @@ TEST(WordPiece, RandomBytesNeverCrashAndSplitAtBlanks) {
     std::string text;
     for (unsigned n = random() % 60; n > 0; --n)
       text.push_back(random() % 2 ? alphabet[random() % alphabet.size()] : static_cast<char>(random()));
-    const std::string copy(text);  // exactly as long as it is, so that a sanitizer sees every byte read too many
+    const std::string copy(
+        text);  // exactly as long as it is, so that a sanitizer sees every byte read too many
     TokenizedText once = tokenizer.tokenize(copy);
     ASSERT_EQ(once.ids.size(), once.word_starts.size());
     const size_t before = once.ids.size();
