@@ -29,6 +29,7 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
   arguments.add("max-steps", "STEPS", options.max_steps, "optimiser steps in all").default_text("by epochs").range(1);
   arguments.add("num-train-epochs", "EPOCHS", options.num_train_epochs, "passes over the training data")
       .default_text("3").alias("epochs").above(0);
+  arguments.add("shuffle", options.shuffle, "a new order in each epoch; --no-shuffle: the order of the data");
   arguments.add("drop-last", options.drop_last, "leave out the last, shorter batch of each epoch")
       .alias("dataloader-drop-last");
 }
@@ -121,6 +122,7 @@ train::TrainerOptions TrainingOptions::trainer() const {
   result.gradient_accumulation = gradient_accumulation.value_or(0);
   result.micro_batch_tokens = micro_batch_tokens;
   result.eval_batch_size = eval_batch_size.value_or(0);
+  result.shuffle = shuffle;
   result.drop_last = drop_last;
   result.schedule.kind = optim::parse_schedule(lr_scheduler_type);
   result.schedule.warmup_steps = warmup_steps.value_or(0);

@@ -32,7 +32,7 @@ struct TrainingOptions {
   int64_t micro_batch_tokens = 8192;
   std::optional<int64_t> max_steps;
   std::optional<double> num_train_epochs;
-  bool drop_last = false;
+  bool shuffle = true, drop_last = false;
 
   std::string optim = "adamw";
   double learning_rate = 5e-5;
