@@ -256,6 +256,19 @@ TEST(Trainer, WritesTheFieldsThatTheDesignNames) {
   EXPECT_TRUE(events);
 }
 
+TEST(Trainer, LogsTheMeanLossSinceTheRecordBefore) {
+  TrainerOptions options = quiet();
+  options.logging_steps = 3;
+  std::vector<double> losses, logged;
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) { losses.push_back(result.loss); };
+  trainer.callbacks.on_log = [&](const StepRecord& record) { logged.push_back(record.loss); };
+  trainer.fit(make_plain(), make_data(22), plain_loss);
+  ASSERT_EQ(logged.size(), 2u);
+  EXPECT_DOUBLE_EQ(logged[0], (losses[0] + losses[1] + losses[2]) / 3);
+  EXPECT_DOUBLE_EQ(logged[1], (losses[3] + losses[4] + losses[5]) / 3);
+}
+
 TEST(Checkpoint, HoldsBatchStatisticsAndTiedWeightsOnce) {
   TemporaryFolder folder;
   TrainerOptions options = quiet();
