@@ -59,6 +59,7 @@ class TensorDataset final : public Source {
   uint64_t fingerprint() const override { return fingerprint_; }
   int64_t length(int64_t) const override { return 1; }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override;
+  const TensorMap& tensors() const { return tensors_; }
 
  private:
   TensorMap tensors_;
