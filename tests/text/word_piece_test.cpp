@@ -85,6 +85,13 @@ TEST(WordPiece, HangulIsDecomposedWhenAccentsAreStripped) {
   EXPECT_EQ(words("\uD55C", {"\uD55C"}, {.strip_accents = Strip::no}).front(), "\uD55C");
 }
 
+TEST(WordPiece, CombiningCharactersThatAreKeptComeInCanonicalOrder) {
+  EXPECT_EQ(words("x a\u302E\U0001D165b", {"x", "a\U0001D165\u302Eb"}, {.clean_text = false}).back(),
+            "a\U0001D165\u302Eb");
+  EXPECT_EQ(words("a\u302E\u034F\U0001D165", {"a\u302E\U0001D165"}, {.clean_text = false}).back(),
+            "a\u302E\U0001D165");
+}
+
 TEST(WordPiece, WordsOfTooManyCharactersAreUnknown) {
   const WordPieceOptions options{.max_characters_per_word = 3};
   EXPECT_EQ(words("\u00DF\u00DF\u00DF", {"\u00DF", "##\u00DF"}, options).size(), 3u);

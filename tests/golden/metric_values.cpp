@@ -1,0 +1,39 @@
+// Metrics of the cases on standard input, for metrics.py: a line "classes P… | T…" or "values P… | T…" gives a JSON line.
+
+#include <fmt/format.h>
+
+#include <iostream>
+#include <sstream>
+
+#include "funicular/base/json.h"
+#include "funicular/eval/metrics.h"
+
+namespace {
+
+using namespace funicular;
+
+template <class T>
+std::vector<T> read_numbers(std::istream& line) {
+  std::vector<T> numbers;
+  for (std::string word; line >> word && word != "|";)
+    numbers.push_back(static_cast<T>(std::stod(word)));
+  return numbers;
+}
+
+std::map<std::string, double> metrics_of(const std::string& text) {
+  std::istringstream line(text);
+  std::string kind;
+  line >> kind;
+  if (kind == "values") {
+    const auto predicted = read_numbers<double>(line), truth = read_numbers<double>(line);
+    return {{"pearson", eval::pearson(predicted, truth)}, {"spearmanr", eval::spearmanr(predicted, truth)}};
+  }
+  const auto predicted = read_numbers<int64_t>(line), truth = read_numbers<int64_t>(line);
+  return eval::compute(eval::classification_metric_names(), predicted, truth);
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) fmt::print("{}\n", Json(metrics_of(line)).dump());
+}
