@@ -39,6 +39,8 @@ TEST(Crc32c, KnownAnswersOfRfc3720) {
   EXPECT_EQ(crc32c(bytes(rising)), 0x46DD794Eu);
   EXPECT_EQ(crc32c(bytes("123456789")), 0xE3069283u);
   EXPECT_EQ(crc32c({}), 0u);
+  // (0xE3069283 rotated right by 15) + 0xA282EAD8, modulo 2^32
+  EXPECT_EQ(masked_crc32c(bytes("123456789")), 0xC78AB0E5u);
 }
 
 TEST(EventWriter, FramesHoldTheVersionAndTheScalars) {
