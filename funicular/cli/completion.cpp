@@ -17,10 +17,11 @@ std::string bash_script() {
   for (const auto& command : all_commands()) {
     const Arguments& arguments = command->arguments;
     names += " " + arguments.command();
-    options += fmt::format("    {}) words=\"{}\" ;;\n", arguments.command(), fmt::join(arguments.option_names(), " "));
+    options += fmt::format("    {}) words=\"{}\" ;;\n", arguments.command(),
+                           fmt::join(arguments.option_names(), " "));
     for (const auto& [option, values] : arguments.option_choices())
-      choices += fmt::format("    {}:{}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n", arguments.command(),
-                             option, fmt::join(values, " "));
+      choices += fmt::format("    {}:{}) COMPREPLY=($(compgen -W \"{}\" -- \"$word\")); return ;;\n",
+                             arguments.command(), option, fmt::join(values, " "));
   }
   return fmt::format(R"(# Completion for funicular. To load it now: source <(funicular completion bash)
 _funicular() {{
@@ -55,7 +56,8 @@ class Completion final : public Command {
 
   int run() override {
     if (shells_.size() != 1 || shells_[0] != "bash")
-      throw InputError("usage", "funicular completion expects one shell: bash; found \"{}\"", fmt::join(shells_, " "));
+      throw InputError("usage", "funicular completion expects one shell: bash; found \"{}\"",
+                       fmt::join(shells_, " "));
     const std::string script = bash_script();
     std::fwrite(script.data(), 1, script.size(), stdout);
     return 0;

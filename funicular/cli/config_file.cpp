@@ -22,7 +22,8 @@ std::string scalar_text(const toml::node& node, const std::string& origin, std::
   if (const auto* text = node.as_string()) return text->get();
   if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
   if (const auto* whole = node.as_integer()) return fmt::to_string(whole->get());
-  if (const auto* number = node.as_floating_point()) return fmt::to_string(number->get());  // shortest exact form
+  if (const auto* number = node.as_floating_point())
+    return fmt::to_string(number->get());  // shortest exact form
   throw InputError("config", "{}: {} expects a text, a number, true or false", origin, key);
 }
 
@@ -46,7 +47,8 @@ void read_table(const fs::path& path, const toml::table& table, std::vector<Conf
   for (const auto& [key, node] : table) {
     if (node.is_table()) continue;
     ConfigEntry entry = read_entry(path, key.str(), node);
-    std::erase_if(entries, [&](const ConfigEntry& other) { return same_key(other.key) == same_key(entry.key); });
+    std::erase_if(entries,
+                  [&](const ConfigEntry& other) { return same_key(other.key) == same_key(entry.key); });
     entries.push_back(std::move(entry));
   }
 }

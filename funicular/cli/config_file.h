@@ -14,8 +14,8 @@ struct ConfigEntry {
   std::string origin;               ///< "file:line", for errors
 };
 
-/// Keys at the top and in the table named like `command`, in the file's order; a key of the table hides the same key at
-/// the top. Tables of other commands are left alone. Throws InputError naming file and line.
+/// Keys at the top and in the table named like `command`, in the file's order; a key of the table hides the
+/// same key at the top. Tables of other commands are left alone. Throws InputError naming file and line.
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, const std::string& command);
 
 }  // namespace funicular::cli

@@ -37,7 +37,9 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 Finding check_processor() {
   const Isa isa = best_isa();
-  Finding finding{Verdict::ok, fmt::format("kernels for {}; LibTorch uses {}", isa_name(isa), at::get_cpu_capability()), ""};
+  Finding finding{Verdict::ok,
+                  fmt::format("kernels for {}; LibTorch uses {}", isa_name(isa), at::get_cpu_capability()),
+                  ""};
   if (isa == Isa::baseline) {
     finding.verdict = Verdict::warn;
     finding.remedy = "training is several times slower without AVX2; a processor from 2015 or later has it";
@@ -72,7 +74,8 @@ std::optional<double> first_number(const fs::path& path) {
 
 /// What a new program can have without swapping, and what a container allows, in bytes.
 double available_memory() {
-  double available = static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
+  double available =
+      static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
   std::istringstream lines(read_file("/proc/meminfo"));
   for (std::string name, unit; lines >> name;) {
     double kilobytes = 0;
@@ -90,8 +93,9 @@ Finding check_memory() {
   Finding finding{Verdict::ok, fmt::format("{:.1f} GiB available", available / kGiB), ""};
   if (available < 2 * kGiB) {
     finding.verdict = available < kGiB / 2 ? Verdict::fail : Verdict::warn;
-    finding.remedy = "fine-tuning BERT-base in fp32 takes about 3 GiB; end other programs, take a smaller model, or lower "
-                     "--micro-batch-tokens";
+    finding.remedy =
+        "fine-tuning BERT-base in fp32 takes about 3 GiB; end other programs, take a smaller model, or lower "
+        "--micro-batch-tokens";
   }
   return finding;
 }
@@ -99,9 +103,12 @@ Finding check_memory() {
 Finding check_disk(const fs::path& folder) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
-  if (error) return {Verdict::fail, fmt::format("{}: {}", folder.string(), error.message()), "give --output a folder that exists"};
+  if (error)
+    return {Verdict::fail, fmt::format("{}: {}", folder.string(), error.message()),
+            "give --output a folder that exists"};
   const double free = static_cast<double>(space.available);
-  Finding finding{Verdict::ok, fmt::format("{:.1f} GiB free in {}", free / kGiB, fs::absolute(folder).string()), ""};
+  Finding finding{Verdict::ok,
+                  fmt::format("{:.1f} GiB free in {}", free / kGiB, fs::absolute(folder).string()), ""};
   if (free < 5 * kGiB) {
     finding.verdict = free < kGiB / 2 ? Verdict::fail : Verdict::warn;
     finding.remedy = "a checkpoint of BERT-base takes 1.3 GiB; free some space, or lower --save-total-limit";
@@ -115,7 +122,8 @@ Finding check_writing(const fs::path& folder) {
   write_file_atomically(path, contents);
   const bool same = read_file(path) == contents;
   fs::remove(path);
-  if (!same) return {Verdict::fail, "a file reads back with other contents", "check the disk (dmesg, smartctl)"};
+  if (!same)
+    return {Verdict::fail, "a file reads back with other contents", "check the disk (dmesg, smartctl)"};
   return {Verdict::ok, fmt::format("a file written to {} reads back", fs::absolute(folder).string()), ""};
 }
 
@@ -126,16 +134,19 @@ Finding check_device() {
 
 Finding check_config(const fs::path& model) {
   const auto config = format::read_bert_config(model);
-  return {Verdict::ok, fmt::format("BERT, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
-                                   config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
-                                   config.vocab_size, config.max_position_embeddings), ""};
+  return {Verdict::ok,
+          fmt::format("BERT, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
+                      config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
+                      config.vocab_size, config.max_position_embeddings),
+          ""};
 }
 
 Finding check_weights(const fs::path& model) {
   const format::SafetensorsFile file(model / "model.safetensors");
   uint64_t bytes = 0;
   for (const auto& entry : file.entries()) bytes += entry.data.size();
-  return {Verdict::ok, fmt::format("{} tensors, {:.1f} MB", file.entries().size(), static_cast<double>(bytes) / 1e6), ""};
+  return {Verdict::ok,
+          fmt::format("{} tensors, {:.1f} MB", file.entries().size(), static_cast<double>(bytes) / 1e6), ""};
 }
 
 Finding check_tokenizer(const fs::path& model) {
@@ -143,12 +154,15 @@ Finding check_tokenizer(const fs::path& model) {
   const auto config = format::read_bert_config(model);
   const auto tokens = tokenizer.tokenize("The quick brown fox jumps over the lazy dog.");
   if (tokenizer.size() > config.vocab_size)
-    return {Verdict::fail, fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer.size(), config.vocab_size),
+    return {Verdict::fail,
+            fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer.size(), config.vocab_size),
             "the tokeniser is another model's; copy the right tokenizer.json or vocab.txt into the folder"};
   size_t unknown = 0;
   for (int32_t id : tokens.ids) unknown += id == tokenizer.special().unknown;
-  Finding finding{Verdict::ok, fmt::format("{} tokens; an English sentence becomes {} tokens, {} unknown", tokenizer.size(),
-                                           tokens.ids.size(), unknown), ""};
+  Finding finding{Verdict::ok,
+                  fmt::format("{} tokens; an English sentence becomes {} tokens, {} unknown",
+                              tokenizer.size(), tokens.ids.size(), unknown),
+                  ""};
   if (2 * unknown > tokens.ids.size()) {
     finding.verdict = Verdict::warn;
     finding.remedy = "half of the words are unknown; if the text is English, this is the wrong vocabulary";
@@ -160,7 +174,8 @@ class Doctor final : public Command {
  public:
   Doctor()
       : Command("doctor", "Check the machine, and a model folder",
-                "Checks the processor, threads, memory, disk and LibTorch, and with --model a Hugging Face model folder. One "
+                "Checks the processor, threads, memory, disk and LibTorch, and with --model a Hugging Face "
+                "model folder. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
     arguments.add("model", "DIR", model_, "also check this model folder");
     arguments.add("output", "DIR", output_, "the folder that runs will be written to");
@@ -196,8 +211,11 @@ class Doctor final : public Command {
       finding = {Verdict::fail, error.what(), ""};
     }
     failures_ += finding.verdict == Verdict::fail;
-    const char* verdict = finding.verdict == Verdict::ok ? "ok  " : finding.verdict == Verdict::warn ? "warn" : "FAIL";
-    fmt::print("{} {:<10} {}{}{}\n", verdict, name, finding.text, finding.remedy.empty() ? "" : "; ", finding.remedy);
+    const char* verdict = finding.verdict == Verdict::ok     ? "ok  "
+                          : finding.verdict == Verdict::warn ? "warn"
+                                                             : "FAIL";
+    fmt::print("{} {:<10} {}{}{}\n", verdict, name, finding.text, finding.remedy.empty() ? "" : "; ",
+               finding.remedy);
   }
 
   fs::path model_, output_ = ".";

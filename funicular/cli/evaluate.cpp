@@ -21,12 +21,14 @@ namespace funicular::cli {
 namespace {
 
 /// The task's labels in the order of the model's classes.
-std::vector<std::string> labels_of_model(const eval::Task& task, const format::BertConfig& config, const fs::path& model) {
+std::vector<std::string> labels_of_model(const eval::Task& task, const format::BertConfig& config,
+                                         const fs::path& model) {
   const std::vector<std::string> own = class_names(config);
   if (task.label_names.empty()) return own;
   if (own.size() != task.label_names.size())
-    throw InputError("task", "{} has {} classes ({}); {} needs {} ({})", model.string(), own.size(), fmt::join(own, ", "),
-                     task.name, task.label_names.size(), fmt::join(task.label_names, ", "));
+    throw InputError("task", "{} has {} classes ({}); {} needs {} ({})", model.string(), own.size(),
+                     fmt::join(own, ", "), task.name, task.label_names.size(),
+                     fmt::join(task.label_names, ", "));
   if (std::is_permutation(own.begin(), own.end(), task.label_names.begin())) return own;
   if (own.front().rfind("LABEL_", 0) != 0)
     log::warning("the model calls its classes {}; they are taken for {}, in this order", fmt::join(own, ", "),
@@ -44,18 +46,31 @@ class Evaluate final : public Command {
  public:
   Evaluate()
       : Command("evaluate", "Measure a model on labelled data",
-                "Prints one JSON object with the metrics of a fine-tuned model on a task's file, or with --task mlm the loss "
+                "Prints one JSON object with the metrics of a fine-tuned model on a task's file, or with "
+                "--task mlm the loss "
                 "and perplexity of a masked language model on a token store.") {
     arguments.section("Input");
     arguments.add("model", "DIR", model_, "model folder").alias("model-name-or-path").required();
-    arguments.add("task", "NAME", task_options_.name, "the task").alias("task-name").choices(tasks()).required();
-    arguments.add("data", "FILE|STORE", data_, "the rows; for mlm a token store").alias("validation-file").required();
+    arguments.add("task", "NAME", task_options_.name, "the task")
+        .alias("task-name")
+        .choices(tasks())
+        .required();
+    arguments.add("data", "FILE|STORE", data_, "the rows; for mlm a token store")
+        .alias("validation-file")
+        .required();
     arguments.add("max-length", "TOKENS", max_length_, "longest sequence, special tokens included")
-        .default_text("as in fine-tuning, else 128").alias("max-seq-length").range(4);
+        .default_text("as in fine-tuning, else 128")
+        .alias("max-seq-length")
+        .range(4);
     task_options_.declare(arguments);
     arguments.section("Machine and randomness");
-    arguments.add("eval-batch-size", "SEQUENCES", batch_size_, "sequences per forward pass").alias("per-device-eval-batch-size").range(1);
-    arguments.add("micro-batch-tokens", "TOKENS", batch_tokens_, "real tokens per forward pass at most; 0: no limit").range(0);
+    arguments.add("eval-batch-size", "SEQUENCES", batch_size_, "sequences per forward pass")
+        .alias("per-device-eval-batch-size")
+        .range(1);
+    arguments
+        .add("micro-batch-tokens", "TOKENS", batch_tokens_,
+             "real tokens per forward pass at most; 0: no limit")
+        .range(0);
     arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "fp64"});
     arguments.add("seed", "N", seed_, "of the masks of --task mlm").range(0);
     device_.declare(arguments);
@@ -66,7 +81,8 @@ class Evaluate final : public Command {
     require_model(model_, "--model");
     config_ = format::read_bert_config(model_);
     const int64_t noted = TaskNote::from(config_).max_length;
-    length_ = max_length_.value_or(noted > 0 ? noted : std::min<int64_t>(128, config_.max_position_embeddings));
+    length_ =
+        max_length_.value_or(noted > 0 ? noted : std::min<int64_t>(128, config_.max_position_embeddings));
     check_max_length(length_, config_);
     const text::WordPiece tokenizer = load_tokenizer_for(config_, model_);
     return task_options_.name == "mlm" ? masked_lm(tokenizer) : classify(tokenizer);
@@ -84,7 +100,8 @@ class Evaluate final : public Command {
     if (nn::is_regression(config_))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
     const eval::TemporaryFolder folder;
-    const auto store = eval::open_task_store(task, data_, "eval", tokenizer, labels_of_model(task, config_, model_), folder.path());
+    const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
+                                             labels_of_model(task, config_, model_), folder.path());
     objective::ClassificationOptions options;
     options.sequence.max_length = static_cast<int32_t>(length_);
     options.num_labels = config_.num_labels;
@@ -104,9 +121,11 @@ class Evaluate final : public Command {
   }
 
   template <class Objective>
-  int measure(const Model& model, const Objective& objective, const data::Dataset& dataset, train::Metrics& metrics) {
+  int measure(const Model& model, const Objective& objective, const data::Dataset& dataset,
+              train::Metrics& metrics) {
     const train::DatasetSource<Objective> source(objective, dataset);
-    auto result = train::evaluate(model, source, &metrics, batch_size_, batch_tokens_, static_cast<uint64_t>(seed_));
+    auto result =
+        train::evaluate(model, source, &metrics, batch_size_, batch_tokens_, static_cast<uint64_t>(seed_));
     OrderedJson json(result);
     json["samples"] = dataset.size();
     fmt::print("{}\n", json.dump());

@@ -24,19 +24,28 @@ class Finetune final : public Command {
  public:
   Finetune()
       : Command("finetune", "Train a classifier of texts or pairs of texts",
-                "Trains a pre-trained model to classify texts or pairs of texts. The files of the named tasks are GLUE's; "
-                "--task custom takes any TSV, CSV or JSON lines file. RUN/model is the model of the best evaluation, as a "
+                "Trains a pre-trained model to classify texts or pairs of texts. The files of the named "
+                "tasks are GLUE's; "
+                "--task custom takes any TSV, CSV or JSON lines file. RUN/model is the model of the best "
+                "evaluation, as a "
                 "Hugging Face folder; the last line of output is one JSON object with its metrics.") {
     arguments.section("Input and output");
     arguments.add("model", "DIR", model_, "pre-trained model folder").alias("model-name-or-path").required();
-    arguments.add("task", "NAME", task_options_.name, "the task").alias("task-name").choices(eval::task_names()).required();
+    arguments.add("task", "NAME", task_options_.name, "the task")
+        .alias("task-name")
+        .choices(eval::task_names())
+        .required();
     arguments.add("train", "FILE", train_file_, "training rows").alias("train-file").required();
     arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best model is chosen by them")
-        .alias("validation-file").default_text("none");
+        .alias("validation-file")
+        .default_text("none");
     training_.declare(arguments);
     arguments.section("Objective");
-    arguments.add("max-length", "TOKENS", max_length_, "longest sequence, special tokens included; longer rows are truncated")
-        .alias("max-seq-length").range(4);
+    arguments
+        .add("max-length", "TOKENS", max_length_,
+             "longest sequence, special tokens included; longer rows are truncated")
+        .alias("max-seq-length")
+        .range(4);
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices({"longest_first", "only_first", "only_second"});
     task_options_.declare(arguments);
@@ -45,7 +54,8 @@ class Finetune final : public Command {
   int run() override {
     open();
     const objective::Classification objective(*tokenizer_, classification_options());
-    Model model = nn::build_bert({config_, nn::Head::classification, training_.dtype(), static_cast<uint64_t>(training_.seed)});
+    Model model = nn::build_bert(
+        {config_, nn::Head::classification, training_.dtype(), static_cast<uint64_t>(training_.seed)});
     load_weights(model, model_);
     train::TrainerOptions options = trainer_options();
     train::Trainer trainer(options, parallel::make_single, training_.optimizer());
@@ -73,10 +83,12 @@ class Finetune final : public Command {
     train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder);
     const std::vector<std::string>& labels = train_store_->meta().label_names;
     if (labels.size() < 2)
-      throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two", train_file_.string(),
-                       fmt::join(labels, ""));
-    if (!eval_file_.empty()) eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder);
-    log::info("{} classes: {}", labels.size(), fmt::join(labels.begin(), labels.begin() + std::min<ptrdiff_t>(10, std::ssize(labels)), ", "));
+      throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two",
+                       train_file_.string(), fmt::join(labels, ""));
+    if (!eval_file_.empty())
+      eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder);
+    log::info("{} classes: {}", labels.size(),
+              fmt::join(labels.begin(), labels.begin() + std::min<ptrdiff_t>(10, std::ssize(labels)), ", "));
     config_.id2label = labels;
     config_.num_labels = static_cast<int>(labels.size());
     config_.problem_type = "single_label_classification";
@@ -105,12 +117,17 @@ class Finetune final : public Command {
     train::TrainerOptions options = training_.trainer();
     options.best_metric = training_.best_metric.empty() ? task_.best_metric : training_.best_metric;
     options.greater_is_better = options.best_metric != "loss";
-    options.identity = {{"task", task_.name},
-                        {"labels", hash_text(hash_bytes(fmt::format("{}", fmt::join(config_.id2label, "\n"))))},
-                        {"tokenizer", hash_text(tokenizer_->fingerprint())},
-                        {"sequence", fmt::format("at most {} tokens, {}", max_length_, truncation_)}};
-    options.run_info = {{"command", "finetune"}, {"task", task_.name}, {"source_model", model_.string()},
-                        {"train_file", train_file_.string()}, {"eval_file", eval_file_.string()}, {"labels", config_.id2label}};
+    options.identity = {
+        {"task", task_.name},
+        {"labels", hash_text(hash_bytes(fmt::format("{}", fmt::join(config_.id2label, "\n"))))},
+        {"tokenizer", hash_text(tokenizer_->fingerprint())},
+        {"sequence", fmt::format("at most {} tokens, {}", max_length_, truncation_)}};
+    options.run_info = {{"command", "finetune"},
+                        {"task", task_.name},
+                        {"source_model", model_.string()},
+                        {"train_file", train_file_.string()},
+                        {"eval_file", eval_file_.string()},
+                        {"labels", config_.id2label}};
     return options;
   }
 

@@ -16,7 +16,8 @@ namespace funicular::cli {
 
 std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (auto make : {make_tokenize, make_pretrain, make_finetune, make_evaluate, make_predict, make_doctor, make_completion})
+  for (auto make : {make_tokenize, make_pretrain, make_finetune, make_evaluate, make_predict, make_doctor,
+                    make_completion})
     commands.push_back(make());
   return commands;
 }
@@ -37,7 +38,8 @@ std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
   return text +
          "\n  funicular COMMAND --help    the command's options, with defaults and units\n"
          "  funicular --version         versions of Funicular and LibTorch\n\n"
-         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted after saving, resume to go on.\n"
+         "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted after saving, resume "
+         "to go on.\n"
          "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n";
 }
 
@@ -64,7 +66,8 @@ int run(const std::vector<std::string>& words) {
   if (words[0] == "--version") return print(version_text()), 0;
   Command& command = find_command(commands, help ? words[1] : words[0]);
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (help || command.arguments.parse(rest) == Arguments::Outcome::help) return print(command.arguments.help()), 0;
+  if (help || command.arguments.parse(rest) == Arguments::Outcome::help)
+    return print(command.arguments.help()), 0;
   return command.run();
 }
 

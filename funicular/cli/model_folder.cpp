@@ -19,7 +19,8 @@ constexpr size_t kNamesShown = 8;
 
 std::string list(const std::vector<std::string>& names) {
   const size_t shown = std::min(names.size(), kNamesShown);
-  std::string text = fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
+  std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
   return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
 }
 
@@ -27,7 +28,8 @@ void require_finite(const Model& model, const fs::path& folder) {
   const at::NoGradGuard no_gradient;
   for (const auto& parameter : model.parameters)
     if (!at::isfinite(parameter->master).all().item<bool>())
-      throw InputError("weights", "{}: {} holds NaN or infinite values; the weights are damaged, take another copy",
+      throw InputError("weights",
+                       "{}: {} holds NaN or infinite values; the weights are damaged, take another copy",
                        folder.string(), parameter->name);
 }
 
@@ -36,18 +38,21 @@ void require_finite(const Model& model, const fs::path& folder) {
 void require_model(const fs::path& folder, const char* option) {
   if (!fs::exists(folder)) throw InputError("model", "{} {}: no such folder", option, folder.string());
   if (!fs::is_directory(folder))
-    throw InputError("model", "{} {}: expected a folder with config.json, found a file", option, folder.string());
-  if (!fs::exists(folder / "config.json"))
-    throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected", option,
+    throw InputError("model", "{} {}: expected a folder with config.json, found a file", option,
                      folder.string());
+  if (!fs::exists(folder / "config.json"))
+    throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected",
+                     option, folder.string());
 }
 
 text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::path& folder) {
   text::WordPiece tokenizer = format::load_tokenizer(folder);
   const int64_t limit = data::token_id_limit(tokenizer);
   if (limit > config.vocab_size)
-    throw InputError("tokenizer", "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
-                     folder.string(), limit, config.vocab_size);
+    throw InputError(
+        "tokenizer",
+        "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
+        folder.string(), limit, config.vocab_size);
   return tokenizer;
 }
 
@@ -61,7 +66,8 @@ nn::LoadReport load_weights(Model& model, const fs::path& folder) {
   nn::LoadReport report = nn::load_pretrained(model, folder);
   require_finite(model, folder);
   if (!report.missing.empty()) log::info("new, randomly initialised: {}", list(report.missing));
-  if (!report.unexpected.empty()) log::info("in {} and not used: {}", folder.string(), list(report.unexpected));
+  if (!report.unexpected.empty())
+    log::info("in {} and not used: {}", folder.string(), list(report.unexpected));
   return report;
 }
 
@@ -69,8 +75,10 @@ void load_all_weights(Model& model, const fs::path& folder) {
   const nn::LoadReport report = nn::load_pretrained(model, folder);
   require_finite(model, folder);
   if (!report.missing.empty())
-    throw InputError("weights", "{} lacks weights that this command needs: {}; was the model fine-tuned for it (funicular finetune)?",
-                     folder.string(), list(report.missing));
+    throw InputError(
+        "weights",
+        "{} lacks weights that this command needs: {}; was the model fine-tuned for it (funicular finetune)?",
+        folder.string(), list(report.missing));
 }
 
 void save_model_folder(const Model& model, const format::BertConfig& config, nn::Head head,

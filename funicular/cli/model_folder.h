@@ -21,8 +21,8 @@ text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::p
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
 void check_max_length(int64_t max_length, const format::BertConfig& config);
 
-/// Copies the weights of `folder` into the model and says what is new and what is left out. Throws InputError for
-/// weights that are not finite.
+/// Copies the weights of `folder` into the model and says what is new and what is left out. Throws InputError
+/// for weights that are not finite.
 nn::LoadReport load_weights(Model& model, const fs::path& folder);
 
 /// load_weights for a model that is to be used as it is: a missing weight is an InputError.
@@ -42,7 +42,8 @@ struct TaskNote {
   void store_in(format::BertConfig& config) const;
 };
 
-/// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless ones.
+/// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless
+/// ones.
 std::vector<std::string> class_names(const format::BertConfig& config);
 
 }  // namespace funicular::cli

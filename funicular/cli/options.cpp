@@ -15,20 +15,40 @@ namespace {
 
 void declare_batch(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Batches and length");
-  arguments.add("batch-size", "SEQUENCES", options.batch_size, "sequences per optimiser step, over all devices: the "
-                "global batch. Any two of it, --micro-batch-size and --gradient-accumulation-steps imply the third")
-      .default_text("32").range(1);
+  arguments
+      .add(
+          "batch-size", "SEQUENCES", options.batch_size,
+          "sequences per optimiser step, over all devices: the "
+          "global batch. Any two of it, --micro-batch-size and --gradient-accumulation-steps imply the third")
+      .default_text("32")
+      .range(1);
   arguments.add("micro-batch-size", "SEQUENCES", options.micro_batch_size, "sequences per forward pass")
-      .default_text("the whole batch").alias("per-device-train-batch-size").range(1);
-  arguments.add("gradient-accumulation-steps", "N", options.gradient_accumulation, "forward passes per optimiser step")
-      .default_text("1").range(1);
-  arguments.add("micro-batch-tokens", "TOKENS", options.micro_batch_tokens, "real tokens per forward pass at most; bounds "
-                "the memory and does not change the result; 0: no limit").range(0);
-  arguments.add("eval-batch-size", "SEQUENCES", options.eval_batch_size, "sequences per forward pass in evaluation")
-      .default_text("as in training").alias("per-device-eval-batch-size").range(1);
-  arguments.add("max-steps", "STEPS", options.max_steps, "optimiser steps in all").default_text("by epochs").range(1);
+      .default_text("the whole batch")
+      .alias("per-device-train-batch-size")
+      .range(1);
+  arguments
+      .add("gradient-accumulation-steps", "N", options.gradient_accumulation,
+           "forward passes per optimiser step")
+      .default_text("1")
+      .range(1);
+  arguments
+      .add("micro-batch-tokens", "TOKENS", options.micro_batch_tokens,
+           "real tokens per forward pass at most; bounds "
+           "the memory and does not change the result; 0: no limit")
+      .range(0);
+  arguments
+      .add("eval-batch-size", "SEQUENCES", options.eval_batch_size,
+           "sequences per forward pass in evaluation")
+      .default_text("as in training")
+      .alias("per-device-eval-batch-size")
+      .range(1);
+  arguments.add("max-steps", "STEPS", options.max_steps, "optimiser steps in all")
+      .default_text("by epochs")
+      .range(1);
   arguments.add("num-train-epochs", "EPOCHS", options.num_train_epochs, "passes over the training data")
-      .default_text("3").alias("epochs").above(0);
+      .default_text("3")
+      .alias("epochs")
+      .above(0);
   arguments.add("shuffle", options.shuffle, "a new order in each epoch; --no-shuffle: the order of the data");
   arguments.add("drop-last", options.drop_last, "leave out the last, shorter batch of each epoch")
       .alias("dataloader-drop-last");
@@ -36,10 +56,13 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
 
 void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Optimisation");
-  arguments.add("optim", "NAME", options.optim, "optimiser").choices({"adamw", "adam", "sgd"})
-      .accept("adamw_torch", "adamw").accept("adamw_torch_fused", "adamw");
+  arguments.add("optim", "NAME", options.optim, "optimiser")
+      .choices({"adamw", "adam", "sgd"})
+      .accept("adamw_torch", "adamw")
+      .accept("adamw_torch_fused", "adamw");
   arguments.add("learning-rate", "RATE", options.learning_rate, "peak learning rate").alias("lr").above(0);
-  arguments.add("weight-decay", "RATE", options.weight_decay, "decay of all weights but biases and normalisations")
+  arguments
+      .add("weight-decay", "RATE", options.weight_decay, "decay of all weights but biases and normalisations")
       .range(0);
   arguments.add("adam-beta1", "B", options.adam_beta1, "decay of the mean of gradients").range(0, 1);
   arguments.add("adam-beta2", "B", options.adam_beta2, "decay of the mean of squared gradients").range(0, 1);
@@ -47,43 +70,77 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
   arguments.add("momentum", "M", options.momentum, "of sgd").range(0, 1);
   arguments.add("lr-scheduler-type", "NAME", options.lr_scheduler_type, "shape of the learning rate")
       .choices(optim::schedule_names());
-  arguments.add("warmup-steps", "STEPS", options.warmup_steps, "steps of linear warm-up").default_text("0").range(0);
-  arguments.add("warmup-ratio", "SHARE", options.warmup_ratio, "warm-up as a share of all steps").default_text("0").range(0, 1);
-  arguments.add("max-grad-norm", "NORM", options.max_grad_norm, "clip the global gradient norm; 0: do not").range(0);
+  arguments.add("warmup-steps", "STEPS", options.warmup_steps, "steps of linear warm-up")
+      .default_text("0")
+      .range(0);
+  arguments.add("warmup-ratio", "SHARE", options.warmup_ratio, "warm-up as a share of all steps")
+      .default_text("0")
+      .range(0, 1);
+  arguments.add("max-grad-norm", "NORM", options.max_grad_norm, "clip the global gradient norm; 0: do not")
+      .range(0);
 }
 
 void declare_run(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Evaluation and saving");
-  arguments.add("logging-steps", "STEPS", options.logging_steps, "steps between records in metrics.jsonl; 0: none").range(0);
-  arguments.add("eval-steps", "STEPS", options.eval_steps, "steps between evaluations; 0: at the end of each epoch").range(0);
-  arguments.add("save-steps", "STEPS", options.save_steps, "steps between checkpoints; 0: only when interrupted").range(0);
+  arguments
+      .add("logging-steps", "STEPS", options.logging_steps, "steps between records in metrics.jsonl; 0: none")
+      .range(0);
+  arguments
+      .add("eval-steps", "STEPS", options.eval_steps,
+           "steps between evaluations; 0: at the end of each epoch")
+      .range(0);
+  arguments
+      .add("save-steps", "STEPS", options.save_steps, "steps between checkpoints; 0: only when interrupted")
+      .range(0);
   arguments.add("save-total-limit", "N", options.save_total_limit, "checkpoints kept; 0: all").range(0);
   arguments.add("patience", "N", options.patience, "stop after N evaluations without a better one; 0: never")
-      .alias("early-stopping-patience").range(0);
-  arguments.add("metric-for-best-model", "NAME", options.best_metric, "the metric that decides which model is kept")
+      .alias("early-stopping-patience")
+      .range(0);
+  arguments
+      .add("metric-for-best-model", "NAME", options.best_metric,
+           "the metric that decides which model is kept")
       .default_text("the task's");
-  arguments.add("resume", "auto|never|PATH", options.resume, "go on from the newest valid checkpoint of --output, from "
-                "none, or from the one in PATH").alias("resume-from-checkpoint");
+  arguments
+      .add("resume", "auto|never|PATH", options.resume,
+           "go on from the newest valid checkpoint of --output, from "
+           "none, or from the one in PATH")
+      .alias("resume-from-checkpoint");
   arguments.section("Machine and randomness");
-  arguments.add("precision", "NAME", options.precision, "arithmetic").choices({"fp32", "fp64", "bf16", "fp16"});
-  arguments.add("bf16", [&options] { options.precision = "bf16"; }, "as --precision bf16").hidden();
-  arguments.add("fp16", [&options] { options.precision = "fp16"; }, "as --precision fp16").hidden();
+  arguments.add("precision", "NAME", options.precision, "arithmetic")
+      .choices({"fp32", "fp64", "bf16", "fp16"});
+  arguments
+      .add(
+          "bf16", [&options] { options.precision = "bf16"; }, "as --precision bf16")
+      .hidden();
+  arguments
+      .add(
+          "fp16", [&options] { options.precision = "fp16"; }, "as --precision fp16")
+      .hidden();
   arguments.add("seed", "N", options.seed, "of every random choice").range(0);
-  arguments.add("num-workers", "N", options.num_workers, "threads that prepare batches; does not change the result")
-      .alias("dataloader-num-workers").range(0, 256);
+  arguments
+      .add("num-workers", "N", options.num_workers,
+           "threads that prepare batches; does not change the result")
+      .alias("dataloader-num-workers")
+      .range(0, 256);
 }
 
 }  // namespace
 
 void DeviceOptions::declare(Arguments& arguments) {
   arguments.add("device", "NAME", device, "where to compute").choices({"cpu", "cuda"});
-  arguments.add("use-cpu", [this] { device = "cpu"; }, "as --device cpu").hidden();
-  arguments.add("threads", "N", threads, "threads of the computation").default_text("all cores").range(1, 4096);
+  arguments
+      .add(
+          "use-cpu", [this] { device = "cpu"; }, "as --device cpu")
+      .hidden();
+  arguments.add("threads", "N", threads, "threads of the computation")
+      .default_text("all cores")
+      .range(1, 4096);
 }
 
 void DeviceOptions::apply() const {
   if (device == "cuda" && !at::hasCUDA())
-    throw InputError("device", "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible; use "
+    throw InputError("device",
+                     "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible; use "
                      "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
   if (device == "cuda")
     throw InputError("device", "--device cuda: the encoder has no CUDA kernels yet; use --device cpu");
@@ -91,8 +148,10 @@ void DeviceOptions::apply() const {
 }
 
 void TrainingOptions::declare(Arguments& arguments) {
-  arguments.add("output", "RUN", output, "folder of the run: checkpoints, metrics and, in RUN/model, the model")
-      .alias("output-dir").required();
+  arguments
+      .add("output", "RUN", output, "folder of the run: checkpoints, metrics and, in RUN/model, the model")
+      .alias("output-dir")
+      .required();
   declare_batch(*this, arguments);
   declare_optimisation(*this, arguments);
   declare_run(*this, arguments);
@@ -101,13 +160,14 @@ void TrainingOptions::declare(Arguments& arguments) {
 
 void TrainingOptions::apply() const {
   if (precision == "bf16" || precision == "fp16")
-    throw InputError("usage", "--precision {} is not supported yet; use fp32, or fp64 to check results", precision);
+    throw InputError("usage", "--precision {} is not supported yet; use fp32, or fp64 to check results",
+                     precision);
   if (max_steps && num_train_epochs)
-    throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them", *max_steps,
-                     *num_train_epochs);
+    throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
+                     *max_steps, *num_train_epochs);
   if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
-    throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them", *warmup_steps,
-                     *warmup_ratio);
+    throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
+                     *warmup_steps, *warmup_ratio);
   train::plan_batches(trainer());  // contradictions are told before files are read
   device.apply();
 }
@@ -141,7 +201,8 @@ train::TrainerOptions TrainingOptions::trainer() const {
 }
 
 optim::OptimizerSpec TrainingOptions::optimizer() const {
-  if (optim == "sgd") return optim::Sgd{.learning_rate = learning_rate, .momentum = momentum, .weight_decay = weight_decay};
+  if (optim == "sgd")
+    return optim::Sgd{.learning_rate = learning_rate, .momentum = momentum, .weight_decay = weight_decay};
   if (optim == "adam") return optim::Adam{learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay};
   return optim::AdamW{learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay};
 }
@@ -152,8 +213,7 @@ at::ScalarType TrainingOptions::dtype() const {
 
 int report_result(const train::FitResult& result, const train::TrainerOptions& options) {
   if (result.interrupted) {
-    log::warning("interrupted at step {}; the state is saved in {}, and the same command goes on from there", result.step,
-                 options.output.string());
+    log::info("the same command goes on from there (the run is in {})", options.output.string());
     return static_cast<int>(ExitCode::interrupted);
   }
   OrderedJson json;

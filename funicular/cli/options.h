@@ -22,8 +22,8 @@ struct DeviceOptions {
   void apply() const;
 };
 
-/// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where it has
-/// them, but for the batch, which here is the global one.
+/// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where
+/// it has them, but for the batch, which here is the global one.
 struct TrainingOptions {
   fs::path output;
   std::string resume = "auto";
@@ -61,8 +61,8 @@ struct TrainingOptions {
   at::ScalarType dtype() const;
 };
 
-/// Says on standard output, as one JSON object, what a training ended with (the best evaluation where there was one) and
-/// returns the exit code.
+/// Says on standard output, as one JSON object, what a training ended with (the best evaluation where there
+/// was one) and returns the exit code.
 int report_result(const train::FitResult& result, const train::TrainerOptions& options);
 
 }  // namespace funicular::cli

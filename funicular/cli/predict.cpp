@@ -79,20 +79,30 @@ class Predict final : public Command {
  public:
   Predict()
       : Command("predict", "Classify lines of text",
-                "Reads one text a line (or two, separated by a tab) and writes one JSON object a line, in the same order: the "
+                "Reads one text a line (or two, separated by a tab) and writes one JSON object a line, in "
+                "the same order: the "
                 "label, its probability as score, and the probabilities of all labels.") {
     arguments.section("Input and output");
     arguments.add("model", "DIR", model_, "fine-tuned model folder").alias("model-name-or-path").required();
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
     arguments.add("output", "FILE", output_, "where the answers go; the file appears when it is complete")
         .default_text("standard output");
-    arguments.add("pairs", pairs_, "a line is two texts separated by a tab").default_text("as in fine-tuning");
-    arguments.add("max-length", "TOKENS", max_length_, "longest sequence, special tokens included; longer texts are truncated")
-        .default_text("as in fine-tuning, else the model's longest").alias("max-seq-length").range(4);
+    arguments.add("pairs", pairs_, "a line is two texts separated by a tab")
+        .default_text("as in fine-tuning");
+    arguments
+        .add("max-length", "TOKENS", max_length_,
+             "longest sequence, special tokens included; longer texts are truncated")
+        .default_text("as in fine-tuning, else the model's longest")
+        .alias("max-seq-length")
+        .range(4);
     arguments.section("Machine");
-    arguments.add("batch-tokens", "TOKENS", options_.batch_tokens, "tokens per forward pass at most").range(1);
-    arguments.add("window", "LINES", window_, "lines read before the first answer; they are sorted by length for speed")
-        .default_text("1024; 1 at a terminal").range(1, 1 << 20);
+    arguments.add("batch-tokens", "TOKENS", options_.batch_tokens, "tokens per forward pass at most")
+        .range(1);
+    arguments
+        .add("window", "LINES", window_,
+             "lines read before the first answer; they are sorted by length for speed")
+        .default_text("1024; 1 at a terminal")
+        .range(1, 1 << 20);
     device_.declare(arguments);
   }
 
@@ -104,7 +114,8 @@ class Predict final : public Command {
       throw InputError("predict", "{} is a regression model; expected a classifier", model_.string());
     const text::WordPiece tokenizer = load_tokenizer_for(config, model_);
     const TaskNote note = TaskNote::from(config);
-    const int64_t length = max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
+    const int64_t length =
+        max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
     check_max_length(length, config);
     options_.sequence.max_length = static_cast<int32_t>(length);
     Model model = nn::build_bert({config, nn::Head::classification, at::kFloat, 0});

@@ -25,29 +25,49 @@ class Pretrain final : public Command {
  public:
   Pretrain()
       : Command("pretrain", "Train a masked language model, or adapt one to a domain",
-                "Trains a masked language model on a token store. Where the folder of --model has weights they are the start "
-                "(adapting to a domain); a config.json alone starts from random ones. RUN/model is a Hugging Face folder; the "
+                "Trains a masked language model on a token store. Where the folder of --model has weights "
+                "they are the start "
+                "(adapting to a domain); a config.json alone starts from random ones. RUN/model is a Hugging "
+                "Face folder; the "
                 "last line of output is one JSON object with the final metrics.") {
     arguments.section("Input and output");
     arguments.add("model", "DIR|FILE", model_, "model folder, or a config.json to start from nothing")
-        .alias("model-name-or-path").required();
-    arguments.add("data", "STORE", data_, "token store to train on (funicular tokenize makes it)").alias("train-file").required();
-    arguments.add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt").alias("tokenizer-name")
+        .alias("model-name-or-path")
+        .required();
+    arguments.add("data", "STORE", data_, "token store to train on (funicular tokenize makes it)")
+        .alias("train-file")
+        .required();
+    arguments.add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt")
+        .alias("tokenizer-name")
         .default_text("the model's folder");
-    arguments.add("eval-data", "STORE", eval_data_, "token store to evaluate on").alias("validation-file")
+    arguments.add("eval-data", "STORE", eval_data_, "token store to evaluate on")
+        .alias("validation-file")
         .default_text("none");
-    arguments.add("eval-fraction", "SHARE", eval_fraction_, "hold out this share of the documents for evaluation instead")
-        .default_text("0").range(0, 0.99);
+    arguments
+        .add("eval-fraction", "SHARE", eval_fraction_,
+             "hold out this share of the documents for evaluation instead")
+        .default_text("0")
+        .range(0, 0.99);
     training_.declare(arguments);
     arguments.section("Objective");
     arguments.add("objective", "NAME", objective_name_, "what is learnt").choices({"mlm"});
-    arguments.add("max-length", "TOKENS", max_length_, "longest sequence, special tokens included; longer documents are cut into "
-                  "pieces").alias("max-seq-length").range(8);
-    arguments.add("mlm-probability", "SHARE", masking_.probability, "share of the tokens to predict").above(0);
-    arguments.add("whole-words", masking_.whole_words, "hide whole words instead of single pieces").alias("mlm-whole-word");
-    arguments.add("freeze-encoder-steps", "STEPS", freeze_steps_, "first train only the head, with the encoder frozen, for so many "
-                  "steps; for models that come without this head").range(0);
-    arguments.add("head-learning-rate", "RATE", head_rate_, "peak learning rate of those first steps").above(0);
+    arguments
+        .add("max-length", "TOKENS", max_length_,
+             "longest sequence, special tokens included; longer documents are cut into "
+             "pieces")
+        .alias("max-seq-length")
+        .range(8);
+    arguments.add("mlm-probability", "SHARE", masking_.probability, "share of the tokens to predict")
+        .above(0);
+    arguments.add("whole-words", masking_.whole_words, "hide whole words instead of single pieces")
+        .alias("mlm-whole-word");
+    arguments
+        .add("freeze-encoder-steps", "STEPS", freeze_steps_,
+             "first train only the head, with the encoder frozen, for so many "
+             "steps; for models that come without this head")
+        .range(0);
+    arguments.add("head-learning-rate", "RATE", head_rate_, "peak learning rate of those first steps")
+        .above(0);
   }
 
   int run() override {
@@ -55,7 +75,8 @@ class Pretrain final : public Command {
     objective::MaskedLmOptions options = masking_;
     options.sequence.max_length = static_cast<int32_t>(max_length_);
     const objective::MaskedLm objective(*tokenizer_files_, options);
-    Model model = nn::build_bert({config_, nn::Head::masked_lm, training_.dtype(), static_cast<uint64_t>(training_.seed)});
+    Model model = nn::build_bert(
+        {config_, nn::Head::masked_lm, training_.dtype(), static_cast<uint64_t>(training_.seed)});
     if (fs::is_directory(model_) && fs::exists(model_ / "model.safetensors")) {
       load_weights(model, model_);
     } else {
@@ -70,17 +91,21 @@ class Pretrain final : public Command {
     training_.apply();
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
-    if (masking_.probability >= 1) throw InputError("usage", "--mlm-probability must be below 1, found {}", masking_.probability);
+    if (masking_.probability >= 1)
+      throw InputError("usage", "--mlm-probability must be below 1, found {}", masking_.probability);
     if (!fs::is_regular_file(model_)) require_model(model_, "--model");
     if (fs::is_regular_file(model_) && tokenizer_.empty())
-      throw InputError("usage", "--model {} is a file; give the folder of its tokeniser with --tokenizer", model_.string());
+      throw InputError("usage", "--model {} is a file; give the folder of its tokeniser with --tokenizer",
+                       model_.string());
     config_ = format::read_bert_config(model_);
     check_max_length(max_length_, config_);
-    tokenizer_files_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, tokenizer_.empty() ? model_ : tokenizer_));
+    tokenizer_files_ = std::make_unique<text::WordPiece>(
+        load_tokenizer_for(config_, tokenizer_.empty() ? model_ : tokenizer_));
     train_ = open_store(data_);
     if (!eval_data_.empty()) evaluation_ = open_store(eval_data_);
     if (eval_fraction_ > 0) {
-      const data::Split split = data::split_dataset(train_, eval_fraction_, static_cast<uint64_t>(training_.seed));
+      const data::Split split =
+          data::split_dataset(train_, eval_fraction_, static_cast<uint64_t>(training_.seed));
       train_ = split.train;
       evaluation_ = split.held_out;
     }
@@ -90,7 +115,8 @@ class Pretrain final : public Command {
     const auto store = data::TokenStore::open(path);
     store->require_tokenizer(*tokenizer_files_);
     auto dataset = std::make_shared<data::ChunkDataset>(store, max_length_ - kSpecialTokens);
-    if (dataset->size() == 0) throw InputError("data", "{}: the store holds no text; expected at least one row", path.string());
+    if (dataset->size() == 0)
+      throw InputError("data", "{}: the store holds no text; expected at least one row", path.string());
     return dataset;
   }
 
@@ -101,11 +127,13 @@ class Pretrain final : public Command {
             {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}};
   }
 
-  /// The steps with a frozen encoder: a run of its own in RUN/head, so that it too can be interrupted and resumed. False if
-  /// it was interrupted.
+  /// The steps with a frozen encoder: a run of its own in RUN/head, so that it too can be interrupted and
+  /// resumed. False if it was interrupted.
   bool train_head(Model& model, const objective::MaskedLm& objective) {
     const bool resumes_elsewhere = training_.resume != "auto" && training_.resume != "never";
-    if (freeze_steps_ == 0 || resumes_elsewhere || !train::list_checkpoints(training_.output / "checkpoints").empty()) return true;
+    if (freeze_steps_ == 0 || resumes_elsewhere ||
+        !train::list_checkpoints(training_.output / "checkpoints").empty())
+      return true;
     train::TrainerOptions options = training_.trainer();
     options.output = training_.output / "head";
     options.max_steps = freeze_steps_;
@@ -113,7 +141,8 @@ class Pretrain final : public Command {
     options.schedule = {.warmup_ratio = 0.1};
     options.save_steps = 0;
     options.frozen = {"bert."};
-    options.seed = hash_bytes(fmt::format("head {}", training_.seed));  // other masks than those of the steps that follow
+    options.seed = hash_bytes(
+        fmt::format("head {}", training_.seed));  // other masks than those of the steps that follow
     options.identity = identity();
     TrainingOptions head = training_;
     head.learning_rate = head_rate_;
@@ -128,7 +157,8 @@ class Pretrain final : public Command {
   int train_all(Model& model, const objective::MaskedLm& objective) {
     train::TrainerOptions options = training_.trainer();
     options.identity = identity();
-    options.run_info = {{"command", "pretrain"}, {"source_model", model_.string()}, {"data_path", data_.string()}};
+    options.run_info = {
+        {"command", "pretrain"}, {"source_model", model_.string()}, {"data_path", data_.string()}};
     choose_best(options);
     train::Trainer trainer(options, parallel::make_single, training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {

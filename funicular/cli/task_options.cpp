@@ -6,12 +6,18 @@ namespace funicular::cli {
 
 void TaskOptions::declare(Arguments& arguments) {
   arguments.section("Columns of a custom task");
-  arguments.add("text-column", "COLUMN", custom.text, "one text column, or two for pairs: a name of the header, a JSON key, "
-                "or a number from 1").alias("text-columns").default_text("text");
+  arguments
+      .add("text-column", "COLUMN", custom.text,
+           "one text column, or two for pairs: a name of the header, a JSON key, "
+           "or a number from 1")
+      .alias("text-columns")
+      .default_text("text");
   arguments.add("label-column", "COLUMN", custom.label, "the column of the label").alias("label-column-name");
-  arguments.add("format", "NAME", custom.format, "format of the files").choices({"tsv", "csv", "jsonl"})
+  arguments.add("format", "NAME", custom.format, "format of the files")
+      .choices({"tsv", "csv", "jsonl"})
       .default_text("by the file's name");
-  arguments.add("header", custom.header, "the first row of TSV and CSV names the columns; --no-header: it is data");
+  arguments.add("header", custom.header,
+                "the first row of TSV and CSV names the columns; --no-header: it is data");
 }
 
 eval::Task TaskOptions::task(const Arguments& arguments) const {

@@ -15,19 +15,21 @@ namespace funicular::eval {
 namespace {
 
 template <class T>
-void require_pairs(const char* metric, std::span<const T> predicted, std::span<const T> truth, size_t least = 1) {
+void require_pairs(const char* metric, std::span<const T> predicted, std::span<const T> truth,
+                   size_t least = 1) {
   if (predicted.size() != truth.size())
     throw InputError("metrics", "{}: {} predictions, but {} labels", metric, predicted.size(), truth.size());
   if (predicted.size() < least)
-    throw InputError("metrics", "{} needs at least {} example{}, found {}", metric, least, least == 1 ? "" : "s",
-                     predicted.size());
+    throw InputError("metrics", "{} needs at least {} example{}, found {}", metric, least,
+                     least == 1 ? "" : "s", predicted.size());
 }
 
 struct ClassCounts {
   double predicted = 0, truth = 0, both = 0;
 };
 
-std::map<int64_t, ClassCounts> count_classes(std::span<const int64_t> predicted, std::span<const int64_t> truth) {
+std::map<int64_t, ClassCounts> count_classes(std::span<const int64_t> predicted,
+                                             std::span<const int64_t> truth) {
   std::map<int64_t, ClassCounts> counts;
   for (size_t i = 0; i < truth.size(); ++i) {
     counts[predicted[i]].predicted += 1;
@@ -173,8 +175,10 @@ void ClassificationMetrics::add(const MicroBatch& batch, const TensorMap& output
                    batch.packing.sequences(), outputs.size());
   const at::Tensor best = logits->second.argmax(-1).to(at::kCPU, at::kLong).contiguous();
   const at::Tensor truth = labels->second.to(at::kCPU, at::kLong).contiguous();
-  predicted_.insert(predicted_.end(), best.const_data_ptr<int64_t>(), best.const_data_ptr<int64_t>() + best.numel());
-  truth_.insert(truth_.end(), truth.const_data_ptr<int64_t>(), truth.const_data_ptr<int64_t>() + truth.numel());
+  predicted_.insert(predicted_.end(), best.const_data_ptr<int64_t>(),
+                    best.const_data_ptr<int64_t>() + best.numel());
+  truth_.insert(truth_.end(), truth.const_data_ptr<int64_t>(),
+                truth.const_data_ptr<int64_t>() + truth.numel());
 }
 
 std::map<std::string, double> ClassificationMetrics::finish(double) {

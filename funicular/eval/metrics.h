@@ -1,5 +1,6 @@
 #pragma once
-// The metrics of text classification and regression, with the definitions of scikit-learn and SciPy (GLUE's own).
+// The metrics of text classification and regression, with the definitions of scikit-learn and SciPy (GLUE's
+// own).
 //
 // All take predictions and truths of the same, positive length; an InputError otherwise.
 
@@ -22,8 +23,8 @@ double f1(std::span<const int64_t> predicted, std::span<const int64_t> truth, in
 /// Mean F1 over the classes that occur in `predicted` or `truth`.
 double macro_f1(std::span<const int64_t> predicted, std::span<const int64_t> truth);
 
-/// Matthews' correlation for any number of classes (Gorodkin, "Comparing two K-category assignments by a K-category
-/// correlation coefficient", 2004, eq. 8), -1..1; 0 where one side is a single class.
+/// Matthews' correlation for any number of classes (Gorodkin, "Comparing two K-category assignments by a
+/// K-category correlation coefficient", 2004, eq. 8), -1..1; 0 where one side is a single class.
 double matthews_correlation(std::span<const int64_t> predicted, std::span<const int64_t> truth);
 
 /// Pearson's correlation; NaN where one side is constant, an InputError for fewer than two pairs.

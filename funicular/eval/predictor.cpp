@@ -51,7 +51,8 @@ Prediction to_prediction(const float* probabilities, int64_t classes) {
   result.probabilities.assign(probabilities, probabilities + classes);
   for (const float probability : result.probabilities)
     if (!std::isfinite(probability))
-      throw RunError("predict", "the model gives a probability of {}; its weights are damaged, or became so in training",
+      throw RunError("predict",
+                     "the model gives a probability of {}; its weights are damaged, or became so in training",
                      probability);
   const auto best = std::max_element(result.probabilities.begin(), result.probabilities.end());
   result.label = best - result.probabilities.begin();
@@ -63,11 +64,14 @@ Prediction to_prediction(const float* probabilities, int64_t classes) {
 
 Predictor::Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
                      PredictorOptions options)
-    : model_(model), tokenizer_(tokenizer), options_(options), objective_(tokenizer, unlabelled(options, labels.size())) {
+    : model_(model),
+      tokenizer_(tokenizer),
+      options_(options),
+      objective_(tokenizer, unlabelled(options, labels.size())) {
   for (const std::string& label : labels) label_keys_.push_back(Json(label).dump());
   if (options.window < 1 || options.batch_tokens < 1)
-    throw InputError("predict", "expected a window and a batch of at least 1, found {} rows and {} tokens", options.window,
-                     options.batch_tokens);
+    throw InputError("predict", "expected a window and a batch of at least 1, found {} rows and {} tokens",
+                     options.window, options.batch_tokens);
 }
 
 std::vector<Prediction> Predictor::forward(std::span<const data::Sample> samples) const {
@@ -82,7 +86,8 @@ std::vector<Prediction> Predictor::forward(std::span<const data::Sample> samples
   const at::Tensor probabilities = at::softmax(logits->second.to(at::kFloat), -1).to(at::kCPU).contiguous();
   const int64_t classes = probabilities.size(1);
   if (classes != static_cast<int64_t>(label_keys_.size()))
-    throw InputError("predict", "the model has {} classes, but there are {} labels", classes, label_keys_.size());
+    throw InputError("predict", "the model has {} classes, but there are {} labels", classes,
+                     label_keys_.size());
   std::vector<Prediction> result;
   for (int64_t row = 0; row < probabilities.size(0); ++row)
     result.push_back(to_prediction(probabilities.const_data_ptr<float>() + row * classes, classes));
@@ -103,7 +108,9 @@ std::vector<Prediction> Predictor::predict(std::span<const TextRow> rows, int co
   for (size_t begin = 0, end; begin < order.size(); begin = end) {
     int64_t tokens = 0;
     batch.clear();
-    for (end = begin; end < order.size() && (end == begin || tokens + lengths[order[end]] <= options_.batch_tokens); ++end) {
+    for (end = begin;
+         end < order.size() && (end == begin || tokens + lengths[order[end]] <= options_.batch_tokens);
+         ++end) {
       tokens += lengths[order[end]];
       batch.push_back(samples[order[end]]);
     }
@@ -137,7 +144,8 @@ int64_t Predictor::stream(format::StreamRowReader& rows, int columns, std::strin
       throw InputError("predict", "{}:{}: expected {}, found {}", origin, rows.line(),
                        columns == 1 ? "one text" : "two texts separated by a tab", row->columns.size());
     TextRow& texts = window.emplace_back();
-    for (size_t column = 0; column < static_cast<size_t>(columns); ++column) texts[column] = row->columns[column];
+    for (size_t column = 0; column < static_cast<size_t>(columns); ++column)
+      texts[column] = row->columns[column];
     if (static_cast<int64_t>(window.size()) >= options_.window) flush();
   }
   flush();

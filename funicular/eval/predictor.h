@@ -19,7 +19,8 @@ namespace funicular::eval {
 struct PredictorOptions {
   objective::SequenceOptions sequence;  ///< longer rows are truncated
   int64_t batch_tokens = 4096;          ///< tokens a forward pass at most; a longer row stands alone
-  int64_t window = 1024;  ///< rows read ahead and sorted by length, so that rows of a batch are alike; bounds the memory
+  int64_t window =
+      1024;  ///< rows read ahead and sorted by length, so that rows of a batch are alike; bounds the memory
 };
 
 struct Prediction {
@@ -38,15 +39,16 @@ class Predictor {
   Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
             PredictorOptions options);
 
-  /// Predictions for rows of `columns` (1 or 2) texts. Throws RunError where the model gives no finite number.
+  /// Predictions for rows of `columns` (1 or 2) texts. Throws RunError where the model gives no finite
+  /// number.
   std::vector<Prediction> predict(std::span<const TextRow> rows, int columns) const;
 
   /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end.
   std::string to_json(const Prediction& prediction) const;
 
-  /// Reads rows to the end and writes one JSON line each, window by window. Returns their number. Throws InputError
-  /// naming `origin` and the line of a row without the right number of columns; then the rows of the windows before are
-  /// written.
+  /// Reads rows to the end and writes one JSON line each, window by window. Returns their number. Throws
+  /// InputError naming `origin` and the line of a row without the right number of columns; then the rows of
+  /// the windows before are written.
   int64_t stream(format::StreamRowReader& rows, int columns, std::string_view origin,
                  const std::function<void(std::string_view)>& write) const;
 

@@ -43,8 +43,9 @@ Task custom_task(const CustomColumns& custom) {
 /// Everything that decides the store's contents.
 uint64_t store_key(const Task& task, const fs::path& file, const text::WordPiece& tokenizer,
                    const std::vector<std::string>& labels) {
-  std::string text = fmt::format("1 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), task.layout.header,
-                                 task.layout.format ? static_cast<int>(*task.layout.format) : -1);
+  std::string text =
+      fmt::format("1 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), task.layout.header,
+                  task.layout.format ? static_cast<int>(*task.layout.format) : -1);
   text += file.extension().string();  // decides the format where none is given
   const auto add = [&text](const Column& column) {
     text += std::holds_alternative<size_t>(column) ? fmt::format(" #{}", std::get<size_t>(column))
@@ -76,15 +77,24 @@ const std::vector<std::string>& task_names() {
 Task find_task(const std::string& name, const CustomColumns& custom) {
   const std::vector<std::string> digits{"0", "1"};
   if (name == "cola")  // source, label, the author's mark, sentence
-    return {name, tsv(false, {size_t{3}}, size_t{1}), {"unacceptable", "acceptable"}, digits,
-            {"matthews_correlation", "accuracy"}, "matthews_correlation"};
+    return {name,   tsv(false, {size_t{3}}, size_t{1}),   {"unacceptable", "acceptable"},
+            digits, {"matthews_correlation", "accuracy"}, "matthews_correlation"};
   if (name == "sst2")
-    return {name, tsv(true, {"sentence"}, "label"), {"negative", "positive"}, digits, {"accuracy"}, "accuracy"};
+    return {name,      tsv(true, {"sentence"}, "label"), {"negative", "positive"}, digits, {"accuracy"},
+            "accuracy"};
   if (name == "mrpc")
-    return {name, tsv(true, {"#1 String", "#2 String"}, "Quality"), {"not_equivalent", "equivalent"}, digits,
-            {"accuracy", "f1"}, "accuracy"};
+    return {name,
+            tsv(true, {"#1 String", "#2 String"}, "Quality"),
+            {"not_equivalent", "equivalent"},
+            digits,
+            {"accuracy", "f1"},
+            "accuracy"};
   if (name == "rte")
-    return {name, tsv(true, {"sentence1", "sentence2"}, "label"), {"entailment", "not_entailment"}, {}, {"accuracy"},
+    return {name,
+            tsv(true, {"sentence1", "sentence2"}, "label"),
+            {"entailment", "not_entailment"},
+            {},
+            {"accuracy"},
             "accuracy"};
   if (name == "custom") return custom_task(custom);
   const auto& names = task_names();
@@ -100,8 +110,8 @@ std::string_view TaskSource::name_of(std::string_view label) const {
   if (spellings_.empty()) return label;
   for (size_t i = 0; i < spellings_.size(); ++i)
     if (label == spellings_[i] || label == names_[i]) return names_[i];
-  throw data::BadRow(fmt::format("expected one of the labels {} ({}), found \"{}\"", fmt::join(spellings_, ", "),
-                                 fmt::join(names_, ", "), label));
+  throw data::BadRow(fmt::format("expected one of the labels {} ({}), found \"{}\"",
+                                 fmt::join(spellings_, ", "), fmt::join(names_, ", "), label));
 }
 
 uint64_t TaskSource::read(size_t piece, const data::RowSink& sink) const {
@@ -110,11 +120,14 @@ uint64_t TaskSource::read(size_t piece, const data::RowSink& sink) const {
   });
 }
 
-std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file, const std::string& name,
+std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
+                                                        const std::string& name,
                                                         const text::WordPiece& tokenizer,
-                                                        const std::vector<std::string>& labels, const fs::path& folder) {
+                                                        const std::vector<std::string>& labels,
+                                                        const fs::path& folder) {
   const TaskSource source(task, file);
-  const fs::path path = folder / fmt::format("{}-{}.tokens", name, hash_text(store_key(task, file, tokenizer, labels)));
+  const fs::path path =
+      folder / fmt::format("{}-{}.tokens", name, hash_text(store_key(task, file, tokenizer, labels)));
   if (!fs::exists(path)) {
     make_directories(folder);
     data::StoreBuildOptions options;
@@ -128,14 +141,16 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
   remove_older(folder, name, path);
   auto store = data::TokenStore::open(path);
   if (store->rows() == 0)
-    throw InputError("task", "{}: no rows; expected at least one{}", file.string(), task.layout.header ? " after the header" : "");
+    throw InputError("task", "{}: no rows; expected at least one{}", file.string(),
+                     task.layout.header ? " after the header" : "");
   return store;
 }
 
 TemporaryFolder::TemporaryFolder() {
   std::string pattern = (fs::temp_directory_path() / "funicular-XXXXXX").string();
   if (!::mkdtemp(pattern.data()))
-    throw RunError("file", "cannot make a temporary folder {}: {}; TMPDIR names another place", pattern, errno_text(errno));
+    throw RunError("file", "cannot make a temporary folder {}: {}; TMPDIR names another place", pattern,
+                   errno_text(errno));
   path_ = pattern;
 }
 

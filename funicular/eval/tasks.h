@@ -13,8 +13,8 @@
 
 namespace funicular::eval {
 
-/// A classification task. The layouts of the named ones are those of the GLUE benchmark's files (Wang et al., "GLUE: A
-/// Multi-Task Benchmark and Analysis Platform for Natural Language Understanding", 2019).
+/// A classification task. The layouts of the named ones are those of the GLUE benchmark's files (Wang et al.,
+/// "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language Understanding", 2019).
 struct Task {
   std::string name;
   data::TextFileSourceOptions layout;    ///< with text columns and a label column
@@ -29,7 +29,8 @@ struct Task {
 /// cola, sst2, mrpc, rte, custom.
 const std::vector<std::string>& task_names();
 
-/// Where a custom task's columns lie. Numbers count from 1, anything else is a name in the header or a JSON key.
+/// Where a custom task's columns lie. Numbers count from 1, anything else is a name in the header or a JSON
+/// key.
 struct CustomColumns {
   std::vector<std::string> text;  ///< one or two; empty: "text"
   std::string label = "label";
@@ -56,14 +57,18 @@ class TaskSource final : public data::RowSource {
   data::TextFileSource rows_;
 };
 
-/// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, or opens it where it was made before from the
-/// same file, task, tokeniser and labels. `labels`: the classes in order; empty: learnt from the file (sorted). Throws
-/// InputError: a wrong row or an unknown label (with file:line), a file without rows.
-std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file, const std::string& name,
+/// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, or opens it where it was made
+/// before from the same file, task, tokeniser and labels. `labels`: the classes in order; empty: learnt from
+/// the file (sorted). Throws InputError: a wrong row or an unknown label (with file:line), a file without
+/// rows.
+std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
+                                                        const std::string& name,
                                                         const text::WordPiece& tokenizer,
-                                                        const std::vector<std::string>& labels, const fs::path& folder);
+                                                        const std::vector<std::string>& labels,
+                                                        const fs::path& folder);
 
-/// A folder for what is needed only as long as the object lives, made under the system's folder for temporary files.
+/// A folder for what is needed only as long as the object lives, made under the system's folder for temporary
+/// files.
 class TemporaryFolder {
  public:
   TemporaryFolder();

@@ -1,4 +1,5 @@
-// Metrics of the cases on standard input, for metrics.py: a line "classes P… | T…" or "values P… | T…" gives a JSON line.
+// Metrics of the cases on standard input, for metrics.py: a line "classes P… | T…" or "values P… | T…" gives
+// a JSON line.
 
 #include <fmt/format.h>
 
@@ -15,8 +16,7 @@ using namespace funicular;
 template <class T>
 std::vector<T> read_numbers(std::istream& line) {
   std::vector<T> numbers;
-  for (std::string word; line >> word && word != "|";)
-    numbers.push_back(static_cast<T>(std::stod(word)));
+  for (std::string word; line >> word && word != "|";) numbers.push_back(static_cast<T>(std::stod(word)));
   return numbers;
 }
 

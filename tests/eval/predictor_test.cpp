@@ -1,0 +1,149 @@
+#include "funicular/eval/predictor.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <limits>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json.h"
+#include "funicular/nn/bert.h"
+
+namespace funicular::eval {
+namespace {
+
+text::WordPiece tokenizer() {
+  std::vector<std::string> vocabulary{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+  for (char letter = 'a'; letter <= 'z'; ++letter) vocabulary.emplace_back(1, letter);
+  return text::WordPiece(vocabulary, {}, {});
+}
+
+format::BertConfig config(int labels) {
+  format::BertConfig config;
+  config.vocab_size = 31;
+  config.hidden_size = 16;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 24;
+  config.max_position_embeddings = 32;
+  config.initializer_range = 0.5;
+  config.num_labels = labels;
+  for (int i = 0; i < labels; ++i) config.id2label.push_back("label " + std::to_string(i));
+  return config;
+}
+
+/// Texts of 0 to 40 letters: longer ones than the model can take, and empty ones.
+std::vector<TextRow> rows(size_t count) {
+  std::vector<TextRow> result(count);
+  for (size_t i = 0; i < count; ++i)
+    for (size_t column = 0; column < 2; ++column)
+      for (size_t word = 0; word < (i * 7 + column * 3) % 41; ++word)
+        result[i][column] += std::string(1, static_cast<char>('a' + (i * 31 + word * 5 + column) % 26)) + " ";
+  return result;
+}
+
+class PredictorTest : public testing::Test {
+ protected:
+  PredictorOptions options(int64_t tokens, int64_t window = 1024) const {
+    return {.sequence = {.max_length = 32}, .batch_tokens = tokens, .window = window};
+  }
+  Predictor predictor(PredictorOptions options) const {
+    return Predictor(model_, tokenizer_, config_.id2label, options);
+  }
+
+  format::BertConfig config_ = config(3);
+  text::WordPiece tokenizer_ = tokenizer();
+  Model model_ = nn::build_bert({config_, nn::Head::classification});
+};
+
+TEST_F(PredictorTest, BatchesDoNotChangeWhatARowGives) {
+  const auto texts = rows(60);
+  for (const int columns : {1, 2}) {
+    const Predictor one_by_one = predictor(options(1));
+    for (const int64_t tokens : {50, 300, 100000}) {
+      const auto together = predictor(options(tokens)).predict(texts, columns);
+      ASSERT_EQ(together.size(), texts.size());
+      for (size_t i = 0; i < texts.size(); ++i) {
+        const Prediction alone = one_by_one.predict(std::span(&texts[i], 1), columns).front();
+        EXPECT_EQ(together[i].label, alone.label);
+        for (size_t label = 0; label < 3; ++label)
+          EXPECT_NEAR(together[i].probabilities[label], alone.probabilities[label], 1e-5);
+      }
+    }
+  }
+}
+
+TEST_F(PredictorTest, ProbabilitiesSumToOneAndTheLabelIsTheMostProbable) {
+  for (const Prediction& prediction : predictor(options(100)).predict(rows(20), 1)) {
+    float sum = 0;
+    for (const float probability : prediction.probabilities) {
+      sum += probability;
+      EXPECT_LE(probability, prediction.score);
+    }
+    EXPECT_NEAR(sum, 1, 1e-6);
+    EXPECT_EQ(prediction.probabilities[static_cast<size_t>(prediction.label)], prediction.score);
+  }
+}
+
+TEST_F(PredictorTest, TheSecondTextOfAPairMatters) {
+  const std::vector<TextRow> pairs{{"a b", "c"}, {"a b", "d"}};
+  const auto found = predictor(options(100)).predict(pairs, 2);
+  EXPECT_NE(found[0].score, found[1].score);
+}
+
+TEST_F(PredictorTest, NamesAreEscapedInJson) {
+  auto labels = config_.id2label;
+  labels[1] = "quote\" and\nline";
+  const Predictor named(model_, tokenizer_, labels, options(100));
+  const Json json = Json::parse(named.to_json({1, 0.75f, {0.125f, 0.75f, 0.125f}}));
+  EXPECT_EQ(json["label"], labels[1]);
+  EXPECT_EQ(json["score"], 0.75);
+  EXPECT_EQ(json["probabilities"][labels[1]], 0.75);
+}
+
+TEST_F(PredictorTest, AStreamGivesALineForEachRowInOrder) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  std::string text;
+  const auto texts = rows(25);
+  for (const TextRow& row : texts) text += row[0] + "\n";
+  ASSERT_EQ(::write(ends[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+  ::close(ends[1]);
+
+  const Predictor windows_of_four = predictor(options(100, 4));
+  format::TextOptions layout;
+  layout.keep_blank_lines = true;
+  format::StreamRowReader reader(ends[0], "pipe", layout);
+  std::string lines;
+  int calls = 0;
+  EXPECT_EQ(windows_of_four.stream(reader, 1, "pipe", [&](std::string_view part) { lines += part, ++calls; }),
+            25);
+  ::close(ends[0]);
+  EXPECT_EQ(calls, 7) << "windows of four";
+  std::string expected;
+  for (const Prediction& prediction : predictor(options(100)).predict(texts, 1))
+    expected += predictor(options(100)).to_json(prediction) + "\n";
+  EXPECT_EQ(std::count(lines.begin(), lines.end(), '\n'), 25);
+  const Json first = Json::parse(lines.substr(0, lines.find('\n')));
+  EXPECT_NEAR(first["score"].get<double>(),
+              Json::parse(expected.substr(0, expected.find('\n')))["score"].get<double>(), 1e-5);
+}
+
+TEST_F(PredictorTest, ADamagedModelIsAnError) {
+  model_.find("classifier.bias")->master.detach()[1] = std::numeric_limits<float>::quiet_NaN();
+  EXPECT_THROW(predictor(options(100)).predict(rows(2), 1), RunError);
+}
+
+TEST_F(PredictorTest, LabelsOfAnotherNumberAreRefused) {
+  const Predictor wrong(model_, tokenizer_, {"yes", "no"}, options(100));
+  EXPECT_THROW(wrong.predict(rows(2), 1), InputError);
+}
+
+TEST_F(PredictorTest, NoRowsGiveNothing) {
+  EXPECT_TRUE(predictor(options(100)).predict({}, 1).empty());
+}
+
+}  // namespace
+}  // namespace funicular::eval
