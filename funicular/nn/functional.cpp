@@ -336,6 +336,15 @@ EmbeddingArguments<T> embedding_arguments(const at::Tensor& ids, const at::Tenso
   return a;
 }
 
+/// A store may be damaged or belong to another model: an id beyond the table must not become a wild read.
+void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
+  const int64_t* const first = ids.data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i)
+    if (first[i] < 0 || first[i] >= rows)
+      throw InputError("bert", "{} {} at token {} of the batch is outside the model's {} rows; is the data damaged, or made "
+                       "for another model?", what, first[i], i, rows);
+}
+
 void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions, const at::Tensor& draws,
                const DropoutArguments& arguments) {
   dispatch(in, "dropout", [&](auto zero) {
@@ -495,6 +504,8 @@ at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::
 
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types, const NormWeights& norm,
                  const Packing& packing, const DropoutSite& dropout) {
+  check_rows(ids, tables.word.size(0), "token id");
+  check_rows(types, tables.type.size(0), "token type");
   EmbedFunction::Call call{ids, types, NormCall{norm.epsilon, {}, packing.positions, packing.token_draws, false},
                            dropout_arguments(dropout, packing.random)};
   return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta, std::move(call));

@@ -36,6 +36,7 @@ at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::
                          const Packing& packing, const DropoutSite& dropout);
 
 /// dropout(layer_norm(word[ids] + position[place in sequence] + type[types])) → [T, H]; ids, types [T] int64.
+/// Throws InputError for an id or a type outside its table; the caller sees to the length of sequences.
 struct EmbeddingTables {
   at::Tensor word, position, type;  ///< [V, H], [P, H], [2, H]
 };

@@ -9,6 +9,8 @@
 #include <cmath>
 #include <vector>
 
+#include "funicular/base/error.h"
+
 namespace funicular::nn {
 namespace {
 
@@ -196,6 +198,19 @@ TEST(Functional, NoNumberIsHidden) {
   const at::Tensor hidden = random({2, 4}, 1).detach(), weight = random({6, 4}, 2).detach(), bias = random({6}, 3).detach();
   bias[3] = std::nan("");
   EXPECT_TRUE(vocabulary_cross_entropy(hidden, weight, bias, at::tensor({0, 1}, at::kLong)).isnan().item<bool>());
+}
+
+TEST(Functional, RefusesTokensAndTypesOutsideTheTables) {
+  const Keys keys = make_keys({3});
+  const EmbeddingTables tables{random({10, 4}, 1).detach(), random({5, 4}, 2).detach(), random({2, 4}, 3).detach()};
+  const NormWeights norm{at::ones({4}, at::kDouble), at::zeros({4}, at::kDouble), 1e-12};
+  const auto run = [&](std::vector<int64_t> ids, std::vector<int64_t> types) {
+    embed(tables, at::tensor(ids, at::kLong), at::tensor(types, at::kLong), norm, keys.packing, {});
+  };
+  EXPECT_NO_THROW(run({0, 9, 5}, {0, 1, 1}));
+  EXPECT_THROW(run({0, 10, 5}, {0, 1, 1}), InputError);
+  EXPECT_THROW(run({0, -1, 5}, {0, 1, 1}), InputError);
+  EXPECT_THROW(run({0, 9, 5}, {0, 2, 1}), InputError);
 }
 
 TEST(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {

@@ -289,12 +289,16 @@ TrainerOptions killed_options(const fs::path& output) {
   return options;
 }
 
-/// Not a test of its own: the program that the next test kills.
-TEST(KilledChild, Trains) {
-  const char* output = std::getenv("FUNICULAR_TEST_RUN");
-  if (!output) GTEST_SKIP() << "started by Resume.NeverLosesARunThatIsKilledAtAnyMoment";
-  run(killed_options(output));
-}
+/// Not a test of its own: what the program does when the next test starts it in order to kill it. Registered only then.
+class KilledChild : public testing::Test {
+  void TestBody() override { run(killed_options(std::getenv("FUNICULAR_TEST_RUN"))); }
+};
+[[maybe_unused]] const bool kKilledChildRegistered = [] {
+  if (!std::getenv("FUNICULAR_TEST_RUN")) return false;
+  testing::RegisterTest("KilledChild", "Trains", nullptr, nullptr, __FILE__, __LINE__,
+                        []() -> testing::Test* { return new KilledChild; });
+  return true;
+}();
 
 pid_t start_child(const fs::path& output) {
   const pid_t child = ::fork();
