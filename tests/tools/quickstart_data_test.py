@@ -136,6 +136,13 @@ class OwnTexts(unittest.TestCase):
             self.assertEqual(lines[0], "label\ttext")
             self.assertEqual([line[0] for line in lines[1:]].count("a"), count / 2, name)
 
+    def test_only_labels_that_can_be_learnt_are_asked_for(self):
+        with tempfile.TemporaryDirectory() as name:
+            pathlib.Path(name, "train").write_text("b\tone\nc\ttwo\nd\tthree\n")
+            pathlib.Path(name, "test").write_text("a\tfour\nb\tfive\nd\tsix\nc\tseven\nb\teight\n")
+            done = shell(f". {TOOLS}/data.sh; labelled 2 $1/train >$1/some; labelled 2 $1/test $1/some; cat $1/some", name)
+            self.assertEqual(done.stdout, "label\ttext\nb\tfive\nc\tseven\nlabel\ttext\nb\tone\nc\ttwo\n", done.stderr)
+
     def test_wrong_input_is_named(self):
         done, _ = self.prepare({"labels.tsv": "a\tb\n"})
         self.assertEqual(done.returncode, 1)

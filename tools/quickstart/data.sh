@@ -2,16 +2,22 @@
 #   text-train.txt, text-eval.txt           documents separated by blank lines
 #   train.tsv, eval.tsv, test.tsv           a header, then label TAB text (none if there are no labels)
 
-# labelled N FILE: a header and the first N rows; the rows lie in a random order that is always the same.
-labelled() { printf 'label\ttext\n'; head -n "$1" "$2"; }
+# labelled N FILE [TRAIN]: a header and the first N rows, which lie in a random order that is always the same; of the
+# rows of FILE only those whose label occurs in TRAIN, for nothing else can be predicted.
+labelled() {
+  awk -F '\t' -v limit="$1" '
+    BEGIN { print "label\ttext" }
+    FILENAME != ARGV[ARGC - 1] { known[$1] = 1; next }
+    (ARGC == 2 || $1 in known) && n++ < limit' ${3:+"$3"} "$2"
+}
 
 apt_data() {
   title "1. The data: descriptions of all packages known to apt, each with its archive section as label"
   say "The split is by source package, so that no description is tested whose variant was trained on."
   bash $here/descriptions.sh "$folder/data" || die "Without apt's lists, give a folder of texts: ./run quickstart --data DIR"
   labelled "$rows" "$folder/data/sections-train.tsv" >"$folder/data/train.tsv"
-  labelled "$held_out" "$folder/data/sections-eval.tsv" >"$folder/data/eval.tsv"
-  labelled "$held_out" "$folder/data/sections-test.tsv" >"$folder/data/test.tsv"
+  labelled "$held_out" "$folder/data/sections-eval.tsv" "$folder/data/train.tsv" >"$folder/data/eval.tsv"
+  labelled "$held_out" "$folder/data/sections-test.tsv" "$folder/data/train.tsv" >"$folder/data/test.tsv"
   awk -v RS= 'NR <= 500' ORS='\n\n' "$folder/data/text-eval.txt" >"$folder/data/text-eval.tmp"
   mv "$folder/data/text-eval.tmp" "$folder/data/text-eval.txt"
   say "$(awk -v RS= 'END { print NR }' "$folder/data/text-train.txt") descriptions to read; $rows labelled ones to learn from, of $(awk 'END { print NR }' "$folder/data/sections-train.tsv")."

@@ -7,7 +7,7 @@ set -euo pipefail
 export LC_ALL=C
 here=$(dirname "${BASH_SOURCE[0]}")
 out=$1
-smallest=100
+smallest=400
 
 mkdir -p "$out"
 lists=$(bash "$here/apt_lists.sh" .deps/apt)
