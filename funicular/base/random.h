@@ -30,7 +30,7 @@ struct RandomKey {
   bool operator==(const RandomKey&) const = default;
 };
 
-/// The key for one purpose in one layer of a run with this seed. Distinct arguments give distinct, unrelated keys.
+/// The key for one purpose in one layer of a run with this seed. For one seed, distinct uses give distinct, unrelated keys.
 RandomKey make_key(uint64_t seed, Purpose purpose, uint32_t layer = 0);
 
 using RandomBlock = std::array<uint32_t, 4>;

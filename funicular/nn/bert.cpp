@@ -144,12 +144,12 @@ void Builder::add_embeddings() {
   Parameter* const type = add_weight(prefix + "token_type_embeddings.weight", config_.type_vocab_size, hidden);
   const NormParameters norm = add_norm(prefix + "LayerNorm");
   const DropoutSite site{config_.hidden_dropout_prob, Purpose::dropout_embedding, 0};
-  const int64_t longest = config_.max_position_embeddings;
+  const int64_t longest = config_.max_position_embeddings, padding = config_.pad_token_id;
   add_segment("embeddings", [=](Activations, const MicroBatch& batch, const Taps& taps, LossSink&) {
     if (batch.packing.longest() > longest)
       throw InputError("bert", "a sequence has {} tokens; this model has positions for {}; pass a smaller --max-length",
                        batch.packing.longest(), longest);
-    const at::Tensor hidden = embed({word->compute, position->compute, type->compute}, batch["token_ids"],
+    const at::Tensor hidden = embed({word->compute, position->compute, type->compute, padding}, batch["token_ids"],
                                     batch["token_type_ids"], norm.weights(), batch.packing, site);
     taps("embeddings", hidden);
     return Activations{{"hidden", hidden}};
@@ -252,6 +252,9 @@ Model build_bert(const BertOptions& options) {
     throw InputError("bert", "problem_type multi_label_classification is not supported; expected single_label_classification or regression");
   if (options.head == Head::masked_lm && !config.tie_word_embeddings)
     throw InputError("bert", "tie_word_embeddings is false; expected true: the masked-LM head's decoder is the word embeddings");
+  if (options.head == Head::classification && is_regression(config) && config.num_labels != 1)
+    throw InputError("bert", "problem_type is regression with {} labels; expected 1: only one number a text can be learnt",
+                     config.num_labels);
   return Builder(options).build();
 }
 

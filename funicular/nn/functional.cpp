@@ -362,6 +362,7 @@ struct EmbedFunction : Function<EmbedFunction> {
     at::Tensor ids, types;
     NormCall norm;              // the normalisation itself drops nothing
     DropoutArguments dropout;  // after it
+    int64_t padding;
   };
   static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
                             const at::Tensor& gamma, const at::Tensor& beta, Call call) {
@@ -402,6 +403,7 @@ struct EmbedFunction : Function<EmbedFunction> {
     dispatch(rows, "embeddings", [&](auto zero) {
       using T = decltype(zero);
       EmbeddingArguments<T> base = embedding_arguments<T>(call.ids, call.types, call.norm, rows);
+      base.padding = call.padding;
       base.word_gradient = data_or_null<T>(word);
       base.position_gradient = data_or_null<T>(position);
       base.type_gradient = data_or_null<T>(type);
@@ -507,7 +509,7 @@ at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at:
   check_rows(ids, tables.word.size(0), "token id");
   check_rows(types, tables.type.size(0), "token type");
   EmbedFunction::Call call{ids, types, NormCall{norm.epsilon, {}, packing.positions, packing.token_draws, false},
-                           dropout_arguments(dropout, packing.random)};
+                           dropout_arguments(dropout, packing.random), tables.padding};
   return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta, std::move(call));
 }
 

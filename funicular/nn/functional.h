@@ -38,7 +38,8 @@ at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::
 /// dropout(layer_norm(word[ids] + position[place in sequence] + type[types])) → [T, H]; ids, types [T] int64.
 /// Throws InputError for an id or a type outside its table; the caller sees to the length of sequences.
 struct EmbeddingTables {
-  at::Tensor word, position, type;  ///< [V, H], [P, H], [2, H]
+  at::Tensor word, position, type;  ///< [V, H], [P, H], [types, H]
+  int64_t padding = -1;             ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
 };
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types, const NormWeights& norm,
                  const Packing& packing, const DropoutSite& dropout);

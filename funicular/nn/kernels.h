@@ -59,7 +59,8 @@ struct EmbeddingArguments {
   T *word_gradient = nullptr, *position_gradient = nullptr, *type_gradient = nullptr;  ///< null where frozen
   const int64_t *ids = nullptr, *types = nullptr;
   const int32_t* positions = nullptr;
-  T* rows = nullptr;  ///< [rows, width]
+  int64_t padding = -1;  ///< this id's row gets no gradient, as in torch.nn.Embedding; -1: none
+  T* rows = nullptr;     ///< [rows, width]
 };
 
 template <class T>

@@ -16,7 +16,7 @@ struct Range {
   int32_t begin = 0, end = 0;
 };
 
-/// The maskable part of one sequence, special tokens left out; place i of it is position `first + i` of the sequence.
+/// The maskable tokens of one sequence in order, special tokens left out; a place is an index into them.
 struct MaskView {
   std::span<const int32_t> tokens;
   std::span<const uint8_t> word_starts;  ///< 1 where a word begins; the same size, or empty if unknown

@@ -4,6 +4,7 @@
 #include "funicular/nn/functional.h"
 
 #include <gtest/gtest.h>
+#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -140,7 +141,7 @@ TEST_P(FusedOperations, EmbeddingsEqualTheirFormulaWithGradients) {
   for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
   const at::Tensor ids = (at::arange(tokens) * 7) % 11 + 3, types = at::arange(tokens) % 2;
   const at::Tensor upstream = random({tokens, width}, 6).detach();
-  const at::Tensor a = embed({mine[0], mine[1], mine[2]}, ids, types, {mine[3], mine[4], 1e-12}, keys.packing, site);
+  const at::Tensor a = embed({mine[0], mine[1], mine[2], -1}, ids, types, {mine[3], mine[4], 1e-12}, keys.packing, site);
   at::Tensor b = at::embedding(theirs[0], ids) + at::embedding(theirs[1], keys.packing.positions.to(at::kLong)) +
                  at::embedding(theirs[2], types);
   b = at::layer_norm(b, {width}, theirs[3], theirs[4], 1e-12);
@@ -190,6 +191,36 @@ TEST(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
   EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-12);
 }
 
+TEST(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
+  const Keys keys = make_keys({130, 40, 7, 64, 65});
+  const int64_t tokens = keys.packing.tokens();
+  const at::Tensor ids = (at::arange(tokens) * 7) % 11, types = at::arange(tokens) % 2;
+  const auto run = [&](int threads) {
+    const int before = at::get_num_threads();
+    at::set_num_threads(threads);
+    const auto leaf = [](at::IntArrayRef shape, uint64_t seed) {
+      return random(shape, seed).detach().to(at::kFloat).set_requires_grad(true);
+    };
+    std::vector<at::Tensor> leaves = {leaf({20, 32}, 1), leaf({140, 32}, 2), leaf({2, 32}, 3), leaf({32}, 4),
+                                      leaf({32}, 5),     leaf({32}, 6),      leaf({tokens, 96}, 7)};
+    const at::Tensor x = embed({leaves[0], leaves[1], leaves[2], 0}, ids, types, {leaves[3], leaves[4], 1e-12}, keys.packing,
+                               {0.1, Purpose::dropout_embedding, 0});
+    const at::Tensor y = attention(leaves[6], keys.packing, 2, {0.1, Purpose::dropout_attention, 0});
+    const at::Tensor z = residual_norm(y, leaves[5], x, {leaves[3], leaves[4], 1e-12}, keys.packing,
+                                       {0.1, Purpose::dropout_output, 0});
+    z.backward(at::ones_like(z));
+    std::vector<at::Tensor> results = {z.detach()};
+    for (const at::Tensor& t : leaves) results.push_back(t.grad());
+    at::set_num_threads(before);
+    return results;
+  };
+  const auto one = run(1);
+  for (const int threads : {2, 3}) {
+    const auto more = run(threads);
+    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(one[i], more[i])) << threads << " threads, result " << i;
+  }
+}
+
 TEST(Functional, NoNumberIsHidden) {
   const Keys keys = make_keys({5});
   const at::Tensor qkv = random({5, 12}, 1).detach();
@@ -202,7 +233,7 @@ TEST(Functional, NoNumberIsHidden) {
 
 TEST(Functional, RefusesTokensAndTypesOutsideTheTables) {
   const Keys keys = make_keys({3});
-  const EmbeddingTables tables{random({10, 4}, 1).detach(), random({5, 4}, 2).detach(), random({2, 4}, 3).detach()};
+  const EmbeddingTables tables{random({10, 4}, 1).detach(), random({5, 4}, 2).detach(), random({2, 4}, 3).detach(), -1};
   const NormWeights norm{at::ones({4}, at::kDouble), at::zeros({4}, at::kDouble), 1e-12};
   const auto run = [&](std::vector<int64_t> ids, std::vector<int64_t> types) {
     embed(tables, at::tensor(ids, at::kLong), at::tensor(types, at::kLong), norm, keys.packing, {});

@@ -36,7 +36,8 @@ own_data() {
   say "${#texts[@]} files, $(awk -v RS= 'END { print NR }' "${texts[@]}") documents (a blank line separates two)."
   if [ -f "$data/labels.tsv" ]; then
     split_labels "$data/labels.tsv"
-    say "$(awk 'END { print NR - 1 }' "$folder/data/train.tsv") labelled rows to learn from, of labels.tsv."
+    [ ! -f "$folder/data/train.tsv" ] ||
+      say "$(awk 'END { print NR - 1 }' "$folder/data/train.tsv") labelled rows to learn from, of labels.tsv."
   fi
 }
 
@@ -49,7 +50,7 @@ split_labels() {
     { split_name = ++rows[$1] % 10 ? "train" : rows[$1] % 20 ? "eval" : "test"
       if (!(split_name in begun)) { begun[split_name] = 1; print "label\ttext" > (out "/" split_name ".tsv") }
       print > (out "/" split_name ".tsv") }
-    END { if (NR && !("test" in begun || "eval" in begun))
+    END { if (NR && !("test" in begun))
             print file ": too few rows a label to hold any out: give 20 or more" > "/dev/stderr" }' "$1"
   [ -s "$folder/data/test.tsv" ] || rm -f "$folder"/data/{train,eval,test}.tsv
 }

@@ -163,7 +163,7 @@ template <class T>
 void embedding_scatter(const EmbeddingArguments<T>& a, int64_t row_count) {
   for (int64_t r = 0; r < row_count; ++r) {
     const T* const in = a.rows + r * a.width;
-    T* const tables[3] = {a.word_gradient ? a.word_gradient + a.ids[r] * a.width : nullptr,
+    T* const tables[3] = {a.word_gradient && a.ids[r] != a.padding ? a.word_gradient + a.ids[r] * a.width : nullptr,
                           a.position_gradient ? a.position_gradient + a.positions[r] * a.width : nullptr,
                           a.type_gradient ? a.type_gradient + a.types[r] * a.width : nullptr};
     for (T* const out : tables)

@@ -50,9 +50,10 @@ def make_model(model_class, options, minilm):
 def make_batch(model, lengths, is_masked_lm, generator):
     config = model.config
     longest = max(lengths)
-    ids = torch.randint(5, config.vocab_size, (len(lengths), longest), generator=generator)
+    ids = torch.randint(0, min(config.vocab_size, 3000), (len(lengths), longest), generator=generator)
     mask = torch.arange(longest)[None, :] < torch.tensor(lengths)[:, None]
     types = torch.zeros_like(ids)
+    ids[0, 1] = config.pad_token_id  # inside a sequence: its embedding gets no gradient
     for row, length in enumerate(lengths):
         types[row, length // 2 : length] = 1
     ids[~mask] = 0
