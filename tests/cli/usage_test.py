@@ -153,6 +153,17 @@ class ConfigFile(ProgramTest):
         path = self.write("[finetunee]\nseed = 1\n")
         self.refuses(["finetune", "--config", path], "[finetunee] is not the name of a command", "did you mean [finetune]?")
 
+    def test_damaged_files_are_refused_and_never_crash(self):
+        source = random.Random(17)
+        whole = b'seed = 1\nlearning-rate = 2e-3\n[finetune]\ntext-column = ["a", "b"]\nheader = false\nresume = "never"\n'
+        for _ in range(25):
+            raw = bytearray(whole)
+            for _ in range(source.randint(1, 4)):
+                at = source.randrange(len(raw))
+                raw[at:at + source.randint(0, 3)] = bytes(source.randrange(256) for _ in range(source.randint(0, 3)))
+            (self.folder / "run.toml").write_bytes(raw)
+            self.refuses(["finetune", "--config", self.folder / "run.toml"], "error: [")
+
     def test_missing_file(self):
         self.refuses(["finetune", "--config", self.folder / "none.toml"], "none.toml", "No such file")
 
