@@ -39,6 +39,15 @@ bool parse_number(std::string_view text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
+/// The state of a switch, or nothing for a word that is none.
+std::optional<bool> parse_switch(std::string_view text) {
+  std::string word(text);
+  std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (word == "true" || word == "yes" || word == "on" || word == "1") return true;
+  if (word == "false" || word == "no" || word == "off" || word == "0") return false;
+  return std::nullopt;
+}
+
 /// Words of `text` in lines of at most `width` characters, each line but the first indented.
 std::string wrap(std::string_view text, size_t indent, size_t width) {
   std::string result;
@@ -112,7 +121,7 @@ void Arguments::section(std::string title) {
 }
 
 Option& Arguments::declare(std::string name, std::string value, std::string help, Option::Kind kind,
-                           std::string fallback, std::function<void(std::string_view, double)> store) {
+                           std::string fallback, std::function<void(const Option::Value&)> store) {
   auto option = std::make_unique<Option>();
   option->name_ = std::move(name);
   option->value_ = std::move(value);
@@ -127,64 +136,64 @@ Option& Arguments::declare(std::string name, std::string value, std::string help
 
 Option& Arguments::add(std::string name, std::string value, std::string& target, std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::text, target,
-                 [&target](std::string_view text, double) { target = text; });
+                 [&target](const auto& value) { target = value.text; });
 }
 
 Option& Arguments::add(std::string name, std::string value, fs::path& target, std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::path, target.string(),
-                 [&target](std::string_view text, double) { target = text; });
+                 [&target](const auto& value) { target = value.text; });
 }
 
 Option& Arguments::add(std::string name, std::string value, int64_t& target, std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
                  fmt::to_string(target),
-                 [&target](std::string_view, double number) { target = static_cast<int64_t>(number); });
+                 [&target](const auto& value) { target = value.whole; });
 }
 
 Option& Arguments::add(std::string name, std::string value, double& target, std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number,
                  fmt::format("{:g}", target),
-                 [&target](std::string_view, double number) { target = number; });
+                 [&target](const auto& value) { target = value.number; });
 }
 
 Option& Arguments::add(std::string name, std::string value, std::optional<int64_t>& target,
                        std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
                  target ? fmt::to_string(*target) : "",
-                 [&target](std::string_view, double number) { target = static_cast<int64_t>(number); });
+                 [&target](const auto& value) { target = value.whole; });
 }
 
 Option& Arguments::add(std::string name, std::string value, std::optional<double>& target, std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number,
                  target ? fmt::format("{:g}", *target) : "",
-                 [&target](std::string_view, double number) { target = number; });
+                 [&target](const auto& value) { target = value.number; });
 }
 
 Option& Arguments::add(std::string name, std::string value, std::vector<std::string>& target,
                        std::string help) {
   Option& option = declare(std::move(name), std::move(value), std::move(help), Option::Kind::text,
                            fmt::format("{}", fmt::join(target, " ")),
-                           [&target](std::string_view text, double) { target.emplace_back(text); });
+                           [&target](const auto& value) { target.emplace_back(value.text); });
   option.many_ = true;
   return option;
 }
 
 Option& Arguments::add(std::string name, std::string value, std::vector<fs::path>& target, std::string help) {
   Option& option = declare(std::move(name), std::move(value), std::move(help), Option::Kind::path, "",
-                           [&target](std::string_view text, double) { target.emplace_back(text); });
+                           [&target](const auto& value) { target.emplace_back(value.text); });
   option.many_ = true;
   return option;
 }
 
 Option& Arguments::add(std::string name, bool& target, std::string help) {
   return declare(std::move(name), "", std::move(help), Option::Kind::toggle, target ? "on" : "",
-                 [&target](std::string_view text, double) { target = text == "true"; });
+                 [&target](const auto& value) { target = value.whole != 0; });
 }
 
 Option& Arguments::add(std::string name, std::function<void()> action, std::string help) {
   return declare(std::move(name), "", std::move(help), Option::Kind::toggle, "",
-                 [action = std::move(action)](std::string_view text, double) {
-                   if (text == "true") action();
+                 [action = std::move(action)](const auto& value) {
+                   if (value.whole != 0) action();
                  });
 }
 
@@ -217,17 +226,21 @@ Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin
 
 void Arguments::set(Option& option, std::string_view text, std::string_view origin) {
   const std::string where = fmt::format("{}: --{}", origin, option.name_);
+  int64_t whole = 0;
   double number = 0;
   if (option.kind_ == Option::Kind::integer) {
-    int64_t whole = 0;
     if (!parse_number(text, whole))
       throw InputError(kComponent, "{} expects a whole number ({}), found \"{}\"", where, option.value_,
                        text);
-    number = static_cast<double>(whole);
+    number = static_cast<double>(whole);  // for the limits only: a double does not hold every whole number
   } else if (option.kind_ == Option::Kind::number) {
     if (!parse_number(text, number) || !std::isfinite(number))
       throw InputError(kComponent, "{} expects a finite number ({}), found \"{}\"", where, option.value_,
                        text);
+  } else if (option.kind_ == Option::Kind::toggle) {
+    const std::optional<bool> on = parse_switch(text);
+    if (!on) throw InputError(kComponent, "{} expects true or false, found \"{}\"", where, text);
+    whole = *on ? 1 : 0;
   } else if (option.kind_ == Option::Kind::path && text.empty()) {
     throw InputError(kComponent, "{} expects {}, found an empty text", where, option.value_);
   }
@@ -242,17 +255,15 @@ void Arguments::set(Option& option, std::string_view text, std::string_view orig
       std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end())
     throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where,
                      fmt::join(option.choices_, ", "), text, suggestion(text, option.choices_));
-  option.store_(text, number);
+  option.store_({text, whole, number});
   option.given_ = true;
 }
 
 size_t Arguments::take_values(Option& option, const std::vector<std::string>& words, size_t next) {
   const std::string origin = "funicular " + command_;
   if (option.kind_ == Option::Kind::toggle) {
-    std::string word = next < words.size() ? words[next] : "";
-    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-    const bool stated = word == "true" || word == "false";
-    set(option, stated ? word : "true", origin);
+    const bool stated = next < words.size() && parse_switch(words[next]);
+    set(option, stated ? words[next] : "true", origin);
     return next + stated;
   }
   if (next >= words.size() || is_option(words[next]))
@@ -283,7 +294,12 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
   Option* option = find(name);
   const bool negated = !option && normalise(name).rfind("no-", 0) == 0 && (option = find(name.substr(3))) &&
                        option->kind_ == Option::Kind::toggle;
-  if (negated) return set(*option, "false", origin);
+  if (negated) {
+    if (equals != std::string::npos)
+      throw InputError(kComponent, "{}: --{} takes no value, found \"{}\"; give --{}=true or =false", origin, name,
+                       word.substr(equals + 1), option->name_);
+    return set(*option, "false", origin);
+  }
   option = &find_or_refuse(name, origin);
   if (equals == std::string::npos) {
     next = take_values(*option, words, next);
@@ -306,25 +322,49 @@ Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
   return Outcome::run;
 }
 
-void Arguments::read_config(const fs::path& path) {
-  std::vector<const Option*> from_words;
+void Arguments::rivals(std::vector<std::string> names) {
+  rivals_.push_back(std::move(names));
+}
+
+std::vector<const Option*> Arguments::given_or_ruled_out() const {
+  std::vector<const Option*> result;
   for (const auto& option : options_)
-    if (option->given_) from_words.push_back(option.get());
-  for (const ConfigEntry& entry : read_config_file(path, command_)) {
+    if (option->given_) result.push_back(option.get());
+  for (const auto& group : rivals_) {
+    if (std::none_of(group.begin(), group.end(), [&](const std::string& name) { return given(name); })) continue;
+    for (const auto& option : options_)
+      if (std::find(group.begin(), group.end(), option->name_) != group.end()) result.push_back(option.get());
+  }
+  return result;
+}
+
+void Arguments::read_config(const fs::path& path) {
+  const std::vector<const Option*> decided = given_or_ruled_out();
+  std::vector<std::pair<Option*, ConfigEntry>> chosen;
+  for (ConfigEntry& entry : read_config_file(path, command_)) {
     Option& option = find_or_refuse(entry.key, entry.origin);
     if (option.name_ == "config")
       throw InputError(kComponent, "{}: a configuration file cannot name another", entry.origin);
-    if (std::find(from_words.begin(), from_words.end(), &option) != from_words.end()) continue;
-    if (entry.values.size() != 1 && !option.many_)
-      throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.name_,
-                       entry.values.size());
-    for (const std::string& value : entry.values) {
-      if (option.kind_ == Option::Kind::toggle && value != "true" && value != "false")
-        throw InputError(kComponent, "{}: --{} expects true or false, found \"{}\"", entry.origin,
-                         option.name_, value);
-      set(option, value, entry.origin);
+    if (std::find(decided.begin(), decided.end(), &option) != decided.end()) continue;
+    const auto other =
+        std::find_if(chosen.begin(), chosen.end(), [&](const auto& one) { return one.first == &option; });
+    if (other == chosen.end()) {
+      chosen.emplace_back(&option, std::move(entry));
+    } else if (other->second.in_own_table != entry.in_own_table) {
+      other->second = std::move(entry);  // the command's table comes after the top
+    } else {
+      throw InputError(kComponent, "{}: --{} is given twice, as {} and, in {}, as {}", entry.origin,
+                       option.name_, entry.key, other->second.origin, other->second.key);
     }
   }
+  for (const auto& [option, entry] : chosen) set_from_config(*option, entry);
+}
+
+void Arguments::set_from_config(Option& option, const ConfigEntry& entry) {
+  if (entry.values.size() != 1 && !option.many_)
+    throw InputError(kComponent, "{}: --{} expects one value, found {}", entry.origin, option.name_,
+                     entry.values.size());
+  for (const std::string& value : entry.values) set(option, value, entry.origin);
 }
 
 void Arguments::check_required() const {

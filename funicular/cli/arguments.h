@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "funicular/cli/config_file.h"
+
 namespace funicular::cli {
 
 namespace fs = std::filesystem;
@@ -52,7 +54,13 @@ class Option {
   bool many_ = false, required_ = false, hidden_ = false, given_ = false;
   double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
   bool low_excluded_ = false;
-  std::function<void(std::string_view text, double number)> store_;
+  /// What was written, read as the option's kind wants it.
+  struct Value {
+    std::string_view text;
+    int64_t whole;  ///< integers; 1 or 0 for a switch
+    double number;
+  };
+  std::function<void(const Value&)> store_;
 };
 
 /// The options of one command, bound to the variables that they set. A variable's value at declaration is the
@@ -76,10 +84,15 @@ class Arguments {
   /// Takes one or more values, up to the next option.
   Option& add(std::string name, std::string value, std::vector<std::string>& target, std::string help);
   Option& add(std::string name, std::string value, std::vector<fs::path>& target, std::string help);
-  /// A switch: `--name` sets it, `--no-name` clears it; a following true or false is accepted too.
+  /// A switch: `--name` sets it, `--no-name` clears it; a following true or false (yes, no, on, off, 1, 0, in
+  /// any case) is accepted too.
   Option& add(std::string name, bool& target, std::string help);
   /// A switch that runs `action` when set.
   Option& add(std::string name, std::function<void()> action, std::string help);
+
+  /// Options of which one stands for all: where one is on the command line, the file's other ones are left
+  /// out.
+  void rivals(std::vector<std::string> names);
 
   /// What is left without an option's name, in order; refused unless declared. `value` as in add.
   void positional(std::string value, std::vector<std::string>& target, std::string help);
@@ -105,17 +118,20 @@ class Arguments {
 
  private:
   Option& declare(std::string name, std::string value, std::string help, Option::Kind kind,
-                  std::string fallback, std::function<void(std::string_view, double)> store);
+                  std::string fallback, std::function<void(const Option::Value&)> store);
   Option* find(std::string_view name);
   Option& find_or_refuse(std::string_view name, std::string_view origin);
   void set(Option& option, std::string_view text, std::string_view origin);
   size_t take_values(Option& option, const std::vector<std::string>& words, size_t next);
   void parse_word(const std::vector<std::string>& words, size_t& next);
+  std::vector<const Option*> given_or_ruled_out() const;
   void read_config(const fs::path& path);
+  void set_from_config(Option& option, const ConfigEntry& entry);
   void check_required() const;
 
   std::string command_, summary_, description_, section_;
   std::vector<std::unique_ptr<Option>> options_;
+  std::vector<std::vector<std::string>> rivals_;
   std::string positional_value_, positional_help_;
   std::vector<std::string>* positional_ = nullptr;
   fs::path config_;

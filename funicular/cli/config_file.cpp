@@ -28,7 +28,7 @@ std::string scalar_text(const toml::node& node, const std::string& origin, std::
 }
 
 ConfigEntry read_entry(const fs::path& path, std::string_view key, const toml::node& node) {
-  ConfigEntry entry{std::string(key), {}, origin_of(path, node)};
+  ConfigEntry entry{.key = std::string(key), .values = {}, .origin = origin_of(path, node)};
   if (const auto* list = node.as_array()) {
     for (const toml::node& item : *list) entry.values.push_back(scalar_text(item, entry.origin, key));
   } else {
@@ -37,19 +37,11 @@ ConfigEntry read_entry(const fs::path& path, std::string_view key, const toml::n
   return entry;
 }
 
-std::string same_key(std::string_view key) {
-  std::string result(key);
-  std::replace(result.begin(), result.end(), '_', '-');
-  return result;
-}
-
-void read_table(const fs::path& path, const toml::table& table, std::vector<ConfigEntry>& entries) {
+void read_table(const fs::path& path, const toml::table& table, bool own, std::vector<ConfigEntry>& entries) {
   for (const auto& [key, node] : table) {
     if (node.is_table()) continue;
-    ConfigEntry entry = read_entry(path, key.str(), node);
-    std::erase_if(entries,
-                  [&](const ConfigEntry& other) { return same_key(other.key) == same_key(entry.key); });
-    entries.push_back(std::move(entry));
+    entries.push_back(read_entry(path, key.str(), node));
+    entries.back().in_own_table = own;
   }
 }
 
@@ -73,8 +65,8 @@ std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, con
     const toml::table table = toml::parse(text, path.string());
     refuse_unknown_tables(path, table);
     std::vector<ConfigEntry> entries;
-    read_table(path, table, entries);
-    if (const toml::table* own = table[command].as_table()) read_table(path, *own, entries);
+    read_table(path, table, false, entries);
+    if (const toml::table* own = table[command].as_table()) read_table(path, *own, true, entries);
     return entries;
   } catch (const toml::parse_error& error) {
     throw InputError("config", "{}:{}: not valid TOML: {}", path.string(), error.source().begin.line,

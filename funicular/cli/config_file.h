@@ -12,10 +12,11 @@ struct ConfigEntry {
   std::string key;
   std::vector<std::string> values;  ///< as they would be typed; several for an array
   std::string origin;               ///< "file:line", for errors
+  bool in_own_table = false;        ///< in the table named like the command, not at the top
 };
 
-/// Keys at the top and in the table named like `command`, in the file's order; a key of the table hides the
-/// same key at the top. Tables of other commands are left alone. Throws InputError naming file and line.
+/// Keys at the top and then those in the table named like `command`, each sorted by name: the order in the
+/// file does not matter. Tables of other commands are left alone. Throws InputError naming file and line.
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, const std::string& command);
 
 }  // namespace funicular::cli

@@ -72,6 +72,17 @@ std::optional<double> first_number(const fs::path& path) {
   }
 }
 
+/// The value of `field` in a file of lines "field value"; 0 where there is none.
+double named_number(const fs::path& path, std::string_view field) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return 0;
+  std::istringstream lines(read_file(path));
+  double value = 0;
+  for (std::string name; lines >> name >> value;)
+    if (name == field) return value;
+  return 0;
+}
+
 /// What a new program can have without swapping, and what a container allows, in bytes.
 double available_memory() {
   double available =
@@ -85,7 +96,10 @@ double available_memory() {
   }
   const auto limit = first_number("/sys/fs/cgroup/memory.max");
   const auto used = first_number("/sys/fs/cgroup/memory.current");
-  return limit && used ? std::min(available, *limit - *used) : available;
+  if (!limit || !used) return available;
+  // What is used counts the cache of files that were read, which gives way to programs.
+  const double cache = named_number("/sys/fs/cgroup/memory.stat", "inactive_file");
+  return std::min(available, *limit - *used + cache);
 }
 
 Finding check_memory() {

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
@@ -80,7 +81,8 @@ class Evaluate final : public Command {
     device_.apply();
     require_model(model_, "--model");
     config_ = format::read_bert_config(model_);
-    const int64_t noted = TaskNote::from(config_).max_length;
+    note_ = TaskNote::from(config_);
+    const int64_t noted = note_.max_length;
     length_ =
         max_length_.value_or(noted > 0 ? noted : std::min<int64_t>(128, config_.max_position_embeddings));
     check_max_length(length_, config_);
@@ -99,11 +101,13 @@ class Evaluate final : public Command {
     const eval::Task task = task_options_.task(arguments);
     if (nn::is_regression(config_))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
+    check_columns(task.columns(), config_, model_);
     const eval::TemporaryFolder folder;
     const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
                                              labels_of_model(task, config_, model_), folder.path());
     objective::ClassificationOptions options;
     options.sequence.max_length = static_cast<int32_t>(length_);
+    options.sequence.truncation = note_.pair_truncation();
     options.num_labels = config_.num_labels;
     const objective::Classification objective(tokenizer, options);
     eval::ClassificationMetrics metrics(task.metrics);
@@ -124,8 +128,12 @@ class Evaluate final : public Command {
   int measure(const Model& model, const Objective& objective, const data::Dataset& dataset,
               train::Metrics& metrics) {
     const train::DatasetSource<Objective> source(objective, dataset);
-    auto result =
+    const auto result =
         train::evaluate(model, source, &metrics, batch_size_, batch_tokens_, static_cast<uint64_t>(seed_));
+    for (const auto& [name, value] : result)
+      if (!std::isfinite(value))
+        throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,
+                       value, model_.string());
     OrderedJson json(result);
     json["samples"] = dataset.size();
     fmt::print("{}\n", json.dump());
@@ -139,6 +147,7 @@ class Evaluate final : public Command {
   std::string precision_ = "fp32";
   DeviceOptions device_;
   format::BertConfig config_;
+  TaskNote note_;
 };
 
 }  // namespace

@@ -47,7 +47,7 @@ class Finetune final : public Command {
         .alias("max-seq-length")
         .range(4);
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
-        .choices({"longest_first", "only_first", "only_second"});
+        .choices(truncation_names());
     task_options_.declare(arguments);
   }
 
@@ -78,6 +78,7 @@ class Finetune final : public Command {
     check_best_metric();
     config_ = format::read_bert_config(model_);
     check_max_length(max_length_, config_);
+    check_columns(task_.columns(), config_, model_);
     tokenizer_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, model_));
     const fs::path folder = training_.output / "data";
     train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder);
@@ -92,7 +93,8 @@ class Finetune final : public Command {
     config_.id2label = labels;
     config_.num_labels = static_cast<int>(labels.size());
     config_.problem_type = "single_label_classification";
-    TaskNote{task_.name, task_.columns(), max_length_}.store_in(config_);
+    note_ = {task_.name, task_.columns(), max_length_, truncation_};
+    note_.store_in(config_);
   }
 
   void check_best_metric() const {
@@ -106,9 +108,7 @@ class Finetune final : public Command {
   objective::ClassificationOptions classification_options() const {
     objective::ClassificationOptions options;
     options.sequence.max_length = static_cast<int32_t>(max_length_);
-    options.sequence.truncation = truncation_ == "only_first"    ? text::Truncation::only_first
-                                  : truncation_ == "only_second" ? text::Truncation::only_second
-                                                                 : text::Truncation::longest_first;
+    options.sequence.truncation = note_.pair_truncation();
     options.num_labels = config_.num_labels;
     return options;
   }
@@ -119,6 +119,7 @@ class Finetune final : public Command {
     options.greater_is_better = options.best_metric != "loss";
     options.identity = {
         {"task", task_.name},
+        {"model", describe_model(config_)},
         {"labels", hash_text(hash_bytes(fmt::format("{}", fmt::join(config_.id2label, "\n"))))},
         {"tokenizer", hash_text(tokenizer_->fingerprint())},
         {"sequence", fmt::format("at most {} tokens, {}", max_length_, truncation_)}};
@@ -139,6 +140,7 @@ class Finetune final : public Command {
 
   eval::Task task_;
   format::BertConfig config_;
+  TaskNote note_;
   std::unique_ptr<text::WordPiece> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
 };

@@ -2,9 +2,11 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 
 #include "funicular/base/error.h"
@@ -26,7 +28,6 @@ namespace {
 
 void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
-  std::fflush(stdout);
 }
 
 std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
@@ -71,14 +72,26 @@ int run(const std::vector<std::string>& words) {
   return command.run();
 }
 
+/// Results that did not reach their reader are no success.
+void require_output_written() {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return;
+  throw RunError("output", "cannot write to standard output{}", errno ? ": " + errno_text(errno) : "");
+}
+
 int guarded(const std::vector<std::string>& words) {
   try {
-    return run(words);
+    const int code = run(words);
+    require_output_written();
+    return code;
   } catch (const Error& error) {
     log::error("{}", error.what());
     return static_cast<int>(error.code());
   } catch (const std::bad_alloc&) {
     log::error("[memory] out of memory; try a smaller --micro-batch-tokens or --micro-batch-size");
+  } catch (const std::filesystem::filesystem_error& error) {
+    log::error("[file] {}: {}", error.path1().string(), error.code().message());
+    return static_cast<int>(ExitCode::usage);
   } catch (const std::exception& error) {
     log::error("[internal] {}", error.what());
   }

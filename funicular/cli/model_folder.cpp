@@ -62,6 +62,36 @@ void check_max_length(int64_t max_length, const format::BertConfig& config) {
                      config.max_position_embeddings);
 }
 
+void check_columns(int columns, const format::BertConfig& config, const fs::path& folder) {
+  if (columns > config.type_vocab_size)
+    throw InputError("model",
+                     "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
+                     "at least 2, or rows of one text",
+                     folder.string(), config.type_vocab_size);
+}
+
+std::string describe_model(const format::BertConfig& config) {
+  return fmt::format(
+      "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, normalisation "
+      "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
+      config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.intermediate_size,
+      config.vocab_size, config.max_position_embeddings, config.type_vocab_size, config.hidden_act,
+      config.layer_norm_eps, config.hidden_dropout_prob, config.attention_probs_dropout_prob,
+      config.classifier_dropout_probability());
+}
+
+bool has_weights(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return false;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string(), ending = entry.path().extension().string();
+    // Other .bin files of such folders are optimiser states and arguments.
+    if (ending == ".safetensors" || ending == ".h5" || ending == ".msgpack" ||
+        name.ends_with(".index.json") || (ending == ".bin" && name.starts_with("pytorch_model")))
+      return true;
+  }
+  return false;
+}
+
 nn::LoadReport load_weights(Model& model, const fs::path& folder) {
   nn::LoadReport report = nn::load_pretrained(model, folder);
   require_finite(model, folder);
@@ -87,6 +117,20 @@ void save_model_folder(const Model& model, const format::BertConfig& config, nn:
   format::save_tokenizer(folder, tokenizer, static_cast<int>(config.max_position_embeddings));
 }
 
+const std::vector<std::string>& truncation_names() {
+  static const std::vector<std::string> names{"longest_first", "only_first", "only_second"};
+  return names;
+}
+
+text::Truncation TaskNote::pair_truncation() const {
+  if (truncation == "longest_first") return text::Truncation::longest_first;
+  if (truncation == "only_first") return text::Truncation::only_first;
+  if (truncation == "only_second") return text::Truncation::only_second;
+  throw InputError("config",
+                   "config.json (key \"funicular\"): truncation is \"{}\"; expected one of {}", truncation,
+                   fmt::join(truncation_names(), ", "));
+}
+
 TaskNote TaskNote::from(const format::BertConfig& config) {
   TaskNote note;
   const auto found = config.source.find("funicular");
@@ -95,11 +139,15 @@ TaskNote TaskNote::from(const format::BertConfig& config) {
   note.task = json_get_or<std::string>(*found, "task", "", kOrigin);
   note.text_columns = json_get_or<int>(*found, "text_columns", 1, kOrigin);
   note.max_length = json_get_or<int64_t>(*found, "max_length", 0, kOrigin);
+  note.truncation = json_get_or<std::string>(*found, "truncation", note.truncation, kOrigin);
   return note;
 }
 
 void TaskNote::store_in(format::BertConfig& config) const {
-  config.source["funicular"] = {{"task", task}, {"text_columns", text_columns}, {"max_length", max_length}};
+  config.source["funicular"] = {{"task", task},
+                                {"text_columns", text_columns},
+                                {"max_length", max_length},
+                                {"truncation", truncation}};
 }
 
 std::vector<std::string> class_names(const format::BertConfig& config) {

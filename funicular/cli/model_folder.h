@@ -21,6 +21,16 @@ text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::p
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
 void check_max_length(int64_t max_length, const format::BertConfig& config);
 
+/// Throws InputError for two text columns where the model has a single segment embedding.
+void check_columns(int columns, const format::BertConfig& config, const fs::path& folder);
+
+/// The fields that decide what a model computes and how it trains, in words: a run resumes only where they
+/// are equal.
+std::string describe_model(const format::BertConfig& config);
+
+/// Whether the folder holds weights in any format, those that load_weights refuses included.
+bool has_weights(const fs::path& folder);
+
 /// Copies the weights of `folder` into the model and says what is new and what is left out. Throws InputError
 /// for weights that are not finite.
 nn::LoadReport load_weights(Model& model, const fs::path& folder);
@@ -32,14 +42,20 @@ void load_all_weights(Model& model, const fs::path& folder);
 void save_model_folder(const Model& model, const format::BertConfig& config, nn::Head head,
                        const text::WordPiece& tokenizer, const fs::path& folder);
 
+/// The values of --truncation.
+const std::vector<std::string>& truncation_names();
+
 /// What fine-tuning notes in config.json for evaluate and predict (key "funicular"; transformers ignores it).
 struct TaskNote {
   std::string task;
   int text_columns = 1;
-  int64_t max_length = 0;  ///< 0: unknown
+  int64_t max_length = 0;                    ///< 0: unknown
+  std::string truncation = "longest_first";  ///< of pairs, as --truncation
 
   static TaskNote from(const format::BertConfig& config);
   void store_in(format::BertConfig& config) const;
+  /// `truncation` as the objective takes it. Throws InputError for an unknown name.
+  text::Truncation pair_truncation() const;
 };
 
 /// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless

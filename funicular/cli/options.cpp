@@ -49,6 +49,7 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
       .default_text("3")
       .alias("epochs")
       .above(0);
+  arguments.rivals({"max-steps", "num-train-epochs"});
   arguments.add("shuffle", options.shuffle, "a new order in each epoch; --no-shuffle: the order of the data");
   arguments.add("drop-last", options.drop_last, "leave out the last, shorter batch of each epoch")
       .alias("dataloader-drop-last");
@@ -66,7 +67,7 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
       .range(0);
   arguments.add("adam-beta1", "B", options.adam_beta1, "decay of the mean of gradients").range(0, 1);
   arguments.add("adam-beta2", "B", options.adam_beta2, "decay of the mean of squared gradients").range(0, 1);
-  arguments.add("adam-epsilon", "E", options.adam_epsilon, "added to the denominator").range(0);
+  arguments.add("adam-epsilon", "E", options.adam_epsilon, "added to the denominator").above(0);
   arguments.add("momentum", "M", options.momentum, "of sgd").range(0, 1);
   arguments.add("lr-scheduler-type", "NAME", options.lr_scheduler_type, "shape of the learning rate")
       .choices(optim::schedule_names());
@@ -76,6 +77,7 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
   arguments.add("warmup-ratio", "SHARE", options.warmup_ratio, "warm-up as a share of all steps")
       .default_text("0")
       .range(0, 1);
+  arguments.rivals({"warmup-steps", "warmup-ratio"});
   arguments.add("max-grad-norm", "NORM", options.max_grad_norm, "clip the global gradient norm; 0: do not")
       .range(0);
 }
@@ -116,6 +118,7 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
       .add(
           "fp16", [&options] { options.precision = "fp16"; }, "as --precision fp16")
       .hidden();
+  arguments.rivals({"precision", "bf16", "fp16"});
   arguments.add("seed", "N", options.seed, "of every random choice").range(0);
   arguments
       .add("num-workers", "N", options.num_workers,
@@ -132,6 +135,7 @@ void DeviceOptions::declare(Arguments& arguments) {
       .add(
           "use-cpu", [this] { device = "cpu"; }, "as --device cpu")
       .hidden();
+  arguments.rivals({"device", "use-cpu"});
   arguments.add("threads", "N", threads, "threads of the computation")
       .default_text("all cores")
       .range(1, 4096);

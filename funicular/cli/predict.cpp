@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
@@ -57,7 +58,7 @@ class Output {
     if (writer_) return writer_->write(text);
     while (!text.empty()) {
       const ssize_t count = ::write(STDOUT_FILENO, text.data(), text.size());
-      if (count < 0 && errno == EINTR) continue;
+      if (count < 0 && errno == EINTR && !interrupt_requested()) continue;
       if (count < 0) throw RunError("predict", "cannot write to standard output: {}", errno_text(errno));
       text.remove_prefix(static_cast<size_t>(count));
     }
@@ -96,7 +97,9 @@ class Predict final : public Command {
         .alias("max-seq-length")
         .range(4);
     arguments.section("Machine");
-    arguments.add("batch-tokens", "TOKENS", options_.batch_tokens, "tokens per forward pass at most")
+    arguments
+        .add("micro-batch-tokens", "TOKENS", options_.batch_tokens, "real tokens per forward pass at most")
+        .alias("batch-tokens")
         .range(1);
     arguments
         .add("window", "LINES", window_,
@@ -118,10 +121,12 @@ class Predict final : public Command {
         max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
     check_max_length(length, config);
     options_.sequence.max_length = static_cast<int32_t>(length);
+    options_.sequence.truncation = note.pair_truncation();
+    const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
+    check_columns(columns, config, model_);
     Model model = nn::build_bert({config, nn::Head::classification, at::kFloat, 0});
     load_all_weights(model, model_);
-    const bool pairs = arguments.given("pairs") ? pairs_ : note.text_columns == 2;
-    answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), pairs ? 2 : 1);
+    answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), columns);
     return 0;
   }
 
@@ -135,6 +140,7 @@ class Predict final : public Command {
 
   void answer(const eval::Predictor& predictor, int columns) const {
     const Input input(input_);
+    const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     Output output(output_);
     format::TextOptions layout;
     layout.format = columns == 2 ? format::TextFormat::tsv : format::TextFormat::lines;

@@ -48,6 +48,7 @@ class Pretrain final : public Command {
              "hold out this share of the documents for evaluation instead")
         .default_text("0")
         .range(0, 0.99);
+    arguments.rivals({"eval-data", "eval-fraction"});
     training_.declare(arguments);
     arguments.section("Objective");
     arguments.add("objective", "NAME", objective_name_, "what is learnt").choices({"mlm"});
@@ -77,7 +78,7 @@ class Pretrain final : public Command {
     const objective::MaskedLm objective(*tokenizer_files_, options);
     Model model = nn::build_bert(
         {config_, nn::Head::masked_lm, training_.dtype(), static_cast<uint64_t>(training_.seed)});
-    if (fs::is_directory(model_) && fs::exists(model_ / "model.safetensors")) {
+    if (has_weights(model_)) {
       load_weights(model, model_);
     } else {
       log::info("{} has no weights: training starts from random ones", model_.string());
@@ -123,6 +124,7 @@ class Pretrain final : public Command {
   std::map<std::string, std::string> identity() const {
     return {{"objective", fmt::format("mlm, probability {}, {}, at most {} tokens", masking_.probability,
                                       masking_.whole_words ? "whole words" : "tokens", max_length_)},
+            {"model", describe_model(config_)},
             {"tokenizer", hash_text(tokenizer_files_->fingerprint())},
             {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}};
   }

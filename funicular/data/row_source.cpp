@@ -102,6 +102,7 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
                               part.path, resolve_columns(part.path, file_options(), options_.label_column));
   format::RowReader reader(*file, part.file ? part.chunk : file->whole());
   const auto columns = static_cast<size_t>(columns_);
+  uint64_t left_out = 0;
   while (const format::Row* row = reader.next()) {
     SourceRow given{row->columns, {}, row->new_document};
     if (row->columns.size() != columns + has_labels())
@@ -110,11 +111,12 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
     try {
       sink(given);
     } catch (const BadRow& error) {
-      reader.fail("{}", std::string_view(error.what()));
+      if (options_.bad_rows == format::BadRows::fail) reader.fail("{}", std::string_view(error.what()));
+      ++left_out;
     }
   }
   give_back(file->text(), part.chunk);
-  return reader.skipped();
+  return reader.skipped() + left_out;
 }
 
 MemorySource::MemorySource(std::vector<Row> rows, int columns, bool has_labels, size_t rows_per_piece)

@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
 
 namespace funicular::eval {
@@ -45,6 +46,10 @@ class TokenisedRows {
   std::vector<std::vector<uint32_t>> tokens_;
   std::vector<data::Sample> samples_;
 };
+
+void stop_if_interrupted() {
+  if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
+}
 
 Prediction to_prediction(const float* probabilities, int64_t classes) {
   Prediction result;
@@ -106,6 +111,7 @@ std::vector<Prediction> Predictor::predict(std::span<const TextRow> rows, int co
   std::vector<Prediction> result(rows.size());
   std::vector<data::Sample> batch;
   for (size_t begin = 0, end; begin < order.size(); begin = end) {
+    stop_if_interrupted();
     int64_t tokens = 0;
     batch.clear();
     for (end = begin;
@@ -148,6 +154,7 @@ int64_t Predictor::stream(format::StreamRowReader& rows, int columns, std::strin
       texts[column] = row->columns[column];
     if (static_cast<int64_t>(window.size()) >= options_.window) flush();
   }
+  stop_if_interrupted();  // the reader ends at an interrupt, too
   flush();
   return done;
 }

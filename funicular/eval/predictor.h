@@ -40,7 +40,7 @@ class Predictor {
             PredictorOptions options);
 
   /// Predictions for rows of `columns` (1 or 2) texts. Throws RunError where the model gives no finite
-  /// number.
+  /// number, and where an interrupt is requested (base/interrupt.h).
   std::vector<Prediction> predict(std::span<const TextRow> rows, int columns) const;
 
   /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end.
