@@ -146,14 +146,12 @@ Option& Arguments::add(std::string name, std::string value, fs::path& target, st
 
 Option& Arguments::add(std::string name, std::string value, int64_t& target, std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::integer,
-                 fmt::to_string(target),
-                 [&target](const auto& value) { target = value.whole; });
+                 fmt::to_string(target), [&target](const auto& value) { target = value.whole; });
 }
 
 Option& Arguments::add(std::string name, std::string value, double& target, std::string help) {
   return declare(std::move(name), std::move(value), std::move(help), Option::Kind::number,
-                 fmt::format("{:g}", target),
-                 [&target](const auto& value) { target = value.number; });
+                 fmt::format("{:g}", target), [&target](const auto& value) { target = value.number; });
 }
 
 Option& Arguments::add(std::string name, std::string value, std::optional<int64_t>& target,
@@ -296,8 +294,8 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
                        option->kind_ == Option::Kind::toggle;
   if (negated) {
     if (equals != std::string::npos)
-      throw InputError(kComponent, "{}: --{} takes no value, found \"{}\"; give --{}=true or =false", origin, name,
-                       word.substr(equals + 1), option->name_);
+      throw InputError(kComponent, "{}: --{} takes no value, found \"{}\"; give --{}=true or =false", origin,
+                       name, word.substr(equals + 1), option->name_);
     return set(*option, "false", origin);
   }
   option = &find_or_refuse(name, origin);
@@ -331,7 +329,8 @@ std::vector<const Option*> Arguments::given_or_ruled_out() const {
   for (const auto& option : options_)
     if (option->given_) result.push_back(option.get());
   for (const auto& group : rivals_) {
-    if (std::none_of(group.begin(), group.end(), [&](const std::string& name) { return given(name); })) continue;
+    if (std::none_of(group.begin(), group.end(), [&](const std::string& name) { return given(name); }))
+      continue;
     for (const auto& option : options_)
       if (std::find(group.begin(), group.end(), option->name_) != group.end()) result.push_back(option.get());
   }

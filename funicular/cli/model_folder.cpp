@@ -64,10 +64,11 @@ void check_max_length(int64_t max_length, const format::BertConfig& config) {
 
 void check_columns(int columns, const format::BertConfig& config, const fs::path& folder) {
   if (columns > config.type_vocab_size)
-    throw InputError("model",
-                     "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
-                     "at least 2, or rows of one text",
-                     folder.string(), config.type_vocab_size);
+    throw InputError(
+        "model",
+        "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
+        "at least 2, or rows of one text",
+        folder.string(), config.type_vocab_size);
 }
 
 std::string describe_model(const format::BertConfig& config) {
@@ -126,9 +127,8 @@ text::Truncation TaskNote::pair_truncation() const {
   if (truncation == "longest_first") return text::Truncation::longest_first;
   if (truncation == "only_first") return text::Truncation::only_first;
   if (truncation == "only_second") return text::Truncation::only_second;
-  throw InputError("config",
-                   "config.json (key \"funicular\"): truncation is \"{}\"; expected one of {}", truncation,
-                   fmt::join(truncation_names(), ", "));
+  throw InputError("config", "config.json (key \"funicular\"): truncation is \"{}\"; expected one of {}",
+                   truncation, fmt::join(truncation_names(), ", "));
 }
 
 TaskNote TaskNote::from(const format::BertConfig& config) {
@@ -144,10 +144,8 @@ TaskNote TaskNote::from(const format::BertConfig& config) {
 }
 
 void TaskNote::store_in(format::BertConfig& config) const {
-  config.source["funicular"] = {{"task", task},
-                                {"text_columns", text_columns},
-                                {"max_length", max_length},
-                                {"truncation", truncation}};
+  config.source["funicular"] = {
+      {"task", task}, {"text_columns", text_columns}, {"max_length", max_length}, {"truncation", truncation}};
 }
 
 std::vector<std::string> class_names(const format::BertConfig& config) {

@@ -38,8 +38,8 @@ class RowSource {
   /// Size of a piece's text, for progress.
   virtual uint64_t piece_bytes(size_t piece) const = 0;
   /// Gives each row of a piece to the sink, in order; returns how many bad rows it left out. May run on any
-  /// thread. Throws InputError naming the place of a bad row, BadRow of the sink included, unless bad rows are
-  /// to be left out.
+  /// thread. Throws InputError naming the place of a bad row, BadRow of the sink included, unless bad rows
+  /// are to be left out.
   virtual uint64_t read(size_t piece, const RowSink& sink) const = 0;
 };
 
