@@ -148,7 +148,8 @@ std::string Progress::amount(uint64_t done) const {
 
 std::string Progress::line(uint64_t done, std::string_view extra, Clock::time_point now) const {
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const double rate = seconds > 0 ? static_cast<double>(done) / seconds : 0;
+  const uint64_t here = done - std::min(done, options_.start);
+  const double rate = seconds > 0 ? static_cast<double>(here) / seconds : 0;
   std::string text = name_;
   if (total_ > 0)
     text += fmt::format("  {:.0f}%",

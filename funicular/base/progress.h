@@ -16,6 +16,7 @@ struct ProgressOptions {
   double plain_seconds = 30;  ///< between two plain lines where there is no terminal
   std::FILE* stream = stderr;
   std::optional<bool> terminal;  ///< none: whether `stream` is one
+  uint64_t start = 0;            ///< done before, e.g. by the process that is resumed; not in the rate
 };
 
 /// One line, redrawn at most ten times a second and cleared before each log message:

@@ -128,6 +128,9 @@ std::unique_ptr<Optimizer> make_adam(const char* name, const Options& options) {
   check_range(name, "beta1", options.beta1, 1);
   check_range(name, "beta2", options.beta2, 1);
   check_range(name, "epsilon", options.epsilon, INFINITY);
+  // Where a gradient is always 0 the update is 0 / epsilon, in the parameters' type.
+  if (!(static_cast<float>(options.epsilon) > 0))
+    throw InputError("optimizer", "{}: expected epsilon above 0 as a 32-bit number, found {}", name, options.epsilon);
   return std::make_unique<AdamOptimizer<Options>>(options);
 }
 

@@ -17,7 +17,11 @@ class TermSums {
  public:
   void add(const LossSink& sink) {
     for (const LossSink::Term& term : sink.terms()) {
-      Sum& sum = sums_[term.name];
+      const auto [found, added] = sums_.try_emplace(term.name);
+      Sum& sum = found->second;
+      if (!added && sum.weight != term.weight)
+        throw InputError("loss", "the loss term {} has the weight {} and the weight {}; give the terms different names", term.name,
+                         sum.weight, term.weight);
       const at::Tensor value = term.sum.detach().to(at::kDouble);
       sum.value = sum.value.defined() ? sum.value + value : value;
       sum.weight = term.weight;

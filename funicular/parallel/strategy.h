@@ -37,7 +37,7 @@ struct StepResult {
 /// One evaluated micro-batch: sums and counts of the loss terms, and the outputs the metrics need.
 struct EvalResult {
   std::map<std::string, double> sums;
-  std::map<std::string, double> weights;  ///< of each term in the total
+  std::map<std::string, double> weights;  ///< of each term in the total; two for one name are an InputError
   Counts counts;
   std::vector<TensorMap> outputs;  ///< one a micro-batch, in order
 };

@@ -10,7 +10,6 @@
 namespace funicular::train {
 
 struct TrainerOptions;
-enum class Precision;
 
 /// The sizes that a run uses, in sequences.
 struct BatchPlan {
@@ -33,7 +32,7 @@ struct GlobalBatch {
 /// Cuts `draws` in order: at most plan.micro_batch sequences and plan.tokens tokens each (a longer sequence stands alone).
 std::vector<std::span<const data::Draw>> cut(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan);
 
-/// Collates a whole global batch; floating-point tensors get the type of `precision`.
+/// Collates a whole global batch; floating-point tensors get the type `floating`.
 GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan, const RandomState& random,
                     at::ScalarType floating);
 

@@ -157,13 +157,13 @@ std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06}", ste
 
 std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folder) {
   std::vector<std::pair<int64_t, fs::path>> found;
-  std::error_code error;
+  std::error_code error, ignored;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     int64_t step = 0;
     const auto parsed = name.starts_with("step-") ? std::from_chars(name.data() + 5, name.data() + name.size(), step)
                                                   : std::from_chars_result{nullptr, std::errc::invalid_argument};
-    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size() && entry->is_directory())
+    if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size() && entry->is_directory(ignored))
       found.emplace_back(step, entry->path());
   }
   std::sort(found.rbegin(), found.rend());
@@ -191,7 +191,11 @@ fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& sta
   } catch (...) {
     std::error_code ignored;
     fs::remove_all(temporary, ignored);
-    throw;
+    try {
+      throw;
+    } catch (const fs::filesystem_error& error) {
+      throw RunError("checkpoint", "{}", std::string(error.what()));
+    }
   }
   return final_path;
 }

@@ -7,9 +7,13 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <string>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
+
+#include "funicular/base/error.h"
 
 namespace funicular::train {
 
@@ -18,20 +22,20 @@ namespace funicular::train {
 template <class T>
 class Prefetcher {
  public:
-  /// Items [first, last). No threads: `make` runs inside next().
+  /// Items [first, last). No threads: `make` runs inside next(). Throws RunError if the system gives fewer threads.
   Prefetcher(int64_t first, int64_t last, int threads, int64_t ahead, std::function<T(int64_t)> make)
       : make_(std::move(make)), taken_(first), claimed_(first), last_(last), ahead_(ahead < 1 ? 1 : ahead) {
-    for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    try {
+      for (int i = 0; i < threads; ++i) threads_.emplace_back([this] { work(); });
+    } catch (const std::system_error& error) {
+      const size_t started = threads_.size();
+      stop();
+      throw RunError("loader", "only {} of {} loader threads could be started: {}; ask for fewer with --num-workers", started, threads,
+                     std::string(error.what()));
+    }
   }
 
-  ~Prefetcher() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopped_ = true;
-    }
-    room_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-  }
+  ~Prefetcher() { stop(); }
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
@@ -55,6 +59,16 @@ class Prefetcher {
     T item;
     std::exception_ptr error;
   };
+
+  void stop() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopped_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
 
   void work() {
     for (;;) {

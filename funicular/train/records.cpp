@@ -19,8 +19,14 @@ namespace funicular::train {
 
 namespace {
 
-/// The lines whose step is at most `step`; a torn line (a kill while it was written) is dropped.
-std::string lines_up_to(const fs::path& path, int64_t step) {
+bool is_evaluation(const Json& line) {
+  for (const auto& [name, value] : line.items())
+    if (name.starts_with("eval_")) return true;
+  return false;
+}
+
+/// Records up to `step` and evaluations up to `evaluated_step`; a torn line (a kill while it was written) is dropped.
+std::string lines_up_to(const fs::path& path, int64_t step, int64_t evaluated_step) {
   std::string kept;
   if (!fs::exists(path)) return kept;
   const std::string text = read_file(path);
@@ -28,8 +34,9 @@ std::string lines_up_to(const fs::path& path, int64_t step) {
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const Json line = Json::parse(text.begin() + static_cast<ptrdiff_t>(begin), text.begin() + static_cast<ptrdiff_t>(end),
                                   nullptr, /*allow_exceptions=*/false);
-    if (line.is_object() && line.contains("step") && line["step"].is_number_integer() && line["step"].get<int64_t>() <= step)
-      kept.append(text, begin, end + 1 - begin);
+    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) continue;
+    const auto of_step = line["step"].get<int64_t>();
+    if (of_step <= (is_evaluation(line) ? evaluated_step : step)) kept.append(text, begin, end + 1 - begin);
   }
   return kept;
 }
@@ -42,8 +49,8 @@ int open_locked(const fs::path& path, int flags) {
 
 }  // namespace
 
-Records::Records(const fs::path& folder, int64_t step) : path_(folder / "metrics.jsonl") {
-  write_file_atomically(path_, lines_up_to(path_, step));
+Records::Records(const fs::path& folder, int64_t step, int64_t evaluated_step) : path_(folder / "metrics.jsonl") {
+  write_file_atomically(path_, lines_up_to(path_, step, evaluated_step));
   descriptor_ = open_locked(path_, O_WRONLY | O_APPEND);
   events_ = std::make_unique<format::EventWriter>(folder);
 }
@@ -111,7 +118,7 @@ RunLock::~RunLock() { ::close(descriptor_); }
 OrderedJson describe_environment() {
   char host[256] = "";
   ::gethostname(host, sizeof host - 1);
-  return {{"funicular", "0.1.0"},
+  return {{"funicular", FUNICULAR_VERSION},
           {"libtorch", TORCH_VERSION},
           {"compiler", __VERSION__},
           {"host", host},

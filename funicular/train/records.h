@@ -22,8 +22,9 @@ struct StepRecord;
 /// one torn line, at the end.
 class Records {
  public:
-  /// Keeps the lines of metrics.jsonl up to `step` and drops the others: a resumed run writes those again.
-  Records(const fs::path& folder, int64_t step);
+  /// Keeps the records of metrics.jsonl up to `step` and its evaluations up to `evaluated_step`, and drops the others: a
+  /// resumed run writes those again.
+  Records(const fs::path& folder, int64_t step, int64_t evaluated_step);
   ~Records();
   Records(const Records&) = delete;
   Records& operator=(const Records&) = delete;

@@ -1,6 +1,7 @@
 #include "funicular/train/trainer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/isfinite.h>
 #include <stdio.h>  // renameat2
 #include <fcntl.h>
 #include <unistd.h>
@@ -133,6 +134,29 @@ std::string join(const std::vector<std::string>& parts) {
   return text;
 }
 
+constexpr const char* kModelStepFile = "training.json";
+
+/// The step whose weights a folder written by Fit::save_model holds; 0 if there is none.
+int64_t model_step(const fs::path& folder) {
+  try {
+    const fs::path path = folder / kModelStepFile;
+    return json_get<int64_t>(read_json(path), "step", path.string());
+  } catch (const InputError&) {
+    return 0;
+  }
+}
+
+/// run.json's result where a run into `folder` ended at `step`, else null.
+OrderedJson finished_result(const fs::path& folder, int64_t step) {
+  std::error_code error;
+  if (!fs::exists(folder / "run.json", error)) return {};
+  const OrderedJson run = OrderedJson::parse(read_file(folder / "run.json"), nullptr, /*allow_exceptions=*/false);
+  if (!run.is_object() || !run.contains("result")) return {};
+  const OrderedJson& result = run["result"];
+  const bool ended_here = result.is_object() && result.value("step", OrderedJson()) == step && result.value("interrupted", OrderedJson()) == false;
+  return ended_here ? result : OrderedJson();
+}
+
 /// Replaces `folder` by `replacement` in one step where the system can.
 void replace_folder(const fs::path& replacement, const fs::path& folder) {
   std::error_code error;
@@ -166,27 +190,31 @@ template <class EvaluateBatch>
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan, uint64_t seed,
                                              at::ScalarType floating, EvaluateBatch evaluate_batch) {
   if (data.size() == 0) throw InputError("evaluation", "the evaluation data is empty; expected at least one sample");
-  std::map<std::string, double> sums, weights;
+  std::map<std::string, double> weighted_sums;
   Counts counts;
   if (metrics) metrics->start();
   for_each_evaluation_batch(data, plan, seed, floating, [&](MicroBatch& batch) {
     const parallel::EvalResult part = evaluate_batch(std::span<const MicroBatch>(&batch, 1));
-    add_counts(sums, part.sums);
     add_counts(counts, part.counts);
-    for (const auto& [name, weight] : part.weights) weights[name] = weight;
+    for (const auto& [name, sum] : part.sums) weighted_sums[name] += part.weights.at(name) * sum;
     if (metrics) metrics->add(batch, part.outputs.front());
   });
   double loss = 0;
-  for (const auto& [name, sum] : sums) {
+  for (const auto& [name, sum] : weighted_sums) {
     const double count = count_of(counts, name);
-    if (count != 0) loss += weights[name] * sum / count;
+    if (count != 0) loss += sum / count;
   }
   std::map<std::string, double> result = metrics ? metrics->finish(loss) : std::map<std::string, double>{};
   result["loss"] = loss;
   return result;
 }
 
-BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens) { return {batch_size, batch_size, 1, tokens}; }
+BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens) {
+  if (batch_size < 1) throw InputError("evaluation", "expected a batch size of at least 1, found {}", batch_size);
+  return {batch_size, batch_size, 1, tokens};
+}
+
+std::string describe_data(const Source& data) { return fmt::format("{} samples, hash {}", data.size(), hash_text(data.fingerprint())); }
 
 /// One call of Trainer::fit.
 class Fit {
@@ -232,6 +260,7 @@ class Fit {
   void resume();
   void check_resumable(const TrainingState& saved, const fs::path& checkpoint) const;
   void set_newer_aside(const fs::path& checkpoint) const;
+  void find_best_model(const fs::path& checkpoint);
   void write_run_file(const OrderedJson& outcome) const;
 
   void train();
@@ -239,7 +268,10 @@ class Fit {
   [[noreturn]] void fail(const parallel::StepResult& result) const;
   void log_step(const parallel::StepResult& result);
   void evaluate();
+  void check_evaluation();
+  void note_evaluation();
   void save_model();
+  void check_finite() const;
   void save();
 
   const TrainerOptions& options_;
@@ -258,7 +290,7 @@ class Fit {
   std::optional<Progress> progress_;
   TrainingState state_;
   FitResult result_;
-  int64_t saved_step_ = 0;  ///< of the checkpoint that holds the present state
+  int64_t saved_step_ = -1;  ///< of the checkpoint in the run's folder that holds the present state; -1: none
 
   // Since the last record.
   int64_t window_steps_ = 0, window_tokens_ = 0;
@@ -267,7 +299,7 @@ class Fit {
 
 std::map<std::string, std::string> Fit::identity() const {
   std::map<std::string, std::string> identity = options_.identity;
-  identity["data"] = fmt::format("{} samples, hash {}", train_.size(), hash_text(train_.fingerprint()));
+  identity["data"] = describe_data(train_);
   identity["batch_size"] = std::to_string(plan_.batch);
   identity["seed"] = std::to_string(options_.seed);
   identity["shuffle"] = options_.shuffle ? "true" : "false";
@@ -284,7 +316,12 @@ std::map<std::string, std::string> Fit::settings() const {
   return {{"max_steps", std::to_string(max_steps_)},
           {"optimizer", optim::describe(spec_).dump()},
           {"schedule", fmt::format("{}, {} warm-up steps", optim::schedule_name(schedule.kind), optim::warmup_steps(schedule, max_steps_))},
-          {"max_grad_norm", fmt::format("{}", options_.max_grad_norm)}};
+          {"max_grad_norm", fmt::format("{}", options_.max_grad_norm)},
+          {"evaluation_data", evaluation_.data ? describe_data(*evaluation_.data) : "none"},
+          {"eval_steps", std::to_string(options_.eval_steps)},
+          {"best_metric", options_.best_metric},
+          {"greater_is_better", options_.greater_is_better ? "true" : "false"},
+          {"patience", std::to_string(options_.patience)}};
 }
 
 fs::path Fit::find_checkpoint() const {
@@ -299,7 +336,7 @@ fs::path Fit::find_checkpoint() const {
     const fs::path newest = newest_valid_checkpoint(checkpoints());
     if (own && newest.empty())
       throw InputError("trainer", "no checkpoint in {} is valid; remove the folder to start anew", checkpoints().string());
-    return newest;
+    return newest.empty() ? newest : fs::canonical(newest);
   }
   const fs::path path = options_.resume;
   if (!fs::is_directory(path)) throw InputError("trainer", "cannot resume from {}: there is no such folder", path.string());
@@ -309,7 +346,8 @@ fs::path Fit::find_checkpoint() const {
   else if (const auto problem = format::verify_manifest(path); !problem) found = path;
   else throw InputError("trainer", "cannot resume from {}: {}", path.string(), *problem);
   if (found.empty()) throw InputError("trainer", "cannot resume from {}: no checkpoint in it is valid", path.string());
-  if (own && !fs::equivalent(fs::absolute(found).parent_path(), checkpoints()))
+  found = fs::canonical(found);  // "run/checkpoints/step-000010/" has that folder itself for its parent path
+  if (own && !fs::equivalent(found.parent_path(), checkpoints()))
     throw InputError("trainer", "{} holds checkpoints of another run than {}; choose another folder", options_.output.string(), found.string());
   return found;
 }
@@ -337,14 +375,34 @@ void Fit::check_resumable(const TrainingState& saved, const fs::path& checkpoint
 }
 
 void Fit::set_newer_aside(const fs::path& checkpoint) const {
-  if (options_.resume == "auto" || !writes()) return;
+  if (!writes()) return;
   for (const auto& [step, path] : list_checkpoints(checkpoints()))
-    if (step > state_.step && fs::equivalent(path.parent_path(), fs::absolute(checkpoint).parent_path())) {
+    if (step > state_.step && fs::equivalent(path.parent_path(), checkpoint.parent_path())) {
       const fs::path aside = path.parent_path() / ("abandoned-" + path.filename().string());
       fs::remove_all(aside);
       fs::rename(path, aside);
       log::warning("{} is newer than where the run resumes; it is now {}", path.string(), aside.string());
     }
+}
+
+/// `output`/model must be that of the best evaluation: it is not where the run goes on in another folder, or from an older
+/// step than that of the model.
+void Fit::find_best_model(const fs::path& checkpoint) {
+  const fs::path own = options_.output / "model", source = checkpoint.parent_path().parent_path() / "model";
+  if (!writes() || state_.best_step == 0) return;
+  std::error_code error;
+  if (model_step(source) == state_.best_step) {
+    if (fs::equivalent(source, own, error)) return;
+    const fs::path temporary = options_.output / ".model-new";
+    fs::remove_all(temporary);
+    fs::copy(source, temporary, fs::copy_options::recursive);
+    replace_folder(temporary, own);
+    return;
+  }
+  log::warning("the model of the best evaluation, at step {}, is no longer there; the next evaluation counts as the best so far", state_.best_step);
+  state_.best_step = 0;
+  state_.best_evaluation.clear();
+  state_.evaluated_step = std::min(state_.evaluated_step, state_.step - 1);  // an evaluation of this step is done again
 }
 
 void Fit::resume() {
@@ -356,7 +414,9 @@ void Fit::resume() {
     read_tensors(*strategy_, checkpoint);
     state_ = std::move(saved);
     set_newer_aside(checkpoint);
-    saved_step_ = state_.step;
+    std::error_code error;
+    if (fs::equivalent(checkpoint.parent_path(), checkpoints(), error)) saved_step_ = state_.step;
+    find_best_model(checkpoint);
     result_.resumed_from = state_.step;
     log::info("resumed from {} at step {} of {}", checkpoint.string(), state_.step, max_steps_);
   }
@@ -410,12 +470,14 @@ FitResult Fit::run(const StrategyFactory& factory) {
   strategy_ = factory();
   strategy_->attach(model_, optim::make_optimizer(spec_));
   resume();
+  const OrderedJson earlier = writes() ? finished_result(options_.output, state_.step) : OrderedJson();
   if (writes()) {
-    write_run_file({});
-    records_ = std::make_unique<Records>(options_.output, state_.step);
+    write_run_file(finished() ? earlier : OrderedJson());
+    records_ = std::make_unique<Records>(options_.output, state_.step, state_.evaluated_step);
   }
   ProgressOptions shown;
   shown.unit = "steps";
+  shown.start = static_cast<uint64_t>(state_.step);
   if (options_.progress) progress_.emplace("train", static_cast<uint64_t>(max_steps_), shown);
   train();
   if (progress_) progress_->finish();
@@ -425,7 +487,8 @@ FitResult Fit::run(const StrategyFactory& factory) {
   result_.best_step = state_.best_step;
   result_.best_evaluation = state_.best_evaluation;
   result_.seconds = seconds_since(start);
-  if (writes())
+  const bool did_nothing = !earlier.is_null() && result_.evaluation.empty() && result_.step == result_.resumed_from;
+  if (writes() && !did_nothing)
     write_run_file({{"step", result_.step},
                     {"interrupted", result_.interrupted},
                     {"stopped_early", result_.stopped_early},
@@ -444,6 +507,7 @@ void Fit::train() {
                                  [&](int64_t n) { return collate(sampler_.batch(n), train_, plan_, random, floating_); });
   try {
     evaluate();  // a run that was interrupted during an evaluation
+    if (options_.save_steps > 0 && finished()) save();
     while (!finished()) {
       if (interrupt_requested()) throw Interrupted{};
       const auto start = Clock::now();
@@ -453,9 +517,9 @@ void Fit::train() {
       window_seconds_ += seconds_since(start);
       log_step(result);
       evaluate();
-      if (state_.step == max_steps_ && !evaluation_.data) save_model();
       if (options_.save_steps > 0 && (due(options_.save_steps) || finished())) save();
     }
+    if (writes() && model_step(options_.output / "model") != (state_.best_step > 0 ? state_.best_step : state_.step)) save_model();
   } catch (const Interrupted&) {
     result_.interrupted = true;
     save();
@@ -523,29 +587,57 @@ void Fit::evaluate() {
                                         if (interrupt_requested()) throw Interrupted{};  // it is done again after the resume
                                         return strategy_->evaluate(batch);
                                       });
-  const auto found = result_.evaluation.find(options_.best_metric);
-  if (found == result_.evaluation.end()) {
+  check_evaluation();
+  note_evaluation();
+  if (records_) records_->add_evaluation(state_.step, epoch(state_.step), result_.evaluation);
+  if (callbacks_.on_evaluate) callbacks_.on_evaluate(state_.step, result_.evaluation);
+}
+
+/// Saves before it throws: the training up to here is sound.
+void Fit::check_evaluation() {
+  if (!result_.evaluation.contains(options_.best_metric)) {
+    save();
     std::vector<std::string> names;
     for (const auto& [name, value] : result_.evaluation) names.push_back(name);
     throw InputError("trainer", "the evaluation gives no metric named {}; it gives: {}", options_.best_metric, join(names));
   }
+  const double loss = result_.evaluation.at("loss");
+  if (std::isfinite(loss)) return;
+  save();
+  throw RunError("trainer", "step {}: the loss of the evaluation is {}, though every weight is finite; a look at the evaluation data may help",
+                 state_.step, loss);
+}
+
+void Fit::note_evaluation() {
   state_.evaluated_step = state_.step;
-  const double value = found->second;
+  saved_step_ = -1;
+  const double value = result_.evaluation.at(options_.best_metric);
   const auto best = state_.best_evaluation.find(options_.best_metric);
-  const bool better = state_.best_step == 0 || best == state_.best_evaluation.end() || std::isnan(best->second) ||
-                      (options_.greater_is_better ? value > best->second : value < best->second);
+  const bool better = !std::isnan(value) && (state_.best_step == 0 || best == state_.best_evaluation.end() || std::isnan(best->second) ||
+                                             (options_.greater_is_better ? value > best->second : value < best->second));
   state_.evaluations_without_gain = better ? 0 : state_.evaluations_without_gain + 1;
   if (better) {
     state_.best_step = state_.step;
     state_.best_evaluation = result_.evaluation;
     save_model();
   }
-  if (records_) records_->add_evaluation(state_.step, epoch(state_.step), result_.evaluation);
-  if (callbacks_.on_evaluate) callbacks_.on_evaluate(state_.step, result_.evaluation);
+}
+
+/// The last update can overflow without a loss that would show it.
+void Fit::check_finite() const {
+  const at::NoGradGuard no_gradient;
+  const auto check = [&](const std::string& name, const at::Tensor& value) {
+    if (value.is_floating_point() && !at::isfinite(value).all().item<bool>())
+      throw RunError("trainer", "step {}: {} is no longer finite after the update. Nothing of this step is saved; a lower learning rate or a "
+                     "longer warm-up may help", state_.step, name);
+  };
+  for (const auto& parameter : model_.parameters) check(parameter->name, parameter->master);
+  for (const Buffer& buffer : model_.buffers) check(buffer.name, buffer.value);
 }
 
 void Fit::save_model() {
   if (!writes()) return;
+  check_finite();
   const fs::path temporary = options_.output / ".model-new";
   fs::remove_all(temporary);
   make_directories(temporary);
@@ -553,11 +645,13 @@ void Fit::save_model() {
     callbacks_.save_model(temporary);
   else
     write_model_file(model_, temporary / "model.safetensors");
+  write_file_atomically(temporary / kModelStepFile, OrderedJson{{"step", state_.step}}.dump() + "\n");
   replace_folder(temporary, options_.output / "model");
 }
 
 void Fit::save() {
-  if (!writes() || state_.step == 0 || (saved_step_ == state_.step && result_.interrupted)) return;
+  if (!writes() || saved_step_ == state_.step) return;
+  check_finite();
   try {
     write_checkpoint(*strategy_, state_, checkpoints(), [&] { records_->sync(); });
   } catch (const RunError& error) {
@@ -585,7 +679,11 @@ Trainer::Trainer(TrainerOptions options, StrategyFactory strategy, optim::Optimi
 }
 
 FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& evaluation) {
-  return Fit(options_, callbacks, optimizer_, model, train, evaluation).run(strategy_);
+  try {
+    return Fit(options_, callbacks, optimizer_, model, train, evaluation).run(strategy_);
+  } catch (const fs::filesystem_error& error) {
+    throw RunError("trainer", "{}", std::string(error.what()));
+  }
 }
 
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics, int64_t batch_size, int64_t batch_tokens,

@@ -102,8 +102,8 @@ struct StepRecord {
 };
 
 struct Callbacks {
-  /// Writes the model to a folder that exists and is empty; it becomes `output`/model when it is complete. Called for
-  /// each new best evaluation, or at the end without evaluation. Default: model.safetensors with the model's own names.
+  /// Writes the model to a folder that exists and is empty; it becomes `output`/model when it is complete, with its step in a
+  /// training.json. Called for each new best evaluation, or at the end without evaluation. Default: model.safetensors with the model's own names.
   std::function<void(const fs::path& folder)> save_model;
   std::function<void(const StepRecord&)> on_log;
   /// After every update.

@@ -186,6 +186,8 @@ TEST(Optimizers, RefuseSettingsOutOfRange) {
   EXPECT_THROW(make_optimizer(AdamW{.learning_rate = NAN}), InputError);
   EXPECT_THROW(make_optimizer(Adam{.beta2 = 1}), InputError);
   EXPECT_THROW(make_optimizer(Sgd{.nesterov = true}), InputError);
+  EXPECT_THROW(make_optimizer(AdamW{.epsilon = 0}), InputError);
+  EXPECT_THROW(make_optimizer(Adam{.epsilon = 1e-60}), InputError) << "0 as a float";
 }
 
 TEST(Clipping, NormEqualsLibTorchsAndIsBitIdenticalForAnyNumberOfThreads) {

@@ -84,6 +84,17 @@ TEST(Single, LossIsTheWeightedSumOfTheMeans) {
   EXPECT_NEAR(result.loss, all + 3 * some, 1e-12);
 }
 
+TEST(Single, OneLossTermWithTwoWeightsIsRefused) {
+  const Net net = make_net();
+  Model model = wrap_module(net, [](NetImpl& net, const MicroBatch& batch, LossSink& sink) {
+    const auto sum = net.second(net.first(batch["x"])).sum();
+    sink.add("all", sum, 1.0);
+    sink.add("all", sum, 2.0);
+  });
+  const MicroBatch batch = make_batch(torch::randn({3, 4}, torch::kDouble));
+  EXPECT_THROW(evaluate_micro_batches(model, std::span(&batch, 1)), InputError);
+}
+
 TEST(Single, ClipsToTheLargestNorm) {
   torch::manual_seed(2);
   Rig run;

@@ -281,6 +281,129 @@ TEST_F(Resume, SurvivesAFullDisk) {
   expect_equal_runs(folder / "whole", options.output);
 }
 
+TEST_F(Resume, FromBehindADamagedCheckpointCanBeInterruptedBeforeItsStep) {
+  const TrainerOptions options = options_for(folder / "run");
+  run(options_for(folder / "whole"));
+  run(options);
+  truncate_file(options.output / "checkpoints/step-000012/model.safetensors");
+  const FitResult result = run(options, 11);
+  EXPECT_EQ(result.resumed_from, 10);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(run(options).resumed_from, 11);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+// --- the model and the records of what a run resumes from -----------------------------------------------------------
+
+/// Raises SIGTERM in its evaluation of number `at`.
+struct InterruptingMetrics final : Metrics {
+  int at, evaluations = 0;
+  explicit InterruptingMetrics(int at) : at(at) {}
+  void start() override { ++evaluations; }
+  void add(const MicroBatch&, const TensorMap&) override {
+    if (evaluations == at) std::raise(SIGTERM);
+  }
+  std::map<std::string, double> finish(double) override { return {}; }
+};
+
+FitResult run_with(const TrainerOptions& options, Metrics& metrics) {
+  const TensorDataset data = make_data(kRows), unseen = make_data(5, 4);
+  Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
+  const FitResult result = trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &metrics});
+  clear_interrupt();
+  return result;
+}
+
+TEST_F(Resume, DoesTheLastEvaluationAgainOnceAndSavesIt) {
+  run(options_for(folder / "whole"));
+  const TrainerOptions options = options_for(folder / "run");
+  InterruptingMetrics metrics(4);  // of step 12
+  EXPECT_EQ(run_with(options, metrics).step, kSteps);
+  run(options);
+  expect_equal_runs(folder / "whole", options.output);
+  run(options);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+TEST_F(Resume, RecordsAnEvaluationThatWasDoneAgainOnce) {
+  run(options_for(folder / "whole"));
+  const TrainerOptions options = options_for(folder / "run");
+  InterruptingMetrics metrics(2), none(0);  // of step 6
+  EXPECT_EQ(run_with(options, metrics).step, 6);
+  Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
+  trainer.callbacks.on_evaluate = [](int64_t step, const std::map<std::string, double>&) {
+    if (step == 6) std::raise(SIGTERM);  // before the next step
+  };
+  const TensorDataset data = make_data(kRows), unseen = make_data(5, 4);
+  EXPECT_EQ(trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &none}).step, 6);
+  clear_interrupt();
+  run(options);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
+/// The score is the number of the evaluation.
+struct Counting final : Metrics {
+  double next = 1;
+  void start() override {}
+  void add(const MicroBatch&, const TensorMap&) override {}
+  std::map<std::string, double> finish(double) override { return {{"score", next++}}; }
+};
+
+TEST_F(Resume, InAnotherFolderTakesTheBestModelAlong) {
+  TrainerOptions options = options_for(folder / "old");
+  options.best_metric = "score";
+  options.max_steps = 7;
+  Counting metrics;
+  EXPECT_EQ(run_with(options, metrics).best_step, 3);
+  options.output = folder / "new";
+  options.resume = (folder / "old" / "").string();
+  options.max_steps = kSteps;
+  const FitResult result = run_with(options, metrics);
+  EXPECT_EQ(result.resumed_from, 7);
+  EXPECT_EQ(result.best_step, 3);
+  EXPECT_EQ(file(folder / "new/model/model.safetensors"), file(folder / "old/model/model.safetensors"));
+}
+
+TEST_F(Resume, FromAnOlderStepForgetsABestModelOfTheOtherBranch) {
+  TrainerOptions options = options_for(folder / "run");
+  options.best_metric = "score";
+  options.greater_is_better = true;  // each evaluation is the best so far
+  Counting metrics;
+  EXPECT_EQ(run_with(options, metrics).best_step, kSteps);
+  TrainerOptions back = options;
+  back.resume = (options.output / "checkpoints/step-000010" / "").string();  // with a slash at the end
+  back.max_steps = 10;
+  metrics.next = 1;
+  const FitResult result = run_with(back, metrics);
+  EXPECT_EQ(result.best_step, 10);
+  const format::SafetensorsFile model(options.output / "model/model.safetensors"),
+      checkpoint(options.output / "checkpoints/step-000010/model.safetensors");
+  const auto a = model.at("second.weight").data, b = checkpoint.at("second.weight").data;
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0) << "the model must be of the step that the run ends with";
+}
+
+TEST_F(Resume, OfAFinishedRunKeepsItsResult) {
+  const TrainerOptions options = options_for(folder / "run");
+  run(options);
+  const Json before = read_json(options.output / "run.json")["result"];
+  EXPECT_TRUE(before["loss"].is_number());
+  run(options);
+  EXPECT_EQ(read_json(options.output / "run.json")["result"], before);
+}
+
+TEST_F(Resume, WorksFromTheStateBeforeTheFirstStep) {
+  run(options_for(folder / "whole"));
+  const TrainerOptions options = options_for(folder / "run");
+  std::optional<InterruptGuard> guard(std::in_place);
+  std::raise(SIGTERM);
+  const FitResult result = run(options);
+  EXPECT_TRUE(result.interrupted);
+  EXPECT_EQ(result.step, 0);
+  EXPECT_TRUE(fs::exists(options.output / "checkpoints/step-000000"));
+  run(options);
+  expect_equal_runs(folder / "whole", options.output);
+}
+
 // --- a process that is killed ------------------------------------------------------------------------------------
 
 TrainerOptions killed_options(const fs::path& output) {

@@ -319,6 +319,51 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndLeavesTheCheckpoints) {
   EXPECT_FALSE(fs::exists(folder / "run/model"));
 }
 
+TEST(Trainer, WeightsThatTheLastUpdateMadeInfiniteAreNotSaved) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.max_steps = 1;
+  options.max_grad_norm = 0;
+  Trainer trainer(options, parallel::make_single, optim::Sgd{.learning_rate = 3e38});
+  const auto steep = [](PlainImpl& net, const MicroBatch& batch, LossSink& sink) {
+    sink.add("steep", 100 * net.second(net.first(batch["x"])).sum());
+  };
+  const std::string message = error_of([&] { trainer.fit(make_plain(), make_data(22), steep); });
+  EXPECT_NE(message.find("no longer finite after the update"), std::string::npos) << message;
+  EXPECT_FALSE(fs::exists(folder / "run/model"));
+  EXPECT_TRUE(list_checkpoints(folder / "run/checkpoints").empty());
+}
+
+TEST(Trainer, AnEvaluationLossThatIsNotFiniteIsAnErrorAndTheTrainingIsSaved) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.eval_steps = 3;
+  TensorMap bad = make_data(5).tensors();
+  bad["y"][0][0] = NAN;
+  const TensorDataset data = make_data(22), unseen(bad);
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  const std::string message = error_of([&] { trainer.fit(make_plain(), data, plain_loss, {.data = &unseen}); });
+  EXPECT_NE(message.find("step 3: the loss of the evaluation is nan"), std::string::npos) << message;
+  EXPECT_EQ(newest_valid_checkpoint(folder / "run/checkpoints").filename(), "step-000003");
+}
+
+TEST(Trainer, AMetricThatIsNotANumberIsNeverTheBest) {
+  TrainerOptions options = quiet();
+  options.eval_steps = 2;
+  options.best_metric = "score";
+  ScriptedMetric metric({NAN, 0.5, NAN, 0.7});
+  const TensorDataset data = make_data(22);
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  EXPECT_EQ(trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &metric}).best_step, 4);
+}
+
+TEST(Evaluate, RefusesABatchSizeBelowOne) {
+  const Plain net = make_plain();
+  EXPECT_THROW(evaluate(wrap_module(net, plain_loss), make_data(5), nullptr, 0), InputError);
+}
+
 TEST(Trainer, TrainsOnlyWhatIsNotFrozen) {
   TrainerOptions options = quiet();
   options.trainable = {"second."};
