@@ -58,6 +58,8 @@ struct Case {
   Head head;
 };
 
+void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+
 class BertGolden : public testing::TestWithParam<Case> {
  protected:
   fs::path folder() const { return fs::path(std::getenv("FUNICULAR_REFERENCES")) / GetParam().name; }
