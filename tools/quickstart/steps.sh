@@ -48,10 +48,12 @@ classify() {
   done
   report | tee "$folder/results.txt"
 
-  title "7. Ask it: lines in, JSON out"
+  title "7. Ask it: lines in, JSON out (the first two of its fields are shown; the others are every label's probability)"
   sed -n '2,5p' "$folder/data/test.tsv" | cut -f 2 | cut -c 1-200 >"$folder/lines.txt"
   show cat "$folder/lines.txt"
-  show funicular predict --model "$folder/runs/labels-adapted/model" --input "$folder/lines.txt"
+  show funicular predict --model "$folder/runs/labels-adapted/model" --input "$folder/lines.txt" \
+    --output "$folder/answers.jsonl"
+  show cut -d , -f 1,2 "$folder/answers.jsonl"
   say "The labels that their authors gave: $(sed -n '2,5p' "$folder/data/test.tsv" | cut -f 1 | paste -sd ' ')"
 }
 
