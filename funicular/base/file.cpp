@@ -68,7 +68,8 @@ void make_directories(const fs::path& folder) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error || !fs::is_directory(folder))
-    throw RunError("file", "cannot make the folder {}: {}", folder.string(), error ? error.message() : "a file is in the way");
+    throw RunError("file", "cannot make the folder {}: {}", folder.string(),
+                   error ? error.message() : "a file is in the way");
 }
 
 void write_file_atomically(const fs::path& path, std::string_view contents) {
@@ -79,7 +80,8 @@ void write_file_atomically(const fs::path& path, std::string_view contents) {
     writer.write(contents);
     writer.close(/*sync=*/true);
     if (::rename(temporary.c_str(), path.c_str()) != 0)
-      throw RunError("file", "cannot rename {} to {}: {}", temporary.string(), path.string(), errno_text(errno));
+      throw RunError("file", "cannot rename {} to {}: {}", temporary.string(), path.string(),
+                     errno_text(errno));
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -160,7 +162,8 @@ void FileWriter::close(bool sync) {
   if (sync && ::fsync(descriptor_) != 0)
     throw RunError("file", "cannot flush {} to the disk: {}", path_.string(), errno_text(errno));
   const int descriptor = std::exchange(descriptor_, -1);
-  if (::close(descriptor) != 0) throw RunError("file", "cannot close {}: {}", path_.string(), errno_text(errno));
+  if (::close(descriptor) != 0)
+    throw RunError("file", "cannot close {}: {}", path_.string(), errno_text(errno));
 }
 
 }  // namespace funicular

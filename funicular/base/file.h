@@ -15,8 +15,8 @@ namespace fs = std::filesystem;
 /// The whole file. Throws InputError if it cannot be read.
 std::string read_file(const fs::path& path);
 
-/// Writes `contents` to a temporary file beside `path`, flushes it to the disk, renames it over `path`, flushes the
-/// folder. Throws RunError; then `path` is as it was.
+/// Writes `contents` to a temporary file beside `path`, flushes it to the disk, renames it over `path`,
+/// flushes the folder. Throws RunError; then `path` is as it was.
 void write_file_atomically(const fs::path& path, std::string_view contents);
 
 /// Flushes a file's or folder's contents to the disk.
@@ -53,7 +53,8 @@ class MappedFile {
   size_t size_ = 0;
 };
 
-/// Sequential buffered writer over a file descriptor; every failure (disk full, quota) throws RunError with the path.
+/// Sequential buffered writer over a file descriptor; every failure (disk full, quota) throws RunError with
+/// the path.
 class FileWriter {
  public:
   explicit FileWriter(const fs::path& path);
@@ -66,7 +67,8 @@ class FileWriter {
   uint64_t position() const { return position_; }
   /// Hands the buffer to the system, so that other processes see it.
   void flush();
-  /// Flushes the buffer and, if `sync`, the disk; then closes. Without it the destructor closes and ignores errors.
+  /// Flushes the buffer and, if `sync`, the disk; then closes. Without it the destructor closes and ignores
+  /// errors.
   void close(bool sync);
 
  private:

@@ -12,7 +12,9 @@
 namespace funicular {
 
 uint64_t hash_bytes(const void* data, size_t size);
-inline uint64_t hash_bytes(std::string_view text) { return hash_bytes(text.data(), text.size()); }
+inline uint64_t hash_bytes(std::string_view text) {
+  return hash_bytes(text.data(), text.size());
+}
 std::string hash_text(uint64_t hash);
 
 /// The hash of a file's contents, read in pieces. Throws InputError if it cannot be read.

@@ -1,15 +1,17 @@
 #pragma once
 // Which of the instruction sets that kernels are compiled for this processor has.
 //
-// Files under <layer>/kernels/ are compiled once for each (see cmake/layers.cmake) into a namespace of that name;
-// FUNICULAR_ISA is the name at hand. Such files must keep to plain C++ without the standard library's templates, since
-// the linker keeps one copy of an inline function and it might be the one compiled for a newer processor.
+// Files under <layer>/kernels/ are compiled once for each (see cmake/layers.cmake) into a namespace of that
+// name; FUNICULAR_ISA is the name at hand. Such files must keep to plain C++ without the standard library's
+// templates, since the linker keeps one copy of an inline function and it might be the one compiled for a
+// newer processor.
 
 namespace funicular {
 
 enum class Isa { baseline, avx2, avx512 };
 
-/// The best one of this processor, or the one that the environment variable FUNICULAR_ISA names if it is lower.
+/// The best one of this processor, or the one that the environment variable FUNICULAR_ISA names if it is
+/// lower.
 Isa best_isa();
 
 /// "baseline", "avx2" or "avx512".

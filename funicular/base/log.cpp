@@ -45,7 +45,8 @@ void write(Level level, fmt::string_view format, fmt::format_args arguments) {
   if (!enabled(level)) return;
   static constexpr const char* kPrefix[] = {"debug: ", "", "warning: ", "error: "};
   // One write call a message, so that lines of several threads or processes do not mix.
-  const std::string line = fmt::format("{}{}\n", kPrefix[static_cast<int>(level)], fmt::vformat(format, arguments));
+  const std::string line =
+      fmt::format("{}{}\n", kPrefix[static_cast<int>(level)], fmt::vformat(format, arguments));
   if (auto* hook = before_message.load()) hook();
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

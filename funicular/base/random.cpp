@@ -8,7 +8,8 @@ namespace funicular {
 
 namespace {
 
-// The finaliser of MurmurHash3 (Appleby) as in SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection on 64 bits.
+// The finaliser of MurmurHash3 (Appleby) as in SplitMix64 (Steele, Lea, Flood, OOPSLA 2014): a bijection on
+// 64 bits.
 uint64_t mix(uint64_t x) {
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
@@ -24,7 +25,8 @@ RandomKey make_key(uint64_t seed, Purpose purpose, uint32_t layer) {
 }
 
 Permutation::Permutation(uint64_t size, RandomKey key) : size_(size), key_(key), half_bits_(1) {
-  if (size == 0) throw InputError("random", "a permutation needs at least one element; expected size >= 1, found 0");
+  if (size == 0)
+    throw InputError("random", "a permutation needs at least one element; expected size >= 1, found 0");
   while (half_bits_ < 32 && (uint64_t{1} << (2 * half_bits_)) < size) ++half_bits_;
   // Six rounds on halves of a few bits are measurably uneven (and walking into a smaller range magnifies it).
   rounds_ = half_bits_ < 8 ? 16 : 6;

@@ -1,9 +1,9 @@
 #pragma once
-// Counter-based random numbers: every random choice is a pure function of a key and a counter, so that no layout
-// of the computation (micro-batches, ranks, threads) can change it.
+// Counter-based random numbers: every random choice is a pure function of a key and a counter, so that no
+// layout of the computation (micro-batches, ranks, threads) can change it.
 //
-// Generator: Philox4x32 with 10 rounds. Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1, 2, 3",
-// SC 2011. The known-answer vectors of its authors are in tests/base/random_test.cpp.
+// Generator: Philox4x32 with 10 rounds. Salmon, Moraes, Dror, Shaw, "Parallel Random Numbers: As Easy as 1,
+// 2, 3", SC 2011. The known-answer vectors of its authors are in tests/base/random_test.cpp.
 
 #include <array>
 #include <cstdint>
@@ -30,7 +30,8 @@ struct RandomKey {
   bool operator==(const RandomKey&) const = default;
 };
 
-/// The key for one purpose in one layer of a run with this seed. For one seed, distinct uses give distinct, unrelated keys.
+/// The key for one purpose in one layer of a run with this seed. For one seed, distinct uses give distinct,
+/// unrelated keys.
 RandomKey make_key(uint64_t seed, Purpose purpose, uint32_t layer = 0);
 
 using RandomBlock = std::array<uint32_t, 4>;
@@ -63,9 +64,9 @@ inline uint64_t uniform_below(uint64_t bits, uint64_t bound) {
   return static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * bound) >> 64);
 }
 
-/// A keyed permutation of [0, size): index i of the shuffled order, in O(1) memory (a Feistel network over the
-/// next power of four, walked until it falls inside; Black and Rogaway, "Ciphers with Arbitrary Finite Domains",
-/// CT-RSA 2002).
+/// A keyed permutation of [0, size): index i of the shuffled order, in O(1) memory (a Feistel network over
+/// the next power of four, walked until it falls inside; Black and Rogaway, "Ciphers with Arbitrary Finite
+/// Domains", CT-RSA 2002).
 class Permutation {
  public:
   /// size >= 1.
@@ -80,12 +81,13 @@ class Permutation {
   uint32_t rounds_ = 0;
 };
 
-/// Dropout decisions. An element (draw, position, channel) is kept iff its 16 random bits are >= threshold, where
-/// threshold = round(p * 65536); kept elements are scaled by 1 / (1 - threshold / 65536), so the mean is exact.
+/// Dropout decisions. An element (draw, position, channel) is kept iff its 16 random bits are >= threshold,
+/// where threshold = round(p * 65536); kept elements are scaled by 1 / (1 - threshold / 65536), so the mean
+/// is exact.
 ///
-/// Layout of the bits, chosen so that a vector unit stores whole registers: channels come in blocks of 128; channel
-/// c = 128 * B + 32 * w + 16 * h + i takes half h (0 = low 16 bits) of word w of the Philox block with counter
-/// {16 * B + i, position, draw}.
+/// Layout of the bits, chosen so that a vector unit stores whole registers: channels come in blocks of 128;
+/// channel c = 128 * B + 32 * w + 16 * h + i takes half h (0 = low 16 bits) of word w of the Philox block
+/// with counter {16 * B + i, position, draw}.
 struct DropoutRate {
   uint32_t threshold = 0;  ///< 0 .. 65535; 0 keeps everything
   static DropoutRate from_probability(double p);
@@ -93,8 +95,10 @@ struct DropoutRate {
 };
 
 /// Reference for one element; kernels compute the same for whole blocks.
-inline bool dropout_keeps(RandomKey key, uint64_t draw, uint32_t position, uint32_t channel, DropoutRate rate) {
-  const uint32_t block = channel / 128, word = channel % 128 / 32, half = channel % 32 / 16, lane = channel % 16;
+inline bool dropout_keeps(RandomKey key, uint64_t draw, uint32_t position, uint32_t channel,
+                          DropoutRate rate) {
+  const uint32_t block = channel / 128, word = channel % 128 / 32, half = channel % 32 / 16,
+                 lane = channel % 16;
   const uint32_t bits = philox(key, make_counter(16 * block + lane, position, draw))[word];
   return ((bits >> (16 * half)) & 0xFFFFu) >= rate.threshold;
 }

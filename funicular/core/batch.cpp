@@ -16,7 +16,8 @@ double count_of(const Counts& counts, const std::string& term) {
   if (found != counts.end()) return found->second;
   std::string names;
   for (const auto& [name, count] : counts) names += (names.empty() ? "" : ", ") + name;
-  throw InputError("loss", "the batch has no count for the loss term {}; it has: {}", term, names.empty() ? "none" : names);
+  throw InputError("loss", "the batch has no count for the loss term {}; it has: {}", term,
+                   names.empty() ? "none" : names);
 }
 
 int64_t Packing::longest() const {
@@ -29,16 +30,18 @@ int64_t Packing::longest() const {
 Packing Packing::from_lengths(const std::vector<int32_t>& lengths, const std::vector<int64_t>& sample_ids,
                               const std::vector<int64_t>& draw_ids, RandomState random) {
   if (lengths.size() != draw_ids.size() || lengths.size() != sample_ids.size())
-    throw InputError("packing", "expected as many draws and sample ids as lengths ({}), found {} and {}", lengths.size(),
-                     draw_ids.size(), sample_ids.size());
+    throw InputError("packing", "expected as many draws and sample ids as lengths ({}), found {} and {}",
+                     lengths.size(), draw_ids.size(), sample_ids.size());
   Packing packing;
   packing.random = random;
   packing.host_offsets.assign(1, 0);
   int64_t total = 0;
   for (const int32_t length : lengths) {
-    if (length < 1) throw InputError("packing", "expected sequences of at least one token, found one of {}", length);
+    if (length < 1)
+      throw InputError("packing", "expected sequences of at least one token, found one of {}", length);
     total += length;
-    if (total > INT32_MAX) throw InputError("packing", "a micro-batch holds more than {} tokens; make it smaller", INT32_MAX);
+    if (total > INT32_MAX)
+      throw InputError("packing", "a micro-batch holds more than {} tokens; make it smaller", INT32_MAX);
     packing.host_offsets.push_back(static_cast<int32_t>(total));
   }
   std::vector<int32_t> positions(static_cast<size_t>(total));
@@ -63,7 +66,8 @@ const at::Tensor& MicroBatch::operator[](const std::string& name) const {
   if (found != tensors.end()) return found->second;
   std::string names;
   for (const auto& [key, value] : tensors) names += (names.empty() ? "" : ", ") + key;
-  throw InputError("batch", "no tensor named {}; the batch holds: {}", name, names.empty() ? "nothing" : names);
+  throw InputError("batch", "no tensor named {}; the batch holds: {}", name,
+                   names.empty() ? "nothing" : names);
 }
 
 void LossSink::add(std::string name, at::Tensor sum, double weight) {

@@ -21,8 +21,8 @@ using Counts = std::map<std::string, double>;
 /// Adds b to a.
 void add_counts(Counts& a, const Counts& b);
 
-/// The count that divides the loss term `term`: counts[term], or counts["samples"] for a term without its own (a user's
-/// loss over samples). Throws InputError if there is neither.
+/// The count that divides the loss term `term`: counts[term], or counts["samples"] for a term without its own
+/// (a user's loss over samples). Throws InputError if there is neither.
 double count_of(const Counts& counts, const std::string& term);
 
 /// What every random choice of a forward pass is keyed by, besides the draw and the position.
@@ -42,7 +42,9 @@ struct Packing {
   at::Tensor token_draws;  ///< [T] int64, draw of each token's sequence
   RandomState random;
 
-  int64_t sequences() const { return host_offsets.empty() ? 0 : static_cast<int64_t>(host_offsets.size()) - 1; }
+  int64_t sequences() const {
+    return host_offsets.empty() ? 0 : static_cast<int64_t>(host_offsets.size()) - 1;
+  }
   int64_t tokens() const { return host_offsets.empty() ? 0 : host_offsets.back(); }
   int64_t longest() const;
 
@@ -51,7 +53,8 @@ struct Packing {
                               const std::vector<int64_t>& draw_ids, RandomState random);
 };
 
-/// A part of the global batch that one forward pass takes. It may hold no sequences (a rank that has run out).
+/// A part of the global batch that one forward pass takes. It may hold no sequences (a rank that has run
+/// out).
 struct MicroBatch {
   TensorMap tensors;
   Packing packing;
@@ -61,7 +64,8 @@ struct MicroBatch {
   const at::Tensor& operator[](const std::string& name) const;
 };
 
-/// Where a segment leaves the terms of the loss: each a sum over items, divided by the global batch's count later.
+/// Where a segment leaves the terms of the loss: each a sum over items, divided by the global batch's count
+/// later.
 class LossSink {
  public:
   struct Term {
@@ -77,8 +81,8 @@ class LossSink {
   const TensorMap& outputs() const { return outputs_; }
   bool keep_outputs = false;
 
-  /// Sum over terms of weight * sum / counts[name]: the scalar to call backward on. Undefined if there are no terms.
-  /// A term whose count is 0 is left out; see count_of.
+  /// Sum over terms of weight * sum / counts[name]: the scalar to call backward on. Undefined if there are no
+  /// terms. A term whose count is 0 is left out; see count_of.
   at::Tensor total(const Counts& counts) const;
 
  private:

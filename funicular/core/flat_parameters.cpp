@@ -21,9 +21,11 @@ FlatParameters::FlatParameters(Model& model) {
       if (!parameter->trainable || parameter->group != group) continue;
       if (first) options = parameter->master.options().requires_grad(false);
       first = false;
-      if (parameter->master.scalar_type() != options.dtype() || parameter->master.device() != options.device())
-        throw InputError("parameters", "{} is of type {}; expected {} as the parameters before it", parameter->name,
-                         c10::toString(parameter->master.scalar_type()), c10::toString(c10::typeMetaToScalarType(options.dtype())));
+      if (parameter->master.scalar_type() != options.dtype() ||
+          parameter->master.device() != options.device())
+        throw InputError("parameters", "{} is of type {}; expected {} as the parameters before it",
+                         parameter->name, c10::toString(parameter->master.scalar_type()),
+                         c10::toString(c10::typeMetaToScalarType(options.dtype())));
       const int64_t align = kAlignmentBytes / parameter->master.element_size();
       size_ = (size_ + align - 1) / align * align;
       entries_.push_back({parameter.get(), size_, parameter->master.numel()});

@@ -1,5 +1,6 @@
 #pragma once
-// One storage for all trainable parameters and one for their gradients, shared by optimisers, reductions and sharding.
+// One storage for all trainable parameters and one for their gradients, shared by optimisers, reductions and
+// sharding.
 
 #include <ATen/core/Tensor.h>
 
@@ -11,10 +12,10 @@
 
 namespace funicular {
 
-/// Lays the trainable parameters of a model out in two flat buffers, decay group first, each parameter at an offset that
-/// is a multiple of 64 bytes, in the model's order within a group. Afterwards every trainable Parameter's master,
-/// compute and gradient are views into the buffers, and autograd accumulates into them in place. Padding is zero and
-/// stays zero under every optimiser.
+/// Lays the trainable parameters of a model out in two flat buffers, decay group first, each parameter at an
+/// offset that is a multiple of 64 bytes, in the model's order within a group. Afterwards every trainable
+/// Parameter's master, compute and gradient are views into the buffers, and autograd accumulates into them in
+/// place. Padding is zero and stays zero under every optimiser.
 class FlatParameters {
  public:
   struct Entry {

@@ -29,7 +29,8 @@ int64_t Model::parameter_count() const {
   return count;
 }
 
-Activations Model::forward(Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss) const {
+Activations Model::forward(Activations input, const MicroBatch& batch, const Taps& taps,
+                           LossSink& loss) const {
   for (const Segment& segment : segments) input = segment.forward(std::move(input), batch, taps, loss);
   return input;
 }

@@ -18,8 +18,8 @@ enum class ParameterGroup : int { decay = 0, no_decay = 1 };
 
 /// One weight, however often it is used: tied weights are one Parameter.
 struct Parameter {
-  /// A logical tensor: rows [begin, end) of dimension 0. Fused weights (query, key and value in one) have several;
-  /// checkpoints and Hugging Face directories know only these names.
+  /// A logical tensor: rows [begin, end) of dimension 0. Fused weights (query, key and value in one) have
+  /// several; checkpoints and Hugging Face directories know only these names.
   struct Slice {
     std::string name;
     int64_t begin = 0, end = 0;
@@ -27,7 +27,8 @@ struct Parameter {
 
   std::string name;
   at::Tensor master;    ///< what the optimiser updates
-  at::Tensor compute;   ///< what the forward pass reads: a leaf that requires grad; `master` itself without mixed precision
+  at::Tensor compute;   ///< what the forward pass reads: a leaf that requires grad; `master` itself without
+                        ///< mixed precision
   at::Tensor gradient;  ///< same shape as `compute`; the leaf's .grad
   ParameterGroup group = ParameterGroup::decay;
   std::vector<Slice> slices;  ///< at least one; together they cover dimension 0 in order
@@ -54,14 +55,15 @@ struct Model {
   std::vector<std::unique_ptr<Parameter>> parameters;
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
-  std::vector<std::shared_ptr<void>> owners;       ///< what must live as long as the segments' functions
+  std::vector<std::shared_ptr<void>> owners;        ///< what must live as long as the segments' functions
   std::function<void(bool training)> set_training;  ///< for wrapped modules; may be empty
 
   Model() = default;
   Model(Model&&) = default;
   Model& operator=(Model&&) = default;
 
-  /// Adds a parameter with master = compute = value (made a leaf that requires grad) and one slice of its own name.
+  /// Adds a parameter with master = compute = value (made a leaf that requires grad) and one slice of its own
+  /// name.
   Parameter* add_parameter(std::string name, at::Tensor value, ParameterGroup group);
   /// nullptr if there is none.
   Parameter* find(const std::string& name) const;

@@ -11,16 +11,19 @@ namespace funicular {
 
 namespace {
 
-/// Modules of users draw from the global generator (torch::nn::Dropout); its state must follow from the batch alone.
+/// Modules of users draw from the global generator (torch::nn::Dropout); its state must follow from the batch
+/// alone.
 void seed_generator(const Packing& packing) {
-  const uint64_t draw = packing.host_draw_ids.empty() ? 0 : static_cast<uint64_t>(packing.host_draw_ids.front());
+  const uint64_t draw =
+      packing.host_draw_ids.empty() ? 0 : static_cast<uint64_t>(packing.host_draw_ids.front());
   const RandomBlock bits = philox(make_key(packing.random.seed, Purpose::user), make_counter(0, 0, draw));
   at::manual_seed((uint64_t{bits[0]} << 32) | bits[1]);
 }
 
 }  // namespace
 
-Model wrap_module(std::shared_ptr<torch::nn::Module> module, std::function<void(const MicroBatch&, LossSink&)> forward) {
+Model wrap_module(std::shared_ptr<torch::nn::Module> module,
+                  std::function<void(const MicroBatch&, LossSink&)> forward) {
   Model model;
   std::set<const c10::TensorImpl*> seen;  // tied weights appear under several names
   Segment segment;
@@ -39,9 +42,11 @@ Model wrap_module(std::shared_ptr<torch::nn::Module> module, std::function<void(
   }
   for (const auto& named : module->named_buffers()) {
     const at::Tensor& value = named.value();
-    if (value.defined() && seen.insert(value.unsafeGetTensorImpl()).second) model.buffers.push_back({named.key(), value});
+    if (value.defined() && seen.insert(value.unsafeGetTensorImpl()).second)
+      model.buffers.push_back({named.key(), value});
   }
-  segment.forward = [forward = std::move(forward)](Activations activations, const MicroBatch& batch, const Taps&, LossSink& sink) {
+  segment.forward = [forward = std::move(forward)](Activations activations, const MicroBatch& batch,
+                                                   const Taps&, LossSink& sink) {
     if (batch.packing.random.training) seed_generator(batch.packing);
     forward(batch, sink);
     return activations;

@@ -53,7 +53,7 @@ struct TextOptions {
   bool header = false;                    ///< tsv and csv: the first row names the columns
   std::vector<Column> columns = {};  ///< which to give, in this order. Empty: all columns (jsonl: "text";
                                      ///< text and lines: the line)
-  bool keep_blank_lines = false;  ///< lines, tsv, csv: an empty line is a row with one empty column
+  bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
   BadRows bad_rows = BadRows::fail;
 };
 

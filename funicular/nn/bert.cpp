@@ -51,7 +51,8 @@ using Activation = at::Tensor (*)(const at::Tensor&);
 
 Activation activation_named(const std::string& name) {
   if (name == "gelu") return [](const at::Tensor& x) { return at::gelu(x); };
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return [](const at::Tensor& x) { return at::gelu(x, "tanh"); };
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh")
+    return [](const at::Tensor& x) { return at::gelu(x, "tanh"); };
   if (name == "relu") return [](const at::Tensor& x) { return at::relu(x); };
   if (name == "silu") return [](const at::Tensor& x) { return at::silu(x); };
   if (name == "tanh") return [](const at::Tensor& x) { return at::tanh(x); };
@@ -62,7 +63,9 @@ Activation activation_named(const std::string& name) {
 class Builder {
  public:
   explicit Builder(const BertOptions& options)
-      : options_(options), config_(options.config), activation_(activation_named(options.config.hidden_act)) {}
+      : options_(options),
+        config_(options.config),
+        activation_(activation_named(options.config.hidden_act)) {}
 
   Model build() {
     add_embeddings();
@@ -87,7 +90,8 @@ class Builder {
             model_.add_parameter(name + ".bias", zeros({out}), ParameterGroup::no_decay)};
   }
   NormParameters add_norm(const std::string& name) {
-    return {model_.add_parameter(name + ".weight", at::ones({config_.hidden_size}, options_.dtype), ParameterGroup::no_decay),
+    return {model_.add_parameter(name + ".weight", at::ones({config_.hidden_size}, options_.dtype),
+                                 ParameterGroup::no_decay),
             model_.add_parameter(name + ".bias", zeros({config_.hidden_size}), ParameterGroup::no_decay),
             config_.layer_norm_eps};
   }
@@ -100,12 +104,15 @@ class Builder {
     for (const char* part : {"query", "key", "value"}) {
       const int64_t begin = static_cast<int64_t>(weight_slices.size()) * hidden;
       const std::string name = prefix + "." + part;
-      fill_normal(weight.narrow(0, begin, hidden), config_.initializer_range, options_.seed, name + ".weight");
+      fill_normal(weight.narrow(0, begin, hidden), config_.initializer_range, options_.seed,
+                  name + ".weight");
       weight_slices.push_back({name + ".weight", begin, begin + hidden});
       bias_slices.push_back({name + ".bias", begin, begin + hidden});
     }
-    LinearWeights result{model_.add_parameter(prefix + ".query_key_value.weight", weight, ParameterGroup::decay),
-                         model_.add_parameter(prefix + ".query_key_value.bias", zeros({3 * hidden}), ParameterGroup::no_decay)};
+    LinearWeights result{
+        model_.add_parameter(prefix + ".query_key_value.weight", weight, ParameterGroup::decay),
+        model_.add_parameter(prefix + ".query_key_value.bias", zeros({3 * hidden}),
+                             ParameterGroup::no_decay)};
     result.weight->slices = weight_slices;
     result.bias->slices = bias_slices;
     return result;
@@ -115,7 +122,8 @@ class Builder {
   void add_segment(std::string name, decltype(Segment::forward) forward) {
     Segment segment;
     segment.name = std::move(name);
-    for (; claimed_ < model_.parameters.size(); ++claimed_) segment.parameters.push_back(model_.parameters[claimed_].get());
+    for (; claimed_ < model_.parameters.size(); ++claimed_)
+      segment.parameters.push_back(model_.parameters[claimed_].get());
     segment.forward = std::move(forward);
     model_.segments.push_back(std::move(segment));
   }
@@ -140,17 +148,21 @@ void Builder::add_embeddings() {
   if (config_.pad_token_id >= 0 && config_.pad_token_id < config_.vocab_size)
     word_embeddings_->master.detach()[config_.pad_token_id].zero_();
   Parameter* const word = word_embeddings_;
-  Parameter* const position = add_weight(prefix + "position_embeddings.weight", config_.max_position_embeddings, hidden);
-  Parameter* const type = add_weight(prefix + "token_type_embeddings.weight", config_.type_vocab_size, hidden);
+  Parameter* const position =
+      add_weight(prefix + "position_embeddings.weight", config_.max_position_embeddings, hidden);
+  Parameter* const type =
+      add_weight(prefix + "token_type_embeddings.weight", config_.type_vocab_size, hidden);
   const NormParameters norm = add_norm(prefix + "LayerNorm");
   const DropoutSite site{config_.hidden_dropout_prob, Purpose::dropout_embedding, 0};
   const int64_t longest = config_.max_position_embeddings, padding = config_.pad_token_id;
   add_segment("embeddings", [=](Activations, const MicroBatch& batch, const Taps& taps, LossSink&) {
     if (batch.packing.longest() > longest)
-      throw InputError("bert", "a sequence has {} tokens; this model has positions for {}; pass a smaller --max-length",
-                       batch.packing.longest(), longest);
-    const at::Tensor hidden = embed({word->compute, position->compute, type->compute, padding}, batch["token_ids"],
-                                    batch["token_type_ids"], norm.weights(), batch.packing, site);
+      throw InputError(
+          "bert", "a sequence has {} tokens; this model has positions for {}; pass a smaller --max-length",
+          batch.packing.longest(), longest);
+    const at::Tensor hidden =
+        embed({word->compute, position->compute, type->compute, padding}, batch["token_ids"],
+              batch["token_type_ids"], norm.weights(), batch.packing, site);
     taps("embeddings", hidden);
     return Activations{{"hidden", hidden}};
   });
@@ -178,26 +190,31 @@ void Builder::add_layer(int64_t layer) {
         residual_norm(linear(context, projection.weight->compute, at::Tensor()), projection.bias->compute, x,
                       attention_norm.weights(), batch.packing, projection_site);
     const at::Tensor inner = activation(apply_linear(attended, up));
-    const at::Tensor out = residual_norm(linear(inner, down.weight->compute, at::Tensor()), down.bias->compute, attended,
-                                         output_norm.weights(), batch.packing, output_site);
+    const at::Tensor out =
+        residual_norm(linear(inner, down.weight->compute, at::Tensor()), down.bias->compute, attended,
+                      output_norm.weights(), batch.packing, output_site);
     taps(name, out);
     return Activations{{"hidden", out}};
   });
 }
 
 void Builder::add_masked_lm_head() {
-  const LinearWeights transform = add_linear("cls.predictions.transform.dense", config_.hidden_size, config_.hidden_size);
+  const LinearWeights transform =
+      add_linear("cls.predictions.transform.dense", config_.hidden_size, config_.hidden_size);
   const NormParameters norm = add_norm("cls.predictions.transform.LayerNorm");
-  Parameter* const bias = model_.add_parameter("cls.predictions.bias", zeros({config_.vocab_size}), ParameterGroup::no_decay);
+  Parameter* const bias =
+      model_.add_parameter("cls.predictions.bias", zeros({config_.vocab_size}), ParameterGroup::no_decay);
   Parameter* const decoder = word_embeddings_;
   const Activation activation = activation_;
   add_segment("masked_lm", [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
     const at::Tensor rows = in.at("hidden").index_select(0, batch["mlm_rows"]);
-    // The normalisation drops nothing here, so the packing's keys are not read: any of the right length will do.
+    // The normalisation drops nothing here, so the packing's keys are not read: any of the right length will
+    // do.
     Packing keys;
     keys.positions = at::zeros({rows.size(0)}, at::kInt);
     keys.token_draws = at::zeros({rows.size(0)}, at::kLong);
-    const at::Tensor hidden = residual_norm(activation(apply_linear(rows, transform)), {}, {}, norm.weights(), keys, {});
+    const at::Tensor hidden =
+        residual_norm(activation(apply_linear(rows, transform)), {}, {}, norm.weights(), keys, {});
     if (taps.observe) taps("logits", at::addmm(bias->compute, hidden, decoder->compute.t()));
     loss.add("mlm", vocabulary_cross_entropy(hidden, decoder->compute, bias->compute, batch["mlm_labels"]));
     return Activations{};
@@ -205,13 +222,15 @@ void Builder::add_masked_lm_head() {
   model_.segments.back().parameters.push_back(decoder);
 }
 
-void add_classification_loss(const at::Tensor& logits, const MicroBatch& batch, bool regression, LossSink& loss) {
+void add_classification_loss(const at::Tensor& logits, const MicroBatch& batch, bool regression,
+                             LossSink& loss) {
   const auto found = batch.tensors.find("labels");
   if (found == batch.tensors.end()) return;
   const at::Tensor& labels = found->second;
   loss.output("labels", labels);
   if (regression)
-    loss.add("regression", at::mse_loss(logits.squeeze(1), labels.to(logits.scalar_type()), at::Reduction::Sum));
+    loss.add("regression",
+             at::mse_loss(logits.squeeze(1), labels.to(logits.scalar_type()), at::Reduction::Sum));
   else
     loss.add("classification", at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
 }
@@ -221,7 +240,8 @@ void Builder::add_classification_head() {
   const LinearWeights pooler = add_linear("bert.pooler.dense", config_.hidden_size, config_.hidden_size);
   const LinearWeights classifier = add_linear("classifier", config_.num_labels, config_.hidden_size);
   const DropoutSite site{config_.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
-  add_segment("classification", [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+  add_segment("classification", [=](Activations in, const MicroBatch& batch, const Taps& taps,
+                                    LossSink& loss) {
     const int64_t sequences = batch.packing.sequences();
     const at::Tensor first = in.at("hidden").index_select(0, batch.packing.offsets.narrow(0, 0, sequences));
     const at::Tensor pooled = at::tanh(apply_linear(first, pooler));
@@ -247,14 +267,20 @@ Model build_bert(const BertOptions& options) {
   if (config.hidden_size > kWidest)
     throw InputError("bert", "hidden_size {} is too wide; expected at most {}", config.hidden_size, kWidest);
   if (options.dtype != at::kFloat && options.dtype != at::kDouble)
-    throw InputError("bert", "expected weights of float32 or float64, found {}", c10::toString(options.dtype));
+    throw InputError("bert", "expected weights of float32 or float64, found {}",
+                     c10::toString(options.dtype));
   if (options.head == Head::classification && config.problem_type == "multi_label_classification")
-    throw InputError("bert", "problem_type multi_label_classification is not supported; expected single_label_classification or regression");
+    throw InputError("bert",
+                     "problem_type multi_label_classification is not supported; expected "
+                     "single_label_classification or regression");
   if (options.head == Head::masked_lm && !config.tie_word_embeddings)
-    throw InputError("bert", "tie_word_embeddings is false; expected true: the masked-LM head's decoder is the word embeddings");
+    throw InputError(
+        "bert",
+        "tie_word_embeddings is false; expected true: the masked-LM head's decoder is the word embeddings");
   if (options.head == Head::classification && is_regression(config) && config.num_labels != 1)
-    throw InputError("bert", "problem_type is regression with {} labels; expected 1: only one number a text can be learnt",
-                     config.num_labels);
+    throw InputError(
+        "bert", "problem_type is regression with {} labels; expected 1: only one number a text can be learnt",
+        config.num_labels);
   return Builder(options).build();
 }
 

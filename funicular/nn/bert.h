@@ -1,6 +1,7 @@
 #pragma once
-// BERT (Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers", 2019) on packed batches,
-// with the weights, names and arithmetic of transformers' BertForMaskedLM and BertForSequenceClassification.
+// BERT (Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers", 2019) on
+// packed batches, with the weights, names and arithmetic of transformers' BertForMaskedLM and
+// BertForSequenceClassification.
 
 #include <c10/core/ScalarType.h>
 
@@ -23,20 +24,23 @@ struct BertOptions {
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
 };
 
-/// True if the head gives one number a row and is trained by squared error: problem_type "regression", or one label.
+/// True if the head gives one number a row and is trained by squared error: problem_type "regression", or one
+/// label.
 bool is_regression(const format::BertConfig& config);
 
-/// A model with random weights: normal(0, initializer_range), biases 0, normalisation 1 and 0, the padding token's
-/// embedding 0. Each element is keyed by the seed and its logical tensor's name, so that it depends on nothing else.
+/// A model with random weights: normal(0, initializer_range), biases 0, normalisation 1 and 0, the padding
+/// token's embedding 0. Each element is keyed by the seed and its logical tensor's name, so that it depends
+/// on nothing else.
 ///
-/// Segments: `embeddings`, `layer.0` …, then `masked_lm` or `classification`. Parameters have Hugging Face's names as slices;
-/// query, key and value of a layer are one Parameter of three slices, multiplied in one product.
+/// Segments: `embeddings`, `layer.0` …, then `masked_lm` or `classification`. Parameters have Hugging Face's
+/// names as slices; query, key and value of a layer are one Parameter of three slices, multiplied in one
+/// product.
 ///
-/// Reads from the batch, all int64: `token_ids` [T], `token_type_ids` [T]; for masked_lm `mlm_rows` [M] (rows of the
-/// packed batch) and `mlm_labels` [M]; for classification `labels` [S] (or their type for regression: the model's),
-/// which may be missing where no loss is wanted.
-/// Loss terms: `mlm`, `classification` or `regression`. Outputs: `logits` [S, classes] (classification), `labels`.
-/// Taps: `embeddings`, `layer.N`, and `logits` (for masked_lm [M, V], computed only for an observer).
+/// Reads from the batch, all int64: `token_ids` [T], `token_type_ids` [T]; for masked_lm `mlm_rows` [M] (rows
+/// of the packed batch) and `mlm_labels` [M]; for classification `labels` [S] (or their type for regression:
+/// the model's), which may be missing where no loss is wanted. Loss terms: `mlm`, `classification` or
+/// `regression`. Outputs: `logits` [S, classes] (classification), `labels`. Taps: `embeddings`, `layer.N`,
+/// and `logits` (for masked_lm [M, V], computed only for an observer).
 Model build_bert(const BertOptions& options);
 
 }  // namespace funicular::nn

@@ -32,7 +32,8 @@ template <class Body>
 void dispatch(const at::Tensor& tensor, const char* what, Body body) {
   if (tensor.scalar_type() == at::kFloat) return body(float{});
   if (tensor.scalar_type() == at::kDouble) return body(double{});
-  throw InputError("nn", "{}: expected float32 or float64, found {}", what, c10::toString(tensor.scalar_type()));
+  throw InputError("nn", "{}: expected float32 or float64, found {}", what,
+                   c10::toString(tensor.scalar_type()));
 }
 
 /// What a backward pass needs besides tensors.
@@ -72,7 +73,8 @@ T* data_or_null(const at::Tensor& tensor) {
   return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
 }
 
-/// Rows are cut into blocks that depend on their number alone, so that sums over rows do not depend on the threads.
+/// Rows are cut into blocks that depend on their number alone, so that sums over rows do not depend on the
+/// threads.
 struct RowBlocks {
   int64_t rows, size;
   explicit RowBlocks(int64_t r) : rows(r), size(std::max<int64_t>(64, (r + 63) / 64)) {}
@@ -96,16 +98,19 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
     const int64_t width = x.size(1);
     const at::Tensor partial = at::zeros({blocks.count(), width}, x.options());
     for_each_block(blocks, [&](int64_t b) {
-      kernels<T>().column_sum(blocks.begin(b), blocks.end(b), width, x.data_ptr<T>(), partial.data_ptr<T>() + b * width);
+      kernels<T>().column_sum(blocks.begin(b), blocks.end(b), width, x.data_ptr<T>(),
+                              partial.data_ptr<T>() + b * width);
     });
     kernels<T>().column_sum(0, blocks.count(), width, partial.data_ptr<T>(), target.data_ptr<T>());
   });
 }
 
-// ---- linear -------------------------------------------------------------------------------------------------------
+// ---- linear
+// -------------------------------------------------------------------------------------------------------
 
 struct LinearFunction : Function<LinearFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight, const Maybe& maybe_bias) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const Maybe& maybe_bias) {
     const at::Tensor bias = maybe_bias.value_or(at::Tensor());
     context->save_for_backward({x, weight, bias});
     return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
@@ -120,7 +125,8 @@ struct LinearFunction : Function<LinearFunction> {
   }
 };
 
-// ---- attention ----------------------------------------------------------------------------------------------------
+// ---- attention
+// ----------------------------------------------------------------------------------------------------
 
 struct AttentionCall {
   std::vector<int32_t> offsets;
@@ -131,10 +137,12 @@ struct AttentionCall {
 
 /// Calls kernel(arguments) for every sequence and head; work is handed out dynamically since lengths differ.
 template <class T, class Fill>
-void for_each_head(const AttentionCall& call, int64_t hidden, void (*kernel)(const AttentionArguments<T>&), Fill fill) {
+void for_each_head(const AttentionCall& call, int64_t hidden, void (*kernel)(const AttentionArguments<T>&),
+                   Fill fill) {
   const int64_t sequences = static_cast<int64_t>(call.offsets.size()) - 1, head_size = hidden / call.heads;
   int64_t longest = 0;
-  for (int64_t s = 0; s < sequences; ++s) longest = std::max<int64_t>(longest, call.offsets[s + 1] - call.offsets[s]);
+  for (int64_t s = 0; s < sequences; ++s)
+    longest = std::max<int64_t>(longest, call.offsets[s + 1] - call.offsets[s]);
   const int64_t elements = kernels<T>().attention_workspace(longest, head_size);
   std::atomic<int64_t> next{0};
   at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t first, int64_t last) {
@@ -208,7 +216,8 @@ struct AttentionFunction : Function<AttentionFunction> {
   }
 };
 
-// ---- residual + dropout + layer norm --------------------------------------------------------------------------------
+// ---- residual + dropout + layer norm
+// --------------------------------------------------------------------------------
 
 struct NormCall {
   double epsilon = 0;
@@ -218,7 +227,8 @@ struct NormCall {
 };
 
 template <class T>
-NormArguments<T> norm_arguments(const NormCall& call, const at::Tensor& gamma, const at::Tensor& beta, int64_t width) {
+NormArguments<T> norm_arguments(const NormCall& call, const at::Tensor& gamma, const at::Tensor& beta,
+                                int64_t width) {
   NormArguments<T> a;
   a.width = width;
   a.gamma = gamma.data_ptr<T>();
@@ -234,10 +244,11 @@ struct NormResult {
   at::Tensor output, sum, mean, inverse_deviation;
 };
 
-NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual, const at::Tensor& gamma,
-                        const at::Tensor& beta, const NormCall& call) {
+NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                        const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
   const int64_t rows = x.size(0), width = x.size(1);
-  NormResult result{at::empty_like(x), at::empty_like(x), at::empty({rows}, x.options()), at::empty({rows}, x.options())};
+  NormResult result{at::empty_like(x), at::empty_like(x), at::empty({rows}, x.options()),
+                    at::empty({rows}, x.options())};
   dispatch(x, "layer norm", [&](auto zero) {
     using T = decltype(zero);
     NormArguments<T> base = norm_arguments<T>(call, gamma, beta, width);
@@ -264,13 +275,14 @@ struct NormGradients {
 };
 
 /// Also adds to the gradients of gamma, beta and bias.
-NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& bias, const at::Tensor& gamma,
-                            const at::Tensor& beta, const NormCall& call) {
+NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& bias,
+                            const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
   const int64_t rows = dy.size(0), width = dy.size(1);
   NormGradients gradients;
   gradients.residual = at::empty_like(dy);
   gradients.input = call.dropout.threshold != 0 ? at::empty_like(dy) : gradients.residual;
-  const at::Tensor bias_gradient = gradient_of(bias), gamma_gradient = gradient_of(gamma), beta_gradient = gradient_of(beta);
+  const at::Tensor bias_gradient = gradient_of(bias), gamma_gradient = gradient_of(gamma),
+                   beta_gradient = gradient_of(beta);
   dispatch(dy, "layer norm", [&](auto zero) {
     using T = decltype(zero);
     NormArguments<T> base = norm_arguments<T>(call, gamma, beta, width);
@@ -295,7 +307,8 @@ NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const
     });
     const auto collect = [&](const at::Tensor& target, int64_t index) {
       if (target.defined())
-        kernels<T>().column_sum(0, blocks.count(), width, sums + index * plane, target.template data_ptr<T>());
+        kernels<T>().column_sum(0, blocks.count(), width, sums + index * plane,
+                                target.template data_ptr<T>());
     };
     collect(gamma_gradient, 0);
     collect(beta_gradient, 1);
@@ -305,8 +318,9 @@ NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const
 }
 
 struct ResidualNormFunction : Function<ResidualNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Maybe& maybe_bias, const Maybe& residual,
-                            const at::Tensor& gamma, const at::Tensor& beta, NormCall call) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const Maybe& maybe_bias,
+                            const Maybe& residual, const at::Tensor& gamma, const at::Tensor& beta,
+                            NormCall call) {
     const at::Tensor bias = maybe_bias.value_or(at::Tensor());
     const NormResult result = norm_forward(x, bias, residual.value_or(at::Tensor()), gamma, beta, call);
     context->save_for_backward({result.sum, result.mean, result.inverse_deviation, bias, gamma, beta});
@@ -316,17 +330,18 @@ struct ResidualNormFunction : Function<ResidualNormFunction> {
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const NormCall& call = held<NormCall>(context);
-    const NormGradients gradients = norm_backward(outputs[0].contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[3],
-                                                  saved[4], saved[5], call);
+    const NormGradients gradients = norm_backward(outputs[0].contiguous(), {{}, saved[0], saved[1], saved[2]},
+                                                  saved[3], saved[4], saved[5], call);
     return {gradients.input, {}, call.has_residual ? gradients.residual : at::Tensor(), {}, {}, {}};
   }
 };
 
-// ---- embeddings -----------------------------------------------------------------------------------------------------
+// ---- embeddings
+// -----------------------------------------------------------------------------------------------------
 
 template <class T>
-EmbeddingArguments<T> embedding_arguments(const at::Tensor& ids, const at::Tensor& types, const NormCall& call,
-                                          const at::Tensor& rows) {
+EmbeddingArguments<T> embedding_arguments(const at::Tensor& ids, const at::Tensor& types,
+                                          const NormCall& call, const at::Tensor& rows) {
   EmbeddingArguments<T> a;
   a.width = rows.size(1);
   a.ids = ids.data_ptr<int64_t>();
@@ -341,18 +356,22 @@ void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
   const int64_t* const first = ids.data_ptr<int64_t>();
   for (int64_t i = 0; i < ids.numel(); ++i)
     if (first[i] < 0 || first[i] >= rows)
-      throw InputError("bert", "{} {} at token {} of the batch is outside the model's {} rows; is the data damaged, or made "
-                       "for another model?", what, first[i], i, rows);
+      throw InputError(
+          "bert",
+          "{} {} at token {} of the batch is outside the model's {} rows; is the data damaged, or made "
+          "for another model?",
+          what, first[i], i, rows);
 }
 
-void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions, const at::Tensor& draws,
-               const DropoutArguments& arguments) {
+void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
+               const at::Tensor& draws, const DropoutArguments& arguments) {
   dispatch(in, "dropout", [&](auto zero) {
     using T = decltype(zero);
     const RowBlocks blocks(in.size(0));
     for_each_block(blocks, [&](int64_t b) {
-      kernels<T>().dropout_rows(blocks.begin(b), blocks.end(b), in.size(1), in.data_ptr<T>(), out.data_ptr<T>(),
-                                positions.data_ptr<int32_t>(), draws.data_ptr<int64_t>(), arguments);
+      kernels<T>().dropout_rows(blocks.begin(b), blocks.end(b), in.size(1), in.data_ptr<T>(),
+                                out.data_ptr<T>(), positions.data_ptr<int32_t>(), draws.data_ptr<int64_t>(),
+                                arguments);
     });
   });
 }
@@ -360,12 +379,13 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
 struct EmbedFunction : Function<EmbedFunction> {
   struct Call {
     at::Tensor ids, types;
-    NormCall norm;              // the normalisation itself drops nothing
+    NormCall norm;             // the normalisation itself drops nothing
     DropoutArguments dropout;  // after it
     int64_t padding;
   };
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
-                            const at::Tensor& gamma, const at::Tensor& beta, Call call) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position,
+                            const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
+                            Call call) {
     const at::Tensor rows = at::empty({call.ids.size(0), word.size(1)}, word.options());
     dispatch(word, "embeddings", [&](auto zero) {
       using T = decltype(zero);
@@ -384,7 +404,8 @@ struct EmbedFunction : Function<EmbedFunction> {
     const NormResult result = norm_forward(rows, {}, {}, gamma, beta, call.norm);
     if (call.dropout.threshold != 0)
       drop_rows(result.output, result.output, call.norm.positions, call.norm.draws, call.dropout);
-    context->save_for_backward({result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
+    context->save_for_backward(
+        {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
     hold(context, std::move(call));
     return result.output;
   }
@@ -399,7 +420,8 @@ struct EmbedFunction : Function<EmbedFunction> {
     }
     const at::Tensor rows =
         norm_backward(dy, {{}, saved[0], saved[1], saved[2]}, {}, saved[6], saved[7], call.norm).residual;
-    const at::Tensor word = gradient_of(saved[3]), position = gradient_of(saved[4]), type = gradient_of(saved[5]);
+    const at::Tensor word = gradient_of(saved[3]), position = gradient_of(saved[4]),
+                     type = gradient_of(saved[5]);
     dispatch(rows, "embeddings", [&](auto zero) {
       using T = decltype(zero);
       EmbeddingArguments<T> base = embedding_arguments<T>(call.ids, call.types, call.norm, rows);
@@ -418,7 +440,8 @@ struct EmbedFunction : Function<EmbedFunction> {
   }
 };
 
-// ---- dropout --------------------------------------------------------------------------------------------------------
+// ---- dropout
+// --------------------------------------------------------------------------------------------------------
 
 struct DropoutFunction : Function<DropoutFunction> {
   struct Call {
@@ -440,13 +463,14 @@ struct DropoutFunction : Function<DropoutFunction> {
   }
 };
 
-// ---- vocabulary cross-entropy -----------------------------------------------------------------------------------------
+// ---- vocabulary cross-entropy
+// -----------------------------------------------------------------------------------------
 
 constexpr int64_t kLogitRows = 256;  // rows of logits held at a time
 
 struct VocabularyLossFunction : Function<VocabularyLossFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                            const at::Tensor& labels, bool gradients) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
+                            const at::Tensor& bias, const at::Tensor& labels, bool gradients) {
     const int64_t rows = hidden.size(0), words = weight.size(0);
     const at::Tensor losses = at::zeros({rows}, at::kDouble);
     at::Tensor hidden_gradient, weight_gradient, bias_gradient;
@@ -462,7 +486,8 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       dispatch(logits, "cross-entropy", [&](auto zero) {
         using T = decltype(zero);
         at::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
-          kernels<T>().cross_entropy_rows(first, last, words, logits.data_ptr<T>(), labels.data_ptr<int64_t>() + begin,
+          kernels<T>().cross_entropy_rows(first, last, words, logits.data_ptr<T>(),
+                                          labels.data_ptr<int64_t>() + begin,
                                           losses.data_ptr<double>() + begin, gradients);
         });
       });
@@ -472,7 +497,8 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       weight_gradient.addmm_(logits.t(), part);
       add_column_sum(logits, bias_gradient);
     }
-    if (gradients) context->save_for_backward({weight, bias, hidden_gradient, weight_gradient, bias_gradient});
+    if (gradients)
+      context->save_for_backward({weight, bias, hidden_gradient, weight_gradient, bias_gradient});
     double sum = 0;  // in the order of the rows
     for (int64_t r = 0; r < rows; ++r) sum += losses.data_ptr<double>()[r];
     return at::scalar_tensor(sum, hidden.options());
@@ -480,8 +506,10 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const double factor = outputs[0].item<double>();
-    if (const at::Tensor gradient = gradient_of(saved[0]); gradient.defined()) gradient.add_(saved[3], factor);
-    if (const at::Tensor gradient = gradient_of(saved[1]); gradient.defined()) gradient.add_(saved[4], factor);
+    if (const at::Tensor gradient = gradient_of(saved[0]); gradient.defined())
+      gradient.add_(saved[3], factor);
+    if (const at::Tensor gradient = gradient_of(saved[1]); gradient.defined())
+      gradient.add_(saved[4], factor);
     return {context->needs_input_grad(0) ? saved[2] * factor : at::Tensor(), {}, {}, {}, {}};
   }
 };
@@ -492,38 +520,41 @@ at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tenso
   return LinearFunction::apply(x, weight, maybe(bias));
 }
 
-at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t heads, const DropoutSite& dropout) {
+at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t heads,
+                     const DropoutSite& dropout) {
   return AttentionFunction::apply(qkv, AttentionCall{packing.host_offsets, packing.host_draw_ids, heads,
                                                      dropout_arguments(dropout, packing.random)});
 }
 
-at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual, const NormWeights& norm,
-                         const Packing& packing, const DropoutSite& dropout) {
+at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                         const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
   return ResidualNormFunction::apply(x, maybe(bias), maybe(residual), norm.gamma, norm.beta,
-                                     NormCall{norm.epsilon, dropout_arguments(dropout, packing.random), packing.positions,
-                                              packing.token_draws, residual.defined()});
+                                     NormCall{norm.epsilon, dropout_arguments(dropout, packing.random),
+                                              packing.positions, packing.token_draws, residual.defined()});
 }
 
-at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types, const NormWeights& norm,
-                 const Packing& packing, const DropoutSite& dropout) {
+at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
+                 const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
   check_rows(ids, tables.word.size(0), "token id");
   check_rows(types, tables.type.size(0), "token type");
-  EmbedFunction::Call call{ids, types, NormCall{norm.epsilon, {}, packing.positions, packing.token_draws, false},
+  EmbedFunction::Call call{ids, types,
+                           NormCall{norm.epsilon, {}, packing.positions, packing.token_draws, false},
                            dropout_arguments(dropout, packing.random), tables.padding};
-  return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta, std::move(call));
+  return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta,
+                              std::move(call));
 }
 
-at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws, const RandomState& random,
-                   const DropoutSite& site) {
+at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,
+                   const RandomState& random, const DropoutSite& site) {
   const DropoutArguments arguments = dropout_arguments(site, random);
   if (arguments.threshold == 0) return x;
   return DropoutFunction::apply(x.contiguous(), DropoutFunction::Call{positions, draws, arguments});
 }
 
-at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& labels) {
-  const bool gradients =
-      at::GradMode::is_enabled() && (hidden.requires_grad() || weight.requires_grad() || bias.requires_grad());
+at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                    const at::Tensor& bias, const at::Tensor& labels) {
+  const bool gradients = at::GradMode::is_enabled() &&
+                         (hidden.requires_grad() || weight.requires_grad() || bias.requires_grad());
   return VocabularyLossFunction::apply(hidden, weight, bias, labels, gradients);
 }
 

@@ -1,9 +1,10 @@
 #pragma once
-// The differentiable operations of packed BERT on tensors. Forward activations are [T, H]: T real tokens, no padding.
+// The differentiable operations of packed BERT on tensors. Forward activations are [T, H]: T real tokens, no
+// padding.
 //
-// Gradients of weights are added straight into the weights' .grad (made if it is not there) while backward runs, instead
-// of travelling through the graph: that saves a buffer of the weight's size and two passes over it.
-// torch::autograd::grad therefore sees no gradients of weights; use backward().
+// Gradients of weights are added straight into the weights' .grad (made if it is not there) while backward
+// runs, instead of travelling through the graph: that saves a buffer of the weight's size and two passes over
+// it. torch::autograd::grad therefore sees no gradients of weights; use backward().
 //
 // Results do not depend on the number of threads except through the matrix products of the BLAS.
 
@@ -14,7 +15,8 @@
 
 namespace funicular::nn {
 
-/// One place of the network where units are dropped. Active only if the packing says training and probability > 0.
+/// One place of the network where units are dropped. Active only if the packing says training and probability
+/// > 0.
 struct DropoutSite {
   double probability = 0;
   Purpose purpose = Purpose::user;
@@ -24,33 +26,35 @@ struct DropoutSite {
 /// x [N, I] * weight[O, I]^T + bias[O] (bias may be undefined) → [N, O].
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
 
-/// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side → [T, H].
-at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t heads, const DropoutSite& dropout);
+/// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side →
+/// [T, H].
+at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t heads,
+                     const DropoutSite& dropout);
 
 /// layer_norm(residual + dropout(x + bias)). x, residual [T, H]; the residual and bias may be undefined.
 struct NormWeights {
   at::Tensor gamma, beta;  ///< [H]
   double epsilon = 1e-12;
 };
-at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual, const NormWeights& norm,
-                         const Packing& packing, const DropoutSite& dropout);
+at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                         const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
 
 /// dropout(layer_norm(word[ids] + position[place in sequence] + type[types])) → [T, H]; ids, types [T] int64.
 /// Throws InputError for an id or a type outside its table; the caller sees to the length of sequences.
 struct EmbeddingTables {
   at::Tensor word, position, type;  ///< [V, H], [P, H], [types, H]
-  int64_t padding = -1;             ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
+  int64_t padding = -1;  ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
 };
-at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types, const NormWeights& norm,
-                 const Packing& packing, const DropoutSite& dropout);
+at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
+                 const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
 
 /// Dropout of rows [N, H] with the given keys: positions [N] int32, draws [N] int64.
-at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws, const RandomState& random,
-                   const DropoutSite& site);
+at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,
+                   const RandomState& random, const DropoutSite& site);
 
-/// Sum over rows of the softmax cross-entropy of hidden [M, H] * weight[V, H]^T + bias[V] against labels [M] int64.
-/// Never holds more than a tile of logits; gradients are computed in the same pass.
-at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias,
-                                    const at::Tensor& labels);
+/// Sum over rows of the softmax cross-entropy of hidden [M, H] * weight[V, H]^T + bias[V] against labels [M]
+/// int64. Never holds more than a tile of logits; gradients are computed in the same pass.
+at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                    const at::Tensor& bias, const at::Tensor& labels);
 
 }  // namespace funicular::nn

@@ -1,6 +1,6 @@
 #pragma once
-// The CPU kernels of packed BERT, as tables of functions: one table an instruction set and scalar type. They know no
-// tensors; nn/functional.cpp binds them and spreads them over threads.
+// The CPU kernels of packed BERT, as tables of functions: one table an instruction set and scalar type. They
+// know no tensors; nn/functional.cpp binds them and spreads them over threads.
 
 #include <cstdint>
 
@@ -32,7 +32,8 @@ struct AttentionArguments {
   T* workspace = nullptr;  ///< attention_workspace() elements, aligned to 64 bytes
 };
 
-/// A range of rows of the fused z = residual + dropout(x + bias), y = gamma * (z - mean) / sqrt(var + eps) + beta.
+/// A range of rows of the fused z = residual + dropout(x + bias), y = gamma * (z - mean) / sqrt(var + eps) +
+/// beta.
 template <class T>
 struct NormArguments {
   int64_t begin = 0, end = 0, width = 0;
@@ -40,14 +41,15 @@ struct NormArguments {
   const T *gamma = nullptr, *beta = nullptr;
   double epsilon = 1e-12;
   DropoutArguments dropout;
-  const int32_t* positions = nullptr;  ///< [rows]
-  const int64_t* draws = nullptr;      ///< [rows]
+  const int32_t* positions = nullptr;                               ///< [rows]
+  const int64_t* draws = nullptr;                                   ///< [rows]
   T *sum = nullptr, *mean = nullptr, *inverse_deviation = nullptr;  ///< saved for backward; z may alias input
   T* output = nullptr;
   // Backward only.
   const T* output_gradient = nullptr;
   T *residual_gradient = nullptr, *input_gradient = nullptr;  ///< the same memory where there is no dropout
-  T *gamma_gradient = nullptr, *beta_gradient = nullptr, *bias_gradient = nullptr;  ///< partial sums of this range, added to; bias may be null
+  T *gamma_gradient = nullptr, *beta_gradient = nullptr,
+    *bias_gradient = nullptr;  ///< partial sums of this range, added to; bias may be null
 };
 
 /// Embeddings: gather (rows are written) and scatter (rows are read).
@@ -72,13 +74,13 @@ struct Kernels {
   void (*norm_forward)(const NormArguments<T>&);
   void (*norm_backward)(const NormArguments<T>&);
   /// Dropout on the embeddings' normalised rows, and elsewhere: out[r] = keep ? x[r] * scale : 0.
-  void (*dropout_rows)(int64_t begin, int64_t end, int64_t width, const T* input, T* output, const int32_t* positions,
-                       const int64_t* draws, const DropoutArguments& dropout);
+  void (*dropout_rows)(int64_t begin, int64_t end, int64_t width, const T* input, T* output,
+                       const int32_t* positions, const int64_t* draws, const DropoutArguments& dropout);
   void (*embedding_rows)(const EmbeddingArguments<T>&);
   void (*embedding_scatter)(const EmbeddingArguments<T>&, int64_t row_count);
   /// loss[r] = log(sum exp(x[r])) - x[r, label]; with `gradients` x becomes softmax(x) - onehot(label).
-  void (*cross_entropy_rows)(int64_t begin, int64_t end, int64_t width, T* logits, const int64_t* labels, double* loss,
-                             bool gradients);
+  void (*cross_entropy_rows)(int64_t begin, int64_t end, int64_t width, T* logits, const int64_t* labels,
+                             double* loss, bool gradients);
   /// out[c] += sum over rows [begin, end) of input[r, c].
   void (*column_sum)(int64_t begin, int64_t end, int64_t width, const T* input, T* output);
 };

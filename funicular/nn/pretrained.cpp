@@ -22,7 +22,8 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/// One spelling for every name that BERT's weights have had: no "bert." in front, "weight" and "bias" at the end.
+/// One spelling for every name that BERT's weights have had: no "bert." in front, "weight" and "bias" at the
+/// end.
 std::string canonical(std::string name) {
   if (name.rfind("bert.", 0) == 0) name.erase(0, 5);
   if (ends_with(name, "LayerNorm.gamma")) name.replace(name.size() - 5, 5, "weight");
@@ -33,23 +34,30 @@ std::string canonical(std::string name) {
 
 std::optional<at::ScalarType> scalar_type(DType dtype) {
   switch (dtype) {
-    case DType::F32: return at::kFloat;
-    case DType::F64: return at::kDouble;
-    case DType::F16: return at::kHalf;
-    case DType::BF16: return at::kBFloat16;
-    default: return std::nullopt;
+    case DType::F32:
+      return at::kFloat;
+    case DType::F64:
+      return at::kDouble;
+    case DType::F16:
+      return at::kHalf;
+    case DType::BF16:
+      return at::kBFloat16;
+    default:
+      return std::nullopt;
   }
 }
 
 void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::path& path) {
   const std::vector<int64_t> expected = target.sizes().vec();
   if (entry.shape != expected)
-    throw InputError("weights", "{}: {} has the shape [{}]; the model expects [{}]. Do config.json and the weights belong together?",
-                     path.string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(expected, ", "));
+    throw InputError(
+        "weights",
+        "{}: {} has the shape [{}]; the model expects [{}]. Do config.json and the weights belong together?",
+        path.string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(expected, ", "));
   const auto type = scalar_type(entry.dtype);
   if (!type)
-    throw InputError("weights", "{}: {} is of type {}; expected F32, F16, BF16 or F64", path.string(), entry.name,
-                     format::dtype_name(entry.dtype));
+    throw InputError("weights", "{}: {} is of type {}; expected F32, F16, BF16 or F64", path.string(),
+                     entry.name, format::dtype_name(entry.dtype));
   const at::Tensor value = at::empty(expected, *type);
   std::memcpy(value.data_ptr(), entry.data.data(), entry.data.size());  // the mapping may be unaligned
   target.copy_(value);
@@ -59,10 +67,11 @@ fs::path weights_file(const fs::path& folder) {
   const fs::path path = folder / "model.safetensors";
   if (fs::exists(path)) return path;
   const bool pickled = fs::exists(folder / "pytorch_model.bin");
-  throw InputError("weights", "{} has no model.safetensors{}", folder.string(),
-                   pickled ? "; it has pytorch_model.bin, which is executable pickle: load it with transformers and "
-                             "save_pretrained it again"
-                           : "");
+  throw InputError(
+      "weights", "{} has no model.safetensors{}", folder.string(),
+      pickled ? "; it has pytorch_model.bin, which is executable pickle: load it with transformers and "
+                "save_pretrained it again"
+              : "");
 }
 
 }  // namespace
@@ -83,16 +92,20 @@ LoadReport load_pretrained(Model& model, const fs::path& folder) {
         report.missing.push_back(slice.name);
         continue;
       }
-      copy_into(parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin), *entry->second, path);
+      copy_into(parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin), *entry->second,
+                path);
       used[name] = true;
       found_in_encoder += name.rfind("encoder.", 0) == 0;
     }
   if (found_in_encoder == 0)
-    throw InputError("weights", "{}: no weight of a BERT encoder found; expected names such as bert.encoder.layer.0.output.dense.weight, found {}",
+    throw InputError("weights",
+                     "{}: no weight of a BERT encoder found; expected names such as "
+                     "bert.encoder.layer.0.output.dense.weight, found {}",
                      path.string(), file.entries().empty() ? "no tensor" : file.entries().front().name);
   for (const auto& [name, entry] : entries) {
     // The tied decoder is the word embeddings again; position ids are a constant that old files hold.
-    if (used.count(name) || name == "cls.predictions.decoder.weight" || name == "embeddings.position_ids") continue;
+    if (used.count(name) || name == "cls.predictions.decoder.weight" || name == "embeddings.position_ids")
+      continue;
     report.unexpected.push_back(entry->name);
   }
   return report;
@@ -113,7 +126,8 @@ void save_pretrained(const Model& model, format::BertConfig config, Head head, c
   format::SafetensorsWriter writer(folder / "model.safetensors", std::move(declarations));
   for (const format::TensorDeclaration& tensor : writer.order()) {
     const at::Tensor value = values.at(tensor.name).to(at::kCPU, at::kFloat).contiguous();
-    writer.write(tensor.name, {static_cast<const std::byte*>(value.data_ptr()), static_cast<size_t>(value.nbytes())});
+    writer.write(tensor.name,
+                 {static_cast<const std::byte*>(value.data_ptr()), static_cast<size_t>(value.nbytes())});
   }
   writer.close();
   format::write_bert_config(folder, config);

@@ -17,13 +17,14 @@ struct LoadReport {
   std::vector<std::string> unexpected;  ///< in the file, not in the model: not used
 };
 
-/// Copies the weights of folder/model.safetensors into the model. Reads the names of BertModel (no prefix) and of models
-/// with heads ("bert."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64. Throws InputError if a
-/// tensor's shape differs from the model's, or if no tensor of the encoder is found at all.
+/// Copies the weights of folder/model.safetensors into the model. Reads the names of BertModel (no prefix)
+/// and of models with heads ("bert."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64.
+/// Throws InputError if a tensor's shape differs from the model's, or if no tensor of the encoder is found at
+/// all.
 LoadReport load_pretrained(Model& model, const fs::path& folder);
 
-/// Writes folder/model.safetensors (fp32) and folder/config.json such that transformers loads them with no missing and
-/// no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).
+/// Writes folder/model.safetensors (fp32) and folder/config.json such that transformers loads them with no
+/// missing and no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).
 void save_pretrained(const Model& model, format::BertConfig config, Head head, const fs::path& folder);
 
 }  // namespace funicular::nn

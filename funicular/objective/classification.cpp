@@ -26,13 +26,14 @@ MicroBatch Classification::collate(std::span<const data::Sample> samples, const 
     if (options_.regression) continue;
     const auto label = static_cast<int64_t>(sample.label);
     if (static_cast<double>(label) != sample.label || label < 0 || label >= options_.num_labels)
-      throw InputError("classification", "sample {} has the label {}; expected a class from 0 to {}", sample.sample_id,
-                       sample.label, options_.num_labels - 1);
+      throw InputError("classification", "sample {} has the label {}; expected a class from 0 to {}",
+                       sample.sample_id, sample.label, options_.num_labels - 1);
     classes.push_back(label);
   }
   MicroBatch batch = packed.to_batch(random);
   if (options_.labelled) {
-    batch.tensors["labels"] = options_.regression ? at::tensor(targets, at::kDouble) : at::tensor(classes, at::kLong);
+    batch.tensors["labels"] =
+        options_.regression ? at::tensor(targets, at::kDouble) : at::tensor(classes, at::kLong);
     batch.counts[options_.regression ? "regression" : "classification"] = static_cast<double>(samples.size());
   }
   return batch;

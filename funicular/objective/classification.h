@@ -13,7 +13,8 @@ struct ClassificationOptions {
   bool labelled = true;     ///< false: for prediction; no `labels`
 };
 
-/// Batch: token_ids, token_type_ids [T], labels [S] (int64; float64 for regression). Count: `classification` or `regression` = S.
+/// Batch: token_ids, token_type_ids [T], labels [S] (int64; float64 for regression). Count: `classification`
+/// or `regression` = S.
 class Classification : public Objective {
  public:
   Classification(const text::WordPiece& tokenizer, const ClassificationOptions& options);

@@ -18,8 +18,8 @@ MaskedLm::MaskedLm(const text::WordPiece& tokenizer, const MaskedLmOptions& opti
     selector_ = std::make_unique<WholeWordSelector>();
   else
     selector_ = std::make_unique<TokenSelector>();
-  replacer_ =
-      std::make_unique<BertReplacer>(special_.mask, tokenizer.size(), options.mask_share, options.random_share);
+  replacer_ = std::make_unique<BertReplacer>(special_.mask, tokenizer.size(), options.mask_share,
+                                             options.random_share);
 }
 
 int64_t MaskedLm::length(const data::Sample& sample) const {
@@ -49,7 +49,8 @@ MicroBatch MaskedLm::collate(std::span<const data::Sample> samples, const Random
     if (tokens.empty()) continue;
     const MaskView view{tokens, starts};
     const MaskKey key{random.seed, static_cast<uint64_t>(sample.draw_id)};
-    const auto budget = std::max<int64_t>(1, std::llround(options_.probability * static_cast<double>(tokens.size())));
+    const auto budget =
+        std::max<int64_t>(1, std::llround(options_.probability * static_cast<double>(tokens.size())));
     selector_->select(view, budget, key, chosen);
     std::sort(chosen.begin(), chosen.end(), [](const Unit& a, const Unit& b) { return a.begin < b.begin; });
     shown = tokens;

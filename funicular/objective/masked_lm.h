@@ -11,13 +11,15 @@ namespace funicular::objective {
 
 struct MaskedLmOptions {
   SequenceOptions sequence;
-  double probability = 0.15;   ///< share of the tokens of a sequence to predict, special tokens not counted; at least one
-  double mask_share = 0.8;     ///< of these become [MASK]
-  double random_share = 0.1;   ///< of these become a random token; the rest stay
-  bool whole_words = false;    ///< hide words instead of single pieces; the budget stays in tokens
+  double probability =
+      0.15;  ///< share of the tokens of a sequence to predict, special tokens not counted; at least one
+  double mask_share = 0.8;    ///< of these become [MASK]
+  double random_share = 0.1;  ///< of these become a random token; the rest stay
+  bool whole_words = false;   ///< hide words instead of single pieces; the budget stays in tokens
 };
 
-/// Batch: token_ids, token_type_ids [T], mlm_rows [M] (rows of the packed batch, ascending), mlm_labels [M]. Count: `mlm` = M.
+/// Batch: token_ids, token_type_ids [T], mlm_rows [M] (rows of the packed batch, ascending), mlm_labels [M].
+/// Count: `mlm` = M.
 class MaskedLm : public Objective {
  public:
   /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK].

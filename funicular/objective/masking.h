@@ -36,7 +36,8 @@ class Selector {
  public:
   virtual ~Selector() = default;
   /// `budget` >= 1 tokens; at least one unit is chosen if the view is not empty.
-  virtual void select(const MaskView& view, int64_t budget, const MaskKey& key, std::vector<Unit>& chosen) const = 0;
+  virtual void select(const MaskView& view, int64_t budget, const MaskKey& key,
+                      std::vector<Unit>& chosen) const = 0;
 };
 
 /// What to show at the chosen places: changes `input` (the same places as view.tokens).
@@ -47,25 +48,28 @@ class Replacer {
                        std::span<int32_t> input) const = 0;
 };
 
-/// Single tokens, all equally likely: those with the smallest u(place), u keyed by the place (no shuffle, so that a
-/// choice does not depend on how many came before).
+/// Single tokens, all equally likely: those with the smallest u(place), u keyed by the place (no shuffle, so
+/// that a choice does not depend on how many came before).
 class TokenSelector : public Selector {
  public:
-  void select(const MaskView& view, int64_t budget, const MaskKey& key, std::vector<Unit>& chosen) const override;
+  void select(const MaskView& view, int64_t budget, const MaskKey& key,
+              std::vector<Unit>& chosen) const override;
 };
 
-/// Whole words (all pieces of a word or none), in the order of u(first place); a word that no longer fits the budget is
-/// passed over unless nothing has been chosen yet.
+/// Whole words (all pieces of a word or none), in the order of u(first place); a word that no longer fits the
+/// budget is passed over unless nothing has been chosen yet.
 class WholeWordSelector : public Selector {
  public:
-  void select(const MaskView& view, int64_t budget, const MaskKey& key, std::vector<Unit>& chosen) const override;
+  void select(const MaskView& view, int64_t budget, const MaskKey& key,
+              std::vector<Unit>& chosen) const override;
 };
 
-/// BERT's rule (Devlin et al. 2019, section 3.1): each chosen token becomes [MASK] with probability mask_share, a
-/// uniformly random token with random_share, and stays as it is otherwise.
+/// BERT's rule (Devlin et al. 2019, section 3.1): each chosen token becomes [MASK] with probability
+/// mask_share, a uniformly random token with random_share, and stays as it is otherwise.
 class BertReplacer : public Replacer {
  public:
-  BertReplacer(int32_t mask_token, int32_t vocabulary_size, double mask_share = 0.8, double random_share = 0.1);
+  BertReplacer(int32_t mask_token, int32_t vocabulary_size, double mask_share = 0.8,
+               double random_share = 0.1);
   void replace(const MaskView& view, std::span<const Unit> chosen, const MaskKey& key,
                std::span<int32_t> input) const override;
 

@@ -9,12 +9,14 @@ namespace funicular::objective {
 namespace {
 
 text::PairLengths kept_lengths(const data::Sample& sample, const SequenceOptions& options) {
-  const text::PairLengths full{static_cast<int32_t>(sample.columns[0].tokens.size()),
-                               sample.column_count > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
+  const text::PairLengths full{
+      static_cast<int32_t>(sample.columns[0].tokens.size()),
+      sample.column_count > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
   const auto limit = static_cast<int32_t>(options.max_length - special_count(sample));
   if (full.first + full.second <= limit) return full;
   // Cutting "only the second" of a single text means cutting the text.
-  return text::truncate_pair(full, limit, sample.column_count > 1 ? options.truncation : text::Truncation::longest_first);
+  return text::truncate_pair(full, limit,
+                             sample.column_count > 1 ? options.truncation : text::Truncation::longest_first);
 }
 
 }  // namespace
@@ -28,7 +30,8 @@ int64_t sequence_length(const data::Sample& sample, const SequenceOptions& optio
   return kept.first + kept.second + special_count(sample);
 }
 
-void PackedSequences::add(const data::Sample& sample, const text::SpecialTokens& special, const SequenceOptions& options) {
+void PackedSequences::add(const data::Sample& sample, const text::SpecialTokens& special,
+                          const SequenceOptions& options) {
   const text::PairLengths kept = kept_lengths(sample, options);
   const size_t before = token_ids.size();
   const auto push = [&](int64_t token, int64_t type, uint8_t can_mask, uint8_t starts) {
@@ -66,7 +69,8 @@ void check_sequence_options(const text::SpecialTokens& special, const SequenceOp
     throw InputError("objective", "the vocabulary has no {}; BERT's sequences need [CLS] and [SEP]",
                      special.cls < 0 ? "[CLS]" : "[SEP]");
   if (options.max_length < 4)
-    throw InputError("objective", "expected a maximum length of at least 4 tokens (three of them special), found {}",
+    throw InputError("objective",
+                     "expected a maximum length of at least 4 tokens (three of them special), found {}",
                      options.max_length);
 }
 

@@ -1,5 +1,6 @@
 #pragma once
-// From a sample's columns to BERT's sequence: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] with token types 0 and 1.
+// From a sample's columns to BERT's sequence: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] with token types 0
+// and 1.
 
 #include <cstdint>
 #include <vector>

@@ -27,10 +27,13 @@ double square_sum(const at::Tensor& flat) {
 
 double global_norm(const at::Tensor& flat) {
   switch (flat.scalar_type()) {
-    case at::kFloat: return std::sqrt(square_sum<float>(flat));
-    case at::kDouble: return std::sqrt(square_sum<double>(flat));
+    case at::kFloat:
+      return std::sqrt(square_sum<float>(flat));
+    case at::kDouble:
+      return std::sqrt(square_sum<double>(flat));
     default:
-      throw InputError("clipping", "expected gradients of type Float or Double, found {}", c10::toString(flat.scalar_type()));
+      throw InputError("clipping", "expected gradients of type Float or Double, found {}",
+                       c10::toString(flat.scalar_type()));
   }
 }
 

@@ -1,17 +1,17 @@
 #pragma once
-// Clipping by the global norm: Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural networks",
-// ICML 2013, section 3.2.
+// Clipping by the global norm: Pascanu, Mikolov, Bengio, "On the difficulty of training recurrent neural
+// networks", ICML 2013, section 3.2.
 
 #include <ATen/core/Tensor.h>
 
 namespace funicular::optim {
 
-/// L2 norm of a flat float or double tensor on the CPU, accumulated in double over fixed blocks: the same for any
-/// number of threads. NaN or infinite if an element is.
+/// L2 norm of a flat float or double tensor on the CPU, accumulated in double over fixed blocks: the same for
+/// any number of threads. NaN or infinite if an element is.
 double global_norm(const at::Tensor& flat);
 
-/// What gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1 if
-/// max_norm is 0.
+/// What gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1
+/// if max_norm is 0.
 double clip_factor(double norm, double max_norm);
 
 }  // namespace funicular::optim

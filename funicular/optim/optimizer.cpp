@@ -24,7 +24,8 @@ template <class Update>
 void update_blocks(const FlatParameters& parameters, Update update) {
   const auto run = [&](auto zero) {
     for (const bool decay : {true, false}) {
-      const int64_t begin = decay ? 0 : parameters.decay_end(), end = decay ? parameters.decay_end() : parameters.size();
+      const int64_t begin = decay ? 0 : parameters.decay_end(),
+                    end = decay ? parameters.decay_end() : parameters.size();
       for_each_block(begin, end, [&](int64_t, int64_t b, int64_t e) { update(zero, b, e, decay); });
     }
   };
@@ -101,7 +102,8 @@ class SgdOptimizer final : public Optimizer {
     update_blocks(*parameters_, [&](auto zero, int64_t begin, int64_t end, bool decay) {
       using T = decltype(zero);
       kernels<T>().sgd(data<T>(parameters_->master(), begin), data<T>(parameters_->gradient(), begin),
-                       velocity_.defined() ? data<T>(velocity_, begin) : nullptr, end - begin, decay ? with : without);
+                       velocity_.defined() ? data<T>(velocity_, begin) : nullptr, end - begin,
+                       decay ? with : without);
     });
   }
 
@@ -130,12 +132,17 @@ std::unique_ptr<Optimizer> make_adam(const char* name, const Options& options) {
   check_range(name, "epsilon", options.epsilon, INFINITY);
   // Where a gradient is always 0 the update is 0 / epsilon, in the parameters' type.
   if (!(static_cast<float>(options.epsilon) > 0))
-    throw InputError("optimizer", "{}: expected epsilon above 0 as a 32-bit number, found {}", name, options.epsilon);
+    throw InputError("optimizer", "{}: expected epsilon above 0 as a 32-bit number, found {}", name,
+                     options.epsilon);
   return std::make_unique<AdamOptimizer<Options>>(options);
 }
 
-std::unique_ptr<Optimizer> make(const AdamW& options) { return make_adam("adamw", options); }
-std::unique_ptr<Optimizer> make(const Adam& options) { return make_adam("adam", options); }
+std::unique_ptr<Optimizer> make(const AdamW& options) {
+  return make_adam("adamw", options);
+}
+std::unique_ptr<Optimizer> make(const Adam& options) {
+  return make_adam("adam", options);
+}
 std::unique_ptr<Optimizer> make(const Sgd& options) {
   check_range("sgd", "learning_rate", options.learning_rate, INFINITY);
   check_range("sgd", "weight_decay", options.weight_decay, INFINITY);
@@ -147,12 +154,20 @@ std::unique_ptr<Optimizer> make(const Sgd& options) {
 
 template <class Options>
 OrderedJson describe_adam(const char* name, const Options& options) {
-  return {{"name", name},           {"learning_rate", options.learning_rate}, {"beta1", options.beta1},
-          {"beta2", options.beta2}, {"epsilon", options.epsilon},             {"weight_decay", options.weight_decay}};
+  return {{"name", name},
+          {"learning_rate", options.learning_rate},
+          {"beta1", options.beta1},
+          {"beta2", options.beta2},
+          {"epsilon", options.epsilon},
+          {"weight_decay", options.weight_decay}};
 }
 
-OrderedJson describe_one(const AdamW& options) { return describe_adam("adamw", options); }
-OrderedJson describe_one(const Adam& options) { return describe_adam("adam", options); }
+OrderedJson describe_one(const AdamW& options) {
+  return describe_adam("adamw", options);
+}
+OrderedJson describe_one(const Adam& options) {
+  return describe_adam("adam", options);
+}
 OrderedJson describe_one(const Sgd& options) {
   return {{"name", "sgd"},
           {"learning_rate", options.learning_rate},

@@ -33,16 +33,16 @@ class Optimizer {
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
 };
 
-/// Decoupled weight decay: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, Algorithm 2;
-/// the decay is multiplied by the learning rate, as in PyTorch.
+/// Decoupled weight decay: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, Algorithm
+/// 2; the decay is multiplied by the learning rate, as in PyTorch.
 struct AdamW {
   double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.0;  ///< applied to ParameterGroup::decay only
 };
 
-/// Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, Algorithm 1; the decay is an L2 penalty:
-/// it is added to the gradient.
+/// Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, Algorithm 1; the decay is an L2
+/// penalty: it is added to the gradient.
 struct Adam {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;

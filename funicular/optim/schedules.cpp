@@ -11,12 +11,15 @@ namespace funicular::optim {
 namespace {
 
 /// In the order of ScheduleKind.
-const std::vector<std::string> kNames = {"linear",     "constant",   "constant_with_warmup", "cosine", "cosine_with_restarts",
-                                         "polynomial", "inverse_sqrt"};
+const std::vector<std::string> kNames = {
+    "linear",     "constant",    "constant_with_warmup", "cosine", "cosine_with_restarts",
+    "polynomial", "inverse_sqrt"};
 
 }  // namespace
 
-const std::vector<std::string>& schedule_names() { return kNames; }
+const std::vector<std::string>& schedule_names() {
+  return kNames;
+}
 
 ScheduleKind parse_schedule(const std::string& name) {
   const auto found = std::find(kNames.begin(), kNames.end(), name);
@@ -28,7 +31,9 @@ ScheduleKind parse_schedule(const std::string& name) {
                    near.empty() ? "" : ", did you mean \"" + near + "\"?", all);
 }
 
-std::string schedule_name(ScheduleKind kind) { return kNames[static_cast<size_t>(kind)]; }
+std::string schedule_name(ScheduleKind kind) {
+  return kNames[static_cast<size_t>(kind)];
+}
 
 int64_t warmup_steps(const Schedule& schedule, int64_t total_steps) {
   if (schedule.warmup_steps < 0)
@@ -36,7 +41,8 @@ int64_t warmup_steps(const Schedule& schedule, int64_t total_steps) {
   if (!(schedule.warmup_ratio >= 0 && schedule.warmup_ratio <= 1))
     throw InputError("schedule", "expected a warm-up ratio in [0, 1], found {}", schedule.warmup_ratio);
   if (schedule.warmup_steps > 0 && schedule.warmup_ratio > 0)
-    throw InputError("schedule", "warm-up steps ({}) and a warm-up ratio ({}) are both given; give one of them",
+    throw InputError("schedule",
+                     "warm-up steps ({}) and a warm-up ratio ({}) are both given; give one of them",
                      schedule.warmup_steps, schedule.warmup_ratio);
   if (schedule.warmup_ratio > 0)
     return static_cast<int64_t>(std::ceil(static_cast<double>(total_steps) * schedule.warmup_ratio));
@@ -47,11 +53,13 @@ double learning_rate(const Schedule& schedule, double peak, int64_t step, int64_
   using Kind = ScheduleKind;
   if (schedule.kind == Kind::constant) return peak;
   const int64_t warmup = warmup_steps(schedule, total_steps);
-  if (step < warmup) return peak * static_cast<double>(step) / static_cast<double>(std::max<int64_t>(1, warmup));
+  if (step < warmup)
+    return peak * static_cast<double>(step) / static_cast<double>(std::max<int64_t>(1, warmup));
   const double length = static_cast<double>(std::max<int64_t>(1, total_steps - warmup));
   const double progress = static_cast<double>(step - warmup) / length;
   switch (schedule.kind) {
-    case Kind::linear: return peak * std::max(0.0, static_cast<double>(total_steps - step) / length);
+    case Kind::linear:
+      return peak * std::max(0.0, static_cast<double>(total_steps - step) / length);
     case Kind::cosine: {
       const double cycles = schedule.cycles > 0 ? schedule.cycles : 0.5;
       return peak * std::max(0.0, 0.5 * (1 + std::cos(std::numbers::pi * cycles * 2 * progress)));
@@ -69,7 +77,8 @@ double learning_rate(const Schedule& schedule, double peak, int64_t step, int64_
       return peak / std::sqrt((static_cast<double>(step - warmup) + timescale) / timescale);
     }
     case Kind::constant:
-    case Kind::constant_with_warmup: break;
+    case Kind::constant_with_warmup:
+      break;
   }
   return peak;
 }

@@ -20,8 +20,9 @@ class TermSums {
       const auto [found, added] = sums_.try_emplace(term.name);
       Sum& sum = found->second;
       if (!added && sum.weight != term.weight)
-        throw InputError("loss", "the loss term {} has the weight {} and the weight {}; give the terms different names", term.name,
-                         sum.weight, term.weight);
+        throw InputError(
+            "loss", "the loss term {} has the weight {} and the weight {}; give the terms different names",
+            term.name, sum.weight, term.weight);
       const at::Tensor value = term.sum.detach().to(at::kDouble);
       sum.value = sum.value.defined() ? sum.value + value : value;
       sum.weight = term.weight;
@@ -54,7 +55,8 @@ class Single final : public Strategy {
 
   DataShare data_share() const override { return {}; }
 
-  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global, const StepSettings& settings) override {
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override {
     if (model_->set_training) model_->set_training(true);
     flat_->zero_gradient();
     TermSums sums;
@@ -90,7 +92,8 @@ class Single final : public Strategy {
   }
 
   void visit_state(StateVisitor& visitor) override {
-    for (const auto& parameter : model_->parameters) visit_slices(visitor, "model", *parameter, parameter->master);
+    for (const auto& parameter : model_->parameters)
+      visit_slices(visitor, "model", *parameter, parameter->master);
     for (const auto& [state_name, state] : optimizer_->state())
       for (const FlatParameters::Entry& entry : flat_->entries())
         visit_slices(visitor, "optimizer." + state_name, *entry.parameter, flat_->view(state, entry));
@@ -101,9 +104,11 @@ class Single final : public Strategy {
  private:
   static int64_t rows(const at::Tensor& tensor) { return tensor.dim() == 0 ? 1 : tensor.size(0); }
 
-  static void visit_slices(StateVisitor& visitor, const std::string& kind, const Parameter& parameter, const at::Tensor& value) {
+  static void visit_slices(StateVisitor& visitor, const std::string& kind, const Parameter& parameter,
+                           const at::Tensor& value) {
     for (const Parameter::Slice& slice : parameter.slices) {
-      const at::Tensor local = value.dim() == 0 ? value.detach() : value.detach().narrow(0, slice.begin, slice.end - slice.begin);
+      const at::Tensor local =
+          value.dim() == 0 ? value.detach() : value.detach().narrow(0, slice.begin, slice.end - slice.begin);
       visitor.visit(kind, slice.name, local.sizes().vec(), 0, rows(local), local);
     }
   }
@@ -112,7 +117,8 @@ class Single final : public Strategy {
   std::string first_non_finite_gradient() const {
     for (const auto& parameter : model_->parameters)
       for (const FlatParameters::Entry& entry : flat_->entries())
-        if (entry.parameter == parameter.get() && !std::isfinite(optim::global_norm(flat_->gradient().narrow(0, entry.offset, entry.size))))
+        if (entry.parameter == parameter.get() &&
+            !std::isfinite(optim::global_norm(flat_->gradient().narrow(0, entry.offset, entry.size))))
           return parameter->name;
     return "";
   }
@@ -124,7 +130,9 @@ class Single final : public Strategy {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_single() { return std::make_unique<Single>(); }
+std::unique_ptr<Strategy> make_single() {
+  return std::make_unique<Single>();
+}
 
 EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches) {
   const at::NoGradGuard no_gradient;

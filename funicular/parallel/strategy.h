@@ -48,8 +48,8 @@ class StateVisitor {
   virtual ~StateVisitor() = default;
   /// `local` holds rows [begin, end) of the logical tensor `name` with shape `shape`; kind is "model",
   /// "buffer" or "optimizer.<state name>".
-  virtual void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape, int64_t begin,
-                     int64_t end, at::Tensor local) = 0;
+  virtual void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape,
+                     int64_t begin, int64_t end, at::Tensor local) = 0;
 };
 
 class Strategy {
@@ -58,7 +58,8 @@ class Strategy {
   /// Replicates, shards or cuts the model; called once. The model must outlive the strategy.
   virtual void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) = 0;
   virtual DataShare data_share() const = 0;
-  virtual StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global, const StepSettings& settings) = 0;
+  virtual StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                          const StepSettings& settings) = 0;
   virtual EvalResult evaluate(std::span<const MicroBatch> micro_batches) = 0;
   virtual void visit_state(StateVisitor& visitor) = 0;
 };
@@ -66,7 +67,8 @@ class Strategy {
 /// One process, one device.
 std::unique_ptr<Strategy> make_single();
 
-/// Forward passes without gradients and without the modules' training mode; what evaluation is made of everywhere.
+/// Forward passes without gradients and without the modules' training mode; what evaluation is made of
+/// everywhere.
 EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches);
 
 }  // namespace funicular::parallel

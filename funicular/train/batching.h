@@ -29,11 +29,13 @@ struct GlobalBatch {
   int64_t tokens = 0;
 };
 
-/// Cuts `draws` in order: at most plan.micro_batch sequences and plan.tokens tokens each (a longer sequence stands alone).
-std::vector<std::span<const data::Draw>> cut(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan);
+/// Cuts `draws` in order: at most plan.micro_batch sequences and plan.tokens tokens each (a longer sequence
+/// stands alone).
+std::vector<std::span<const data::Draw>> cut(std::span<const data::Draw> draws, const Source& source,
+                                             const BatchPlan& plan);
 
 /// Collates a whole global batch; floating-point tensors get the type `floating`.
-GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan, const RandomState& random,
-                    at::ScalarType floating);
+GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan,
+                    const RandomState& random, at::ScalarType floating);
 
 }  // namespace funicular::train

@@ -25,17 +25,29 @@ constexpr const char* kTemporaryPrefix = ".tmp-";
 format::DType to_dtype(at::ScalarType type, const std::string& name) {
   using format::DType;
   switch (type) {
-    case at::kFloat: return DType::F32;
-    case at::kDouble: return DType::F64;
-    case at::kHalf: return DType::F16;
-    case at::kBFloat16: return DType::BF16;
-    case at::kLong: return DType::I64;
-    case at::kInt: return DType::I32;
-    case at::kShort: return DType::I16;
-    case at::kChar: return DType::I8;
-    case at::kByte: return DType::U8;
-    case at::kBool: return DType::BOOL;
-    default: throw RunError("checkpoint", "{} is of type {}, which checkpoints cannot hold", name, c10::toString(type));
+    case at::kFloat:
+      return DType::F32;
+    case at::kDouble:
+      return DType::F64;
+    case at::kHalf:
+      return DType::F16;
+    case at::kBFloat16:
+      return DType::BF16;
+    case at::kLong:
+      return DType::I64;
+    case at::kInt:
+      return DType::I32;
+    case at::kShort:
+      return DType::I16;
+    case at::kChar:
+      return DType::I8;
+    case at::kByte:
+      return DType::U8;
+    case at::kBool:
+      return DType::BOOL;
+    default:
+      throw RunError("checkpoint", "{} is of type {}, which checkpoints cannot hold", name,
+                     c10::toString(type));
   }
 }
 
@@ -59,15 +71,16 @@ class StateFiles final : public parallel::StateVisitor {
  public:
   NamedTensors model, optimizer;
 
-  void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t end,
-             at::Tensor local) override {
+  void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape,
+             int64_t begin, int64_t end, at::Tensor local) override {
     if (begin != 0 || end != (shape.empty() ? 1 : shape[0]))
       throw RunError("checkpoint", "{}: rows [{}, {}) of a tensor are held elsewhere", name, begin, end);
     static constexpr std::string_view kOptimizerKind = "optimizer.";
     const bool of_optimizer = kind.starts_with(kOptimizerKind);
     NamedTensors& file = of_optimizer ? optimizer : model;
     const std::string key = of_optimizer ? kind.substr(kOptimizerKind.size()) + "/" + name : name;
-    if (!file.emplace(key, std::move(local)).second) throw RunError("checkpoint", "two tensors are named {}", key);
+    if (!file.emplace(key, std::move(local)).second)
+      throw RunError("checkpoint", "two tensors are named {}", key);
   }
 };
 
@@ -81,15 +94,19 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 void check_tensors(const format::SafetensorsFile& file, const NamedTensors& tensors) {
   for (const auto& [name, tensor] : tensors) {
     const format::TensorEntry* entry = file.find(name);
-    if (!entry) throw InputError("checkpoint", "{}: the tensor {} is missing; was it written by another model?", file.path().string(), name);
+    if (!entry)
+      throw InputError("checkpoint", "{}: the tensor {} is missing; was it written by another model?",
+                       file.path().string(), name);
     const format::DType dtype = to_dtype(tensor.scalar_type(), name);
     if (entry->shape != tensor.sizes().vec() || entry->dtype != dtype)
       throw InputError("checkpoint", "{}: {} is {} {}; the model expects {} {}", file.path().string(), name,
-                       format::dtype_name(entry->dtype), shape_text(entry->shape), format::dtype_name(dtype), shape_text(tensor.sizes().vec()));
+                       format::dtype_name(entry->dtype), shape_text(entry->shape), format::dtype_name(dtype),
+                       shape_text(tensor.sizes().vec()));
   }
   for (const format::TensorEntry& entry : file.entries())
     if (!tensors.contains(entry.name))
-      throw InputError("checkpoint", "{}: the model has no tensor {}; was it written by another model?", file.path().string(), entry.name);
+      throw InputError("checkpoint", "{}: the model has no tensor {}; was it written by another model?",
+                       file.path().string(), entry.name);
 }
 
 void copy_tensors(const format::SafetensorsFile& file, const NamedTensors& tensors) {
@@ -108,7 +125,8 @@ void copy_tensors(const format::SafetensorsFile& file, const NamedTensors& tenso
 
 /// Out of sight first, so that a kill in the middle leaves no half checkpoint under a real name.
 void remove_folder(const fs::path& folder) {
-  const fs::path hidden = folder.parent_path() / (kTemporaryPrefix + std::string("old-") + folder.filename().string());
+  const fs::path hidden =
+      folder.parent_path() / (kTemporaryPrefix + std::string("old-") + folder.filename().string());
   std::error_code error;
   fs::remove_all(hidden, error);
   fs::rename(folder, hidden, error);
@@ -153,7 +171,9 @@ TrainingState TrainingState::from_json(const Json& json, const std::string& orig
   return state;
 }
 
-std::string checkpoint_name(int64_t step) { return fmt::format("step-{:06}", step); }
+std::string checkpoint_name(int64_t step) {
+  return fmt::format("step-{:06}", step);
+}
 
 std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folder) {
   std::vector<std::pair<int64_t, fs::path>> found;
@@ -161,8 +181,9 @@ std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folde
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error)) {
     const std::string name = entry->path().filename().string();
     int64_t step = 0;
-    const auto parsed = name.starts_with("step-") ? std::from_chars(name.data() + 5, name.data() + name.size(), step)
-                                                  : std::from_chars_result{nullptr, std::errc::invalid_argument};
+    const auto parsed = name.starts_with("step-")
+                            ? std::from_chars(name.data() + 5, name.data() + name.size(), step)
+                            : std::from_chars_result{nullptr, std::errc::invalid_argument};
     if (parsed.ec == std::errc() && parsed.ptr == name.data() + name.size() && entry->is_directory(ignored))
       found.emplace_back(step, entry->path());
   }
@@ -173,7 +194,8 @@ std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folde
 fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& state, const fs::path& folder,
                           const std::function<void()>& before_commit) {
   const fs::path final_path = folder / checkpoint_name(state.step);
-  const fs::path temporary = folder / (kTemporaryPrefix + checkpoint_name(state.step) + "-" + std::to_string(::getpid()));
+  const fs::path temporary =
+      folder / (kTemporaryPrefix + checkpoint_name(state.step) + "-" + std::to_string(::getpid()));
   make_directories(folder);
   try {
     fs::remove_all(temporary);
@@ -204,7 +226,8 @@ void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t best_step) 
   const auto checkpoints = list_checkpoints(folder);
   if (keep <= 0 || static_cast<int64_t>(checkpoints.size()) <= keep) return;
   if (const auto problem = format::verify_manifest(checkpoints.front().second))
-    throw RunError("checkpoint", "{} does not verify after it was written: {}; the older checkpoints are kept",
+    throw RunError("checkpoint",
+                   "{} does not verify after it was written: {}; the older checkpoints are kept",
                    checkpoints.front().second.string(), *problem);
   for (size_t i = static_cast<size_t>(keep); i < checkpoints.size(); ++i)
     if (checkpoints[i].first != best_step) remove_folder(checkpoints[i].second);

@@ -1,5 +1,6 @@
 #pragma once
-// Checkpoints: named full tensors and a small JSON state, whatever layout wrote them, that are either whole or not there.
+// Checkpoints: named full tensors and a small JSON state, whatever layout wrote them, that are either whole
+// or not there.
 //
 //   step-000120/  model.safetensors      parameters and buffers by their logical names
 //                 optimizer.safetensors  "<state>/<parameter>"
@@ -21,11 +22,11 @@ namespace funicular::train {
 
 /// Where a run stands, besides tensors. The sampler and every random choice follow from seed and step.
 struct TrainingState {
-  int64_t step = 0;              ///< updates done = global batches consumed
-  double loss_sum = 0;           ///< of the steps since the last record in metrics.jsonl
+  int64_t step = 0;     ///< updates done = global batches consumed
+  double loss_sum = 0;  ///< of the steps since the last record in metrics.jsonl
   int64_t loss_steps = 0;
-  int64_t evaluated_step = 0;    ///< of the last evaluation; 0: none
-  int64_t best_step = 0;         ///< 0: none
+  int64_t evaluated_step = 0;  ///< of the last evaluation; 0: none
+  int64_t best_step = 0;       ///< 0: none
   std::map<std::string, double> best_evaluation;
   int64_t evaluations_without_gain = 0;
   std::map<std::string, std::string> identity;  ///< must be equal on resume
@@ -39,29 +40,32 @@ struct TrainingState {
 /// The folder name of a step: "step-000120".
 std::string checkpoint_name(int64_t step);
 
-/// Steps and folders of the checkpoints in `folder`, newest first, valid or not. Empty if there is no such folder.
+/// Steps and folders of the checkpoints in `folder`, newest first, valid or not. Empty if there is no such
+/// folder.
 std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folder);
 
-/// Writes folder/step-NNNNNN as a whole; an invalid one of the same step is replaced. Throws RunError; then the others are as
-/// they were. `before_commit` runs when all files are on the disk and the folder has not appeared yet.
+/// Writes folder/step-NNNNNN as a whole; an invalid one of the same step is replaced. Throws RunError; then
+/// the others are as they were. `before_commit` runs when all files are on the disk and the folder has not
+/// appeared yet.
 fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& state, const fs::path& folder,
                           const std::function<void()>& before_commit = {});
 
-/// Deletes all but the newest `keep` and that of `best_step`, after it has verified the newest. keep = 0: deletes none.
+/// Deletes all but the newest `keep` and that of `best_step`, after it has verified the newest. keep = 0:
+/// deletes none.
 void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t best_step);
 
 /// Removes what a killed process left half-written.
 void remove_leftovers(const fs::path& folder);
 
-/// The newest checkpoint in `folder` whose files agree with its manifest, or an empty path. Warns about each newer one that
-/// does not, with the reason.
+/// The newest checkpoint in `folder` whose files agree with its manifest, or an empty path. Warns about each
+/// newer one that does not, with the reason.
 fs::path newest_valid_checkpoint(const fs::path& folder);
 
 /// state.json of a checkpoint.
 TrainingState read_state(const fs::path& checkpoint);
 
-/// Copies every tensor of the checkpoint into the strategy's state. Throws InputError naming the first tensor that is missing,
-/// left over, or of another shape or type; then nothing has been changed.
+/// Copies every tensor of the checkpoint into the strategy's state. Throws InputError naming the first tensor
+/// that is missing, left over, or of another shape or type; then nothing has been changed.
 void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint);
 
 /// Writes parameters and buffers under their logical names.

@@ -22,7 +22,8 @@ namespace funicular::train {
 template <class T>
 class Prefetcher {
  public:
-  /// Items [first, last). No threads: `make` runs inside next(). Throws RunError if the system gives fewer threads.
+  /// Items [first, last). No threads: `make` runs inside next(). Throws RunError if the system gives fewer
+  /// threads.
   Prefetcher(int64_t first, int64_t last, int threads, int64_t ahead, std::function<T(int64_t)> make)
       : make_(std::move(make)), taken_(first), claimed_(first), last_(last), ahead_(ahead < 1 ? 1 : ahead) {
     try {
@@ -30,8 +31,9 @@ class Prefetcher {
     } catch (const std::system_error& error) {
       const size_t started = threads_.size();
       stop();
-      throw RunError("loader", "only {} of {} loader threads could be started: {}; ask for fewer with --num-workers", started, threads,
-                     std::string(error.what()));
+      throw RunError("loader",
+                     "only {} of {} loader threads could be started: {}; ask for fewer with --num-workers",
+                     started, threads, std::string(error.what()));
     }
   }
 
@@ -39,7 +41,8 @@ class Prefetcher {
   Prefetcher(const Prefetcher&) = delete;
   Prefetcher& operator=(const Prefetcher&) = delete;
 
-  /// The next item; waits for it. Throws what `make` threw for it. Must not be called more than last - first times.
+  /// The next item; waits for it. Throws what `make` threw for it. Must not be called more than last - first
+  /// times.
   T next() {
     if (threads_.empty()) return make_(taken_++);
     Slot slot;

@@ -25,15 +25,17 @@ bool is_evaluation(const Json& line) {
   return false;
 }
 
-/// Records up to `step` and evaluations up to `evaluated_step`; a torn line (a kill while it was written) is dropped.
+/// Records up to `step` and evaluations up to `evaluated_step`; a torn line (a kill while it was written) is
+/// dropped.
 std::string lines_up_to(const fs::path& path, int64_t step, int64_t evaluated_step) {
   std::string kept;
   if (!fs::exists(path)) return kept;
   const std::string text = read_file(path);
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const Json line = Json::parse(text.begin() + static_cast<ptrdiff_t>(begin), text.begin() + static_cast<ptrdiff_t>(end),
-                                  nullptr, /*allow_exceptions=*/false);
+    const Json line =
+        Json::parse(text.begin() + static_cast<ptrdiff_t>(begin), text.begin() + static_cast<ptrdiff_t>(end),
+                    nullptr, /*allow_exceptions=*/false);
     if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) continue;
     const auto of_step = line["step"].get<int64_t>();
     if (of_step <= (is_evaluation(line) ? evaluated_step : step)) kept.append(text, begin, end + 1 - begin);
@@ -49,7 +51,8 @@ int open_locked(const fs::path& path, int flags) {
 
 }  // namespace
 
-Records::Records(const fs::path& folder, int64_t step, int64_t evaluated_step) : path_(folder / "metrics.jsonl") {
+Records::Records(const fs::path& folder, int64_t step, int64_t evaluated_step)
+    : path_(folder / "metrics.jsonl") {
   write_file_atomically(path_, lines_up_to(path_, step, evaluated_step));
   descriptor_ = open_locked(path_, O_WRONLY | O_APPEND);
   events_ = std::make_unique<format::EventWriter>(folder);
@@ -109,11 +112,14 @@ RunLock::RunLock(const fs::path& folder) {
   descriptor_ = open_locked(path, O_RDWR | O_CREAT);
   if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(descriptor_);
-    throw InputError("trainer", "another process is training into {}; wait for it or choose another folder", folder.string());
+    throw InputError("trainer", "another process is training into {}; wait for it or choose another folder",
+                     folder.string());
   }
 }
 
-RunLock::~RunLock() { ::close(descriptor_); }
+RunLock::~RunLock() {
+  ::close(descriptor_);
+}
 
 OrderedJson describe_environment() {
   char host[256] = "";

@@ -18,12 +18,12 @@ namespace funicular::train {
 
 struct StepRecord;
 
-/// Appends to folder/metrics.jsonl and to an event file. Each line is one write, so that a killed process leaves at most
-/// one torn line, at the end.
+/// Appends to folder/metrics.jsonl and to an event file. Each line is one write, so that a killed process
+/// leaves at most one torn line, at the end.
 class Records {
  public:
-  /// Keeps the records of metrics.jsonl up to `step` and its evaluations up to `evaluated_step`, and drops the others: a
-  /// resumed run writes those again.
+  /// Keeps the records of metrics.jsonl up to `step` and its evaluations up to `evaluated_step`, and drops
+  /// the others: a resumed run writes those again.
   Records(const fs::path& folder, int64_t step, int64_t evaluated_step);
   ~Records();
   Records(const Records&) = delete;

@@ -17,7 +17,8 @@ TensorDataset::TensorDataset(TensorMap tensors) : tensors_(std::move(tensors)) {
     if (first) size_ = tensor.size(0);
     first = false;
     if (tensor.size(0) != size_)
-      throw InputError("data", "the tensor {} has {} rows; expected {} as the tensors before it", name, tensor.size(0), size_);
+      throw InputError("data", "the tensor {} has {} rows; expected {} as the tensors before it", name,
+                       tensor.size(0), size_);
     tensor = tensor.detach().cpu().contiguous();
     hash.update(name.data(), name.size());
     hash.update(tensor.sizes().data(), tensor.sizes().size() * sizeof(int64_t));

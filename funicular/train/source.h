@@ -24,12 +24,13 @@ class Source {
   virtual MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const = 0;
 };
 
-/// An objective over a data set. Objective is duck-typed (objective::Objective has what is needed), because the
-/// trainer knows none. Both must outlive the source.
+/// An objective over a data set. Objective is duck-typed (objective::Objective has what is needed), because
+/// the trainer knows none. Both must outlive the source.
 template <class Objective>
 class DatasetSource final : public Source {
  public:
-  DatasetSource(const Objective& objective, const data::Dataset& dataset) : objective_(objective), dataset_(dataset) {}
+  DatasetSource(const Objective& objective, const data::Dataset& dataset)
+      : objective_(objective), dataset_(dataset) {}
   int64_t size() const override { return dataset_.size(); }
   uint64_t fingerprint() const override { return dataset_.fingerprint(); }
   int64_t length(int64_t sample_id) const override { return objective_.length(dataset_.get(sample_id)); }
@@ -49,8 +50,8 @@ class DatasetSource final : public Source {
   const data::Dataset& dataset_;
 };
 
-/// Tensors by name whose first dimension is the sample: images [N, 3, H, W], labels [N]. A sample counts as one token;
-/// every loss term is divided by the number of samples.
+/// Tensors by name whose first dimension is the sample: images [N, 3, H, W], labels [N]. A sample counts as
+/// one token; every loss term is divided by the number of samples.
 class TensorDataset final : public Source {
  public:
   /// Throws InputError unless there is at least one tensor and all have the same first dimension.

@@ -34,13 +34,14 @@ struct TrainerOptions {
   int64_t max_steps = 0;
   double num_train_epochs = 0;
 
-  // The global batch, in sequences. Any two of the three imply the third (batch = micro-batch × accumulation, the last
-  // micro-batch may be smaller); a contradiction is an InputError. None: a batch of 32 in one piece.
+  // The global batch, in sequences. Any two of the three imply the third (batch = micro-batch × accumulation,
+  // the last micro-batch may be smaller); a contradiction is an InputError. None: a batch of 32 in one piece.
   int64_t batch_size = 0;
   int64_t micro_batch_size = 0;
   int64_t gradient_accumulation = 0;
-  int64_t micro_batch_tokens = 0;  ///< at most so many tokens a micro-batch (one longer sequence stands alone); 0: no limit
-  int64_t eval_batch_size = 0;     ///< sequences a forward pass in evaluation; 0: as in training
+  int64_t micro_batch_tokens =
+      0;  ///< at most so many tokens a micro-batch (one longer sequence stands alone); 0: no limit
+  int64_t eval_batch_size = 0;  ///< sequences a forward pass in evaluation; 0: as in training
   bool shuffle = true;
   bool drop_last = false;  ///< false: the last batch of an epoch is shorter
 
@@ -53,14 +54,15 @@ struct TrainerOptions {
   std::vector<std::string> trainable{};  ///< empty: all
   std::vector<std::string> frozen{};     ///< taken from these
 
-  int64_t logging_steps = 10;       ///< a record in metrics.jsonl every so many steps; 0: none
-  int64_t save_steps = 500;         ///< a checkpoint every so many steps and at the end; 0: only when interrupted
-  int64_t save_total_limit = 2;     ///< checkpoints kept, besides that of the best evaluation; 0: all
-  int64_t eval_steps = 0;           ///< 0: at the end of each epoch; always at the end of the run
-  int64_t patience = 0;             ///< stop after so many evaluations without a better one; 0: never
+  int64_t logging_steps = 10;  ///< a record in metrics.jsonl every so many steps; 0: none
+  int64_t save_steps = 500;    ///< a checkpoint every so many steps and at the end; 0: only when interrupted
+  int64_t save_total_limit = 2;      ///< checkpoints kept, besides that of the best evaluation; 0: all
+  int64_t eval_steps = 0;            ///< 0: at the end of each epoch; always at the end of the run
+  int64_t patience = 0;              ///< stop after so many evaluations without a better one; 0: never
   std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"
   bool greater_is_better = false;
-  std::string resume = "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
+  std::string resume =
+      "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
 
   int num_workers = 1;   ///< loader threads; 0: collate between steps. No effect on results
   bool progress = true;  ///< the progress line
@@ -89,21 +91,22 @@ struct Evaluation {
 
 /// One line of metrics.jsonl.
 struct StepRecord {
-  int64_t step = 0;              ///< 1-based: updates done
-  double epoch = 0;              ///< epochs done
-  double loss = 0;               ///< mean over the steps since the record before
-  double learning_rate = 0;      ///< of this step
-  double gradient_norm = 0;      ///< of this step, before clipping
-  double tokens_per_second = 0;  ///< real tokens, since the record before
-  double step_seconds = 0;       ///< mean since the record before
-  double wait_share = 0;         ///< share of that time spent waiting for the loader
-  int64_t memory_bytes = 0;      ///< resident memory of the process
+  int64_t step = 0;                      ///< 1-based: updates done
+  double epoch = 0;                      ///< epochs done
+  double loss = 0;                       ///< mean over the steps since the record before
+  double learning_rate = 0;              ///< of this step
+  double gradient_norm = 0;              ///< of this step, before clipping
+  double tokens_per_second = 0;          ///< real tokens, since the record before
+  double step_seconds = 0;               ///< mean since the record before
+  double wait_share = 0;                 ///< share of that time spent waiting for the loader
+  int64_t memory_bytes = 0;              ///< resident memory of the process
   std::map<std::string, double> losses;  ///< this step's loss terms; in the event file only
 };
 
 struct Callbacks {
-  /// Writes the model to a folder that exists and is empty; it becomes `output`/model when it is complete, with its step in a
-  /// training.json. Called for each new best evaluation, or at the end without evaluation. Default: model.safetensors with the model's own names.
+  /// Writes the model to a folder that exists and is empty; it becomes `output`/model when it is complete,
+  /// with its step in a training.json. Called for each new best evaluation, or at the end without evaluation.
+  /// Default: model.safetensors with the model's own names.
   std::function<void(const fs::path& folder)> save_model;
   std::function<void(const StepRecord&)> on_log;
   /// After every update.
@@ -112,16 +115,16 @@ struct Callbacks {
 };
 
 struct FitResult {
-  int64_t step = 0;           ///< updates done, those before a resume included
-  int64_t resumed_from = 0;   ///< 0: started anew
-  bool interrupted = false;   ///< a signal came; state is saved, exit with 75
+  int64_t step = 0;          ///< updates done, those before a resume included
+  int64_t resumed_from = 0;  ///< 0: started anew
+  bool interrupted = false;  ///< a signal came; state is saved, exit with 75
   bool stopped_early = false;
-  double loss = NAN;          ///< of the last step
+  double loss = NAN;                         ///< of the last step
   std::map<std::string, double> evaluation;  ///< of the last evaluation, without "eval_"
   std::map<std::string, double> best_evaluation;
-  int64_t best_step = 0;      ///< 0: no evaluation
-  int64_t tokens = 0;         ///< real tokens trained on by this process
-  double seconds = 0;         ///< wall-clock time of this process, evaluation and saving included
+  int64_t best_step = 0;  ///< 0: no evaluation
+  int64_t tokens = 0;     ///< real tokens trained on by this process
+  double seconds = 0;     ///< wall-clock time of this process, evaluation and saving included
 };
 
 using StrategyFactory = std::function<std::unique_ptr<parallel::Strategy>()>;
@@ -133,12 +136,14 @@ class Trainer {
 
   Callbacks callbacks;
 
-  /// Trains `model` in place. A loss or gradient that is not finite ends in RunError, with the checkpoints as they were.
+  /// Trains `model` in place. A loss or gradient that is not finite ends in RunError, with the checkpoints as
+  /// they were.
   FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});
 
   /// An objective over a data set.
   template <class Objective>
-  FitResult fit(Model& model, const Objective& objective, const data::Dataset& train, const Evaluation& evaluation = {}) {
+  FitResult fit(Model& model, const Objective& objective, const data::Dataset& train,
+                const Evaluation& evaluation = {}) {
     return fit(model, DatasetSource<Objective>(objective, train), evaluation);
   }
 
@@ -157,9 +162,10 @@ class Trainer {
   optim::OptimizerSpec optimizer_;
 };
 
-/// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics` gives.
-std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics, int64_t batch_size,
-                                       int64_t batch_tokens = 0, uint64_t seed = 42);
+/// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
+/// gives.
+std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
+                                       int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42);
 
 }  // namespace funicular::train
 

@@ -1,10 +1,10 @@
-// The fused operations against the same mathematics written with plain LibTorch operations in float64, dropout included:
-// values and all gradients.
+// The fused operations against the same mathematics written with plain LibTorch operations in float64,
+// dropout included: values and all gradients.
 
 #include "funicular/nn/functional.h"
 
-#include <gtest/gtest.h>
 #include <ATen/Parallel.h>
+#include <gtest/gtest.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -46,7 +46,8 @@ at::Tensor row_multipliers(const Packing& packing, int64_t width, const DropoutS
   for (int64_t t = 0; t < packing.tokens(); ++t)
     for (int64_t c = 0; c < width; ++c)
       if (dropout_keeps(key, static_cast<uint64_t>(packing.token_draws[t].item<int64_t>()),
-                        static_cast<uint32_t>(packing.positions[t].item<int32_t>()), static_cast<uint32_t>(c), rate))
+                        static_cast<uint32_t>(packing.positions[t].item<int32_t>()), static_cast<uint32_t>(c),
+                        rate))
         out[t][c] = rate.scale();
   return result;
 }
@@ -99,7 +100,8 @@ TEST_P(FusedOperations, AttentionEqualsItsFormulaWithGradients) {
   const DropoutSite site{GetParam(), Purpose::dropout_attention, 3};
   for (const int64_t size : {4, 8, 10, 32}) {
     const int64_t heads = 3;
-    const at::Tensor mine = random({keys.packing.tokens(), 3 * heads * size}, 1), theirs = mine.detach().clone().set_requires_grad(true);
+    const at::Tensor mine = random({keys.packing.tokens(), 3 * heads * size}, 1),
+                     theirs = mine.detach().clone().set_requires_grad(true);
     const at::Tensor upstream = random({keys.packing.tokens(), heads * size}, 2).detach();
     const at::Tensor a = attention(mine, keys.packing, heads, site);
     const at::Tensor b = plain_attention(theirs, keys, heads, site);
@@ -115,19 +117,21 @@ TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {
   const int64_t tokens = keys.packing.tokens();
   for (const int64_t width : {6, 39, 128, 200}) {
     const DropoutSite site{GetParam(), Purpose::dropout_output, 2};
-    std::vector<at::Tensor> mine = {random({tokens, width}, 1), random({width}, 2), random({tokens, width}, 3),
-                                    random({width}, 4), random({width}, 5)},
+    std::vector<at::Tensor> mine = {random({tokens, width}, 1), random({width}, 2),
+                                    random({tokens, width}, 3), random({width}, 4), random({width}, 5)},
                             theirs;
     for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
     const at::Tensor upstream = random({tokens, width}, 6).detach();
-    const at::Tensor a = residual_norm(mine[0], mine[1], mine[2], {mine[3], mine[4], 1e-5}, keys.packing, site);
+    const at::Tensor a =
+        residual_norm(mine[0], mine[1], mine[2], {mine[3], mine[4], 1e-5}, keys.packing, site);
     at::Tensor x = theirs[0] + theirs[1];
     if (site.probability > 0) x = x * row_multipliers(keys.packing, width, site);
     const at::Tensor b = at::layer_norm(theirs[2] + x, {width}, theirs[3], theirs[4], 1e-5);
     a.backward(upstream);
     b.backward(upstream);
     EXPECT_LT(difference(a, b), 1e-12) << width;
-    for (size_t i = 0; i < mine.size(); ++i) EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << width << " input " << i;
+    for (size_t i = 0; i < mine.size(); ++i)
+      EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << width << " input " << i;
   }
 }
 
@@ -135,29 +139,34 @@ TEST_P(FusedOperations, EmbeddingsEqualTheirFormulaWithGradients) {
   const Keys keys = make_keys({9, 33, 2});
   const int64_t tokens = keys.packing.tokens(), width = 20;
   const DropoutSite site{GetParam(), Purpose::dropout_embedding, 0};
-  std::vector<at::Tensor> mine = {random({50, width}, 1), random({40, width}, 2), random({2, width}, 3), random({width}, 4),
-                                  random({width}, 5)},
+  std::vector<at::Tensor> mine = {random({50, width}, 1), random({40, width}, 2), random({2, width}, 3),
+                                  random({width}, 4), random({width}, 5)},
                           theirs;
   for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
   const at::Tensor ids = (at::arange(tokens) * 7) % 11 + 3, types = at::arange(tokens) % 2;
   const at::Tensor upstream = random({tokens, width}, 6).detach();
-  const at::Tensor a = embed({mine[0], mine[1], mine[2], -1}, ids, types, {mine[3], mine[4], 1e-12}, keys.packing, site);
-  at::Tensor b = at::embedding(theirs[0], ids) + at::embedding(theirs[1], keys.packing.positions.to(at::kLong)) +
+  const at::Tensor a =
+      embed({mine[0], mine[1], mine[2], -1}, ids, types, {mine[3], mine[4], 1e-12}, keys.packing, site);
+  at::Tensor b = at::embedding(theirs[0], ids) +
+                 at::embedding(theirs[1], keys.packing.positions.to(at::kLong)) +
                  at::embedding(theirs[2], types);
   b = at::layer_norm(b, {width}, theirs[3], theirs[4], 1e-12);
   if (site.probability > 0) b = b * row_multipliers(keys.packing, width, site);
   a.backward(upstream);
   b.backward(upstream);
   EXPECT_LT(difference(a, b), 1e-12);
-  for (size_t i = 0; i < mine.size(); ++i) EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << i;
+  for (size_t i = 0; i < mine.size(); ++i)
+    EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(, FusedOperations, testing::Values(0.0, 0.1, 0.5),
-                         [](const auto& info) { return "Dropout" + std::to_string(static_cast<int>(info.param * 100)); });
+INSTANTIATE_TEST_SUITE_P(, FusedOperations, testing::Values(0.0, 0.1, 0.5), [](const auto& info) {
+  return "Dropout" + std::to_string(static_cast<int>(info.param * 100));
+});
 
 TEST(Functional, LinearAddsToTheGradientsThatAreThere) {
   const at::Tensor x = random({70, 9}, 1), weight = random({5, 9}, 2), bias = random({5}, 3);
-  const at::Tensor x2 = x.detach().clone().set_requires_grad(true), weight2 = weight.detach().clone().set_requires_grad(true),
+  const at::Tensor x2 = x.detach().clone().set_requires_grad(true),
+                   weight2 = weight.detach().clone().set_requires_grad(true),
                    bias2 = bias.detach().clone().set_requires_grad(true);
   const at::Tensor upstream = random({70, 5}, 4).detach();
   for (int pass = 0; pass < 2; ++pass) {
@@ -179,10 +188,12 @@ TEST(Functional, FrozenWeightsGetNoGradient) {
 TEST(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
   const at::Tensor hidden = random({600, 12}, 1), weight = random({77, 12}, 2), bias = random({77}, 3);
   const at::Tensor hidden2 = hidden.detach().clone().set_requires_grad(true),
-                   weight2 = weight.detach().clone().set_requires_grad(true), bias2 = bias.detach().clone().set_requires_grad(true);
+                   weight2 = weight.detach().clone().set_requires_grad(true),
+                   bias2 = bias.detach().clone().set_requires_grad(true);
   const at::Tensor labels = (at::arange(600) * 31) % 77;
   const at::Tensor a = vocabulary_cross_entropy(hidden, weight, bias, labels);
-  const at::Tensor b = at::cross_entropy_loss(at::linear(hidden2, weight2, bias2), labels, {}, at::Reduction::Sum);
+  const at::Tensor b =
+      at::cross_entropy_loss(at::linear(hidden2, weight2, bias2), labels, {}, at::Reduction::Sum);
   (a * 0.25).backward();
   (b * 0.25).backward();
   EXPECT_LT(difference(a, b), 1e-13);
@@ -201,10 +212,12 @@ TEST(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
     const auto leaf = [](at::IntArrayRef shape, uint64_t seed) {
       return random(shape, seed).detach().to(at::kFloat).set_requires_grad(true);
     };
-    std::vector<at::Tensor> leaves = {leaf({20, 32}, 1), leaf({140, 32}, 2), leaf({2, 32}, 3), leaf({32}, 4),
-                                      leaf({32}, 5),     leaf({32}, 6),      leaf({tokens, 96}, 7)};
-    const at::Tensor x = embed({leaves[0], leaves[1], leaves[2], 0}, ids, types, {leaves[3], leaves[4], 1e-12}, keys.packing,
-                               {0.1, Purpose::dropout_embedding, 0});
+    std::vector<at::Tensor> leaves = {leaf({20, 32}, 1),    leaf({140, 32}, 2), leaf({2, 32}, 3),
+                                      leaf({32}, 4),        leaf({32}, 5),      leaf({32}, 6),
+                                      leaf({tokens, 96}, 7)};
+    const at::Tensor x =
+        embed({leaves[0], leaves[1], leaves[2], 0}, ids, types, {leaves[3], leaves[4], 1e-12}, keys.packing,
+              {0.1, Purpose::dropout_embedding, 0});
     const at::Tensor y = attention(leaves[6], keys.packing, 2, {0.1, Purpose::dropout_attention, 0});
     const at::Tensor z = residual_norm(y, leaves[5], x, {leaves[3], leaves[4], 1e-12}, keys.packing,
                                        {0.1, Purpose::dropout_output, 0});
@@ -217,7 +230,8 @@ TEST(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
   const auto one = run(1);
   for (const int threads : {2, 3}) {
     const auto more = run(threads);
-    for (size_t i = 0; i < one.size(); ++i) EXPECT_TRUE(at::equal(one[i], more[i])) << threads << " threads, result " << i;
+    for (size_t i = 0; i < one.size(); ++i)
+      EXPECT_TRUE(at::equal(one[i], more[i])) << threads << " threads, result " << i;
   }
 }
 
@@ -226,14 +240,17 @@ TEST(Functional, NoNumberIsHidden) {
   const at::Tensor qkv = random({5, 12}, 1).detach();
   qkv[2][5] = std::nan("");
   EXPECT_TRUE(attention(qkv, keys.packing, 1, {}).isnan().any().item<bool>());
-  const at::Tensor hidden = random({2, 4}, 1).detach(), weight = random({6, 4}, 2).detach(), bias = random({6}, 3).detach();
+  const at::Tensor hidden = random({2, 4}, 1).detach(), weight = random({6, 4}, 2).detach(),
+                   bias = random({6}, 3).detach();
   bias[3] = std::nan("");
-  EXPECT_TRUE(vocabulary_cross_entropy(hidden, weight, bias, at::tensor({0, 1}, at::kLong)).isnan().item<bool>());
+  EXPECT_TRUE(
+      vocabulary_cross_entropy(hidden, weight, bias, at::tensor({0, 1}, at::kLong)).isnan().item<bool>());
 }
 
 TEST(Functional, RefusesTokensAndTypesOutsideTheTables) {
   const Keys keys = make_keys({3});
-  const EmbeddingTables tables{random({10, 4}, 1).detach(), random({5, 4}, 2).detach(), random({2, 4}, 3).detach(), -1};
+  const EmbeddingTables tables{random({10, 4}, 1).detach(), random({5, 4}, 2).detach(),
+                               random({2, 4}, 3).detach(), -1};
   const NormWeights norm{at::ones({4}, at::kDouble), at::zeros({4}, at::kDouble), 1e-12};
   const auto run = [&](std::vector<int64_t> ids, std::vector<int64_t> types) {
     embed(tables, at::tensor(ids, at::kLong), at::tensor(types, at::kLong), norm, keys.packing, {});
@@ -249,8 +266,10 @@ TEST(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {
   const Packing second = Packing::from_lengths({9}, {1}, {both.packing.host_draw_ids[1]}, {kSeed, true});
   const DropoutSite site{0.3, Purpose::user, 1};
   const at::Tensor x = random({15, 24}, 1).detach();
-  const at::Tensor together = dropout(x, both.packing.positions, both.packing.token_draws, both.packing.random, site);
-  const at::Tensor alone = dropout(x.narrow(0, 6, 9), second.positions, second.token_draws, second.random, site);
+  const at::Tensor together =
+      dropout(x, both.packing.positions, both.packing.token_draws, both.packing.random, site);
+  const at::Tensor alone =
+      dropout(x.narrow(0, 6, 9), second.positions, second.token_draws, second.random, site);
   EXPECT_TRUE(at::equal(together.narrow(0, 6, 9), alone));
 }
 

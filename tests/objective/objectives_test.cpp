@@ -60,7 +60,8 @@ TEST(MaskedLm, HidesTheBudgetOfEverySequenceAndNeverASpecialToken) {
     const auto budget = std::max<int64_t>(1, std::llround(0.15 * static_cast<double>(length)));
     EXPECT_EQ(batch["mlm_rows"].numel(), budget) << length;
     EXPECT_EQ(batch.counts.at("mlm"), static_cast<double>(budget));
-    const auto rows = values(batch["mlm_rows"]), labels = values(batch["mlm_labels"]), ids = values(batch["token_ids"]);
+    const auto rows = values(batch["mlm_rows"]), labels = values(batch["mlm_labels"]),
+               ids = values(batch["token_ids"]);
     EXPECT_EQ(ids.front(), 2);
     EXPECT_EQ(ids.back(), 3);
     for (size_t i = 0; i < rows.size(); ++i) {
@@ -85,7 +86,8 @@ TEST(MaskedLm, ShowsMasksRandomTokensAndOriginalsInTheSharesOfThePaper) {
   const int draws = 2000;
   for (int draw = 0; draw < draws; ++draw) {
     const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(draw)}, {9, true});
-    const auto rows = values(batch["mlm_rows"]), labels = values(batch["mlm_labels"]), ids = values(batch["token_ids"]);
+    const auto rows = values(batch["mlm_rows"]), labels = values(batch["mlm_labels"]),
+               ids = values(batch["token_ids"]);
     for (size_t i = 0; i < rows.size(); ++i) {
       const int64_t id = ids[static_cast<size_t>(rows[i])];
       ++shown[id == 4 ? "mask" : id == labels[i] ? "same" : "random"];
@@ -97,7 +99,8 @@ TEST(MaskedLm, ShowsMasksRandomTokensAndOriginalsInTheSharesOfThePaper) {
   EXPECT_NEAR(shown["random"] / total, 0.1, 0.008);
   EXPECT_NEAR(shown["same"] / total, 0.1, 0.008);
   // Every place equally often: 300 ± 16 a place; five deviations.
-  for (int place = 1; place <= 100; ++place) EXPECT_NEAR(places[static_cast<size_t>(place)], 300, 80) << place;
+  for (int place = 1; place <= 100; ++place)
+    EXPECT_NEAR(places[static_cast<size_t>(place)], 300, 80) << place;
 }
 
 TEST(MaskedLm, MasksADrawTheSameInAnyBatchAndAnotherDrawAnew) {
@@ -144,7 +147,8 @@ TEST(Classification, BuildsPairsWithTypesAndCutsTheLongerTextFirst) {
   const Classification objective(tokenizer, options);
   const OwnedSample sample = make_sample(20, 4);
   const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(0, 1)}, {1, false});
-  EXPECT_EQ(values(batch["token_ids"]), (std::vector<int64_t>{2, 5, 6, 7, 8, 9, 10, 3, 105, 106, 107, 108, 3}));
+  EXPECT_EQ(values(batch["token_ids"]),
+            (std::vector<int64_t>{2, 5, 6, 7, 8, 9, 10, 3, 105, 106, 107, 108, 3}));
   EXPECT_EQ(values(batch["token_type_ids"]), (std::vector<int64_t>{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1}));
   EXPECT_EQ(values(batch["labels"]), std::vector<int64_t>{1});
   EXPECT_EQ(objective.length(sample.view(0)), 13);
@@ -156,7 +160,8 @@ TEST(Classification, RefusesALabelThatIsNoClass) {
   const Classification objective(tokenizer, {});
   const OwnedSample sample = make_sample(3);
   for (const double label : {-1.0, 2.0, 0.5})
-    EXPECT_THROW(objective.collate(std::vector<data::Sample>{sample.view(0, label)}, {1, true}), InputError) << label;
+    EXPECT_THROW(objective.collate(std::vector<data::Sample>{sample.view(0, label)}, {1, true}), InputError)
+        << label;
 }
 
 TEST(Packing, KnowsEveryTokensPlaceAndDraw) {

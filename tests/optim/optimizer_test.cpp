@@ -28,7 +28,8 @@ Model make_model(at::ScalarType type) {
 
 void set_gradients(Model& model, int64_t step) {
   torch::manual_seed(100 + step);
-  for (const auto& parameter : model.parameters) parameter->gradient.copy_(torch::randn(parameter->master.sizes()));
+  for (const auto& parameter : model.parameters)
+    parameter->gradient.copy_(torch::randn(parameter->master.sizes()));
 }
 
 /// In single precision: ten steps of half a unit in the last place of values below 8.
@@ -40,22 +41,26 @@ double largest_difference(const at::Tensor& a, const at::Tensor& b) {
 
 /// Runs `steps` updates of ours and of `Peer`; returns the largest difference of a parameter.
 template <class Peer, class PeerOptions>
-double difference_from(const OptimizerSpec& spec, PeerOptions with_decay, PeerOptions without_decay, at::ScalarType type) {
+double difference_from(const OptimizerSpec& spec, PeerOptions with_decay, PeerOptions without_decay,
+                       at::ScalarType type) {
   Model ours = make_model(type), theirs = make_model(type);
   FlatParameters flat(ours);
   const auto optimizer = make_optimizer(spec);
   optimizer->attach(flat);
-  std::vector<at::Tensor> decay{theirs.parameters[0]->master, theirs.parameters[2]->master}, rest{theirs.parameters[1]->master};
+  std::vector<at::Tensor> decay{theirs.parameters[0]->master, theirs.parameters[2]->master},
+      rest{theirs.parameters[1]->master};
   Peer peer_decay(decay, with_decay), peer_rest(rest, without_decay);
   double difference = 0;
   for (int64_t step = 1; step <= 10; ++step) {
     set_gradients(ours, step);
-    for (size_t i = 0; i < 3; ++i) theirs.parameters[i]->master.mutable_grad() = ours.parameters[i]->gradient * 0.5;
+    for (size_t i = 0; i < 3; ++i)
+      theirs.parameters[i]->master.mutable_grad() = ours.parameters[i]->gradient * 0.5;
     optimizer->step({.learning_rate = peak_learning_rate(spec), .gradient_scale = 0.5, .step = step});
     peer_decay.step();
     peer_rest.step();
     for (size_t i = 0; i < 3; ++i)
-      difference = std::max(difference, largest_difference(ours.parameters[i]->master, theirs.parameters[i]->master));
+      difference =
+          std::max(difference, largest_difference(ours.parameters[i]->master, theirs.parameters[i]->master));
   }
   return difference;
 }
@@ -98,12 +103,13 @@ TEST(AdamW, EqualsLibTorchsFusedKernel) {
   const auto optimizer = make_optimizer(AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
   optimizer->attach(flat);
   const at::Tensor decayed = flat.master().narrow(0, 0, flat.decay_end());
-  const at::Tensor parameter = decayed.clone(), first = torch::zeros_like(parameter), second = torch::zeros_like(parameter);
+  const at::Tensor parameter = decayed.clone(), first = torch::zeros_like(parameter),
+                   second = torch::zeros_like(parameter);
   for (int64_t step = 1; step <= 10; ++step) {
     set_gradients(ours, step);
     const at::Tensor gradient = flat.gradient().narrow(0, 0, flat.decay_end()).clone();
-    at::_fused_adamw_({parameter}, {gradient}, {first}, {second}, {}, {torch::tensor(static_cast<float>(step))}, 0.01, 0.9, 0.999,
-                      0.1, 1e-8, false, false);
+    at::_fused_adamw_({parameter}, {gradient}, {first}, {second}, {},
+                      {torch::tensor(static_cast<float>(step))}, 0.01, 0.9, 0.999, 0.1, 1e-8, false, false);
     optimizer->step({.learning_rate = 0.01, .step = step});
     EXPECT_LT(largest_difference(decayed, parameter), kSingle);
   }
@@ -127,7 +133,8 @@ TEST(AdamW, FollowsThePapersFormula) {
       theta[i] -= alpha * (m_hat / (std::sqrt(v_hat) + 1e-8) + 0.3 * theta[i]);
     }
     optimizer->step({.learning_rate = alpha, .step = t});
-    for (int64_t i = 0; i < 2; ++i) EXPECT_NEAR(model.parameters[0]->master[i].item<double>(), theta[i], 1e-13);
+    for (int64_t i = 0; i < 2; ++i)
+      EXPECT_NEAR(model.parameters[0]->master[i].item<double>(), theta[i], 1e-13);
   }
 }
 
@@ -145,8 +152,9 @@ auto with_threads(Body body) {
 }
 
 TEST(Optimizers, AreBitIdenticalForAnyNumberOfThreads) {
-  for (const OptimizerSpec& spec : {OptimizerSpec(AdamW{.weight_decay = 0.1}), OptimizerSpec(Adam{.weight_decay = 0.1}),
-                                    OptimizerSpec(Sgd{.momentum = 0.9, .weight_decay = 0.1})}) {
+  for (const OptimizerSpec& spec :
+       {OptimizerSpec(AdamW{.weight_decay = 0.1}), OptimizerSpec(Adam{.weight_decay = 0.1}),
+        OptimizerSpec(Sgd{.momentum = 0.9, .weight_decay = 0.1})}) {
     const auto results = with_threads([&] {
       Model model;
       torch::manual_seed(1);
@@ -160,12 +168,14 @@ TEST(Optimizers, AreBitIdenticalForAnyNumberOfThreads) {
       }
       return flat.master().clone();
     });
-    for (const at::Tensor& result : results) EXPECT_TRUE(torch::equal(result, results.front())) << optimizer_name(spec);
+    for (const at::Tensor& result : results)
+      EXPECT_TRUE(torch::equal(result, results.front())) << optimizer_name(spec);
   }
 }
 
 TEST(Optimizers, LeaveThePaddingZero) {
-  for (const OptimizerSpec& spec : {OptimizerSpec(AdamW{.weight_decay = 0.1}), OptimizerSpec(Sgd{.momentum = 0.9})}) {
+  for (const OptimizerSpec& spec :
+       {OptimizerSpec(AdamW{.weight_decay = 0.1}), OptimizerSpec(Sgd{.momentum = 0.9})}) {
     Model model = make_model(at::kFloat);
     FlatParameters flat(model);
     const auto optimizer = make_optimizer(spec);

@@ -17,8 +17,9 @@ double at(ScheduleKind kind, int64_t step, int64_t warmup = 10, double peak = 2.
 }
 
 TEST(Schedules, RiseLinearlyFromZeroDuringWarmUp) {
-  for (const auto kind : {ScheduleKind::linear, ScheduleKind::constant_with_warmup, ScheduleKind::cosine, ScheduleKind::cosine_with_restarts,
-                          ScheduleKind::polynomial, ScheduleKind::inverse_sqrt}) {
+  for (const auto kind :
+       {ScheduleKind::linear, ScheduleKind::constant_with_warmup, ScheduleKind::cosine,
+        ScheduleKind::cosine_with_restarts, ScheduleKind::polynomial, ScheduleKind::inverse_sqrt}) {
     EXPECT_DOUBLE_EQ(at(kind, 0), 0) << schedule_name(kind);
     EXPECT_DOUBLE_EQ(at(kind, 1), 0.2) << schedule_name(kind);
     EXPECT_DOUBLE_EQ(at(kind, 9), 1.8) << schedule_name(kind);

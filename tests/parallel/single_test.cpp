@@ -26,7 +26,8 @@ Net make_net() {
   return net;
 }
 
-/// Two terms: one over samples, one over the rows with a positive first feature, whose number differs by micro-batch.
+/// Two terms: one over samples, one over the rows with a positive first feature, whose number differs by
+/// micro-batch.
 Model wrap(const Net& net) {
   return wrap_module(net, [](NetImpl& net, const MicroBatch& batch, LossSink& sink) {
     const auto x = batch["x"], out = net.second(torch::tanh(net.first(x)));
@@ -40,7 +41,8 @@ MicroBatch make_batch(const torch::Tensor& x) {
   MicroBatch batch;
   batch.tensors["x"] = x;
   const auto rows = static_cast<size_t>(x.size(0));
-  batch.packing = Packing::from_lengths(std::vector<int32_t>(rows, 1), std::vector<int64_t>(rows), std::vector<int64_t>(rows), {});
+  batch.packing = Packing::from_lengths(std::vector<int32_t>(rows, 1), std::vector<int64_t>(rows),
+                                        std::vector<int64_t>(rows), {});
   batch.counts = {{"all", static_cast<double>(rows)}, {"some", (x.select(1, 0) > 0).sum().item<double>()}};
   return batch;
 }
@@ -62,12 +64,17 @@ TEST(Single, GradientOfUnevenMicroBatchesEqualsThatOfTheWholeBatch) {
   const auto x = torch::randn({17, 4}, torch::kDouble);
   Rig whole, pieces;
   const StepResult a = whole.step({make_batch(x)});
-  const StepResult b = pieces.step({make_batch(x.narrow(0, 0, 8)), make_batch(x.narrow(0, 8, 1)), make_batch(x.narrow(0, 9, 8))});
+  const StepResult b = pieces.step(
+      {make_batch(x.narrow(0, 0, 8)), make_batch(x.narrow(0, 8, 1)), make_batch(x.narrow(0, 9, 8))});
   EXPECT_NEAR(a.loss, b.loss, 1e-12);
   EXPECT_NEAR(a.losses.at("some"), b.losses.at("some"), 1e-12);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-12);
   for (size_t i = 0; i < whole.model.parameters.size(); ++i)
-    EXPECT_LT((whole.model.parameters[i]->gradient - pieces.model.parameters[i]->gradient).abs().max().item<double>(), 1e-12);
+    EXPECT_LT((whole.model.parameters[i]->gradient - pieces.model.parameters[i]->gradient)
+                  .abs()
+                  .max()
+                  .item<double>(),
+              1e-12);
 }
 
 TEST(Single, LossIsTheWeightedSumOfTheMeans) {
@@ -98,10 +105,15 @@ TEST(Single, OneLossTermWithTwoWeightsIsRefused) {
 TEST(Single, ClipsToTheLargestNorm) {
   torch::manual_seed(2);
   Rig run;
-  const auto before = torch::cat({run.net->first->weight.flatten(), run.net->first->bias, run.net->second->weight.flatten(), run.net->second->bias}).detach().clone();
-  const StepResult result = run.step({make_batch(torch::randn({9, 4}, torch::kDouble))}, /*rate=*/1.0, /*max_norm=*/0.01);
+  const auto before = torch::cat({run.net->first->weight.flatten(), run.net->first->bias,
+                                  run.net->second->weight.flatten(), run.net->second->bias})
+                          .detach()
+                          .clone();
+  const StepResult result =
+      run.step({make_batch(torch::randn({9, 4}, torch::kDouble))}, /*rate=*/1.0, /*max_norm=*/0.01);
   EXPECT_GT(result.gradient_norm, 0.01) << "the norm before clipping is reported";
-  const auto after = torch::cat({run.net->first->weight.flatten(), run.net->first->bias, run.net->second->weight.flatten(), run.net->second->bias});
+  const auto after = torch::cat({run.net->first->weight.flatten(), run.net->first->bias,
+                                 run.net->second->weight.flatten(), run.net->second->bias});
   EXPECT_NEAR((after - before).norm().item<double>(), 0.01, 1e-6);
 }
 
@@ -140,8 +152,8 @@ TEST(Single, VisitsEverySliceOfAFusedWeight) {
   strategy->attach(model, optim::make_optimizer(optim::AdamW{}));
   struct Names final : StateVisitor {
     std::vector<std::string> seen;
-    void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape, int64_t begin, int64_t end,
-               at::Tensor local) override {
+    void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape,
+               int64_t begin, int64_t end, at::Tensor local) override {
       EXPECT_EQ(shape, (std::vector<int64_t>{2, 2}));
       EXPECT_EQ(local.sizes().vec(), shape);
       EXPECT_EQ(end - begin, 2);
@@ -149,8 +161,9 @@ TEST(Single, VisitsEverySliceOfAFusedWeight) {
     }
   } names;
   strategy->visit_state(names);
-  EXPECT_EQ(names.seen, (std::vector<std::string>{"model query", "model key", "model value", "optimizer.exp_avg query",
-                                                  "optimizer.exp_avg key", "optimizer.exp_avg value", "optimizer.exp_avg_sq query",
+  EXPECT_EQ(names.seen, (std::vector<std::string>{"model query", "model key", "model value",
+                                                  "optimizer.exp_avg query", "optimizer.exp_avg key",
+                                                  "optimizer.exp_avg value", "optimizer.exp_avg_sq query",
                                                   "optimizer.exp_avg_sq key", "optimizer.exp_avg_sq value"}));
 }
 

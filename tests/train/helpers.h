@@ -1,12 +1,13 @@
 #pragma once
-// A small network with everything that makes a resume hard: dropout, batch statistics, a tied weight; and its data.
+// A small network with everything that makes a resume hard: dropout, batch statistics, a tied weight; and its
+// data.
 
 #include <torch/torch.h>
 
+#include <unistd.h>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 
 #include "funicular/base/json.h"
 #include "funicular/train/trainer.h"

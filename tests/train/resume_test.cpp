@@ -40,7 +40,8 @@ TrainerOptions options_for(const fs::path& output) {
 }
 
 /// Raises `signal` after update `at` (0: never).
-FitResult run(const TrainerOptions& options, int64_t at = 0, int signal = SIGTERM, const TensorDataset& data = make_data(kRows),
+FitResult run(const TrainerOptions& options, int64_t at = 0, int signal = SIGTERM,
+              const TensorDataset& data = make_data(kRows),
               const StrategyFactory& strategy = parallel::make_single) {
   const TensorDataset unseen = make_data(5, /*seed=*/4);
   Trainer trainer(options, strategy, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
@@ -56,13 +57,16 @@ FitResult run(const TrainerOptions& options, int64_t at = 0, int signal = SIGTER
 std::string records(const fs::path& output) {
   std::string text;
   for (Json line : read_lines(output / "metrics.jsonl")) {
-    for (const char* key : {"tokens_per_second", "step_seconds", "wait_share", "memory_bytes"}) line.erase(key);
+    for (const char* key : {"tokens_per_second", "step_seconds", "wait_share", "memory_bytes"})
+      line.erase(key);
     text += line.dump() + "\n";
   }
   return text;
 }
 
-std::string file(const fs::path& path) { return read_file(path); }
+std::string file(const fs::path& path) {
+  return read_file(path);
+}
 
 /// Everything that a run leaves, as bytes.
 void expect_equal_runs(const fs::path& a, const fs::path& b) {
@@ -115,7 +119,8 @@ TEST_F(Resume, IsBitIdenticalWhenTheEvaluationIsInterrupted) {
   const TrainerOptions options = options_for(folder / "pieces");
   const TensorDataset data = make_data(kRows), unseen = make_data(5, 4);
   Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
-  const FitResult first = trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &metrics});
+  const FitResult first =
+      trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &metrics});
   clear_interrupt();
   EXPECT_TRUE(first.interrupted);
   EXPECT_EQ(first.step, 6);
@@ -126,7 +131,8 @@ TEST_F(Resume, IsBitIdenticalWhenTheEvaluationIsInterrupted) {
 TEST_F(Resume, OfAFinishedRunChangesNothing) {
   const TrainerOptions options = options_for(folder / "run");
   run(options);
-  const std::string before = records(options.output), weights = file(options.output / "model/model.safetensors");
+  const std::string before = records(options.output),
+                    weights = file(options.output / "model/model.safetensors");
   const FitResult again = run(options);
   EXPECT_EQ(again.resumed_from, kSteps);
   EXPECT_EQ(again.step, kSteps);
@@ -142,7 +148,9 @@ TEST_F(Resume, GoesOnInAnotherFolderFromAPath) {
   options.resume = (folder / "first").string();
   EXPECT_EQ(run(options).resumed_from, 7);
   for (const char* name : {"model.safetensors", "optimizer.safetensors", "state.json"})
-    EXPECT_EQ(file(folder / "whole/checkpoints/step-000012" / name), file(folder / "second/checkpoints/step-000012" / name)) << name;
+    EXPECT_EQ(file(folder / "whole/checkpoints/step-000012" / name),
+              file(folder / "second/checkpoints/step-000012" / name))
+        << name;
 }
 
 TEST_F(Resume, FromAnOlderCheckpointSetsTheNewerAside) {
@@ -186,11 +194,18 @@ TEST_F(Resume, DoesNotDependOnTheNumberOfLoaderThreads) {
   expect_equal_runs(folder / "whole", options.output);
 }
 
-// --- damaged checkpoints ---------------------------------------------------------------------------------------
+// --- damaged checkpoints
+// ---------------------------------------------------------------------------------------
 
-void truncate_file(const fs::path& path) { fs::resize_file(path, fs::file_size(path) / 2); }
-void empty_file(const fs::path& path) { fs::resize_file(path, 0); }
-void remove_file(const fs::path& path) { fs::remove(path); }
+void truncate_file(const fs::path& path) {
+  fs::resize_file(path, fs::file_size(path) / 2);
+}
+void empty_file(const fs::path& path) {
+  fs::resize_file(path, 0);
+}
+void remove_file(const fs::path& path) {
+  fs::remove(path);
+}
 void flip_a_bit(const fs::path& path) {
   std::string bytes = read_file(path);
   bytes[bytes.size() / 2] ^= 1;
@@ -217,8 +232,10 @@ TEST_F(Resume, FallsBackToTheNewestValidCheckpointWhicheverFileIsDamaged) {
 TEST_F(Resume, RefusesToStartAnewOverCheckpointsThatAreAllDamaged) {
   const TrainerOptions options = options_for(folder / "run");
   run(options);
-  for (const auto& [step, path] : list_checkpoints(options.output / "checkpoints")) remove_file(path / "manifest.json");
-  EXPECT_NE(error_of([&] { run(options); }).find("is valid; remove the folder to start anew"), std::string::npos);
+  for (const auto& [step, path] : list_checkpoints(options.output / "checkpoints"))
+    remove_file(path / "manifest.json");
+  EXPECT_NE(error_of([&] { run(options); }).find("is valid; remove the folder to start anew"),
+            std::string::npos);
 }
 
 TEST_F(Resume, DropsATornLastRecord) {
@@ -250,12 +267,17 @@ class FullDisk {
 class SavesOnce final : public parallel::Strategy {
  public:
   explicit SavesOnce(std::optional<FullDisk>* disk) : inner_(parallel::make_single()), disk_(disk) {}
-  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) override { inner_->attach(model, std::move(optimizer)); }
+  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) override {
+    inner_->attach(model, std::move(optimizer));
+  }
   parallel::DataShare data_share() const override { return inner_->data_share(); }
-  parallel::StepResult step(std::span<const MicroBatch> batches, const Counts& counts, const parallel::StepSettings& settings) override {
+  parallel::StepResult step(std::span<const MicroBatch> batches, const Counts& counts,
+                            const parallel::StepSettings& settings) override {
     return inner_->step(batches, counts, settings);
   }
-  parallel::EvalResult evaluate(std::span<const MicroBatch> batches) override { return inner_->evaluate(batches); }
+  parallel::EvalResult evaluate(std::span<const MicroBatch> batches) override {
+    return inner_->evaluate(batches);
+  }
   void visit_state(parallel::StateVisitor& visitor) override {
     if (++saves_ == 2) disk_->emplace();
     inner_->visit_state(visitor);
@@ -271,12 +293,13 @@ TEST_F(Resume, SurvivesAFullDisk) {
   run(options_for(folder / "whole"));
   const TrainerOptions options = options_for(folder / "run");
   std::optional<FullDisk> disk;
-  const std::string message =
-      error_of([&] { run(options, 0, 0, make_data(kRows), [&] { return std::make_unique<SavesOnce>(&disk); }); });
+  const std::string message = error_of(
+      [&] { run(options, 0, 0, make_data(kRows), [&] { return std::make_unique<SavesOnce>(&disk); }); });
   disk.reset();
   EXPECT_NE(message.find("the checkpoint of step 10 could not be written"), std::string::npos) << message;
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;
-  for (const auto& entry : fs::directory_iterator(options.output / "checkpoints")) EXPECT_EQ(entry.path().filename(), "step-000005");
+  for (const auto& entry : fs::directory_iterator(options.output / "checkpoints"))
+    EXPECT_EQ(entry.path().filename(), "step-000005");
   EXPECT_EQ(run(options).resumed_from, 5);
   expect_equal_runs(folder / "whole", options.output);
 }
@@ -293,7 +316,8 @@ TEST_F(Resume, FromBehindADamagedCheckpointCanBeInterruptedBeforeItsStep) {
   expect_equal_runs(folder / "whole", options.output);
 }
 
-// --- the model and the records of what a run resumes from -----------------------------------------------------------
+// --- the model and the records of what a run resumes from
+// -----------------------------------------------------------
 
 /// Raises SIGTERM in its evaluation of number `at`.
 struct InterruptingMetrics final : Metrics {
@@ -309,7 +333,8 @@ struct InterruptingMetrics final : Metrics {
 FitResult run_with(const TrainerOptions& options, Metrics& metrics) {
   const TensorDataset data = make_data(kRows), unseen = make_data(5, 4);
   Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
-  const FitResult result = trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &metrics});
+  const FitResult result =
+      trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &metrics});
   clear_interrupt();
   return result;
 }
@@ -379,7 +404,8 @@ TEST_F(Resume, FromAnOlderStepForgetsABestModelOfTheOtherBranch) {
   const format::SafetensorsFile model(options.output / "model/model.safetensors"),
       checkpoint(options.output / "checkpoints/step-000010/model.safetensors");
   const auto a = model.at("second.weight").data, b = checkpoint.at("second.weight").data;
-  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0) << "the model must be of the step that the run ends with";
+  EXPECT_EQ(std::memcmp(a.data(), b.data(), a.size()), 0)
+      << "the model must be of the step that the run ends with";
 }
 
 TEST_F(Resume, OfAFinishedRunKeepsItsResult) {
@@ -404,7 +430,8 @@ TEST_F(Resume, WorksFromTheStateBeforeTheFirstStep) {
   expect_equal_runs(folder / "whole", options.output);
 }
 
-// --- a process that is killed ------------------------------------------------------------------------------------
+// --- a process that is killed
+// ------------------------------------------------------------------------------------
 
 TrainerOptions killed_options(const fs::path& output) {
   TrainerOptions options = options_for(output);
@@ -412,7 +439,8 @@ TrainerOptions killed_options(const fs::path& output) {
   return options;
 }
 
-/// Not a test of its own: what the program does when the next test starts it in order to kill it. Registered only then.
+/// Not a test of its own: what the program does when the next test starts it in order to kill it. Registered
+/// only then.
 class KilledChild : public testing::Test {
   void TestBody() override { run(killed_options(std::getenv("FUNICULAR_TEST_RUN"))); }
 };

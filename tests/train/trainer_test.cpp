@@ -52,7 +52,8 @@ std::vector<double> losses_of(const TrainerOptions& options) {
   return losses;
 }
 
-// --- the global batch is the unit ------------------------------------------------------------------------------
+// --- the global batch is the unit
+// ------------------------------------------------------------------------------
 
 TEST(Trainer, LossesDoNotDependOnHowTheBatchIsCut) {
   TrainerOptions options = quiet();
@@ -62,7 +63,8 @@ TEST(Trainer, LossesDoNotDependOnHowTheBatchIsCut) {
   for (const int64_t micro : {1, 2, 4, 5}) {
     options.micro_batch_size = micro;
     const std::vector<double> pieces = losses_of(options);
-    for (size_t i = 0; i < whole.size(); ++i) EXPECT_NEAR(pieces[i], whole[i], 1e-12) << "micro-batch " << micro << " step " << i + 1;
+    for (size_t i = 0; i < whole.size(); ++i)
+      EXPECT_NEAR(pieces[i], whole[i], 1e-12) << "micro-batch " << micro << " step " << i + 1;
   }
   options.micro_batch_size = 0;
   options.micro_batch_tokens = 4;
@@ -147,7 +149,8 @@ TEST(Batching, CutsByTokensAndLetsALongSequenceStandAlone) {
   EXPECT_EQ(sizes, (std::vector<size_t>{2, 1, 2, 1, 1}));
 }
 
-// --- evaluation, early stopping, the best model -------------------------------------------------------------------
+// --- evaluation, early stopping, the best model
+// -------------------------------------------------------------------
 
 /// Gives the values of a list, one an evaluation.
 struct ScriptedMetric final : Metrics {
@@ -188,7 +191,8 @@ TEST(Trainer, StopsWhenTheMetricNoLongerImprovesAndKeepsTheBestModel) {
   EXPECT_EQ(saved, (std::vector<int64_t>{2, 4}));
   EXPECT_EQ(read_file(folder / "run/model/step.txt"), "4");
   std::vector<int64_t> kept;
-  for (const auto& [checkpoint, path] : list_checkpoints(folder / "run/checkpoints")) kept.push_back(checkpoint);
+  for (const auto& [checkpoint, path] : list_checkpoints(folder / "run/checkpoints"))
+    kept.push_back(checkpoint);
   EXPECT_EQ(kept, (std::vector<int64_t>{10, 4})) << "the newest and the best";
   const FitResult again = trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &metric});
   EXPECT_EQ(again.step, 10) << "a run that has stopped stays stopped";
@@ -212,7 +216,9 @@ TEST(Trainer, AnUnknownBestMetricIsNamedWithThoseThatExist) {
   options.best_metric = "f1";
   const TensorDataset data = make_data(22);
   Trainer trainer(options, parallel::make_single, optim::Sgd{});
-  EXPECT_NE(error_of([&] { trainer.fit(make_plain(), data, plain_loss, {.data = &data}); }).find("no metric named f1; it gives: loss"),
+  EXPECT_NE(error_of([&] {
+              trainer.fit(make_plain(), data, plain_loss, {.data = &data});
+            }).find("no metric named f1; it gives: loss"),
             std::string::npos);
 }
 
@@ -222,10 +228,12 @@ TEST(Evaluate, LossIsTheMeanOverAllSamplesHoweverTheyAreCut) {
   const Model model = wrap_module(net, plain_loss);
   const at::Tensor output = net->second(torch::tanh(net->first(data.tensors().at("x"))));
   const double expected = (output - data.tensors().at("y")).square().sum().item<double>() / 23;
-  for (const int64_t batch : {1, 5, 23, 100}) EXPECT_NEAR(evaluate(model, data, nullptr, batch).at("loss"), expected, 1e-5) << batch;
+  for (const int64_t batch : {1, 5, 23, 100})
+    EXPECT_NEAR(evaluate(model, data, nullptr, batch).at("loss"), expected, 1e-5) << batch;
 }
 
-// --- what a run leaves ---------------------------------------------------------------------------------------------
+// --- what a run leaves
+// ---------------------------------------------------------------------------------------------
 
 TEST(Trainer, WritesTheFieldsThatTheDesignNames) {
   TemporaryFolder folder;
@@ -238,8 +246,9 @@ TEST(Trainer, WritesTheFieldsThatTheDesignNames) {
   ASSERT_EQ(lines.size(), 4u);
   std::vector<std::string> fields;
   for (const auto& [name, value] : lines[0].items()) fields.push_back(name);
-  EXPECT_EQ(fields, (std::vector<std::string>{"epoch", "gradient_norm", "learning_rate", "loss", "memory_bytes", "step", "step_seconds",
-                                              "tokens_per_second", "wait_share"}));
+  EXPECT_EQ(fields,
+            (std::vector<std::string>{"epoch", "gradient_norm", "learning_rate", "loss", "memory_bytes",
+                                      "step", "step_seconds", "tokens_per_second", "wait_share"}));
   EXPECT_EQ(lines[0]["step"], 4);
   EXPECT_EQ(lines[0]["epoch"], 1.0);
   EXPECT_EQ(lines[1]["step"], 4);
@@ -252,7 +261,8 @@ TEST(Trainer, WritesTheFieldsThatTheDesignNames) {
   EXPECT_EQ(run["result"]["step"], 8);
   EXPECT_TRUE(run.contains("libtorch") && run.contains("host") && run.contains("threads"));
   bool events = false;
-  for (const auto& entry : fs::directory_iterator(folder / "run")) events |= entry.path().filename().string().starts_with("events.out.tfevents.");
+  for (const auto& entry : fs::directory_iterator(folder / "run"))
+    events |= entry.path().filename().string().starts_with("events.out.tfevents.");
   EXPECT_TRUE(events);
 }
 
@@ -261,7 +271,9 @@ TEST(Trainer, LogsTheMeanLossSinceTheRecordBefore) {
   options.logging_steps = 3;
   std::vector<double> losses, logged;
   Trainer trainer(options, parallel::make_single, optim::Sgd{});
-  trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) { losses.push_back(result.loss); };
+  trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) {
+    losses.push_back(result.loss);
+  };
   trainer.callbacks.on_log = [&](const StepRecord& record) { logged.push_back(record.loss); };
   trainer.fit(make_plain(), make_data(22), plain_loss);
   ASSERT_EQ(logged.size(), 2u);
@@ -280,13 +292,18 @@ TEST(Checkpoint, HoldsBatchStatisticsAndTiedWeightsOnce) {
   for (const auto& entry : model.entries()) names.push_back(entry.name);
   std::sort(names.begin(), names.end());
   const std::string weight = model.find("tied") ? "tied" : "first.weight";
-  std::vector<std::string> expected{"first.bias", weight,          "norm.bias",  "norm.num_batches_tracked", "norm.running_mean", "norm.running_var",
-                                    "norm.weight", "second.weight", "second.bias"};
+  std::vector<std::string> expected{"first.bias",        weight,
+                                    "norm.bias",         "norm.num_batches_tracked",
+                                    "norm.running_mean", "norm.running_var",
+                                    "norm.weight",       "second.weight",
+                                    "second.bias"};
   std::sort(expected.begin(), expected.end());
   EXPECT_EQ(names, expected);
   const auto bytes = model.at("norm.running_mean").data;
   EXPECT_EQ(std::memcmp(bytes.data(), net->norm->running_mean.data_ptr(), bytes.size()), 0);
-  EXPECT_EQ(format::SafetensorsFile(folder / "run/checkpoints/step-000008/optimizer.safetensors").entries().size(), 12u);
+  EXPECT_EQ(
+      format::SafetensorsFile(folder / "run/checkpoints/step-000008/optimizer.safetensors").entries().size(),
+      12u);
 }
 
 TEST(Checkpoint, OfAnotherModelIsRefusedByTheTensorsName) {
@@ -299,7 +316,8 @@ TEST(Checkpoint, OfAnotherModelIsRefusedByTheTensorsName) {
   EXPECT_NE(message.find("missing; was it written by another model?"), std::string::npos) << message;
 }
 
-// --- what goes wrong -----------------------------------------------------------------------------------------------
+// --- what goes wrong
+// -----------------------------------------------------------------------------------------------
 
 TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndLeavesTheCheckpoints) {
   TemporaryFolder folder;
@@ -310,8 +328,10 @@ TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndLeavesTheCheckpoints) {
   TensorMap tensors = make_data(22).tensors();
   tensors["y"][20][0] = NAN;  // in the fourth batch
   Trainer trainer(options, parallel::make_single, optim::Sgd{});
-  const std::string message = error_of([&] { trainer.fit(make_plain(), TensorDataset(tensors), plain_loss); });
-  EXPECT_NE(message.find("step 4: the loss term squared_error is not finite; the first gradient that is not finite is that of first.weight"),
+  const std::string message =
+      error_of([&] { trainer.fit(make_plain(), TensorDataset(tensors), plain_loss); });
+  EXPECT_NE(message.find("step 4: the loss term squared_error is not finite; the first gradient that is not "
+                         "finite is that of first.weight"),
             std::string::npos)
       << message;
   ASSERT_EQ(list_checkpoints(folder / "run/checkpoints").size(), 1u);
@@ -344,7 +364,8 @@ TEST(Trainer, AnEvaluationLossThatIsNotFiniteIsAnErrorAndTheTrainingIsSaved) {
   bad["y"][0][0] = NAN;
   const TensorDataset data = make_data(22), unseen(bad);
   Trainer trainer(options, parallel::make_single, optim::Sgd{});
-  const std::string message = error_of([&] { trainer.fit(make_plain(), data, plain_loss, {.data = &unseen}); });
+  const std::string message =
+      error_of([&] { trainer.fit(make_plain(), data, plain_loss, {.data = &unseen}); });
   EXPECT_NE(message.find("step 3: the loss of the evaluation is nan"), std::string::npos) << message;
   EXPECT_EQ(newest_valid_checkpoint(folder / "run/checkpoints").filename(), "step-000003");
 }
@@ -375,8 +396,9 @@ TEST(Trainer, TrainsOnlyWhatIsNotFrozen) {
   EXPECT_FALSE(torch::equal(net->second->weight, before->second->weight));
   EXPECT_TRUE(net->first->weight.requires_grad()) << "the freeze ends with the run";
   options.trainable = {"secnd."};
-  EXPECT_NE(error_of([&] { Trainer(options, parallel::make_single, optim::Sgd{}).fit(net, make_data(22), plain_loss); })
-                .find("no parameter's name begins with \"secnd.\""),
+  EXPECT_NE(error_of([&] {
+              Trainer(options, parallel::make_single, optim::Sgd{}).fit(net, make_data(22), plain_loss);
+            }).find("no parameter's name begins with \"secnd.\""),
             std::string::npos);
 }
 
@@ -388,7 +410,8 @@ TEST(Trainer, RefusesOptionsThatContradictOrAreOutOfRange) {
   };
   EXPECT_EQ(refused([](TrainerOptions&) {}), "");
   EXPECT_NE(refused([](TrainerOptions& o) { o.num_train_epochs = 2; }).find("both given"), std::string::npos);
-  EXPECT_NE(refused([](TrainerOptions& o) { o.precision = Precision::bf16; }).find("bf16 is not supported"), std::string::npos);
+  EXPECT_NE(refused([](TrainerOptions& o) { o.precision = Precision::bf16; }).find("bf16 is not supported"),
+            std::string::npos);
   EXPECT_NE(refused([](TrainerOptions& o) { o.max_grad_norm = -1; }), "");
   EXPECT_NE(refused([](TrainerOptions& o) { o.patience = -1; }), "");
   EXPECT_NE(refused([](TrainerOptions& o) { o.schedule.warmup_ratio = 2; }), "");
@@ -398,7 +421,8 @@ TEST(Trainer, TwoProcessesCannotTrainIntoOneFolder) {
   TemporaryFolder folder;
   TrainerOptions options = quiet();
   options.output = folder / "run";
-  Trainer inner(options, parallel::make_single, optim::Sgd{}), outer(options, parallel::make_single, optim::Sgd{});
+  Trainer inner(options, parallel::make_single, optim::Sgd{}),
+      outer(options, parallel::make_single, optim::Sgd{});
   std::string message;
   outer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) {
     if (step == 1) message = error_of([&] { inner.fit(make_plain(), make_data(22), plain_loss); });
@@ -411,7 +435,8 @@ TEST(TensorDataset, RefusesTensorsOfDifferentLengths) {
   EXPECT_THROW(TensorDataset({{"x", torch::zeros({3, 2})}, {"y", torch::zeros({4})}}), InputError);
   EXPECT_THROW(TensorDataset({{"x", torch::tensor(1.0)}}), InputError);
   EXPECT_THROW(TensorDataset({}), InputError);
-  EXPECT_NE(TensorDataset({{"x", torch::zeros({3})}}).fingerprint(), TensorDataset({{"x", torch::ones({3})}}).fingerprint());
+  EXPECT_NE(TensorDataset({{"x", torch::zeros({3})}}).fingerprint(),
+            TensorDataset({{"x", torch::ones({3})}}).fingerprint());
 }
 
 }  // namespace

@@ -1,21 +1,22 @@
 #pragma once
-// Packed attention for one sequence and head (scaled dot product; Vaswani et al., "Attention Is All You Need", 2017,
-// equation 1), without ever holding more than kQueryBlock rows of scores. The backward pass recomputes the
-// probabilities from the log-sum-exp of each row, as FlashAttention does (Dao et al., 2022, algorithm 4), and the
-// dropout mask from its key.
+// Packed attention for one sequence and head (scaled dot product; Vaswani et al., "Attention Is All You
+// Need", 2017, equation 1), without ever holding more than kQueryBlock rows of scores. The backward pass
+// recomputes the probabilities from the log-sum-exp of each row, as FlashAttention does (Dao et al., 2022,
+// algorithm 4), and the dropout mask from its key.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/vector.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
-constexpr int64_t kQueryBlock = 64;  // rows of scores at a time: at 512 keys in float they are 128 KiB, within L2
+constexpr int64_t kQueryBlock =
+    64;  // rows of scores at a time: at 512 keys in float they are 128 KiB, within L2
 
 /// Offsets of the parts of the workspace, in elements.
 struct AttentionLayout {
   int64_t keys, width;  // length and head size, padded to whole registers
-  int64_t key_packed, value_packed, query_packed, gradient_packed, scores, score_gradients, multipliers, rows, key_sums,
-      value_sums, total;
+  int64_t key_packed, value_packed, query_packed, gradient_packed, scores, score_gradients, multipliers, rows,
+      key_sums, value_sums, total;
 };
 
 template <class T>
@@ -31,8 +32,8 @@ FUNICULAR_INLINE AttentionLayout attention_layout(int64_t length, int64_t head_s
     return begin;
   };
   const int64_t depth = layout.width > layout.keys ? layout.width : layout.keys;
-  layout.key_packed = take(depth * layout.keys);     // transposed [head size, keys], or rows [keys, width]
-  layout.value_packed = take(depth * layout.keys);   // likewise
+  layout.key_packed = take(depth * layout.keys);    // transposed [head size, keys], or rows [keys, width]
+  layout.value_packed = take(depth * layout.keys);  // likewise
   layout.query_packed = take(kQueryBlock * layout.width);
   layout.gradient_packed = take(kQueryBlock * layout.width);
   layout.scores = take(kQueryBlock * layout.keys);
@@ -47,7 +48,8 @@ FUNICULAR_INLINE AttentionLayout attention_layout(int64_t length, int64_t head_s
 
 /// out[c, r] = in[r, c], zero for rows beyond `rows` up to `padded`.
 template <class T>
-inline void pack_transposed(const T* in, int64_t stride, int64_t rows, int64_t columns, int64_t padded, T* out) {
+inline void pack_transposed(const T* in, int64_t stride, int64_t rows, int64_t columns, int64_t padded,
+                            T* out) {
   for (int64_t c = 0; c < columns; ++c) {
     T* line = out + c * padded;
     for (int64_t r = 0; r < rows; ++r) line[r] = in[r * stride + c];
@@ -92,7 +94,8 @@ FUNICULAR_INLINE void exponentials(T* row, int64_t length, int64_t padded, T sca
   }
   for (int64_t j = length; j < padded; ++j) row[j] = 0;
   maximum = peak * scale;
-  // The padding's exponentials are e^(-huge), clamped to a tiny number; adding them changes no bit of a sum >= 1.
+  // The padding's exponentials are e^(-huge), clamped to a tiny number; adding them changes no bit of a sum
+  // >= 1.
   sum = sum_lanes<T>(total);
 }
 
@@ -110,8 +113,8 @@ void attention_forward(const AttentionArguments<T>& a) {
   const T scale = static_cast<T>(a.scale);
   for (int64_t begin = 0; begin < a.length; begin += kQueryBlock) {
     const int64_t count = a.length - begin < kQueryBlock ? a.length - begin : kQueryBlock;
-    product<T>(a.query + begin * a.qkv_stride, a.qkv_stride, 1, keys, w.keys, scores, w.keys, count, w.keys, a.head_size,
-               false);
+    product<T>(a.query + begin * a.qkv_stride, a.qkv_stride, 1, keys, w.keys, scores, w.keys, count, w.keys,
+               a.head_size, false);
     for (int64_t i = 0; i < count; ++i) {
       T* const row = scores + i * w.keys;
       T maximum, sum;
@@ -121,8 +124,8 @@ void attention_forward(const AttentionArguments<T>& a) {
       if (a.dropout.threshold == 0) {
         for (int64_t j = 0; j < w.keys; j += lanes) store<T>(row + j, load<T>(row + j) * inverse);
       } else {
-        dropout_multipliers<T>(multipliers, a.length, first_counter_of_head(a.head), static_cast<uint32_t>(begin + i), a.draw,
-                               a.dropout);
+        dropout_multipliers<T>(multipliers, a.length, first_counter_of_head(a.head),
+                               static_cast<uint32_t>(begin + i), a.draw, a.dropout);
         for (int64_t j = 0; j < w.keys; j += lanes)
           store<T>(row + j, load<T>(row + j) * inverse * load<T>(multipliers + j));
       }
@@ -135,8 +138,8 @@ void attention_forward(const AttentionArguments<T>& a) {
 /// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
 ///   P = exp(scale * S - lse), D = mask * scale_of_dropout, dS = scale * P * (D * dP - sum_j(P * D * dP)).
 template <class T>
-FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t length, int64_t padded,
-                                         T scale, T log_sum_exp, bool dropped) {
+FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t length,
+                                         int64_t padded, T scale, T log_sum_exp, bool dropped) {
   constexpr int lanes = kLanes<T>;
   const T lowest = static_cast<T>(-1e30);
   for (int64_t j = length; j < padded; ++j) scores[j] = lowest;
@@ -182,11 +185,12 @@ void attention_backward(const AttentionArguments<T>& a) {
     const T* const context_gradient = a.context_gradient + begin * a.context_stride;
     pack_transposed<T>(a.key, a.qkv_stride, a.length, a.head_size, w.keys, keys);
     product<T>(query, a.qkv_stride, 1, keys, w.keys, scores, w.keys, count, w.keys, a.head_size, false);
-    product<T>(context_gradient, a.context_stride, 1, values, w.keys, gradients, w.keys, count, w.keys, a.head_size, false);
+    product<T>(context_gradient, a.context_stride, 1, values, w.keys, gradients, w.keys, count, w.keys,
+               a.head_size, false);
     for (int64_t i = 0; i < count; ++i) {
       if (dropped)
-        dropout_multipliers<T>(multipliers, a.length, first_counter_of_head(a.head), static_cast<uint32_t>(begin + i), a.draw,
-                               a.dropout);
+        dropout_multipliers<T>(multipliers, a.length, first_counter_of_head(a.head),
+                               static_cast<uint32_t>(begin + i), a.draw, a.dropout);
       score_gradient_row<T>(scores + i * w.keys, gradients + i * w.keys, multipliers, a.length, w.keys, scale,
                             a.log_sum_exp[begin + i], dropped);
     }
@@ -196,7 +200,8 @@ void attention_backward(const AttentionArguments<T>& a) {
     unpack_rows<T>(rows, w.width, count, a.head_size, a.qkv_stride, a.query_gradient + begin * a.qkv_stride);
     pack_rows<T>(query, a.qkv_stride, count, a.head_size, w.width, query_block);
     pack_rows<T>(context_gradient, a.context_stride, count, a.head_size, w.width, gradient_block);
-    product<T>(scores, 1, w.keys, gradient_block, w.width, value_sums, w.width, a.length, w.width, count, add);
+    product<T>(scores, 1, w.keys, gradient_block, w.width, value_sums, w.width, a.length, w.width, count,
+               add);
     product<T>(gradients, 1, w.keys, query_block, w.width, key_sums, w.width, a.length, w.width, count, add);
   }
   unpack_rows<T>(key_sums, w.width, a.length, a.head_size, a.qkv_stride, a.key_gradient);

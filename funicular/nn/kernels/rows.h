@@ -1,6 +1,6 @@
 #pragma once
-// Kernels that go row by row: residual + dropout + layer normalisation (Ba, Kiros, Hinton, "Layer Normalization", 2016),
-// plain dropout, sums over rows.
+// Kernels that go row by row: residual + dropout + layer normalisation (Ba, Kiros, Hinton, "Layer
+// Normalization", 2016), plain dropout, sums over rows.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/vector.h"
@@ -21,7 +21,8 @@ template <class T>
 FUNICULAR_INLINE T row_sum(const T* row, int64_t width) {
   Vec<T> total{};
   T rest = 0;
-  over_channels<T>(width, [&](int64_t c) { total += load<T>(row + c); }, [&](int64_t c) { rest += row[c]; });
+  over_channels<T>(
+      width, [&](int64_t c) { total += load<T>(row + c); }, [&](int64_t c) { rest += row[c]; });
   return sum_lanes<T>(total) + rest;
 }
 
@@ -36,8 +37,8 @@ void norm_forward(const NormArguments<T>& a) {
     T* const y = a.output + r * width;
     const bool dropped = a.dropout.threshold != 0;
     if (dropped)
-      dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(a.positions[r]), static_cast<uint64_t>(a.draws[r]),
-                             a.dropout);
+      dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(a.positions[r]),
+                             static_cast<uint64_t>(a.draws[r]), a.dropout);
     over_channels<T>(
         width,
         [&](int64_t c) {
@@ -92,7 +93,8 @@ void norm_backward(const NormArguments<T>& a) {
     over_channels<T>(
         width,
         [&](int64_t c) {
-          const Vec<T> d = load<T>(dy + c), x = (load<T>(z + c) - mean) * inverse, g = d * load<T>(a.gamma + c);
+          const Vec<T> d = load<T>(dy + c), x = (load<T>(z + c) - mean) * inverse,
+                       g = d * load<T>(a.gamma + c);
           store<T>(a.beta_gradient + c, load<T>(a.beta_gradient + c) + d);
           store<T>(a.gamma_gradient + c, load<T>(a.gamma_gradient + c) + d * x);
           sum_g += g;
@@ -119,26 +121,27 @@ void norm_backward(const NormArguments<T>& a) {
         });
     T* const dx = a.input_gradient + r * width;
     if (a.dropout.threshold != 0) {
-      dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(a.positions[r]), static_cast<uint64_t>(a.draws[r]),
-                             a.dropout);
+      dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(a.positions[r]),
+                             static_cast<uint64_t>(a.draws[r]), a.dropout);
       over_channels<T>(
           width, [&](int64_t c) { store<T>(dx + c, load<T>(dz + c) * load<T>(multipliers + c)); },
           [&](int64_t c) { dx[c] = dz[c] * multipliers[c]; });
     }
     if (a.bias_gradient)
       over_channels<T>(
-          width, [&](int64_t c) { store<T>(a.bias_gradient + c, load<T>(a.bias_gradient + c) + load<T>(dx + c)); },
+          width,
+          [&](int64_t c) { store<T>(a.bias_gradient + c, load<T>(a.bias_gradient + c) + load<T>(dx + c)); },
           [&](int64_t c) { a.bias_gradient[c] += dx[c]; });
   }
 }
 
 template <class T>
-void dropout_rows(int64_t begin, int64_t end, int64_t width, const T* input, T* output, const int32_t* positions,
-                  const int64_t* draws, const DropoutArguments& dropout) {
+void dropout_rows(int64_t begin, int64_t end, int64_t width, const T* input, T* output,
+                  const int32_t* positions, const int64_t* draws, const DropoutArguments& dropout) {
   alignas(64) T multipliers[kMostChannels];
   for (int64_t r = begin; r < end; ++r) {
-    dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(positions[r]), static_cast<uint64_t>(draws[r]),
-                           dropout);
+    dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(positions[r]),
+                           static_cast<uint64_t>(draws[r]), dropout);
     for (int64_t c = 0; c < width; ++c) output[r * width + c] = input[r * width + c] * multipliers[c];
   }
 }
@@ -152,31 +155,33 @@ void embedding_rows(const EmbeddingArguments<T>& a) {
     const T* const type = a.type + a.types[r] * a.width;
     T* const out = a.rows + r * a.width;
     over_channels<T>(
-        a.width, [&](int64_t c) { store<T>(out + c, load<T>(word + c) + load<T>(position + c) + load<T>(type + c)); },
+        a.width,
+        [&](int64_t c) { store<T>(out + c, load<T>(word + c) + load<T>(position + c) + load<T>(type + c)); },
         [&](int64_t c) { out[c] = word[c] + position[c] + type[c]; });
   }
 }
 
-/// Columns [begin, end) of the tables' gradients, over all rows in order: the result does not depend on how columns are
-/// spread over threads. The tables are gradients here.
+/// Columns [begin, end) of the tables' gradients, over all rows in order: the result does not depend on how
+/// columns are spread over threads. The tables are gradients here.
 template <class T>
 void embedding_scatter(const EmbeddingArguments<T>& a, int64_t row_count) {
   for (int64_t r = 0; r < row_count; ++r) {
     const T* const in = a.rows + r * a.width;
-    T* const tables[3] = {a.word_gradient && a.ids[r] != a.padding ? a.word_gradient + a.ids[r] * a.width : nullptr,
-                          a.position_gradient ? a.position_gradient + a.positions[r] * a.width : nullptr,
-                          a.type_gradient ? a.type_gradient + a.types[r] * a.width : nullptr};
+    T* const tables[3] = {
+        a.word_gradient && a.ids[r] != a.padding ? a.word_gradient + a.ids[r] * a.width : nullptr,
+        a.position_gradient ? a.position_gradient + a.positions[r] * a.width : nullptr,
+        a.type_gradient ? a.type_gradient + a.types[r] * a.width : nullptr};
     for (T* const out : tables)
       if (out)
         for (int64_t c = a.begin; c < a.end; ++c) out[c] += in[c];
   }
 }
 
-/// Softmax cross-entropy of rows of logits. loss[r] = log(sum exp(x)) - x[label]; with `gradients` the logits are
-/// replaced by softmax(x) - onehot(label).
+/// Softmax cross-entropy of rows of logits. loss[r] = log(sum exp(x)) - x[label]; with `gradients` the logits
+/// are replaced by softmax(x) - onehot(label).
 template <class T>
-void cross_entropy_rows(int64_t begin, int64_t end, int64_t width, T* logits, const int64_t* labels, double* loss,
-                        bool gradients) {
+void cross_entropy_rows(int64_t begin, int64_t end, int64_t width, T* logits, const int64_t* labels,
+                        double* loss, bool gradients) {
   for (int64_t r = begin; r < end; ++r) {
     T* const x = logits + r * width;
     const T target = x[labels[r]];
@@ -202,11 +207,13 @@ void cross_entropy_rows(int64_t begin, int64_t end, int64_t width, T* logits, co
           if (gradients) x[c] = e;
         });
     const T sum = sum_lanes<T>(total) + rest_total;
-    loss[r] = __builtin_log(static_cast<double>(sum)) + static_cast<double>(peak) - static_cast<double>(target);
+    loss[r] =
+        __builtin_log(static_cast<double>(sum)) + static_cast<double>(peak) - static_cast<double>(target);
     if (!gradients) continue;
     const T inverse = T{1} / sum;
     over_channels<T>(
-        width, [&](int64_t c) { store<T>(x + c, load<T>(x + c) * inverse); }, [&](int64_t c) { x[c] *= inverse; });
+        width, [&](int64_t c) { store<T>(x + c, load<T>(x + c) * inverse); },
+        [&](int64_t c) { x[c] *= inverse; });
     x[labels[r]] -= 1;
   }
 }

@@ -78,11 +78,13 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// e^x for x <= 0 (scores minus their maximum). x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor polynomial, whose
-/// remainder is below one unit in the last place (degree 7: 3e-9 for float; degree 13: 4e-18 for double).
+/// e^x for x <= 0 (scores minus their maximum). x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor
+/// polynomial, whose remainder is below one unit in the last place (degree 7: 3e-9 for float; degree 13:
+/// 4e-18 for double).
 FUNICULAR_INLINE Vec<float> exp_negative(Vec<float> x) {
   x = x < -87.0f ? splat<float>(-87.0f) : x;  // in this order a NaN stays a NaN
-  const Vec<float> shifted = x * 1.44269504088896341f + 12582912.0f;  // 1.5 * 2^23: the low bits hold round(x / ln 2)
+  const Vec<float> shifted =
+      x * 1.44269504088896341f + 12582912.0f;  // 1.5 * 2^23: the low bits hold round(x / ln 2)
   const Vec<float> n = shifted - 12582912.0f;
   Vec<float> r = x - n * 0.693359375f;
   r = r - n * -2.12194440e-4f;
@@ -122,16 +124,18 @@ FUNICULAR_INLINE Vec<double> exp_negative(Vec<double> x) {
   return p * reinterpret_cast<Vec<double>>(exponent);
 }
 
-// ---- Small products -------------------------------------------------------------------------------------------
-// C[M, N] = A[M, K] * B[K, N], A with any strides (so transposed for free), B and C row-major with N padded to a
-// multiple of the register width. The tile of accumulators stays in registers over the whole of K.
+// ---- Small products
+// ------------------------------------------------------------------------------------------- C[M, N] = A[M,
+// K] * B[K, N], A with any strides (so transposed for free), B and C row-major with N padded to a multiple of
+// the register width. The tile of accumulators stays in registers over the whole of K.
 
 template <class T, int kRows, int kVectors>
-FUNICULAR_INLINE void product_tile(const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_stride, T* c,
-                                   int64_t c_stride, int64_t depth, bool add) {
+FUNICULAR_INLINE void product_tile(const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_stride,
+                                   T* c, int64_t c_stride, int64_t depth, bool add) {
   Vec<T> sums[kRows][kVectors];
   for (int i = 0; i < kRows; ++i)
-    for (int j = 0; j < kVectors; ++j) sums[i][j] = add ? load<T>(c + i * c_stride + j * kLanes<T>) : Vec<T>{};
+    for (int j = 0; j < kVectors; ++j)
+      sums[i][j] = add ? load<T>(c + i * c_stride + j * kLanes<T>) : Vec<T>{};
   for (int64_t k = 0; k < depth; ++k) {
     Vec<T> row[kVectors];
 #pragma GCC unroll 8
@@ -148,20 +152,24 @@ FUNICULAR_INLINE void product_tile(const T* a, int64_t a_row, int64_t a_column, 
 }
 
 template <class T, int kVectors, int kRows>
-FUNICULAR_INLINE void product_columns(const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_stride, T* c,
-                                      int64_t c_stride, int64_t rows, int64_t depth, bool add) {
+FUNICULAR_INLINE void product_columns(const T* a, int64_t a_row, int64_t a_column, const T* b,
+                                      int64_t b_stride, T* c, int64_t c_stride, int64_t rows, int64_t depth,
+                                      bool add) {
   int64_t i = 0;
   for (; i + kRows <= rows; i += kRows)
-    product_tile<T, kRows, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride, depth, add);
+    product_tile<T, kRows, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride,
+                                     depth, add);
   for (; i + 2 <= rows; i += 2)
-    product_tile<T, 2, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride, depth, add);
+    product_tile<T, 2, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride,
+                                 depth, add);
   for (; i < rows; ++i)
-    product_tile<T, 1, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride, depth, add);
+    product_tile<T, 1, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride,
+                                 depth, add);
 }
 
 template <class T>
-inline void product(const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_stride, T* c, int64_t c_stride,
-                    int64_t rows, int64_t columns, int64_t depth, bool add) {
+inline void product(const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_stride, T* c,
+                    int64_t c_stride, int64_t rows, int64_t columns, int64_t depth, bool add) {
   constexpr int lanes = kLanes<T>;
 #if defined(__AVX512F__)
   constexpr int kWide = 4, kWideRows = 6, kPairRows = 12, kSingleRows = 12;  // 24 of 32 registers hold sums
@@ -170,14 +178,17 @@ inline void product(const T* a, int64_t a_row, int64_t a_column, const T* b, int
 #endif
   int64_t j = 0;
   for (; j + kWide * lanes <= columns; j += kWide * lanes)
-    product_columns<T, kWide, kWideRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth, add);
+    product_columns<T, kWide, kWideRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth,
+                                         add);
   for (; j + 2 * lanes <= columns; j += 2 * lanes)
     product_columns<T, 2, kPairRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth, add);
   for (; j < columns; j += lanes)
-    product_columns<T, 1, kSingleRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth, add);
+    product_columns<T, 1, kSingleRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth,
+                                       add);
 }
 
-// ---- Dropout bits -----------------------------------------------------------------------------------------------
+// ---- Dropout bits
+// -----------------------------------------------------------------------------------------------
 
 using Words = uint32_t __attribute__((vector_size(64)));  // 16 counters at once, whatever the register width
 
@@ -203,11 +214,11 @@ FUNICULAR_INLINE WordPair multiply_wide(Words x, uint32_t factor) {
 #endif
 }
 
-/// multiplier[c] = scale or 0 for the channels [0, count) of one (draw, position); writes up to the next multiple of 128.
-/// The layout of the bits is that of DropoutRate in funicular/base/random.h.
+/// multiplier[c] = scale or 0 for the channels [0, count) of one (draw, position); writes up to the next
+/// multiple of 128. The layout of the bits is that of DropoutRate in funicular/base/random.h.
 template <class T>
-inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t first_counter, uint32_t position, uint64_t draw,
-                                const DropoutArguments& dropout) {
+inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t first_counter, uint32_t position,
+                                uint64_t draw, const DropoutArguments& dropout) {
   const Words lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
   const T scale = static_cast<T>(dropout.scale);
   for (int64_t block = 0; block * 128 < count; ++block) {
@@ -228,7 +239,8 @@ inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t first_cou
     for (int w = 0; w < 4; ++w)
       for (int half = 0; half < 2; ++half) {
         const Words bits = (words[w] >> (16 * half)) & 0xFFFFu;
-        for (int i = 0; i < 16; ++i) out[32 * w + 16 * half + i] = bits[i] >= dropout.threshold ? scale : T{0};
+        for (int i = 0; i < 16; ++i)
+          out[32 * w + 16 * half + i] = bits[i] >= dropout.threshold ? scale : T{0};
       }
   }
 }

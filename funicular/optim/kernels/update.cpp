@@ -5,17 +5,23 @@ namespace funicular::optim::FUNICULAR_ISA {
 
 namespace {
 
-inline float square_root(float value) { return __builtin_sqrtf(value); }
-inline double square_root(double value) { return __builtin_sqrt(value); }
+inline float square_root(float value) {
+  return __builtin_sqrtf(value);
+}
+inline double square_root(double value) {
+  return __builtin_sqrt(value);
+}
 
 template <class T>
-void adam(T* __restrict parameter, const T* __restrict gradient, T* __restrict first, T* __restrict second, int64_t size,
-          const AdamConstants& constants) {
+void adam(T* __restrict parameter, const T* __restrict gradient, T* __restrict first, T* __restrict second,
+          int64_t size, const AdamConstants& constants) {
   const T scale = static_cast<T>(constants.gradient_scale), penalty = static_cast<T>(constants.penalty);
   const T beta2 = static_cast<T>(constants.beta2);
   const T rest1 = static_cast<T>(1 - constants.beta1), rest2 = static_cast<T>(1 - constants.beta2);
-  const T decay_factor = static_cast<T>(constants.decay_factor), step_size = static_cast<T>(constants.step_size);
-  const T correction = static_cast<T>(constants.second_correction), epsilon = static_cast<T>(constants.epsilon);
+  const T decay_factor = static_cast<T>(constants.decay_factor),
+          step_size = static_cast<T>(constants.step_size);
+  const T correction = static_cast<T>(constants.second_correction),
+          epsilon = static_cast<T>(constants.epsilon);
   for (int64_t i = 0; i < size; ++i) {
     const T g = gradient[i] * scale + parameter[i] * penalty;
     const T m = first[i] + rest1 * (g - first[i]);
@@ -65,7 +71,11 @@ constexpr Kernels<T> kTable{adam<T>, sgd<T>, square_sum<T>};
 
 }  // namespace
 
-const Kernels<float>& table(float) { return kTable<float>; }
-const Kernels<double>& table(double) { return kTable<double>; }
+const Kernels<float>& table(float) {
+  return kTable<float>;
+}
+const Kernels<double>& table(double) {
+  return kTable<double>;
+}
 
 }  // namespace funicular::optim::FUNICULAR_ISA

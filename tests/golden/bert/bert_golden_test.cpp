@@ -1,4 +1,5 @@
-// Logits, loss and every named gradient against transformers, on the references that make_references.py wrote.
+// Logits, loss and every named gradient against transformers, on the references that make_references.py
+// wrote.
 
 #include "funicular/nn/bert.h"
 
@@ -58,7 +59,9 @@ struct Case {
   Head head;
 };
 
-void PrintTo(const Case& value, std::ostream* out) { *out << value.name; }
+void PrintTo(const Case& value, std::ostream* out) {
+  *out << value.name;
+}
 
 class BertGolden : public testing::TestWithParam<Case> {
  protected:
@@ -91,7 +94,8 @@ class BertGolden : public testing::TestWithParam<Case> {
     differences["loss"] = relative_difference(loss, to_tensor(expected.at("loss")), 0);
     double all = 0;
     for (const auto& entry : expected.entries())
-      if (entry.name.rfind("grad.", 0) == 0) all += std::pow(to_tensor(entry).to(at::kDouble).norm().item<double>(), 2);
+      if (entry.name.rfind("grad.", 0) == 0)
+        all += std::pow(to_tensor(entry).to(at::kDouble).norm().item<double>(), 2);
     size_t gradients = 0;
     for (const auto& parameter : model.parameters)
       for (const auto& slice : parameter->slices) {
@@ -103,25 +107,31 @@ class BertGolden : public testing::TestWithParam<Case> {
     EXPECT_EQ(gradients + 2, expected.entries().size()) << "transformers has other parameters";
     std::string worst;
     for (const auto& [name, difference] : differences) {
-      // The gradient of the key bias is mathematically zero (softmax ignores a shift): in float32 both sides hold
-      // rounding noise only, which the measure relates to a millionth of the whole gradient.
+      // The gradient of the key bias is mathematically zero (softmax ignores a shift): in float32 both sides
+      // hold rounding noise only, which the measure relates to a millionth of the whole gradient.
       const bool noise = dtype == at::kFloat && name.find("attention.self.key.bias") != std::string::npos;
       EXPECT_LT(difference, noise ? 0.1 : bound) << GetParam().name << " " << suffix << " " << name;
       if (noise) continue;
       if (worst.empty() || difference > differences[worst]) worst = name;
       if (std::getenv("FUNICULAR_SHOW_DIFFERENCES")) std::cout << "  " << name << " " << difference << "\n";
     }
-    std::cout << GetParam().name << " " << suffix << ": " << gradients << " gradients, logits " << differences["logits"]
-              << ", loss " << differences["loss"] << ", largest difference " << differences[worst] << " in " << worst << "\n";
+    std::cout << GetParam().name << " " << suffix << ": " << gradients << " gradients, logits "
+              << differences["logits"] << ", loss " << differences["loss"] << ", largest difference "
+              << differences[worst] << " in " << worst << "\n";
   }
 };
 
-TEST_P(BertGolden, EqualsTransformersInFloat64) { check(at::kDouble, "fp64", 1e-10); }
+TEST_P(BertGolden, EqualsTransformersInFloat64) {
+  check(at::kDouble, "fp64", 1e-10);
+}
 
-TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) { check(at::kFloat, "fp32", 2e-5); }
+TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) {
+  check(at::kFloat, "fp32", 2e-5);
+}
 
 INSTANTIATE_TEST_SUITE_P(, BertGolden,
-                         testing::Values(Case{"tiny_masked_lm", Head::masked_lm}, Case{"odd_masked_lm", Head::masked_lm},
+                         testing::Values(Case{"tiny_masked_lm", Head::masked_lm},
+                                         Case{"odd_masked_lm", Head::masked_lm},
                                          Case{"relu_masked_lm", Head::masked_lm},
                                          Case{"pairs_classification", Head::classification},
                                          Case{"regression", Head::classification},
