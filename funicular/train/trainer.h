@@ -18,14 +18,11 @@
 #include "funicular/optim/optimizer.h"
 #include "funicular/optim/schedules.h"
 #include "funicular/parallel/strategy.h"
+#include "funicular/train/evaluation.h"
+#include "funicular/train/precision.h"
 #include "funicular/train/source.h"
 
 namespace funicular::train {
-
-enum class Precision { fp32, fp64, bf16, fp16 };
-/// "fp32", …; throws InputError that lists the names.
-Precision parse_precision(const std::string& name);
-std::string precision_name(Precision precision);
 
 struct TrainerOptions {
   fs::path output{};  ///< the run's folder; empty: nothing is written
@@ -70,23 +67,6 @@ struct TrainerOptions {
   /// What else must be the same for a checkpoint to be resumed (objective, tokeniser, …), by name.
   std::map<std::string, std::string> identity{};
   OrderedJson run_info{};  ///< an object whose fields are added to run.json
-};
-
-/// Metrics over an evaluation, fed one micro-batch at a time.
-class Metrics {
- public:
-  virtual ~Metrics() = default;
-  virtual void start() = 0;
-  /// `outputs` is what the segments gave to LossSink::output for this batch.
-  virtual void add(const MicroBatch& batch, const TensorMap& outputs) = 0;
-  /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
-  virtual std::map<std::string, double> finish(double loss) = 0;
-};
-
-/// What to evaluate on during training.
-struct Evaluation {
-  const Source* data = nullptr;  ///< nullptr: no evaluation
-  Metrics* metrics = nullptr;    ///< nullptr: the loss only
 };
 
 /// One line of metrics.jsonl.
@@ -161,11 +141,6 @@ class Trainer {
   StrategyFactory strategy_;
   optim::OptimizerSpec optimizer_;
 };
-
-/// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
-/// gives.
-std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
-                                       int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42);
 
 }  // namespace funicular::train
 

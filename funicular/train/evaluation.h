@@ -1,0 +1,52 @@
+#pragma once
+// One pass over data without gradients: the loss, and metrics of any kind.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <span>
+#include <string>
+
+#include "funicular/core/model.h"
+#include "funicular/parallel/strategy.h"
+#include "funicular/train/batching.h"
+#include "funicular/train/source.h"
+
+namespace funicular::train {
+
+/// Metrics over an evaluation, fed one micro-batch at a time.
+class Metrics {
+ public:
+  virtual ~Metrics() = default;
+  virtual void start() = 0;
+  /// `outputs` is what the segments gave to LossSink::output for this batch.
+  virtual void add(const MicroBatch& batch, const TensorMap& outputs) = 0;
+  /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
+  virtual std::map<std::string, double> finish(double loss) = 0;
+};
+
+/// What to evaluate on during training.
+struct Evaluation {
+  const Source* data = nullptr;  ///< nullptr: no evaluation
+  Metrics* metrics = nullptr;    ///< nullptr: the loss only
+};
+
+/// Micro-batches of at most `batch_size` sequences and `tokens` tokens (0: no limit). Throws InputError for a
+/// size below 1.
+BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens);
+
+/// Runs one micro-batch (a span of length 1) without gradients.
+using EvaluateBatch = std::function<parallel::EvalResult(std::span<const MicroBatch>)>;
+
+/// Feeds `data` to `evaluate_batch` in the order of the data. Gives "loss" (the sum of the loss terms'
+/// weighted means) and what `metrics` (may be nullptr) gives. Throws InputError for empty data.
+std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                             uint64_t seed, at::ScalarType floating,
+                                             const EvaluateBatch& evaluate_batch);
+
+/// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
+/// gives.
+std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
+                                       int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42);
+
+}  // namespace funicular::train

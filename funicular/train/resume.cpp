@@ -1,0 +1,113 @@
+#include "funicular/train/resume.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/format/manifest.h"
+#include "funicular/train/saved_model.h"
+
+namespace funicular::train {
+
+namespace {
+
+/// "batch_size was 32 and is 16; …"; empty if the two are equal.
+std::string difference(const std::map<std::string, std::string>& old_values,
+                       const std::map<std::string, std::string>& values) {
+  std::string text;
+  const auto value_in = [](const auto& map, const std::string& name) {
+    const auto found = map.find(name);
+    return found == map.end() ? std::string("nothing") : found->second.empty() ? "\"\"" : found->second;
+  };
+  std::map<std::string, std::string> all = old_values;
+  all.insert(values.begin(), values.end());
+  for (const auto& [name, unused] : all)
+    if (value_in(old_values, name) != value_in(values, name))
+      text += fmt::format("{}{} was {} and is {}", text.empty() ? "" : "; ", name, value_in(old_values, name),
+                          value_in(values, name));
+  return text;
+}
+
+}  // namespace
+
+fs::path find_checkpoint(const fs::path& output, const std::string& resume) {
+  const fs::path checkpoints = output / "checkpoints";
+  const bool own = !output.empty() && !list_checkpoints(checkpoints).empty();
+  if (resume == "never") {
+    if (own)
+      throw InputError(
+          "trainer",
+          "{} holds checkpoints of an earlier run; resume it, or choose another folder, or remove that one",
+          output.string());
+    return {};
+  }
+  if (resume == "auto") {
+    const fs::path newest = newest_valid_checkpoint(checkpoints);
+    if (own && newest.empty())
+      throw InputError("trainer", "no checkpoint in {} is valid; remove the folder to start anew",
+                       checkpoints.string());
+    return newest.empty() ? newest : fs::canonical(newest);
+  }
+  const fs::path path = resume;
+  if (!fs::is_directory(path))
+    throw InputError("trainer", "cannot resume from {}: there is no such folder", path.string());
+  fs::path found;
+  if (!list_checkpoints(path / "checkpoints").empty())
+    found = newest_valid_checkpoint(path / "checkpoints");
+  else if (!list_checkpoints(path).empty())
+    found = newest_valid_checkpoint(path);
+  else if (const auto problem = format::verify_manifest(path); !problem)
+    found = path;
+  else
+    throw InputError("trainer", "cannot resume from {}: {}", path.string(), *problem);
+  if (found.empty())
+    throw InputError("trainer", "cannot resume from {}: no checkpoint in it is valid", path.string());
+  found = fs::canonical(found);  // "run/checkpoints/step-000010/" has that folder itself for its parent path
+  if (own && !fs::equivalent(found.parent_path(), checkpoints))
+    throw InputError("trainer", "{} holds checkpoints of another run than {}; choose another folder",
+                     output.string(), found.string());
+  return found;
+}
+
+void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,
+                     const std::map<std::string, std::string>& settings, const fs::path& checkpoint) {
+  const std::string refused = difference(saved.identity, identity);
+  if (!refused.empty())
+    throw InputError(
+        "trainer",
+        "{} cannot be resumed, because this run differs: {}. Use the same settings, or another output folder",
+        checkpoint.string(), refused);
+  const std::string changed = difference(saved.settings, settings);
+  if (!changed.empty()) log::warning("the run goes on with other settings than it began with: {}", changed);
+}
+
+void set_newer_aside(const fs::path& output, const fs::path& checkpoint, int64_t step) {
+  for (const auto& [other, path] : list_checkpoints(output / "checkpoints"))
+    if (other > step && fs::equivalent(path.parent_path(), checkpoint.parent_path())) {
+      const fs::path aside = path.parent_path() / ("abandoned-" + path.filename().string());
+      fs::remove_all(aside);
+      fs::rename(path, aside);
+      log::warning("{} is newer than where the run resumes; it is now {}", path.string(), aside.string());
+    }
+}
+
+void take_best_model(const fs::path& output, const fs::path& checkpoint, TrainingState& state) {
+  if (state.best_step == 0) return;
+  const fs::path source = checkpoint.parent_path().parent_path();
+  if (saved_model_step(source) == state.best_step) {
+    copy_saved_model(source, output);
+    return;
+  }
+  log::warning(
+      "the model of the best evaluation, at step {}, is no longer there; the next evaluation counts as the "
+      "best so far",
+      state.best_step);
+  state.best_step = 0;
+  state.best_evaluation.clear();
+  state.evaluated_step =
+      std::min(state.evaluated_step, state.step - 1);  // an evaluation of this step is done again
+}
+
+}  // namespace funicular::train

@@ -1,0 +1,30 @@
+#pragma once
+// From which checkpoint a run goes on, whether it may, and what becomes of the others.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "funicular/base/file.h"
+#include "funicular/train/checkpoint.h"
+
+namespace funicular::train {
+
+/// The checkpoint that `resume` (TrainerOptions::resume: "auto", "never", or a checkpoint or run) means for a
+/// run into `output`; an empty path: start anew. Throws InputError where there is none that is asked for,
+/// none that is valid, or where `output` holds another run.
+fs::path find_checkpoint(const fs::path& output, const std::string& resume);
+
+/// Throws InputError naming what differs from the saved identity; warns of settings that differ.
+void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,
+                     const std::map<std::string, std::string>& settings, const fs::path& checkpoint);
+
+/// Renames the checkpoints of `output` beyond `step`, so that none is taken for one of the run that goes on
+/// from `checkpoint`. Nothing if `checkpoint` is of another folder.
+void set_newer_aside(const fs::path& output, const fs::path& checkpoint, int64_t step);
+
+/// Makes output/model that of the best evaluation in `state`: it is not where the run goes on in another
+/// folder, or from an older step than that of the model. Where it is lost, `state` forgets the best one.
+void take_best_model(const fs::path& output, const fs::path& checkpoint, TrainingState& state);
+
+}  // namespace funicular::train

@@ -1,0 +1,107 @@
+#include "funicular/train/run_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "funicular/base/hash.h"
+#include "funicular/optim/schedules.h"
+#include "funicular/train/records.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::train {
+
+namespace {
+
+std::string describe_data(const Source& data) {
+  return fmt::format("{} samples, hash {}", data.size(), hash_text(data.fingerprint()));
+}
+
+}  // namespace
+
+std::map<std::string, std::string> identity_of(const Run& run) {
+  const TrainerOptions& o = run.options;
+  std::map<std::string, std::string> identity = o.identity;
+  identity["data"] = describe_data(run.train);
+  identity["batch_size"] = std::to_string(run.plan.batch);
+  identity["seed"] = std::to_string(o.seed);
+  identity["shuffle"] = o.shuffle ? "true" : "false";
+  identity["drop_last"] = o.drop_last ? "true" : "false";
+  identity["precision"] = precision_name(o.precision);
+  identity["optimizer"] = optim::optimizer_name(run.optimizer);
+  identity["trainable"] = fmt::format("{}", fmt::join(o.trainable, ","));
+  identity["frozen"] = fmt::format("{}", fmt::join(o.frozen, ","));
+  return identity;
+}
+
+std::map<std::string, std::string> settings_of(const Run& run) {
+  const TrainerOptions& o = run.options;
+  const optim::Schedule& schedule = o.schedule;
+  return {{"max_steps", std::to_string(run.max_steps)},
+          {"optimizer", optim::describe(run.optimizer).dump()},
+          {"schedule", fmt::format("{}, {} warm-up steps", optim::schedule_name(schedule.kind),
+                                   optim::warmup_steps(schedule, run.max_steps))},
+          {"max_grad_norm", fmt::format("{}", o.max_grad_norm)},
+          {"evaluation_data", run.evaluation.data ? describe_data(*run.evaluation.data) : "none"},
+          {"eval_steps", std::to_string(o.eval_steps)},
+          {"best_metric", o.best_metric},
+          {"greater_is_better", o.greater_is_better ? "true" : "false"},
+          {"patience", std::to_string(o.patience)}};
+}
+
+void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& outcome) {
+  const TrainerOptions& o = run.options;
+  OrderedJson file = describe_environment();
+  file["seed"] = o.seed;
+  file["precision"] = precision_name(o.precision);
+  file["optimizer"] = optim::describe(run.optimizer);
+  file["schedule"] = {{"name", optim::schedule_name(o.schedule.kind)},
+                      {"warmup_steps", optim::warmup_steps(o.schedule, run.max_steps)}};
+  file["batch"] = {{"batch_size", run.plan.batch},
+                   {"micro_batch_size", run.plan.micro_batch},
+                   {"gradient_accumulation", run.plan.accumulation},
+                   {"micro_batch_tokens", run.plan.tokens},
+                   {"shuffle", o.shuffle},
+                   {"drop_last", o.drop_last}};
+  file["max_steps"] = run.max_steps;
+  file["steps_per_epoch"] = run.steps_per_epoch;
+  file["options"] = {{"max_grad_norm", o.max_grad_norm},
+                     {"logging_steps", o.logging_steps},
+                     {"save_steps", o.save_steps},
+                     {"save_total_limit", o.save_total_limit},
+                     {"eval_steps", o.eval_steps},
+                     {"patience", o.patience},
+                     {"best_metric", o.best_metric},
+                     {"greater_is_better", o.greater_is_better},
+                     {"resume", o.resume},
+                     {"num_workers", o.num_workers},
+                     {"trainable", o.trainable},
+                     {"frozen", o.frozen}};
+  int64_t learning = 0;
+  for (const auto& parameter : run.model.parameters)
+    if (parameter->trainable) learning += parameter->master.numel();
+  file["model"] = {{"parameters", run.model.parameter_count()}, {"trainable_parameters", learning}};
+  file["data"] = {
+      {"train", {{"samples", run.train.size()}, {"fingerprint", hash_text(run.train.fingerprint())}}}};
+  if (run.evaluation.data)
+    file["data"]["evaluation"] = {{"samples", run.evaluation.data->size()},
+                                  {"fingerprint", hash_text(run.evaluation.data->fingerprint())}};
+  file["identity"] = identity_of(run);
+  file["resumed_from"] = resumed_from;
+  if (o.run_info.is_object()) file.update(o.run_info);
+  if (!outcome.is_null()) file["result"] = outcome;
+  write_file_atomically(o.output / "run.json", file.dump(2) + "\n");
+}
+
+OrderedJson finished_result(const fs::path& folder, int64_t step) {
+  std::error_code error;
+  if (!fs::exists(folder / "run.json", error)) return {};
+  const OrderedJson run =
+      OrderedJson::parse(read_file(folder / "run.json"), nullptr, /*allow_exceptions=*/false);
+  if (!run.is_object() || !run.contains("result")) return {};
+  const OrderedJson& result = run["result"];
+  const bool ended_here = result.is_object() && result.value("step", OrderedJson()) == step &&
+                          result.value("interrupted", OrderedJson()) == false;
+  return ended_here ? result : OrderedJson();
+}
+
+}  // namespace funicular::train

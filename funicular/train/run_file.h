@@ -1,0 +1,44 @@
+#pragma once
+// What a run is made of: as run.json tells people, and as a checkpoint must find it again to be resumed.
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/core/model.h"
+#include "funicular/optim/optimizer.h"
+#include "funicular/train/batching.h"
+#include "funicular/train/evaluation.h"
+#include "funicular/train/source.h"
+
+namespace funicular::train {
+
+struct TrainerOptions;
+
+/// One call of Trainer::fit; what it refers to lives as long.
+struct Run {
+  const TrainerOptions& options;
+  const optim::OptimizerSpec& optimizer;
+  const Model& model;
+  const Source& train;
+  const Evaluation& evaluation;
+  BatchPlan plan{};
+  int64_t max_steps = 0;
+  int64_t steps_per_epoch = 0;
+};
+
+/// What decides the state after a step: must be equal on resume.
+std::map<std::string, std::string> identity_of(const Run& run);
+
+/// What may differ on resume, with a warning.
+std::map<std::string, std::string> settings_of(const Run& run);
+
+/// Writes `output`/run.json; a null `outcome` writes no result.
+void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& outcome);
+
+/// run.json's result where a run into `folder` ended at `step`, else null.
+OrderedJson finished_result(const fs::path& folder, int64_t step);
+
+}  // namespace funicular::train
