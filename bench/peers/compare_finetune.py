@@ -4,6 +4,8 @@
 For each task and seed both start from one directory (the new head included) and run the same recipe: 3 epochs,
 batches of 32, learning rate 5e-5, 60 warm-up steps, dropout 0.1, rows cut at 128 tokens. Only the random choices
 (order, dropout) differ. Writes a table: the mean of the paired difference, its 95 % interval, both wall clocks.
+The two sides may differ in precision: --precision fp32 --peer-precision bf16 pairs funicular's fp32 with the
+peer's bf16. Several of each are paired in their order; one peer precision stands beside each of ours.
 
 Each run leaves one JSON file in --results, and a run whose file exists is skipped: stop and start it at will.
 Wall clocks are comparable only where both sides ran with the same threads on an otherwise idle machine.
@@ -21,6 +23,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "bench/peers/hf_finetune.py"
 METRICS = {"mrpc": ["accuracy", "f1"], "cola": ["matthews_correlation"]}
+PRECISIONS, PEER_PRECISIONS = ["fp32", "fp64", "bf16", "fp16"], ["fp32", "bf16"]
 RECIPE = {"epochs": 3, "batch_size": 32, "learning_rate": 5e-5, "warmup_steps": 60}
 # 97.5 % quantiles of Student's t by degrees of freedom.
 STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
@@ -76,13 +79,13 @@ def result_file(args, task: str, seed: int, side: str, precision: str) -> Path:
 
 
 def table(args) -> str:
-    lines = ["| task | metric | precision | pairs | HF | funicular | difference (95 % interval) | HF s | funicular s |",
-             "|---|---|---|---|---|---|---|---|---|"]
-    for precision in args.precision:
+    lines = ["| task | metric | HF in | funicular in | pairs | HF | funicular | difference (95 % interval) | HF s | funicular s |",
+             "|---|---|---|---|---|---|---|---|---|---|"]
+    for precisions in args.precisions:
         for task in args.tasks:
             pairs = []
             for seed in args.seeds:
-                files = [result_file(args, task, seed, side, precision) for side in SIDES]
+                files = [result_file(args, task, seed, side, precisions[side]) for side in SIDES]
                 if all(file.exists() for file in files):
                     pairs.append([json.loads(file.read_text()) for file in files])
             for metric in METRICS[task] if pairs else []:
@@ -93,10 +96,23 @@ def table(args) -> str:
                     half = STUDENT_T.get(len(pairs) - 1, 1.96) * statistics.stdev(difference) / math.sqrt(len(pairs))
                     spread = f"± {half:.4f}"
                 seconds = [statistics.median(pair[i]["wall_seconds"] for pair in pairs) for i in (0, 1)]
-                lines.append(f"| {task} | {metric} | {precision} | {len(pairs)} | {statistics.mean(peer):.4f} | "
-                             f"{statistics.mean(ours):.4f} | {statistics.mean(difference):+.4f} {spread} | "
+                lines.append(f"| {task} | {metric} | {precisions['hf']} | {precisions['funicular']} | {len(pairs)} | "
+                             f"{statistics.mean(peer):.4f} | {statistics.mean(ours):.4f} | {statistics.mean(difference):+.4f} {spread} | "
                              f"{seconds[0]:.0f} | {seconds[1]:.0f} |")
     return "\n".join(lines) + "\n"
+
+
+def paired_precisions(parser, ours: list[str], peers: list[str] | None) -> list[dict]:
+    """Each comparison's precision by side."""
+    peers = peers or ours
+    if len(peers) == 1:
+        peers = peers * len(ours)
+    if len(peers) != len(ours):
+        parser.error(f"--peer-precision: expected 1 or {len(ours)} (as many as --precision), found {len(peers)}")
+    for precision in peers:
+        if precision not in PEER_PRECISIONS:
+            parser.error(f"--peer-precision: the peer trains in {' or '.join(PEER_PRECISIONS)}, found {precision}")
+    return [{"hf": peer, "funicular": own} for peer, own in zip(peers, ours)]
 
 
 def main() -> None:
@@ -107,18 +123,20 @@ def main() -> None:
     parser.add_argument("--sides", nargs="+", choices=list(SIDES), default=list(SIDES))
     parser.add_argument("--tasks", nargs="+", choices=list(METRICS), default=list(METRICS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
-    parser.add_argument("--precision", nargs="+", choices=["fp32", "bf16"], default=["bf16"])
+    parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["bf16"], help="funicular's (default bf16)")
+    parser.add_argument("--peer-precision", nargs="+", choices=PEER_PRECISIONS, help="the peer's; default: the same")
     parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both sides")
     args = parser.parse_args()
+    args.precisions = paired_precisions(parser, args.precision, args.peer_precision)
     args.results.mkdir(parents=True, exist_ok=True)
-    for precision in args.precision:
+    for precisions in args.precisions:
         for seed in args.seeds:
             for task in args.tasks:
                 for side in args.sides:
-                    file = result_file(args, task, seed, side, precision)
+                    file = result_file(args, task, seed, side, precisions[side])
                     if file.exists():
                         continue
-                    result = SIDES[side](args, task, seed, precision, initial_directory(args, task, seed))
+                    result = SIDES[side](args, task, seed, precisions[side], initial_directory(args, task, seed))
                     file.write_text(json.dumps(result) + "\n")
                     print(side, json.dumps(result), flush=True)
     (args.results / "table.md").write_text(table(args))
