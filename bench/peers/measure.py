@@ -8,7 +8,7 @@ os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 ROOT = Path(__file__).resolve().parents[2]
 # What changes a peer's speed from outside, and so belongs beside its figures.
-TUNING = re.compile(r"^(OMP_|KMP_|GOMP_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD|THP_|ONEDNN_|DNNL_|MKL_|TORCHINDUCTOR_|RAYON_)")
+TUNING = re.compile(r"^(OMP_|KMP_|GOMP_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD|THP_|ONEDNN_|DNNL_|MKL_|RAYON_)")
 
 
 def cores() -> int:
