@@ -51,29 +51,19 @@ class Evaluate final : public Command {
                 "--task mlm the loss "
                 "and perplexity of a masked language model on a token store.") {
     arguments.section("Input");
-    arguments.add("model", "DIR", model_, "model folder").alias("model-name-or-path").required();
-    arguments.add("task", "NAME", task_options_.name, "the task")
-        .alias("task-name")
-        .choices(tasks())
-        .required();
+    declare_model(arguments, model_, "model folder");
+    task_options_.declare_name(arguments, tasks());
     arguments.add("data", "FILE|STORE", data_, "the rows; for mlm a token store")
         .alias("validation-file")
         .required();
-    arguments.add("max-length", "TOKENS", max_length_, "longest sequence, special tokens included")
-        .default_text("as in fine-tuning, else 128")
-        .alias("max-seq-length")
-        .range(4);
+    declare_max_length(arguments, max_length_, "longer rows are truncated")
+        .default_text("as in fine-tuning, else 128");
     task_options_.declare(arguments);
     arguments.section("Machine and randomness");
-    arguments.add("eval-batch-size", "SEQUENCES", batch_size_, "sequences per forward pass")
-        .alias("per-device-eval-batch-size")
-        .range(1);
-    arguments
-        .add("micro-batch-tokens", "TOKENS", batch_tokens_,
-             "real tokens per forward pass at most; 0: no limit")
-        .range(0);
+    declare_eval_batch_size(arguments, batch_size_).default_text("32");
+    declare_micro_batch_tokens(arguments, batch_tokens_, "0: no limit");
     arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "fp64"});
-    arguments.add("seed", "N", seed_, "of the masks of --task mlm").range(0);
+    declare_seed(arguments, seed_, "of the masks of --task mlm");
     device_.declare(arguments);
   }
 
@@ -128,8 +118,8 @@ class Evaluate final : public Command {
   int measure(const Model& model, const Objective& objective, const data::Dataset& dataset,
               train::Metrics& metrics) {
     const train::DatasetSource<Objective> source(objective, dataset);
-    const auto result =
-        train::evaluate(model, source, &metrics, batch_size_, batch_tokens_, static_cast<uint64_t>(seed_));
+    const auto result = train::evaluate(model, source, &metrics, batch_size_.value_or(32), batch_tokens_,
+                                        static_cast<uint64_t>(seed_));
     for (const auto& [name, value] : result)
       if (!std::isfinite(value))
         throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,
@@ -142,8 +132,8 @@ class Evaluate final : public Command {
 
   fs::path model_, data_;
   TaskOptions task_options_;
-  std::optional<int64_t> max_length_;
-  int64_t batch_size_ = 32, batch_tokens_ = 8192, seed_ = 42, length_ = 0;
+  std::optional<int64_t> max_length_, batch_size_;
+  int64_t batch_tokens_ = 8192, seed_ = 42, length_ = 0;
   std::string precision_ = "fp32";
   DeviceOptions device_;
   format::BertConfig config_;

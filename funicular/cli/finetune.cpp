@@ -30,22 +30,15 @@ class Finetune final : public Command {
                 "evaluation, as a "
                 "Hugging Face folder; the last line of output is one JSON object with its metrics.") {
     arguments.section("Input and output");
-    arguments.add("model", "DIR", model_, "pre-trained model folder").alias("model-name-or-path").required();
-    arguments.add("task", "NAME", task_options_.name, "the task")
-        .alias("task-name")
-        .choices(eval::task_names())
-        .required();
+    declare_model(arguments, model_, "pre-trained model folder");
+    task_options_.declare_name(arguments, eval::task_names());
     arguments.add("train", "FILE", train_file_, "training rows").alias("train-file").required();
     arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best model is chosen by them")
         .alias("validation-file")
         .default_text("none");
     training_.declare(arguments);
     arguments.section("Objective");
-    arguments
-        .add("max-length", "TOKENS", max_length_,
-             "longest sequence, special tokens included; longer rows are truncated")
-        .alias("max-seq-length")
-        .range(4);
+    declare_max_length(arguments, max_length_, "longer rows are truncated");
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices(truncation_names());
     task_options_.declare(arguments);

@@ -31,17 +31,9 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
            "forward passes per optimiser step")
       .default_text("1")
       .range(1);
-  arguments
-      .add("micro-batch-tokens", "TOKENS", options.micro_batch_tokens,
-           "real tokens per forward pass at most; bounds "
-           "the memory and does not change the result; 0: no limit")
-      .range(0);
-  arguments
-      .add("eval-batch-size", "SEQUENCES", options.eval_batch_size,
-           "sequences per forward pass in evaluation")
-      .default_text("as in training")
-      .alias("per-device-eval-batch-size")
-      .range(1);
+  declare_micro_batch_tokens(arguments, options.micro_batch_tokens,
+                             "bounds the memory and does not change the result; 0: no limit");
+  declare_eval_batch_size(arguments, options.eval_batch_size).default_text("as in training");
   arguments.add("max-steps", "STEPS", options.max_steps, "optimiser steps in all")
       .default_text("by epochs")
       .range(1);
@@ -119,7 +111,7 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
           "fp16", [&options] { options.precision = "fp16"; }, "as --precision fp16")
       .hidden();
   arguments.rivals({"precision", "bf16", "fp16"});
-  arguments.add("seed", "N", options.seed, "of every random choice").range(0);
+  declare_seed(arguments, options.seed, "of every random choice");
   arguments
       .add("num-workers", "N", options.num_workers,
            "threads that prepare batches; does not change the result")
@@ -127,7 +119,46 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
       .range(0, 256);
 }
 
+template <class Whole>
+Option& declare_length(Arguments& arguments, Whole& target, const std::string& longer, int64_t least) {
+  return arguments.add("max-length", "TOKENS", target, "longest sequence, special tokens included; " + longer)
+      .alias("max-seq-length")
+      .range(static_cast<double>(least));
+}
+
 }  // namespace
+
+Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value) {
+  return arguments.add("model", std::move(value), target, std::move(help))
+      .alias("model-name-or-path")
+      .required();
+}
+
+Option& declare_max_length(Arguments& arguments, int64_t& target, const std::string& longer, int64_t least) {
+  return declare_length(arguments, target, longer, least);
+}
+
+Option& declare_max_length(Arguments& arguments, std::optional<int64_t>& target, const std::string& longer,
+                           int64_t least) {
+  return declare_length(arguments, target, longer, least);
+}
+
+Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& target) {
+  return arguments.add("eval-batch-size", "SEQUENCES", target, "sequences per forward pass in evaluation")
+      .alias("per-device-eval-batch-size")
+      .range(1);
+}
+
+Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const std::string& remark,
+                                   int64_t least) {
+  return arguments
+      .add("micro-batch-tokens", "TOKENS", target, "real tokens per forward pass at most; " + remark)
+      .range(static_cast<double>(least));
+}
+
+Option& declare_seed(Arguments& arguments, int64_t& target, std::string of) {
+  return arguments.add("seed", "N", target, std::move(of)).range(0);
+}
 
 void DeviceOptions::declare(Arguments& arguments) {
   arguments.add("device", "NAME", device, "where to compute").choices({"cpu", "cuda"});

@@ -12,6 +12,29 @@
 
 namespace funicular::cli {
 
+// Single options of several commands. Each declares one with its aliases and limits, and gives it back for
+// what is the command's own (a text for the default, another alias).
+
+/// --model, required.
+Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value = "DIR");
+
+/// --max-length; `longer` says what becomes of a longer one. A target without a value: the default is decided
+/// later.
+Option& declare_max_length(Arguments& arguments, int64_t& target, const std::string& longer,
+                           int64_t least = 4);
+Option& declare_max_length(Arguments& arguments, std::optional<int64_t>& target, const std::string& longer,
+                           int64_t least = 4);
+
+/// --eval-batch-size.
+Option& declare_eval_batch_size(Arguments& arguments, std::optional<int64_t>& target);
+
+/// --micro-batch-tokens, at least `least`; `remark` follows what it is.
+Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const std::string& remark,
+                                   int64_t least = 0);
+
+/// --seed; `of` says of what.
+Option& declare_seed(Arguments& arguments, int64_t& target, std::string of);
+
 /// --device, --threads.
 struct DeviceOptions {
   std::string device = "cpu";

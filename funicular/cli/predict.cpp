@@ -84,23 +84,17 @@ class Predict final : public Command {
                 "the same order: the "
                 "label, its probability as score, and the probabilities of all labels.") {
     arguments.section("Input and output");
-    arguments.add("model", "DIR", model_, "fine-tuned model folder").alias("model-name-or-path").required();
+    declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
     arguments.add("output", "FILE", output_, "where the answers go; the file appears when it is complete")
         .default_text("standard output");
     arguments.add("pairs", pairs_, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
-    arguments
-        .add("max-length", "TOKENS", max_length_,
-             "longest sequence, special tokens included; longer texts are truncated")
-        .default_text("as in fine-tuning, else the model's longest")
-        .alias("max-seq-length")
-        .range(4);
+    declare_max_length(arguments, max_length_, "longer texts are truncated")
+        .default_text("as in fine-tuning, else the model's longest");
     arguments.section("Machine");
-    arguments
-        .add("micro-batch-tokens", "TOKENS", options_.batch_tokens, "real tokens per forward pass at most")
-        .alias("batch-tokens")
-        .range(1);
+    declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
+        .alias("batch-tokens");
     arguments
         .add("window", "LINES", window_,
              "lines read before the first answer; they are sorted by length for speed")

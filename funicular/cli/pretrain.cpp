@@ -31,9 +31,7 @@ class Pretrain final : public Command {
                 "Face folder; the "
                 "last line of output is one JSON object with the final metrics.") {
     arguments.section("Input and output");
-    arguments.add("model", "DIR|FILE", model_, "model folder, or a config.json to start from nothing")
-        .alias("model-name-or-path")
-        .required();
+    declare_model(arguments, model_, "model folder, or a config.json to start from nothing", "DIR|FILE");
     arguments.add("data", "STORE", data_, "token store to train on (funicular tokenize makes it)")
         .alias("train-file")
         .required();
@@ -52,12 +50,7 @@ class Pretrain final : public Command {
     training_.declare(arguments);
     arguments.section("Objective");
     arguments.add("objective", "NAME", objective_name_, "what is learnt").choices({"mlm"});
-    arguments
-        .add("max-length", "TOKENS", max_length_,
-             "longest sequence, special tokens included; longer documents are cut into "
-             "pieces")
-        .alias("max-seq-length")
-        .range(8);
+    declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
     arguments.add("mlm-probability", "SHARE", masking_.probability, "share of the tokens to predict")
         .above(0);
     arguments.add("whole-words", masking_.whole_words, "hide whole words instead of single pieces")

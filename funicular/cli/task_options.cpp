@@ -4,6 +4,10 @@
 
 namespace funicular::cli {
 
+void TaskOptions::declare_name(Arguments& arguments, std::vector<std::string> names) {
+  arguments.add("task", "NAME", name, "the task").alias("task-name").choices(std::move(names)).required();
+}
+
 void TaskOptions::declare(Arguments& arguments) {
   arguments.section("Columns of a custom task");
   arguments
