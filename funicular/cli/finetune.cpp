@@ -1,5 +1,8 @@
 // funicular finetune: a classifier from a pre-trained model.
 
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/index_select.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -19,6 +22,26 @@
 namespace funicular::cli {
 
 namespace {
+
+constexpr const char* kClassifier = "classifier.";
+constexpr ptrdiff_t kClassesShown = 10;
+
+std::string show(const std::vector<std::string>& classes) {
+  const ptrdiff_t shown = std::min(kClassesShown, std::ssize(classes));
+  return fmt::format("{}{}", fmt::join(classes.begin(), classes.begin() + shown, ", "),
+                     shown < std::ssize(classes) ? ", …" : "");
+}
+
+/// Brings the rows of the classifier from the order of the classes `from` into that of `to`, the same names.
+void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to) {
+  std::vector<int64_t> rows;
+  for (const std::string& name : to) rows.push_back(std::find(from.begin(), from.end(), name) - from.begin());
+  const at::NoGradGuard no_gradient;
+  for (const auto& parameter : model.parameters)
+    if (parameter->name.starts_with(kClassifier))
+      parameter->master.copy_(
+          parameter->master.index_select(0, at::tensor(rows, at::TensorOptions().dtype(at::kLong))));
+}
 
 class Finetune final : public Command {
  public:
@@ -49,7 +72,7 @@ class Finetune final : public Command {
     const objective::Classification objective(*tokenizer_, classification_options());
     Model model = nn::build_bert(
         {config_, nn::Head::classification, training_.dtype(), static_cast<uint64_t>(training_.seed)});
-    load_weights(model, model_);
+    load(model);
     train::TrainerOptions options = trainer_options();
     train::Trainer trainer(options, parallel::make_single, training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
@@ -81,13 +104,37 @@ class Finetune final : public Command {
                        train_file_.string(), fmt::join(labels, ""));
     if (!eval_file_.empty())
       eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder);
-    log::info("{} classes: {}", labels.size(),
-              fmt::join(labels.begin(), labels.begin() + std::min<ptrdiff_t>(10, std::ssize(labels)), ", "));
+    log::info("{} classes: {}", labels.size(), show(labels));
+    classes_of_model_ = class_names(config_);
     config_.id2label = labels;
     config_.num_labels = static_cast<int>(labels.size());
     config_.problem_type = "single_label_classification";
     note_ = {task_.name, task_.columns(), max_length_, truncation_};
     note_.store_in(config_);
+  }
+
+  /// A classifier in --model is the start of training where it has as many classes; otherwise a new one is
+  /// made.
+  void load(Model& model) const {
+    const nn::LoadReport report = load_weights(model, model_, kClassifier);
+    const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
+    if (!report.mismatched.empty()) {
+      log::warning(
+          "{} has a classifier of {} classes ({}) and the training rows have {}: a new classifier, randomly "
+          "initialised, takes its place",
+          model_.string(), from.size(), show(from), to.size());
+      return;
+    }
+    const bool has_classifier =
+        std::none_of(report.missing.begin(), report.missing.end(),
+                     [](const std::string& name) { return name.starts_with(kClassifier); });
+    if (!has_classifier || from == to) return;
+    if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
+      reorder_classes(model, from, to);
+    else
+      log::warning(
+          "the classifier of {} is the start of training: its classes {} are taken for {}, in this order",
+          model_.string(), show(from), show(to));
   }
 
   void check_best_metric() const {
@@ -133,6 +180,7 @@ class Finetune final : public Command {
 
   eval::Task task_;
   format::BertConfig config_;
+  std::vector<std::string> classes_of_model_;
   TaskNote note_;
   std::unique_ptr<text::WordPiece> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;

@@ -93,8 +93,8 @@ bool has_weights(const fs::path& folder) {
   return false;
 }
 
-nn::LoadReport load_weights(Model& model, const fs::path& folder) {
-  nn::LoadReport report = nn::load_pretrained(model, folder);
+nn::LoadReport load_weights(Model& model, const fs::path& folder, const std::string& replaceable) {
+  nn::LoadReport report = nn::load_pretrained(model, folder, replaceable);
   require_finite(model, folder);
   if (!report.missing.empty()) log::info("new, randomly initialised: {}", list(report.missing));
   if (!report.unexpected.empty())

@@ -6,6 +6,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
@@ -76,7 +77,10 @@ class Pretrain final : public Command {
     } else {
       log::info("{} has no weights: training starts from random ones", model_.string());
     }
+    // Held over both trainings: a signal between them is saved like one within, not a sudden end.
+    const InterruptGuard guard;
     if (!train_head(model, objective)) return static_cast<int>(ExitCode::interrupted);
+    log::info("training all weights");
     return train_all(model, objective);
   }
 

@@ -76,7 +76,7 @@ fs::path weights_file(const fs::path& folder) {
 
 }  // namespace
 
-LoadReport load_pretrained(Model& model, const fs::path& folder) {
+LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable) {
   const fs::path path = weights_file(folder);
   const format::SafetensorsFile file(path);
   std::map<std::string, const TensorEntry*> entries;
@@ -92,9 +92,13 @@ LoadReport load_pretrained(Model& model, const fs::path& folder) {
         report.missing.push_back(slice.name);
         continue;
       }
-      copy_into(parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin), *entry->second,
-                path);
+      const at::Tensor target = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
       used[name] = true;
+      if (!replaceable.empty() && name.starts_with(replaceable) && target.sizes() != entry->second->shape) {
+        report.mismatched.push_back(slice.name);
+        continue;
+      }
+      copy_into(target, *entry->second, path);
       found_in_encoder += name.rfind("encoder.", 0) == 0;
     }
   if (found_in_encoder == 0)

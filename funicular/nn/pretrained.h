@@ -15,13 +15,14 @@ namespace funicular::nn {
 struct LoadReport {
   std::vector<std::string> missing;     ///< in the model, not in the file: they keep their random values
   std::vector<std::string> unexpected;  ///< in the file, not in the model: not used
+  std::vector<std::string> mismatched;  ///< replaceable, of another shape in the file: they keep random values
 };
 
 /// Copies the weights of folder/model.safetensors into the model. Reads the names of BertModel (no prefix)
 /// and of models with heads ("bert."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64.
-/// Throws InputError if a tensor's shape differs from the model's, or if no tensor of the encoder is found at
-/// all.
-LoadReport load_pretrained(Model& model, const fs::path& folder);
+/// Throws InputError if no tensor of the encoder is found at all, or if a tensor's shape differs from the
+/// model's, but for names that begin with `replaceable` (a head that is to be made anew; empty: none).
+LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable = "");
 
 /// Writes folder/model.safetensors (fp32) and folder/config.json such that transformers loads them with no
 /// missing and no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).

@@ -30,6 +30,14 @@ std::string difference(const std::map<std::string, std::string>& old_values,
   return text;
 }
 
+void forget_best(TrainingState& state) {
+  state.best_step = 0;
+  state.best_evaluation.clear();
+  state.evaluations_without_gain = 0;
+  state.evaluated_step =
+      std::min(state.evaluated_step, state.step - 1);  // an evaluation of this step is done again
+}
+
 }  // namespace
 
 fs::path find_checkpoint(const fs::path& output, const std::string& resume) {
@@ -83,6 +91,20 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
   if (!changed.empty()) log::warning("the run goes on with other settings than it began with: {}", changed);
 }
 
+void forget_other_evaluation(TrainingState& saved, const std::map<std::string, std::string>& settings) {
+  constexpr const char* kName = "evaluation_data";
+  const auto before = saved.settings.find(kName);
+  const auto now = settings.find(kName);
+  if (saved.best_step == 0 || before == saved.settings.end() || now == settings.end() ||
+      before->second == now->second)
+    return;
+  log::warning(
+      "the evaluation data changed, so the best evaluation so far, at step {}, cannot be compared with later "
+      "ones; the next evaluation, or the end of the run, replaces the run's model",
+      saved.best_step);
+  forget_best(saved);
+}
+
 void set_newer_aside(const fs::path& output, const fs::path& checkpoint, int64_t step) {
   for (const auto& [other, path] : list_checkpoints(output / "checkpoints"))
     if (other > step && fs::equivalent(path.parent_path(), checkpoint.parent_path())) {
@@ -104,10 +126,7 @@ void take_best_model(const fs::path& output, const fs::path& checkpoint, Trainin
       "the model of the best evaluation, at step {}, is no longer there; the next evaluation counts as the "
       "best so far",
       state.best_step);
-  state.best_step = 0;
-  state.best_evaluation.clear();
-  state.evaluated_step =
-      std::min(state.evaluated_step, state.step - 1);  // an evaluation of this step is done again
+  forget_best(state);
 }
 
 }  // namespace funicular::train

@@ -19,6 +19,10 @@ fs::path find_checkpoint(const fs::path& output, const std::string& resume);
 void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,
                      const std::map<std::string, std::string>& settings, const fs::path& checkpoint);
 
+/// Where the settings name other evaluation data than the saved ones, what was best so far cannot be compared
+/// with what follows: the state forgets it, with a warning, and an evaluation of its step is done again.
+void forget_other_evaluation(TrainingState& saved, const std::map<std::string, std::string>& settings);
+
 /// Renames the checkpoints of `output` beyond `step`, so that none is taken for one of the run that goes on
 /// from `checkpoint`. Nothing if `checkpoint` is of another folder.
 void set_newer_aside(const fs::path& output, const fs::path& checkpoint, int64_t step);

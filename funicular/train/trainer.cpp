@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <optional>
+#include <type_traits>
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
@@ -110,6 +111,8 @@ class Fit {
 
   void resume();
   void train();
+  template <class Read>
+  std::invoke_result_t<Read> or_save(const char* what, Read read);
   parallel::StepResult step(const GlobalBatch& batch);
   [[noreturn]] void fail(const parallel::StepResult& result) const;
   void log_step(const parallel::StepResult& result);
@@ -153,6 +156,7 @@ void Fit::resume() {
   TrainingState saved = read_state(checkpoint);
   check_resumable(saved, state_.identity, state_.settings, checkpoint);
   read_tensors(*strategy_, checkpoint);
+  forget_other_evaluation(saved, state_.settings);
   saved.identity = std::move(state_.identity);
   saved.settings = std::move(state_.settings);
   state_ = std::move(saved);
@@ -196,8 +200,9 @@ FitResult Fit::run(const StrategyFactory& factory) {
   result_.best_step = state_.best_step;
   result_.best_evaluation = state_.best_evaluation;
   result_.seconds = seconds_since(start);
-  const bool did_nothing =
-      !earlier.is_null() && result_.evaluation.empty() && result_.step == result_.resumed_from;
+  const bool did_nothing = !earlier.is_null() && result_.evaluation.empty() &&
+                           result_.step == result_.resumed_from &&
+                           earlier.value("best_step", OrderedJson()) == result_.best_step;
   if (writes() && !did_nothing)
     write_run_file(run_, result_.resumed_from,
                    {{"step", result_.step},
@@ -223,7 +228,7 @@ void Fit::train() {
     while (!finished()) {
       if (interrupt_requested()) throw Interrupted{};
       const auto start = Clock::now();
-      const GlobalBatch batch = loader.next();
+      const GlobalBatch batch = or_save("the loader", [&] { return loader.next(); });
       window_wait_ += seconds_since(start);
       const parallel::StepResult result = step(batch);
       window_seconds_ += seconds_since(start);
@@ -239,6 +244,20 @@ void Fit::train() {
     save();
     log::info("interrupted at step {} of {}{}", state_.step, max_steps_,
               writes() ? "; the state is saved, resume to go on" : "");
+  }
+}
+
+/// What `read` gives. Saves before it throws what went wrong with the data: the training up to here is sound.
+template <class Read>
+std::invoke_result_t<Read> Fit::or_save(const char* what, Read read) {
+  try {
+    return read();
+  } catch (const Interrupted&) {
+    throw;
+  } catch (...) {
+    save();
+    log::error("{} failed after step {}{}", what, state_.step, writes() ? ", whose state is saved" : "");
+    throw;
   }
 }
 
@@ -304,12 +323,14 @@ void Fit::log_step(const parallel::StepResult& result) {
 void Fit::evaluate() {
   if (!evaluation_due()) return;
   const int64_t batch_size = options_.eval_batch_size > 0 ? options_.eval_batch_size : plan_.micro_batch;
-  result_.evaluation =
-      run_evaluation(*evaluation_.data, evaluation_.metrics, evaluation_plan(batch_size, plan_.tokens),
-                     options_.seed, floating_, [&](std::span<const MicroBatch> batch) {
-                       if (interrupt_requested()) throw Interrupted{};  // it is done again after the resume
-                       return strategy_->evaluate(batch);
-                     });
+  const auto evaluate_batch = [&](std::span<const MicroBatch> batch) {
+    if (interrupt_requested()) throw Interrupted{};  // it is done again after the resume
+    return strategy_->evaluate(batch);
+  };
+  result_.evaluation = or_save("the evaluation", [&] {
+    return run_evaluation(*evaluation_.data, evaluation_.metrics, evaluation_plan(batch_size, plan_.tokens),
+                          options_.seed, floating_, evaluate_batch);
+  });
   check_evaluation();
   note_evaluation();
   if (records_) records_->add_evaluation(state_.step, epoch(state_.step), result_.evaluation);

@@ -143,6 +143,20 @@ def run_and_interrupt(path, lines, number, *words):
     return Result(process.returncode, out.decode(), err.decode())
 
 
+def run_and_interrupt_when_it_says(phrase, number, *words):
+    """Starts the program and sends it the signal `number` as soon as a line of its messages holds the phrase."""
+    process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               env=environment())
+    err = b""
+    for line in process.stderr:
+        err += line
+        if phrase.encode() in line:
+            process.send_signal(number)
+            break
+    out, rest = process.communicate(timeout=300)
+    return Result(process.returncode, out.decode(), (err + rest).decode())
+
+
 class ProgramTest(unittest.TestCase):
     """Each test has a folder of its own, self.folder."""
 
@@ -190,5 +204,5 @@ class ProgramTest(unittest.TestCase):
 
 
 __all__ = ["ProgramTest", "Result", "VOCABULARY", "WORDS", "config", "encoder_shapes", "json", "pathlib", "random",
-           "random_weights", "read_safetensors", "run", "run_and_interrupt", "sentiment_rows", "signal", "subprocess",
-           "unittest", "write_model", "write_rows", "write_safetensors", "PROGRAM", "HIDDEN"]
+           "random_weights", "read_safetensors", "run", "run_and_interrupt", "run_and_interrupt_when_it_says",
+           "sentiment_rows", "signal", "subprocess", "unittest", "write_model", "write_rows", "write_safetensors", "PROGRAM", "HIDDEN"]

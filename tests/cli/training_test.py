@@ -53,6 +53,59 @@ class Finetune(ProgramTest):
         self.assertIn("tokenised", run(*words, "--resume", "auto").err)
         self.assertEqual(len(list((self.folder / "run" / "data").iterdir())), 2)
 
+    def test_adam_epsilon_is_what_the_step_is_divided_by(self):
+        model = self.model()
+        short = {"max_steps": 1, "num_train_epochs": None, "eval": None}
+        self.succeeds(*self.finetune_words(model, output="start", learning_rate=1e-30, **short))
+        before = read_safetensors(self.folder / "start" / "model" / "model.safetensors")
+        name = "bert.encoder.layer.0.output.dense.weight"
+        for output, epsilon, moved in (("default", None, True), ("small", "1e-10", True), ("huge", "1e20", False)):
+            self.succeeds(*self.finetune_words(model, output=output, adam_epsilon=epsilon, **short))
+            after = read_safetensors(self.folder / output / "model" / "model.safetensors")
+            self.assertEqual(after[name][1] != before[name][1], moved, f"epsilon {epsilon}")
+            written = json.loads((self.folder / output / "run.json").read_text())["optimizer"]
+            self.assertEqual(float(epsilon or 1e-8), written["epsilon"])
+        for wrong in ("0", "-1e-8", "x"):
+            self.refuses(self.finetune_words(model, output="wrong", adam_epsilon=wrong, **short), "--adam-epsilon")
+        resumed = self.succeeds(*self.finetune_words(model, output="small", adam_epsilon="1e-9", **short))
+        self.assertIn("1e-09", resumed.err)
+
+    def test_classifier_of_another_number_of_classes_gets_a_new_head(self):
+        model = self.model(extra_shapes={"classifier.weight": [3, HIDDEN], "classifier.bias": [3]},
+                           id2label={"0": "x", "1": "y", "2": "z"}, label2id={"x": 0, "y": 1, "z": 2})
+        result = self.succeeds(*self.finetune_words(model, num_train_epochs=12))
+        self.assertIn("has a classifier of 3 classes (x, y, z) and the training rows have 2: a new classifier, randomly "
+                      "initialised, takes its place", result.err)
+        self.assertNotIn("not used", result.err)
+        self.assertGreaterEqual(result.json()["accuracy"], 0.9)
+        trained = self.folder / "run" / "model"
+        self.assertEqual(read_safetensors(trained / "model.safetensors")["classifier.weight"][0], [2, HIDDEN])
+        answer = self.succeeds("predict", "--model", trained, stdin="the film is good\n").json()
+        self.assertEqual(set(answer["probabilities"]), {"contra", "pro"})
+
+    def start_of(self, names):
+        """The classifier that training starts from, where the model's has the classes `names`; and the messages."""
+        model = self.model("-".join(names), extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]},
+                           id2label=dict(zip("01", names)), label2id={name: i for i, name in enumerate(names)})
+        output = self.folder / ("run-" + model.name)
+        result = self.succeeds(*self.finetune_words(model, output=output, max_steps=1, num_train_epochs=None,
+                                                    learning_rate=1e-30))
+        tensor = lambda folder: read_safetensors(folder / "model.safetensors")["classifier.weight"][1]
+        return tensor(model), tensor(output / "model"), result.err
+
+    def test_classifier_of_the_same_classes_is_the_start_whatever_their_order(self):
+        before, after, log = self.start_of(["contra", "pro"])
+        self.assertEqual(after, before)
+        before, after, log = self.start_of(["pro", "contra"])
+        half = len(before) // 2
+        self.assertEqual(after, before[half:] + before[:half], "the row of each name stays its row")
+        self.assertNotIn("taken for", log)
+
+    def test_classifier_of_as_many_other_classes_is_the_start_with_a_warning(self):
+        before, after, log = self.start_of(["sad", "glad"])
+        self.assertEqual(after, before)
+        self.assertIn("its classes sad, glad are taken for contra, pro, in this order", log)
+
     def test_micro_batches_do_not_change_the_result(self):
         model = self.model(hidden_dropout_prob=0.1)
         whole = self.succeeds(*self.finetune_words(model, output="a", precision="fp64")).json()
@@ -147,6 +200,32 @@ class Interruption(ProgramTest):
 
     def test_sigint_after_the_steps_of_the_new_head(self):
         self.check(self.pretrain_words(400, 10), self.folder / "run", signal.SIGINT, 3)
+
+    def test_signal_between_the_head_and_all_weights(self):
+        words = self.pretrain_words(10, 5)
+        undisturbed = self.folder / "undisturbed"
+        self.succeeds(*words, "--output", undisturbed)
+        for number, phrase in ((signal.SIGINT, "training all weights"), (signal.SIGTERM, "training all weights"),
+                               (signal.SIGINT, "training the head")):
+            output = self.folder / f"{number}-{phrase}"
+            stopped = run_and_interrupt_when_it_says(phrase, number, *words, "--output", output)
+            self.assertEqual(stopped.code, 75, stopped.err)
+            self.assertIn("the same command goes on", stopped.err)
+            self.assertIn("interrupted at step 0 of", stopped.err)
+            self.succeeds(*words, "--output", output)
+            self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
+                             (output / "model" / "model.safetensors").read_bytes())
+
+    def test_other_evaluation_data_are_not_compared_with(self):
+        words = self.finetune_words(self.model(), max_steps=6, num_train_epochs=None, eval_steps=3)
+        self.succeeds(*words)
+        other = write_rows(self.folder / "other.tsv", ("label", "text"), sentiment_rows(8, 9))
+        words[words.index("--eval") + 1] = str(other)
+        again = self.succeeds(*words)
+        self.assertIn("the run goes on with other settings than it began with: evaluation_data was 32 samples", again.err)
+        self.assertIn("the evaluation data changed", again.err)
+        found = self.succeeds("evaluate", "--model", self.folder / "run" / "model", "--task", "custom", "--data", other).json()
+        self.assertAlmostEqual(found["loss"], again.json()["loss"], places=5)
 
     def test_other_settings_do_not_resume(self):
         words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
