@@ -1,0 +1,157 @@
+"""Whether a command that the documentation shows is one that exists, with the options that it shows."""
+
+import functools
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
+# What reads the options of a command of ./run, where that is not tools/NAME.sh alone.
+SCRIPTS = {"quickstart": ["tools/quickstart/quickstart.sh"], "bench": ["tools/bench.sh", "bench/run_peers.py"], "clean": []}
+
+
+def split(code):
+    """The commands of a shell block, as lists of words, without comments, redirections, and variables set before."""
+    commands = []
+    for line in code.replace("\\\n", " ").splitlines():
+        lexer = shlex.shlex(line, posix=True, punctuation_chars="|&;<>")
+        lexer.whitespace_split = True
+        command, skip = [], False  # skip: the next word is the file of a redirection
+        for word in lexer:
+            if set(word) <= set("|&;"):
+                commands.append(command)
+                command = []
+            elif set(word) <= set("<>"):
+                skip = True
+            elif skip:
+                skip = False
+            else:
+                command.append(word)
+        commands.append(command)
+    return [command for command in map(without_assignments, commands) if command]
+
+
+def without_assignments(command):
+    while command and re.match(r"[A-Z_]+=", command[0]):
+        command = command[1:]
+    return command
+
+
+def options_of(words):
+    """The names of long options among the words."""
+    return [word.split("=", 1)[0] for word in words if re.match(r"--[a-z]", word)]
+
+
+def run(*words):
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=ROOT, check=False)
+
+
+def funicular(words):
+    """Lets the program itself read the options, without doing anything."""
+    done = run(BUILD / "funicular", *words[:-1] if words[-1:] == ["--help"] else words, "--help")
+    return None if done.returncode == 0 else done.stderr.strip()
+
+
+@functools.cache
+def commands_of_run():
+    return re.findall(r"^  ([a-z]+)  ", run("./run").stdout, re.M)
+
+
+def options_in(files, words):
+    text = "".join((ROOT / file).read_text() for file in files)
+    missing = [option for option in options_of(words)
+               if option != "--help" and not re.search(re.escape(option) + r"(?![a-z-])", text)]
+    return f"{', '.join(map(str, files))} knows no {', '.join(missing)}" if missing else None
+
+
+def run_script(words):
+    if not words:
+        return None
+    if words[0] not in commands_of_run():
+        return f"./run has no command {words[0]}"
+    return options_in(SCRIPTS.get(words[0], [f"tools/{words[0]}.sh"]), words[1:])
+
+
+def preset_exists(name):
+    presets = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    return any(preset["name"] == name and not preset.get("hidden") for preset in presets)
+
+
+def cmake(words):
+    text = (ROOT / "CMakeLists.txt").read_text()
+    for word in words:
+        variable = re.match(r"-D([A-Za-z0-9_]+)=", word)
+        if variable and not variable.group(1).startswith("CMAKE_") and not re.search(variable.group(1) + r"\b", text):
+            return f"CMakeLists.txt has no {variable.group(1)}"
+    if words[:1] == ["--preset"]:
+        return None if preset_exists(words[1]) else f"no preset {words[1]}"
+    return None if "-S" in words or "--build" in words else "expected --preset, -S or --build"
+
+
+def build_folder(word):
+    """None if the folder is that of a preset."""
+    return None if word.startswith("build/") and preset_exists(word.split("/")[1]) else f"no preset builds in {word}"
+
+
+def ninja(words):
+    if words[:1] != ["-C"]:
+        return "expected ninja -C build/PRESET"
+    return build_folder(words[1])
+
+
+def ctest(words):
+    if "--test-dir" not in words:
+        return "expected ctest --test-dir build/PRESET"
+    at = words.index("--test-dir")
+    listed = run("ctest", "--test-dir", BUILD, "-N", *words[:at], *words[at + 2:])
+    count = re.search(r"Total Tests: (\d+)", listed.stdout)
+    if listed.returncode != 0 or not count or count.group(1) == "0":
+        return f"ctest finds no such test: {listed.stderr.strip()}"
+    return build_folder(words[at + 1])
+
+
+def script(words):
+    if not (ROOT / words[0]).is_file():
+        return f"there is no {words[0]}"
+    return options_in([words[0]], words[1:])
+
+
+def built_program(words):
+    """A program of the build: its source has its name, wherever the build is."""
+    name = pathlib.PurePath(words[0]).name
+    if name == "funicular":
+        return funicular(words[1:])
+    problem = build_folder(words[0])
+    if problem:
+        return problem
+    sources = [path.relative_to(ROOT) for part in ("bench", "tests", "examples") for path in (ROOT / part).rglob("*.cpp")
+               if path.stem == name or f"example_{path.stem}" == name]
+    if name.startswith("test_") and (ROOT / "tests" / name[5:]).is_dir():
+        return None
+    return options_in(sources, words[1:]) if sources else f"no source of a program {name}"
+
+
+def problem_of(command):
+    """What is wrong with the command (a list of words), or None."""
+    program, words = command[0], command[1:]
+    if program.endswith(".deps/python/bin/python") or program in ("python", "python3"):
+        return script(words)
+    if program.startswith("build/"):
+        return built_program(command)
+    if program.startswith(("tests/", "bench/", "tools/")):
+        return script(command)
+    if program == "export":
+        return None
+    known = {"funicular": funicular, "./run": run_script, "cmake": cmake, "ninja": ninja, "ctest": ctest}
+    if program not in known:
+        return f"the tests do not know how to check a command that begins with {program}; teach them (tests/docs/commands.py)"
+    return known[program](words)
+
+
+def looks_like_a_command(span):
+    """Whether a code span is a command of ours with arguments, or the call of a script."""
+    return bool(re.match(r"(\./run |funicular [a-z]|ctest |cmake -|ninja -|build/\S*[^\s/] |(tests|bench|tools)/\S+\.py )", span + " "))
