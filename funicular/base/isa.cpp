@@ -18,11 +18,13 @@ Isa detect() {
   if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
     best = Isa::avx512;
+  if (best == Isa::avx512 && __builtin_cpu_supports("avx512bf16")) best = Isa::avx512_bf16;
 #endif
   const char* text = std::getenv("FUNICULAR_ISA");
   const std::string_view wanted = text ? text : "";
   if (wanted == "baseline") return Isa::baseline;
   if (wanted == "avx2") return std::min(best, Isa::avx2);
+  if (wanted == "avx512") return std::min(best, Isa::avx512);
   return best;
 }
 
@@ -34,7 +36,17 @@ Isa best_isa() {
 }
 
 const char* isa_name(Isa isa) {
-  return isa == Isa::avx512 ? "avx512" : isa == Isa::avx2 ? "avx2" : "baseline";
+  switch (isa) {
+    case Isa::avx512_bf16:
+      return "avx512_bf16";
+    case Isa::avx512:
+      return "avx512";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::baseline:
+      break;
+  }
+  return "baseline";
 }
 
 }  // namespace funicular

@@ -8,13 +8,13 @@
 
 namespace funicular {
 
-enum class Isa { baseline, avx2, avx512 };
+enum class Isa { baseline, avx2, avx512, avx512_bf16 };  // each holds those before it
 
 /// The best one of this processor, or the one that the environment variable FUNICULAR_ISA names if it is
 /// lower.
 Isa best_isa();
 
-/// "baseline", "avx2" or "avx512".
+/// "baseline", "avx2", "avx512" or "avx512_bf16".
 const char* isa_name(Isa isa);
 
 }  // namespace funicular

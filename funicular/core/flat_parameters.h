@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,10 +13,18 @@
 
 namespace funicular {
 
-/// Lays the trainable parameters of a model out in two flat buffers, decay group first, each parameter at an
-/// offset that is a multiple of 64 bytes, in the model's order within a group. Afterwards every trainable
-/// Parameter's master, compute and gradient are views into the buffers, and autograd accumulates into them in
-/// place. Padding is zero and stays zero under every optimiser.
+/// Mixed precision (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1): what the
+/// matrices (ParameterGroup::decay) are multiplied in, and what their gradients are collected in. Vectors
+/// (biases, normalisation) stay in the master's type.
+struct MatrixTypes {
+  std::optional<at::ScalarType> compute{};   ///< kBFloat16 or kHalf; none: the master's type
+  std::optional<at::ScalarType> gradient{};  ///< none: the master's type, right for sums over micro-batches
+};
+
+/// Lays the trainable parameters of a model out in flat buffers, decay group first, each parameter at an
+/// offset that is a multiple of 64 elements, in the model's order within a group. Afterwards every trainable
+/// Parameter's master, compute and gradient are views into the buffers, and autograd accumulates into them
+/// in place. Padding is zero and stays zero under every optimiser.
 class FlatParameters {
  public:
   struct Entry {
@@ -24,12 +33,21 @@ class FlatParameters {
     int64_t size = 0;    ///< in elements
   };
 
-  /// All trainable parameters must share one floating-point type and the CPU or one CUDA device.
-  explicit FlatParameters(Model& model);
+  /// All trainable parameters must share one floating-point type and the CPU or one CUDA device. With
+  /// `types.compute` the matrices' compute tensors, frozen ones included, become copies of that type: the
+  /// trainable ones views into shadow().
+  explicit FlatParameters(Model& model, MatrixTypes types = {});
 
   const std::vector<Entry>& entries() const { return entries_; }
-  const at::Tensor& master() const { return master_; }      ///< [N] flat
-  const at::Tensor& gradient() const { return gradient_; }  ///< [N] flat
+  const at::Tensor& master() const { return master_; }  ///< [N] flat
+  /// [decay_end] flat, what the matrices compute with; undefined without mixed precision. Whoever changes
+  /// master keeps it up to date: optimisers in the same pass, others with refresh_shadow().
+  const at::Tensor& shadow() const { return shadow_; }
+  void refresh_shadow();
+  /// Flat gradients of a group: [decay_end] or [N - decay_end], the latter in the master's type.
+  const at::Tensor& gradient(ParameterGroup group) const {
+    return group == ParameterGroup::decay ? matrix_gradient_ : vector_gradient_;
+  }
   int64_t size() const { return size_; }
   /// Elements [0, decay_end) belong to ParameterGroup::decay, the rest to no_decay.
   int64_t decay_end() const { return decay_end_; }
@@ -37,10 +55,15 @@ class FlatParameters {
   void zero_gradient();
   /// The part of a flat tensor of this layout that holds `entry`, in the parameter's shape.
   at::Tensor view(const at::Tensor& flat, const Entry& entry) const;
+  /// The part of the flat gradients that holds `entry`, in the parameter's shape.
+  at::Tensor gradient_view(const Entry& entry) const;
 
  private:
+  void lay_out(Model& model);
+  void point_into_buffers(const Entry& entry);
+
   std::vector<Entry> entries_;
-  at::Tensor master_, gradient_;
+  at::Tensor master_, shadow_, matrix_gradient_, vector_gradient_;
   int64_t size_ = 0, decay_end_ = 0;
 };
 

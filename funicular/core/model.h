@@ -55,8 +55,13 @@ struct Model {
   std::vector<std::unique_ptr<Parameter>> parameters;
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
-  std::vector<std::shared_ptr<void>> owners;        ///< what must live as long as the segments' functions
+  std::vector<std::shared_ptr<void>> owners;  ///< what must live as long as the segments' functions
+  bool low_precision =
+      false;  ///< the segments compute in whatever type the matrices' `compute` has; false: autocast
   std::function<void(bool training)> set_training;  ///< for wrapped modules; may be empty
+  /// Whether the segments recompute the cheap but large inside of their attention in the backward pass, see
+  /// core/recompute.h; empty: they have none.
+  std::function<void(bool on)> set_selective_recompute;
 
   Model() = default;
   Model(Model&&) = default;

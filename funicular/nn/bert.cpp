@@ -43,20 +43,17 @@ struct NormParameters {
   NormWeights weights() const { return {gamma->compute, beta->compute, epsilon}; }
 };
 
-at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& w) {
-  return linear(x, w.weight->compute, w.bias->compute);
+Activation activation_named(const std::string& name) {
+  if (name == "gelu") return Activation::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return Activation::gelu_tanh;
+  if (name == "relu") return Activation::relu;
+  if (name == "silu") return Activation::silu;
+  if (name == "tanh") return Activation::tanh;
+  throw InputError("bert", "unknown activation {}", name);
 }
 
-using Activation = at::Tensor (*)(const at::Tensor&);
-
-Activation activation_named(const std::string& name) {
-  if (name == "gelu") return [](const at::Tensor& x) { return at::gelu(x); };
-  if (name == "gelu_new" || name == "gelu_pytorch_tanh")
-    return [](const at::Tensor& x) { return at::gelu(x, "tanh"); };
-  if (name == "relu") return [](const at::Tensor& x) { return at::relu(x); };
-  if (name == "silu") return [](const at::Tensor& x) { return at::silu(x); };
-  if (name == "tanh") return [](const at::Tensor& x) { return at::tanh(x); };
-  throw InputError("bert", "unknown activation {}", name);
+at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& w, Activation activation) {
+  return bias_activation(nn::linear(x, w.weight->compute), w.bias->compute, activation);
 }
 
 /// Makes parameters and segments of one model.
@@ -68,6 +65,7 @@ class Builder {
         activation_(activation_named(options.config.hidden_act)) {}
 
   Model build() {
+    model_.low_precision = true;
     add_embeddings();
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) add_layer(layer);
     if (options_.head == Head::masked_lm)
@@ -185,14 +183,15 @@ void Builder::add_layer(int64_t layer) {
   const std::string name = "layer." + std::to_string(layer);
   add_segment(name, [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink&) {
     const at::Tensor& x = in.at("hidden");
-    const at::Tensor context = attention(apply_linear(x, qkv), batch.packing, heads, attention_site);
+    const at::Tensor context = attention(nn::linear(x, qkv.weight->compute), qkv.bias->compute, batch.packing,
+                                         heads, attention_site);
     const at::Tensor attended =
-        residual_norm(linear(context, projection.weight->compute, at::Tensor()), projection.bias->compute, x,
+        residual_norm(nn::linear(context, projection.weight->compute), projection.bias->compute, x,
                       attention_norm.weights(), batch.packing, projection_site);
-    const at::Tensor inner = activation(apply_linear(attended, up));
+    const at::Tensor inner =
+        feed_forward(attended, up.weight->compute, up.bias->compute, down.weight->compute, activation);
     const at::Tensor out =
-        residual_norm(linear(inner, down.weight->compute, at::Tensor()), down.bias->compute, attended,
-                      output_norm.weights(), batch.packing, output_site);
+        residual_norm(inner, down.bias->compute, attended, output_norm.weights(), batch.packing, output_site);
     taps(name, out);
     return Activations{{"hidden", out}};
   });
@@ -214,8 +213,9 @@ void Builder::add_masked_lm_head() {
     keys.positions = at::zeros({rows.size(0)}, at::kInt);
     keys.token_draws = at::zeros({rows.size(0)}, at::kLong);
     const at::Tensor hidden =
-        residual_norm(activation(apply_linear(rows, transform)), {}, {}, norm.weights(), keys, {});
-    if (taps.observe) taps("logits", at::addmm(bias->compute, hidden, decoder->compute.t()));
+        residual_norm(apply_linear(rows, transform, activation), {}, {}, norm.weights(), keys, {});
+    if (taps.observe)
+      taps("logits", nn::linear(hidden, decoder->compute).to(bias->compute.scalar_type()) + bias->compute);
     loss.add("mlm", vocabulary_cross_entropy(hidden, decoder->compute, bias->compute, batch["mlm_labels"]));
     return Activations{};
   });
@@ -244,10 +244,13 @@ void Builder::add_classification_head() {
                                     LossSink& loss) {
     const int64_t sequences = batch.packing.sequences();
     const at::Tensor first = in.at("hidden").index_select(0, batch.packing.offsets.narrow(0, 0, sequences));
-    const at::Tensor pooled = at::tanh(apply_linear(first, pooler));
+    const at::Tensor pooled = apply_linear(first, pooler, Activation::tanh);
     const at::Tensor dropped =
         dropout(pooled, at::zeros({sequences}, at::kInt), batch.packing.draw_ids, batch.packing.random, site);
-    const at::Tensor logits = apply_linear(dropped, classifier);
+    // In the vectors' type: a loss of few bits helps nobody.
+    const at::Tensor logits =
+        nn::linear(dropped, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
+        classifier.bias->compute;
     taps("logits", logits);
     loss.output("logits", logits);
     add_classification_loss(logits, batch, regression, loss);

@@ -8,7 +8,10 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
+#include <numeric>
 #include <optional>
+#include <type_traits>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/nn/kernels.h"
@@ -27,13 +30,41 @@ Maybe maybe(const at::Tensor& tensor) {
   return tensor.defined() ? Maybe(tensor) : std::nullopt;
 }
 
-/// Calls body with a value of the tensor's scalar type: float or double.
+/// Calls body with a value of the tensor's storage type.
 template <class Body>
 void dispatch(const at::Tensor& tensor, const char* what, Body body) {
-  if (tensor.scalar_type() == at::kFloat) return body(float{});
-  if (tensor.scalar_type() == at::kDouble) return body(double{});
-  throw InputError("nn", "{}: expected float32 or float64, found {}", what,
-                   c10::toString(tensor.scalar_type()));
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return body(float{});
+    case at::kDouble:
+      return body(double{});
+    case at::kBFloat16:
+      return body(BFloat16{});
+    case at::kHalf:
+      return body(Half{});
+    default:
+      throw InputError("nn", "{}: expected a floating-point type, found {}", what,
+                       c10::toString(tensor.scalar_type()));
+  }
+}
+
+/// The type of vectors and sums beside activations of this type.
+at::ScalarType compute_type(const at::Tensor& activations) {
+  return activations.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// The tensor's elements, null if it is undefined; throws unless S is their type.
+template <class S>
+S* data(const at::Tensor& tensor) {
+  constexpr at::ScalarType type = std::is_same_v<S, double>     ? at::kDouble
+                                  : std::is_same_v<S, float>    ? at::kFloat
+                                  : std::is_same_v<S, BFloat16> ? at::kBFloat16
+                                                                : at::kHalf;
+  if (!tensor.defined()) return nullptr;
+  if (tensor.scalar_type() != type)
+    throw InputError("nn", "expected a tensor of type {}, found {}", c10::toString(type),
+                     c10::toString(tensor.scalar_type()));
+  return static_cast<S*>(tensor.data_ptr());
 }
 
 /// What a backward pass needs besides tensors.
@@ -68,11 +99,6 @@ at::Tensor gradient_of(const at::Tensor& weight) {
   return gradient;
 }
 
-template <class T>
-T* data_or_null(const at::Tensor& tensor) {
-  return tensor.defined() ? tensor.data_ptr<T>() : nullptr;
-}
-
 /// Rows are cut into blocks that depend on their number alone, so that sums over rows do not depend on the
 /// threads.
 struct RowBlocks {
@@ -93,40 +119,146 @@ void for_each_block(const RowBlocks& blocks, Body body) {
 /// target[c] += sum of rows of x.
 void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
   dispatch(x, "column sum", [&](auto zero) {
-    using T = decltype(zero);
+    using S = decltype(zero);
+    using T = Compute<S>;
     const RowBlocks blocks(x.size(0));
     const int64_t width = x.size(1);
-    const at::Tensor partial = at::zeros({blocks.count(), width}, x.options());
+    const at::Tensor partial = at::zeros({blocks.count(), width}, x.options().dtype(compute_type(x)));
     for_each_block(blocks, [&](int64_t b) {
-      kernels<T>().column_sum(blocks.begin(b), blocks.end(b), width, x.data_ptr<T>(),
-                              partial.data_ptr<T>() + b * width);
+      kernels<S>().column_sum(blocks.begin(b), blocks.end(b), width, data<S>(x),
+                              data<T>(partial) + b * width);
     });
-    kernels<T>().column_sum(0, blocks.count(), width, partial.data_ptr<T>(), target.data_ptr<T>());
+    kernels<T>().column_sum(0, blocks.count(), width, data<T>(partial), data<T>(target));
   });
 }
 
 // ---- linear
-// -------------------------------------------------------------------------------------------------------
+
+/// The weight's gradient += dy^T * x.
+void add_weight_gradient(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) {
+  at::Tensor gradient = gradient_of(weight);
+  if (!gradient.defined()) return;
+  if (gradient.scalar_type() == dy.scalar_type()) {
+    gradient.addmm_(dy.t(), x);
+    return;
+  }
+  const at::Tensor product = at::mm(dy.t(), x);
+  dispatch(product, "gradient", [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    at::parallel_for(0, product.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
+      kernels<S>().add(data<S>(product) + begin, data<T>(gradient) + begin, end - begin);
+    });
+  });
+}
 
 struct LinearFunction : Function<LinearFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const Maybe& maybe_bias) {
-    const at::Tensor bias = maybe_bias.value_or(at::Tensor());
-    context->save_for_backward({x, weight, bias});
-    return bias.defined() ? at::addmm(bias, x, weight.t()) : at::mm(x, weight.t());
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
+    context->save_for_backward({x, weight});
+    return at::mm(x, weight.t());
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1], &bias = saved[2];
+    const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = outputs[0].contiguous();
-    if (at::Tensor gradient = gradient_of(weight); gradient.defined()) gradient.addmm_(dy.t(), x);
-    if (const at::Tensor gradient = gradient_of(bias); gradient.defined()) add_column_sum(dy, gradient);
-    return {context->needs_input_grad(0) ? at::mm(dy, weight) : at::Tensor(), {}, {}};
+    add_weight_gradient(weight, dy, x);
+    return {context->needs_input_grad(0) ? at::mm(dy, weight) : at::Tensor(), {}};
+  }
+};
+
+// ---- bias + activation, and the two matrices around it
+
+at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  const at::Tensor y = at::empty_like(x);
+  dispatch(x, "activation", [&](auto zero) {
+    using S = decltype(zero);
+    ActivationArguments<S> base;
+    base.activation = activation;
+    base.width = x.size(1);
+    base.input = data<S>(x);
+    base.bias = data<Compute<S>>(bias);
+    base.output = data<S>(y);
+    const RowBlocks blocks(x.size(0));
+    for_each_block(blocks, [&](int64_t b) {
+      ActivationArguments<S> a = base;
+      a.begin = blocks.begin(b);
+      a.end = blocks.end(b);
+      kernels<S>().activation_forward(a);
+    });
+  });
+  return y;
+}
+
+/// dy becomes dx in place; adds to the bias's gradient; writes activation(x + bias) to `y` if it is defined.
+void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
+                       const at::Tensor& dy, const at::Tensor& y) {
+  const at::Tensor bias_gradient = gradient_of(bias);
+  dispatch(x, "activation", [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    const int64_t width = x.size(1);
+    const RowBlocks blocks(x.size(0));
+    const at::Tensor partial = at::zeros({blocks.count(), width}, x.options().dtype(compute_type(x)));
+    ActivationArguments<S> base;
+    base.activation = activation;
+    base.width = width;
+    base.input = data<S>(x);
+    base.bias = data<T>(bias);
+    base.output = data<S>(y);
+    base.output_gradient = base.input_gradient = data<S>(dy);
+    for_each_block(blocks, [&](int64_t b) {
+      ActivationArguments<S> a = base;
+      a.begin = blocks.begin(b);
+      a.end = blocks.end(b);
+      a.bias_gradient = bias_gradient.defined() ? data<T>(partial) + b * width : nullptr;
+      kernels<S>().activation_backward(a);
+    });
+    if (bias_gradient.defined())
+      kernels<T>().column_sum(0, blocks.count(), width, data<T>(partial), data<T>(bias_gradient));
+  });
+}
+
+struct BiasActivationFunction : Function<BiasActivationFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& bias,
+                            int64_t activation) {
+    context->save_for_backward({x, bias});
+    context->saved_data["activation"] = activation;
+    return activate(x, bias, static_cast<Activation>(activation));
+  }
+  static variable_list backward(AutogradContext* context, variable_list outputs) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor dx = outputs[0].clone(at::MemoryFormat::Contiguous);
+    activate_backward(saved[0], saved[1], static_cast<Activation>(context->saved_data["activation"].toInt()),
+                      dx, {});
+    return {dx, {}, {}};
+  }
+};
+
+struct FeedForwardFunction : Function<FeedForwardFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& up,
+                            const at::Tensor& bias, const at::Tensor& down, int64_t activation) {
+    const at::Tensor inner = at::mm(x, up.t());
+    context->save_for_backward({x, up, bias, down, inner});
+    context->saved_data["activation"] = activation;
+    return at::mm(activate(inner, bias, static_cast<Activation>(activation)), down.t());
+  }
+  static variable_list backward(AutogradContext* context, variable_list outputs) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &up = saved[1], &bias = saved[2], &down = saved[3], &inner = saved[4];
+    const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
+    const at::Tensor dy = outputs[0].contiguous();
+    const at::Tensor inner_gradient = at::mm(dy, down);
+    {
+      const at::Tensor activated = at::empty_like(inner);
+      activate_backward(inner, bias, activation, inner_gradient, activated);
+      add_weight_gradient(down, dy, activated);
+    }
+    add_weight_gradient(up, inner_gradient, x);
+    return {context->needs_input_grad(0) ? at::mm(inner_gradient, up) : at::Tensor(), {}, {}, {}, {}};
   }
 };
 
 // ---- attention
-// ----------------------------------------------------------------------------------------------------
 
 struct AttentionCall {
   std::vector<int32_t> offsets;
@@ -136,32 +268,42 @@ struct AttentionCall {
 };
 
 /// Calls kernel(arguments) for every sequence and head; work is handed out dynamically since lengths differ.
-template <class T, class Fill>
-void for_each_head(const AttentionCall& call, int64_t hidden, void (*kernel)(const AttentionArguments<T>&),
-                   Fill fill) {
-  const int64_t sequences = static_cast<int64_t>(call.offsets.size()) - 1, head_size = hidden / call.heads;
+template <class S, class Fill>
+void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::Tensor& bias,
+                   const at::Tensor& lse, void (*kernel)(const AttentionArguments<S>&), Fill fill) {
+  using T = Compute<S>;
+  const int64_t sequences = static_cast<int64_t>(call.offsets.size()) - 1, tokens = qkv.size(0);
+  const int64_t hidden = qkv.size(1) / 3, head_size = hidden / call.heads;
   int64_t longest = 0;
   for (int64_t s = 0; s < sequences; ++s)
     longest = std::max<int64_t>(longest, call.offsets[s + 1] - call.offsets[s]);
-  const int64_t elements = kernels<T>().attention_workspace(longest, head_size);
+  const int64_t bytes = kernels<S>().attention_workspace(longest, head_size);
   std::atomic<int64_t> next{0};
   at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t first, int64_t last) {
     for (int64_t worker = first; worker < last; ++worker) {
-      const at::Tensor workspace = at::empty({elements * static_cast<int64_t>(sizeof(T)) + 64}, at::kByte);
+      const at::Tensor workspace = at::empty({bytes + 64}, at::kByte);
       const auto address = reinterpret_cast<uintptr_t>(workspace.data_ptr());
       for (int64_t item = next++; item < sequences * call.heads; item = next++) {
-        const int64_t s = item / call.heads, head = item % call.heads;
-        AttentionArguments<T> a;
-        a.length = call.offsets[s + 1] - call.offsets[s];
+        const int64_t s = item / call.heads, head = item % call.heads, column = head * head_size;
+        const int64_t row = call.offsets[s];
+        AttentionArguments<S> a;
+        a.length = call.offsets[s + 1] - row;
         a.head_size = head_size;
+        a.query = data<S>(qkv) + row * 3 * hidden + column;
+        a.key = a.query + hidden;
+        a.value = a.key + hidden;
+        a.query_bias = data<T>(bias) + column;
+        a.key_bias = a.query_bias + hidden;
+        a.value_bias = a.key_bias + hidden;
         a.qkv_stride = 3 * hidden;
         a.context_stride = hidden;
+        a.log_sum_exp = data<T>(lse) + head * tokens + row;
         a.scale = 1.0 / std::sqrt(static_cast<double>(head_size));
         a.dropout = call.dropout;
         a.head = static_cast<uint32_t>(head);
         a.draw = static_cast<uint64_t>(call.draws[s]);
-        a.workspace = reinterpret_cast<T*>((address + 63) / 64 * 64);
-        fill(a, call.offsets[s], head * head_size, head);
+        a.workspace = reinterpret_cast<unsigned char*>((address + 63) / 64 * 64);
+        fill(a, row, column);
         kernel(a);
       }
     }
@@ -169,55 +311,44 @@ void for_each_head(const AttentionCall& call, int64_t hidden, void (*kernel)(con
 }
 
 struct AttentionFunction : Function<AttentionFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, AttentionCall call) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const at::Tensor& bias,
+                            AttentionCall call) {
     const int64_t tokens = qkv.size(0), hidden = qkv.size(1) / 3;
-    at::Tensor out = at::empty({tokens, hidden}, qkv.options());
-    const at::Tensor lse = at::empty({call.heads, tokens}, qkv.options());
+    const at::Tensor out = at::empty({tokens, hidden}, qkv.options());
+    const at::Tensor lse = at::empty({call.heads, tokens}, qkv.options().dtype(compute_type(qkv)));
     dispatch(qkv, "attention", [&](auto zero) {
-      using T = decltype(zero);
-      const T* const base = qkv.data_ptr<T>();
-      T *const context_base = out.data_ptr<T>(), *const lse_base = lse.data_ptr<T>();
-      for_each_head<T>(call, hidden, kernels<T>().attention_forward,
-                       [&](AttentionArguments<T>& a, int64_t row, int64_t column, int64_t head) {
-                         a.query = base + row * 3 * hidden + column;
-                         a.key = a.query + hidden;
-                         a.value = a.key + hidden;
-                         a.context = context_base + row * hidden + column;
-                         a.log_sum_exp = lse_base + head * tokens + row;
+      using S = decltype(zero);
+      for_each_head<S>(call, qkv, bias, lse, kernels<S>().attention_forward,
+                       [&](AttentionArguments<S>& a, int64_t row, int64_t column) {
+                         a.context = data<S>(out) + row * hidden + column;
                        });
     });
-    context->save_for_backward({qkv, lse});
+    context->save_for_backward({qkv, bias, lse});
     hold(context, std::move(call));
     return out;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
-    const at::Tensor &qkv = saved[0], &lse = saved[1];
+    const at::Tensor &qkv = saved[0], &bias = saved[1], &lse = saved[2];
     const at::Tensor dy = outputs[0].contiguous();
-    const int64_t tokens = qkv.size(0), hidden = qkv.size(1) / 3;
-    at::Tensor gradient = at::empty_like(qkv);
+    const int64_t hidden = qkv.size(1) / 3;
+    const at::Tensor gradient = at::empty_like(qkv);
     dispatch(qkv, "attention", [&](auto zero) {
-      using T = decltype(zero);
-      const T *const base = qkv.data_ptr<T>(), *const dy_base = dy.data_ptr<T>();
-      T *const gradient_base = gradient.data_ptr<T>(), *const lse_base = lse.data_ptr<T>();
-      for_each_head<T>(held<AttentionCall>(context), hidden, kernels<T>().attention_backward,
-                       [&](AttentionArguments<T>& a, int64_t row, int64_t column, int64_t head) {
-                         a.query = base + row * 3 * hidden + column;
-                         a.key = a.query + hidden;
-                         a.value = a.key + hidden;
-                         a.query_gradient = gradient_base + row * 3 * hidden + column;
+      using S = decltype(zero);
+      for_each_head<S>(held<AttentionCall>(context), qkv, bias, lse, kernels<S>().attention_backward,
+                       [&](AttentionArguments<S>& a, int64_t row, int64_t column) {
+                         a.query_gradient = data<S>(gradient) + row * 3 * hidden + column;
                          a.key_gradient = a.query_gradient + hidden;
                          a.value_gradient = a.key_gradient + hidden;
-                         a.context_gradient = dy_base + row * hidden + column;
-                         a.log_sum_exp = lse_base + head * tokens + row;
+                         a.context_gradient = data<S>(dy) + row * hidden + column;
                        });
     });
-    return {gradient, {}};
+    if (const at::Tensor sums = gradient_of(bias); sums.defined()) add_column_sum(gradient, sums);
+    return {gradient, {}, {}};
   }
 };
 
 // ---- residual + dropout + layer norm
-// --------------------------------------------------------------------------------
 
 struct NormCall {
   double epsilon = 0;
@@ -226,13 +357,14 @@ struct NormCall {
   bool has_residual = false;
 };
 
-template <class T>
-NormArguments<T> norm_arguments(const NormCall& call, const at::Tensor& gamma, const at::Tensor& beta,
+template <class S>
+NormArguments<S> norm_arguments(const NormCall& call, const at::Tensor& gamma, const at::Tensor& beta,
                                 int64_t width) {
-  NormArguments<T> a;
+  using T = Compute<S>;
+  NormArguments<S> a;
   a.width = width;
-  a.gamma = gamma.data_ptr<T>();
-  a.beta = data_or_null<T>(beta);
+  a.gamma = data<T>(gamma);
+  a.beta = data<T>(beta);
   a.epsilon = call.epsilon;
   a.dropout = call.dropout;
   a.positions = call.positions.data_ptr<int32_t>();
@@ -247,24 +379,26 @@ struct NormResult {
 NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                         const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
   const int64_t rows = x.size(0), width = x.size(1);
-  NormResult result{at::empty_like(x), at::empty_like(x), at::empty({rows}, x.options()),
-                    at::empty({rows}, x.options())};
+  const at::TensorOptions statistics = x.options().dtype(compute_type(x));
+  NormResult result{at::empty_like(x), at::empty_like(x), at::empty({rows}, statistics),
+                    at::empty({rows}, statistics)};
   dispatch(x, "layer norm", [&](auto zero) {
-    using T = decltype(zero);
-    NormArguments<T> base = norm_arguments<T>(call, gamma, beta, width);
-    base.input = x.data_ptr<T>();
-    base.bias = data_or_null<T>(bias);
-    base.residual = data_or_null<T>(residual);
-    base.sum = result.sum.data_ptr<T>();
-    base.mean = result.mean.data_ptr<T>();
-    base.inverse_deviation = result.inverse_deviation.data_ptr<T>();
-    base.output = result.output.data_ptr<T>();
+    using S = decltype(zero);
+    using T = Compute<S>;
+    NormArguments<S> base = norm_arguments<S>(call, gamma, beta, width);
+    base.input = data<S>(x);
+    base.bias = data<T>(bias);
+    base.residual = data<S>(residual);
+    base.sum = data<S>(result.sum);
+    base.mean = data<T>(result.mean);
+    base.inverse_deviation = data<T>(result.inverse_deviation);
+    base.output = data<S>(result.output);
     const RowBlocks blocks(rows);
     for_each_block(blocks, [&](int64_t b) {
-      NormArguments<T> a = base;
+      NormArguments<S> a = base;
       a.begin = blocks.begin(b);
       a.end = blocks.end(b);
-      kernels<T>().norm_forward(a);
+      kernels<S>().norm_forward(a);
     });
   });
   return result;
@@ -284,31 +418,31 @@ NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const
   const at::Tensor bias_gradient = gradient_of(bias), gamma_gradient = gradient_of(gamma),
                    beta_gradient = gradient_of(beta);
   dispatch(dy, "layer norm", [&](auto zero) {
-    using T = decltype(zero);
-    NormArguments<T> base = norm_arguments<T>(call, gamma, beta, width);
-    base.sum = saved.sum.data_ptr<T>();
-    base.mean = saved.mean.data_ptr<T>();
-    base.inverse_deviation = saved.inverse_deviation.data_ptr<T>();
-    base.output_gradient = dy.data_ptr<T>();
-    base.residual_gradient = gradients.residual.data_ptr<T>();
-    base.input_gradient = gradients.input.data_ptr<T>();
+    using S = decltype(zero);
+    using T = Compute<S>;
+    NormArguments<S> base = norm_arguments<S>(call, gamma, beta, width);
+    base.sum = data<S>(saved.sum);
+    base.mean = data<T>(saved.mean);
+    base.inverse_deviation = data<T>(saved.inverse_deviation);
+    base.output_gradient = data<S>(dy);
+    base.residual_gradient = data<S>(gradients.residual);
+    base.input_gradient = data<S>(gradients.input);
     const RowBlocks blocks(rows);
-    const at::Tensor partial = at::zeros({3, blocks.count(), width}, dy.options());
-    T* const sums = partial.data_ptr<T>();
+    const at::Tensor partial = at::zeros({3, blocks.count(), width}, dy.options().dtype(compute_type(dy)));
+    T* const sums = data<T>(partial);
     const int64_t plane = blocks.count() * width;
     for_each_block(blocks, [&](int64_t b) {
-      NormArguments<T> a = base;
+      NormArguments<S> a = base;
       a.begin = blocks.begin(b);
       a.end = blocks.end(b);
       a.gamma_gradient = sums + b * width;
       a.beta_gradient = sums + plane + b * width;
       a.bias_gradient = bias_gradient.defined() ? sums + 2 * plane + b * width : nullptr;
-      kernels<T>().norm_backward(a);
+      kernels<S>().norm_backward(a);
     });
     const auto collect = [&](const at::Tensor& target, int64_t index) {
       if (target.defined())
-        kernels<T>().column_sum(0, blocks.count(), width, sums + index * plane,
-                                target.template data_ptr<T>());
+        kernels<T>().column_sum(0, blocks.count(), width, sums + index * plane, data<T>(target));
     };
     collect(gamma_gradient, 0);
     collect(beta_gradient, 1);
@@ -337,19 +471,6 @@ struct ResidualNormFunction : Function<ResidualNormFunction> {
 };
 
 // ---- embeddings
-// -----------------------------------------------------------------------------------------------------
-
-template <class T>
-EmbeddingArguments<T> embedding_arguments(const at::Tensor& ids, const at::Tensor& types,
-                                          const NormCall& call, const at::Tensor& rows) {
-  EmbeddingArguments<T> a;
-  a.width = rows.size(1);
-  a.ids = ids.data_ptr<int64_t>();
-  a.types = types.data_ptr<int64_t>();
-  a.positions = call.positions.data_ptr<int32_t>();
-  a.rows = rows.data_ptr<T>();
-  return a;
-}
 
 /// A store may be damaged or belong to another model: an id beyond the table must not become a wild read.
 void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
@@ -366,12 +487,45 @@ void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
 void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
                const at::Tensor& draws, const DropoutArguments& arguments) {
   dispatch(in, "dropout", [&](auto zero) {
-    using T = decltype(zero);
+    using S = decltype(zero);
     const RowBlocks blocks(in.size(0));
     for_each_block(blocks, [&](int64_t b) {
-      kernels<T>().dropout_rows(blocks.begin(b), blocks.end(b), in.size(1), in.data_ptr<T>(),
-                                out.data_ptr<T>(), positions.data_ptr<int32_t>(), draws.data_ptr<int64_t>(),
-                                arguments);
+      kernels<S>().dropout_rows(blocks.begin(b), blocks.end(b), in.size(1), data<S>(in), data<S>(out),
+                                positions.data_ptr<int32_t>(), draws.data_ptr<int64_t>(), arguments);
+    });
+  });
+}
+
+/// The table's gradient[ids[r]] += rows[r] for all r but those of `padding`. Rows of one id are added up
+/// first, in their order: the result does not depend on the threads, and a gradient of few bits is rounded
+/// once.
+template <class Id>
+void scatter_rows(const at::Tensor& table, const Id* ids, int64_t padding, const at::Tensor& rows) {
+  const at::Tensor gradient = gradient_of(table);
+  if (!gradient.defined()) return;
+  std::vector<int64_t> order(static_cast<size_t>(rows.size(0)));
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return ids[a] < ids[b]; });
+  std::vector<size_t> runs;  // where each id begins
+  for (size_t i = 0; i < order.size(); ++i)
+    if (i == 0 || ids[order[i]] != ids[order[i - 1]]) runs.push_back(i);
+  const auto count_of_runs = static_cast<int64_t>(runs.size());
+  runs.push_back(order.size());
+  const int64_t width = rows.size(1);
+  dispatch(rows, "embeddings", [&](auto zero) {
+    using S = decltype(zero);
+    const bool narrow = gradient.scalar_type() == rows.scalar_type();
+    at::parallel_for(0, count_of_runs, 16, [&](int64_t first, int64_t last) {
+      for (auto run = static_cast<size_t>(first); run < static_cast<size_t>(last); ++run) {
+        const int64_t* const listed = order.data() + runs[run];
+        const auto count = static_cast<int64_t>(runs[run + 1] - runs[run]);
+        const auto id = static_cast<int64_t>(ids[*listed]);
+        if (id == padding) continue;
+        if (narrow)
+          kernels<S>().add_rows_narrow(listed, count, width, data<S>(rows), data<S>(gradient) + id * width);
+        else
+          kernels<S>().add_rows(listed, count, width, data<S>(rows), data<Compute<S>>(gradient) + id * width);
+      }
     });
   });
 }
@@ -383,25 +537,35 @@ struct EmbedFunction : Function<EmbedFunction> {
     DropoutArguments dropout;  // after it
     int64_t padding;
   };
+  static at::Tensor gather(const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
+                           const Call& call) {
+    const at::Tensor rows = at::empty({call.ids.size(0), word.size(1)}, word.options());
+    dispatch(word, "embeddings", [&](auto zero) {
+      using S = decltype(zero);
+      EmbeddingArguments<S> base;
+      base.width = rows.size(1);
+      base.word = data<S>(word);
+      base.position = data<S>(position);
+      base.type = data<S>(type);
+      base.ids = call.ids.data_ptr<int64_t>();
+      base.types = call.types.data_ptr<int64_t>();
+      base.positions = call.norm.positions.data_ptr<int32_t>();
+      base.rows = data<S>(rows);
+      const RowBlocks blocks(rows.size(0));
+      for_each_block(blocks, [&](int64_t b) {
+        EmbeddingArguments<S> a = base;
+        a.begin = blocks.begin(b);
+        a.end = blocks.end(b);
+        kernels<S>().embedding_rows(a);
+      });
+    });
+    return rows;
+  }
   static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position,
                             const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
                             Call call) {
-    const at::Tensor rows = at::empty({call.ids.size(0), word.size(1)}, word.options());
-    dispatch(word, "embeddings", [&](auto zero) {
-      using T = decltype(zero);
-      EmbeddingArguments<T> base = embedding_arguments<T>(call.ids, call.types, call.norm, rows);
-      base.word = word.data_ptr<T>();
-      base.position = position.data_ptr<T>();
-      base.type = type.data_ptr<T>();
-      const RowBlocks blocks(rows.size(0));
-      for_each_block(blocks, [&](int64_t b) {
-        EmbeddingArguments<T> a = base;
-        a.begin = blocks.begin(b);
-        a.end = blocks.end(b);
-        kernels<T>().embedding_rows(a);
-      });
-    });
-    const NormResult result = norm_forward(rows, {}, {}, gamma, beta, call.norm);
+    const NormResult result =
+        norm_forward(gather(word, position, type, call), {}, {}, gamma, beta, call.norm);
     if (call.dropout.threshold != 0)
       drop_rows(result.output, result.output, call.norm.positions, call.norm.draws, call.dropout);
     context->save_for_backward(
@@ -420,28 +584,14 @@ struct EmbedFunction : Function<EmbedFunction> {
     }
     const at::Tensor rows =
         norm_backward(dy, {{}, saved[0], saved[1], saved[2]}, {}, saved[6], saved[7], call.norm).residual;
-    const at::Tensor word = gradient_of(saved[3]), position = gradient_of(saved[4]),
-                     type = gradient_of(saved[5]);
-    dispatch(rows, "embeddings", [&](auto zero) {
-      using T = decltype(zero);
-      EmbeddingArguments<T> base = embedding_arguments<T>(call.ids, call.types, call.norm, rows);
-      base.padding = call.padding;
-      base.word_gradient = data_or_null<T>(word);
-      base.position_gradient = data_or_null<T>(position);
-      base.type_gradient = data_or_null<T>(type);
-      at::parallel_for(0, rows.size(1), 64, [&](int64_t first, int64_t last) {
-        EmbeddingArguments<T> a = base;
-        a.begin = first;
-        a.end = last;
-        kernels<T>().embedding_scatter(a, rows.size(0));
-      });
-    });
+    scatter_rows(saved[3], call.ids.data_ptr<int64_t>(), call.padding, rows);
+    scatter_rows(saved[4], call.norm.positions.data_ptr<int32_t>(), -1, rows);
+    scatter_rows(saved[5], call.types.data_ptr<int64_t>(), -1, rows);
     return {{}, {}, {}, {}, {}, {}};
   }
 };
 
 // ---- dropout
-// --------------------------------------------------------------------------------------------------------
 
 struct DropoutFunction : Function<DropoutFunction> {
   struct Call {
@@ -464,66 +614,91 @@ struct DropoutFunction : Function<DropoutFunction> {
 };
 
 // ---- vocabulary cross-entropy
-// -----------------------------------------------------------------------------------------
 
-constexpr int64_t kLogitRows = 256;  // rows of logits held at a time
+constexpr int64_t kLogitRows = 512;  // rows of logits held at a time
 
+/// The last tile of logits becomes its own gradient and waits for the backward pass, where it goes straight
+/// into the weight's gradient; tiles before it, of very large batches, are multiplied at once into a sum of
+/// their own.
 struct VocabularyLossFunction : Function<VocabularyLossFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& bias, const at::Tensor& labels, bool gradients) {
     const int64_t rows = hidden.size(0), words = weight.size(0);
     const at::Tensor losses = at::zeros({rows}, at::kDouble);
-    at::Tensor hidden_gradient, weight_gradient, bias_gradient;
-    if (gradients) {
-      hidden_gradient = at::empty_like(hidden);
-      weight_gradient = at::zeros_like(weight);
-      bias_gradient = at::zeros_like(bias);
-    }
+    at::Tensor logits, hidden_gradient, weight_sum, bias_sum;
     for (int64_t begin = 0; begin < rows; begin += kLogitRows) {
       const int64_t count = std::min(kLogitRows, rows - begin);
       const at::Tensor part = hidden.narrow(0, begin, count);
-      const at::Tensor logits = at::addmm(bias, part, weight.t());
+      logits = at::mm(part, weight.t());
       dispatch(logits, "cross-entropy", [&](auto zero) {
-        using T = decltype(zero);
+        using S = decltype(zero);
         at::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {
-          kernels<T>().cross_entropy_rows(first, last, words, logits.data_ptr<T>(),
+          kernels<S>().cross_entropy_rows(first, last, words, data<S>(logits), data<Compute<S>>(bias),
                                           labels.data_ptr<int64_t>() + begin,
                                           losses.data_ptr<double>() + begin, gradients);
         });
       });
-      if (!gradients) continue;
+      if (!gradients || begin + count == rows) continue;
+      if (!weight_sum.defined()) {
+        hidden_gradient = at::empty_like(hidden);
+        weight_sum = at::zeros_like(weight);
+        bias_sum = at::zeros_like(bias);
+      }
       at::Tensor part_gradient = hidden_gradient.narrow(0, begin, count);
       at::mm_out(part_gradient, logits, weight);
-      weight_gradient.addmm_(logits.t(), part);
-      add_column_sum(logits, bias_gradient);
+      weight_sum.addmm_(logits.t(), part);
+      add_column_sum(logits, bias_sum);
     }
     if (gradients)
-      context->save_for_backward({weight, bias, hidden_gradient, weight_gradient, bias_gradient});
+      context->save_for_backward({hidden, weight, bias, logits, hidden_gradient, weight_sum, bias_sum});
     double sum = 0;  // in the order of the rows
     for (int64_t r = 0; r < rows; ++r) sum += losses.data_ptr<double>()[r];
-    return at::scalar_tensor(sum, hidden.options());
+    return at::scalar_tensor(sum, hidden.options().dtype(compute_type(hidden)));
   }
+
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
+    const at::Tensor &hidden = saved[0], &weight = saved[1], &bias = saved[2], &logits = saved[3];
+    const at::Tensor &weight_sum = saved[5], &bias_sum = saved[6];
     const double factor = outputs[0].item<double>();
-    if (const at::Tensor gradient = gradient_of(saved[0]); gradient.defined())
-      gradient.add_(saved[3], factor);
-    if (const at::Tensor gradient = gradient_of(saved[1]); gradient.defined())
-      gradient.add_(saved[4], factor);
-    return {context->needs_input_grad(0) ? saved[2] * factor : at::Tensor(), {}, {}, {}, {}};
+    const int64_t rows = hidden.size(0), last = logits.defined() ? logits.size(0) : 0;
+    if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}};
+    add_weight_gradient(weight, logits, hidden.narrow(0, rows - last, last) * factor);
+    if (const at::Tensor gradient = gradient_of(weight); gradient.defined() && weight_sum.defined())
+      gradient.add_(weight_sum, factor);
+    if (const at::Tensor gradient = gradient_of(bias); gradient.defined()) {
+      const at::Tensor sum = bias_sum.defined() ? bias_sum : at::zeros_like(bias);
+      add_column_sum(logits, sum);
+      gradient.add_(sum, factor);
+    }
+    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}};
+    at::Tensor hidden_gradient = saved[4].defined() ? saved[4] : at::empty_like(hidden);
+    at::Tensor part = hidden_gradient.narrow(0, rows - last, last);
+    at::mm_out(part, logits, weight);
+    return {hidden_gradient.mul_(factor), {}, {}, {}, {}};
   }
 };
 
 }  // namespace
 
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return LinearFunction::apply(x, weight, maybe(bias));
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
+  return LinearFunction::apply(x, weight);
 }
 
-at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t heads,
+at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  return BiasActivationFunction::apply(x, bias, static_cast<int64_t>(activation));
+}
+
+at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
+                        const at::Tensor& down, Activation activation) {
+  return FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation));
+}
+
+at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
                      const DropoutSite& dropout) {
-  return AttentionFunction::apply(qkv, AttentionCall{packing.host_offsets, packing.host_draw_ids, heads,
-                                                     dropout_arguments(dropout, packing.random)});
+  return AttentionFunction::apply(qkv, bias,
+                                  AttentionCall{packing.host_offsets, packing.host_draw_ids, heads,
+                                                dropout_arguments(dropout, packing.random)});
 }
 
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,

@@ -6,12 +6,17 @@
 // runs, instead of travelling through the graph: that saves a buffer of the weight's size and two passes over
 // it. torch::autograd::grad therefore sees no gradients of weights; use backward().
 //
+// Activations and matrices share one type: float64, float32, bfloat16 or float16. Vectors (biases,
+// normalisation) and their gradients are float64 beside float64, else float32. A matrix's .grad has its own
+// type or that of vectors.
+//
 // Results do not depend on the number of threads except through the matrix products of the BLAS.
 
 #include <ATen/core/Tensor.h>
 
 #include "funicular/base/random.h"
 #include "funicular/core/batch.h"
+#include "funicular/nn/kernels.h"
 
 namespace funicular::nn {
 
@@ -23,12 +28,20 @@ struct DropoutSite {
   uint32_t layer = 0;
 };
 
-/// x [N, I] * weight[O, I]^T + bias[O] (bias may be undefined) → [N, O].
-at::Tensor linear(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+/// x [N, I] * weight[O, I]^T → [N, O].
+at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 
-/// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side →
-/// [T, H].
-at::Tensor attention(const at::Tensor& qkv, const Packing& packing, int64_t heads,
+/// activation(x + bias). x [N, O], bias [O].
+at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activation activation);
+
+/// activation(x * up^T + bias) * down^T: x [N, H], up [I, H], bias [I], down [H, I] → [N, H]. Keeps x * up^T
+/// only; the activation is computed again in backward, where it costs nothing beside its derivative.
+at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
+                        const at::Tensor& down, Activation activation);
+
+/// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side,
+/// to which bias [3H] is added → [T, H].
+at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
                      const DropoutSite& dropout);
 
 /// layer_norm(residual + dropout(x + bias)). x, residual [T, H]; the residual and bias may be undefined.

@@ -4,37 +4,48 @@
 
 namespace funicular::nn {
 
-namespace baseline {
-extern const Kernels<float> float_kernels;
-extern const Kernels<double> double_kernels;
-}  // namespace baseline
+#define FUNICULAR_TABLES(isa)               \
+  namespace isa {                           \
+  const Kernels<float>& table(float);       \
+  const Kernels<double>& table(double);     \
+  const Kernels<BFloat16>& table(BFloat16); \
+  const Kernels<Half>& table(Half);         \
+  }
+FUNICULAR_TABLES(baseline)
+FUNICULAR_TABLES(avx2)
+FUNICULAR_TABLES(avx512)
+FUNICULAR_TABLES(avx512_bf16)
+#undef FUNICULAR_TABLES
+
+namespace {
+
+template <class S>
+const Kernels<S>& best_table() {
 #ifdef FUNICULAR_X86_KERNELS
-namespace avx2 {
-extern const Kernels<float> float_kernels;
-extern const Kernels<double> double_kernels;
-}  // namespace avx2
-namespace avx512 {
-extern const Kernels<float> float_kernels;
-extern const Kernels<double> double_kernels;
-}  // namespace avx512
+  if (best_isa() == Isa::avx512_bf16) return avx512_bf16::table(S{});
+  if (best_isa() == Isa::avx512) return avx512::table(S{});
+  if (best_isa() == Isa::avx2) return avx2::table(S{});
 #endif
+  return baseline::table(S{});
+}
+
+}  // namespace
 
 template <>
 const Kernels<float>& kernels<float>() {
-#ifdef FUNICULAR_X86_KERNELS
-  if (best_isa() == Isa::avx512) return avx512::float_kernels;
-  if (best_isa() == Isa::avx2) return avx2::float_kernels;
-#endif
-  return baseline::float_kernels;
+  return best_table<float>();
 }
-
 template <>
 const Kernels<double>& kernels<double>() {
-#ifdef FUNICULAR_X86_KERNELS
-  if (best_isa() == Isa::avx512) return avx512::double_kernels;
-  if (best_isa() == Isa::avx2) return avx2::double_kernels;
-#endif
-  return baseline::double_kernels;
+  return best_table<double>();
+}
+template <>
+const Kernels<BFloat16>& kernels<BFloat16>() {
+  return best_table<BFloat16>();
+}
+template <>
+const Kernels<Half>& kernels<Half>() {
+  return best_table<Half>();
 }
 
 }  // namespace funicular::nn

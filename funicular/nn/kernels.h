@@ -1,10 +1,26 @@
 #pragma once
-// The CPU kernels of packed BERT, as tables of functions: one table an instruction set and scalar type. They
+// The CPU kernels of packed BERT, as tables of functions: one table an instruction set and storage type. They
 // know no tensors; nn/functional.cpp binds them and spreads them over threads.
+//
+// S is what activations and matrices are stored in: double, float, BFloat16 or Half. T = Compute<S> is what
+// sums, statistics, vectors (biases, normalisation) and their gradients are in: double, else float.
 
 #include <cstdint>
 
+#include "funicular/base/half.h"
+
 namespace funicular::nn {
+
+template <class S>
+struct ComputeType {
+  using Type = float;
+};
+template <>
+struct ComputeType<double> {
+  using Type = double;
+};
+template <class S>
+using Compute = typename ComputeType<S>::Type;
 
 /// Dropout of a kernel: key and decision threshold of funicular/base/random.h; threshold 0 is no dropout.
 struct DropoutArguments {
@@ -14,12 +30,14 @@ struct DropoutArguments {
 };
 
 /// One sequence and head of packed attention. All pointers are to its first row; strides are in elements.
-template <class T>
+template <class S>
 struct AttentionArguments {
+  using T = Compute<S>;
   int64_t length = 0, head_size = 0;
-  const T *query = nullptr, *key = nullptr, *value = nullptr;
+  const S *query = nullptr, *key = nullptr, *value = nullptr;
+  const T *query_bias = nullptr, *key_bias = nullptr, *value_bias = nullptr;  ///< [head_size], added; or null
   int64_t qkv_stride = 0;
-  T* context = nullptr;  ///< forward: written; backward: unused
+  S* context = nullptr;  ///< forward: written; backward: unused
   int64_t context_stride = 0;
   T* log_sum_exp = nullptr;  ///< [length], of the scaled scores: written by forward, read by backward
   double scale = 1;          ///< of the scores, 1 / sqrt(head size)
@@ -27,66 +45,95 @@ struct AttentionArguments {
   uint32_t head = 0;
   uint64_t draw = 0;
   // Backward only.
-  const T* context_gradient = nullptr;
-  T *query_gradient = nullptr, *key_gradient = nullptr, *value_gradient = nullptr;  ///< strides as qkv_stride
-  T* workspace = nullptr;  ///< attention_workspace() elements, aligned to 64 bytes
+  const S* context_gradient = nullptr;
+  S *query_gradient = nullptr, *key_gradient = nullptr, *value_gradient = nullptr;  ///< strides as qkv_stride
+  unsigned char* workspace = nullptr;  ///< attention_workspace() bytes, aligned to 64
 };
 
 /// A range of rows of the fused z = residual + dropout(x + bias), y = gamma * (z - mean) / sqrt(var + eps) +
 /// beta.
-template <class T>
+template <class S>
 struct NormArguments {
+  using T = Compute<S>;
   int64_t begin = 0, end = 0, width = 0;
-  const T *input = nullptr, *bias = nullptr, *residual = nullptr;  ///< bias and residual may be null
+  const S* input = nullptr;
+  const T* bias = nullptr;      ///< may be null
+  const S* residual = nullptr;  ///< may be null
   const T *gamma = nullptr, *beta = nullptr;
   double epsilon = 1e-12;
   DropoutArguments dropout;
-  const int32_t* positions = nullptr;                               ///< [rows]
-  const int64_t* draws = nullptr;                                   ///< [rows]
-  T *sum = nullptr, *mean = nullptr, *inverse_deviation = nullptr;  ///< saved for backward; z may alias input
-  T* output = nullptr;
+  const int32_t* positions = nullptr;  ///< [rows]
+  const int64_t* draws = nullptr;      ///< [rows]
+  S* sum = nullptr;                    ///< saved for backward; may alias input
+  T *mean = nullptr, *inverse_deviation = nullptr;
+  S* output = nullptr;
   // Backward only.
-  const T* output_gradient = nullptr;
-  T *residual_gradient = nullptr, *input_gradient = nullptr;  ///< the same memory where there is no dropout
-  T *gamma_gradient = nullptr, *beta_gradient = nullptr,
-    *bias_gradient = nullptr;  ///< partial sums of this range, added to; bias may be null
+  const S* output_gradient = nullptr;
+  S *residual_gradient = nullptr, *input_gradient = nullptr;  ///< the same memory where there is no dropout
+  /// Partial sums of this range, added to; the bias's may be null.
+  T *gamma_gradient = nullptr, *beta_gradient = nullptr, *bias_gradient = nullptr;
 };
 
-/// Embeddings: gather (rows are written) and scatter (rows are read).
-template <class T>
+/// Elementwise functions between two matrices. gelu is x * Phi(x) (Hendrycks, Gimpel 2016), gelu_tanh its
+/// approximation by tanh.
+enum class Activation { none, gelu, gelu_tanh, relu, silu, tanh };
+
+/// A range of rows of y = f(x + bias), and of its gradients.
+template <class S>
+struct ActivationArguments {
+  using T = Compute<S>;
+  Activation activation = Activation::none;
+  int64_t begin = 0, end = 0, width = 0;
+  const S* input = nullptr;
+  const T* bias = nullptr;  ///< may be null
+  S* output = nullptr;      ///< in backward: written again if not null
+  // Backward only.
+  const S* output_gradient = nullptr;
+  S* input_gradient = nullptr;  ///< may be the memory of output_gradient
+  T* bias_gradient = nullptr;   ///< partial sums of this range, added to; may be null
+};
+
+/// A range of rows of word[ids] + position[positions] + type[types].
+template <class S>
 struct EmbeddingArguments {
-  int64_t begin = 0, end = 0;  ///< rows for gather, columns for scatter
-  int64_t width = 0;
-  const T *word = nullptr, *position = nullptr, *type = nullptr;
-  T *word_gradient = nullptr, *position_gradient = nullptr, *type_gradient = nullptr;  ///< null where frozen
+  int64_t begin = 0, end = 0, width = 0;
+  const S *word = nullptr, *position = nullptr, *type = nullptr;
   const int64_t *ids = nullptr, *types = nullptr;
   const int32_t* positions = nullptr;
-  int64_t padding = -1;  ///< this id's row gets no gradient, as in torch.nn.Embedding; -1: none
-  T* rows = nullptr;     ///< [rows, width]
+  S* rows = nullptr;  ///< [rows, width]
 };
 
-template <class T>
+template <class S>
 struct Kernels {
-  /// Elements of workspace that one sequence and head of this size needs.
+  using T = Compute<S>;
+  /// Bytes of workspace that one sequence and head of this size needs.
   int64_t (*attention_workspace)(int64_t length, int64_t head_size);
-  void (*attention_forward)(const AttentionArguments<T>&);
-  void (*attention_backward)(const AttentionArguments<T>&);
-  void (*norm_forward)(const NormArguments<T>&);
-  void (*norm_backward)(const NormArguments<T>&);
+  void (*attention_forward)(const AttentionArguments<S>&);
+  void (*attention_backward)(const AttentionArguments<S>&);
+  void (*norm_forward)(const NormArguments<S>&);
+  void (*norm_backward)(const NormArguments<S>&);
+  void (*activation_forward)(const ActivationArguments<S>&);
+  void (*activation_backward)(const ActivationArguments<S>&);
   /// Dropout on the embeddings' normalised rows, and elsewhere: out[r] = keep ? x[r] * scale : 0.
-  void (*dropout_rows)(int64_t begin, int64_t end, int64_t width, const T* input, T* output,
+  void (*dropout_rows)(int64_t begin, int64_t end, int64_t width, const S* input, S* output,
                        const int32_t* positions, const int64_t* draws, const DropoutArguments& dropout);
-  void (*embedding_rows)(const EmbeddingArguments<T>&);
-  void (*embedding_scatter)(const EmbeddingArguments<T>&, int64_t row_count);
-  /// loss[r] = log(sum exp(x[r])) - x[r, label]; with `gradients` x becomes softmax(x) - onehot(label).
-  void (*cross_entropy_rows)(int64_t begin, int64_t end, int64_t width, T* logits, const int64_t* labels,
-                             double* loss, bool gradients);
+  void (*embedding_rows)(const EmbeddingArguments<S>&);
+  /// target[c] += sum over i of input[rows[i], c], the sum in T and in the order of i.
+  void (*add_rows)(const int64_t* rows, int64_t count, int64_t width, const S* input, T* target);
+  /// The same into a target of the storage type, rounded once.
+  void (*add_rows_narrow)(const int64_t* rows, int64_t count, int64_t width, const S* input, S* target);
+  /// loss[r] = log(sum exp(x[r])) - x[r, label] of x = logits + bias; with `gradients` the logits become
+  /// softmax(x) - onehot(label).
+  void (*cross_entropy_rows)(int64_t begin, int64_t end, int64_t width, S* logits, const T* bias,
+                             const int64_t* labels, double* loss, bool gradients);
   /// out[c] += sum over rows [begin, end) of input[r, c].
-  void (*column_sum)(int64_t begin, int64_t end, int64_t width, const T* input, T* output);
+  void (*column_sum)(int64_t begin, int64_t end, int64_t width, const S* input, T* output);
+  /// out[i] += in[i].
+  void (*add)(const S* in, T* out, int64_t size);
 };
 
 /// The table for the best instruction set of this processor.
-template <class T>
-const Kernels<T>& kernels();
+template <class S>
+const Kernels<S>& kernels();
 
 }  // namespace funicular::nn

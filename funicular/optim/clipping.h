@@ -4,11 +4,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "funicular/core/flat_parameters.h"
+
 namespace funicular::optim {
 
-/// L2 norm of a flat float or double tensor on the CPU, accumulated in double over fixed blocks: the same for
+/// L2 norm of a flat floating-point tensor on the CPU, accumulated in double over fixed blocks: the same for
 /// any number of threads. NaN or infinite if an element is.
 double global_norm(const at::Tensor& flat);
+/// Of all gradients.
+double global_norm(const FlatParameters& parameters);
 
 /// What gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1
 /// if max_norm is 0.

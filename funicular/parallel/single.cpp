@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/core/autocast.h"
 #include "funicular/core/flat_parameters.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/parallel/strategy.h"
@@ -45,11 +46,18 @@ class TermSums {
 
 class Single final : public Strategy {
  public:
-  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) override {
+  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) override {
     if (model_) throw InputError("strategy", "a strategy is attached to one model, once");
     model_ = &model;
     optimizer_ = std::move(optimizer);
-    flat_ = std::make_unique<FlatParameters>(model);
+    MatrixTypes types;
+    if (model.low_precision && numerics.compute) {
+      types.compute = numerics.compute;
+      // One micro-batch a step: each gradient is written once, so nothing is lost by its product's type.
+      if (!numerics.accumulates) types.gradient = numerics.compute;
+    }
+    if (!model.low_precision) autocast_ = numerics.compute;
+    flat_ = std::make_unique<FlatParameters>(model, types);
     optimizer_->attach(*flat_);
   }
 
@@ -62,7 +70,10 @@ class Single final : public Strategy {
     TermSums sums;
     for (const MicroBatch& batch : micro_batches) {
       LossSink sink;
-      model_->forward({}, batch, {}, sink);
+      {
+        const Autocast autocast(autocast_);
+        model_->forward({}, batch, {}, sink);
+      }
       sums.add(sink);
       const at::Tensor total = sink.total(global);
       if (total.defined()) total.backward();
@@ -75,7 +86,7 @@ class Single final : public Strategy {
       result.loss += weight * mean;
       if (!std::isfinite(mean) && result.non_finite_loss.empty()) result.non_finite_loss = name;
     });
-    result.gradient_norm = optim::global_norm(flat_->gradient());
+    result.gradient_norm = optim::global_norm(*flat_);
     result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
     if (!result.finite) {
       result.non_finite_gradient = first_non_finite_gradient();
@@ -88,6 +99,7 @@ class Single final : public Strategy {
   }
 
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override {
+    const Autocast autocast(autocast_);
     return evaluate_micro_batches(*model_, micro_batches);
   }
 
@@ -99,6 +111,7 @@ class Single final : public Strategy {
         visit_slices(visitor, "optimizer." + state_name, *entry.parameter, flat_->view(state, entry));
     for (const Buffer& buffer : model_->buffers)
       visitor.visit("buffer", buffer.name, buffer.value.sizes().vec(), 0, rows(buffer.value), buffer.value);
+    flat_->refresh_shadow();  // the visitor may have written
   }
 
  private:
@@ -118,7 +131,7 @@ class Single final : public Strategy {
     for (const auto& parameter : model_->parameters)
       for (const FlatParameters::Entry& entry : flat_->entries())
         if (entry.parameter == parameter.get() &&
-            !std::isfinite(optim::global_norm(flat_->gradient().narrow(0, entry.offset, entry.size))))
+            !std::isfinite(optim::global_norm(flat_->gradient_view(entry).view(-1))))
           return parameter->name;
     return "";
   }
@@ -126,6 +139,7 @@ class Single final : public Strategy {
   Model* model_ = nullptr;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<FlatParameters> flat_;
+  std::optional<at::ScalarType> autocast_;
 };
 
 }  // namespace

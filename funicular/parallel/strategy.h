@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -52,11 +53,19 @@ class StateVisitor {
                      int64_t begin, int64_t end, at::Tensor local) = 0;
 };
 
+/// The number formats of training beside the master weights' own.
+struct Numerics {
+  std::optional<at::ScalarType> compute{};  ///< kBFloat16 or kHalf: mixed precision; none: the masters' type
+  bool accumulates =
+      true;  ///< a step may have several micro-batches, whose gradients are added in the masters' type
+};
+
 class Strategy {
  public:
   virtual ~Strategy() = default;
   /// Replicates, shards or cuts the model; called once. The model must outlive the strategy.
-  virtual void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) = 0;
+  virtual void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
+                      const Numerics& numerics = {}) = 0;
   virtual DataShare data_share() const = 0;
   virtual StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                           const StepSettings& settings) = 0;

@@ -70,6 +70,14 @@ std::vector<std::span<const data::Draw>> cut(std::span<const data::Draw> draws, 
   return pieces;
 }
 
+bool may_accumulate(const BatchPlan& plan, const Source& source) {
+  if (plan.accumulation > 1) return true;
+  if (plan.tokens == 0) return false;
+  int64_t longest = 0;
+  for (int64_t i = 0; i < source.size(); ++i) longest = std::max<int64_t>(longest, source.length(i));
+  return longest * plan.batch > plan.tokens;
+}
+
 GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan,
                     const RandomState& random, at::ScalarType floating) {
   GlobalBatch batch;

@@ -22,6 +22,9 @@ struct BatchPlan {
 /// Completes what the options leave open; throws InputError for sizes below 1 and for contradictions.
 BatchPlan plan_batches(const TrainerOptions& options);
 
+/// Whether a global batch may need more than one micro-batch. Reads every row's length where tokens decide.
+bool may_accumulate(const BatchPlan& plan, const Source& source);
+
 /// All of one optimiser step: its micro-batches, and the counts of the whole, known before the first forward.
 struct GlobalBatch {
   std::vector<MicroBatch> micro_batches;

@@ -28,18 +28,14 @@ std::string precision_name(Precision precision) {
   return kPrecisions[static_cast<size_t>(precision)];
 }
 
-at::ScalarType floating_type(Precision precision) {
-  switch (precision) {
-    case Precision::fp32:
-      return at::kFloat;
-    case Precision::fp64:
-      return at::kDouble;
-    case Precision::bf16:
-    case Precision::fp16:
-      break;
-  }
-  throw InputError("trainer", "precision {} is not supported by this version; use fp32 or fp64",
-                   precision_name(precision));
+at::ScalarType master_type(Precision precision) {
+  return precision == Precision::fp64 ? at::kDouble : at::kFloat;
+}
+
+std::optional<at::ScalarType> compute_type(Precision precision) {
+  if (precision == Precision::bf16) return at::kBFloat16;
+  if (precision == Precision::fp16) return at::kHalf;
+  return std::nullopt;
 }
 
 void convert(Model& model, at::ScalarType type) {
@@ -47,7 +43,7 @@ void convert(Model& model, at::ScalarType type) {
   for (const auto& parameter : model.parameters)
     if (parameter->compute.scalar_type() != type) {
       parameter->compute.mutable_grad().reset();  // of the old type
-      parameter->compute.set_data(parameter->compute.detach().to(type));
+      parameter->compute.set_data(parameter->master.detach().to(type));
       parameter->master = parameter->compute;
     }
   for (const Buffer& buffer : model.buffers)

@@ -3,6 +3,7 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <optional>
 #include <string>
 
 #include "funicular/core/model.h"
@@ -14,10 +15,13 @@ enum class Precision { fp32, fp64, bf16, fp16 };
 Precision parse_precision(const std::string& name);
 std::string precision_name(Precision precision);
 
-/// The type that parameters and activations have. Throws InputError for a precision that is not supported.
-at::ScalarType floating_type(Precision precision);
+/// The type of the weights that the optimiser updates, and of what a source's floating-point data become.
+at::ScalarType master_type(Precision precision);
+/// The 16-bit type of mixed precision that products are computed in; none: the masters' type.
+std::optional<at::ScalarType> compute_type(Precision precision);
 
-/// Gives every parameter and floating-point buffer the type. The tensor objects stay: modules hold them.
+/// Gives every parameter and floating-point buffer the type, and ends mixed precision of an earlier run:
+/// `compute` becomes `master` again. The tensor objects stay: modules hold them.
 void convert(Model& model, at::ScalarType type);
 
 }  // namespace funicular::train

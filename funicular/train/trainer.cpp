@@ -53,7 +53,6 @@ void check_options(const TrainerOptions& options) {
   at_least_0("an evaluation batch size", options.eval_batch_size);
   at_least_0("loader threads", options.num_workers);
   plan_batches(options);
-  floating_type(options.precision);
   optim::warmup_steps(options.schedule, std::max<int64_t>(1, options.max_steps));
 }
 
@@ -81,7 +80,7 @@ class Fit {
                                 .shuffle = options.shuffle,
                                 .batch_size = plan_.batch,
                                 .drop_last = options.drop_last}),
-        floating_(floating_type(options.precision)),
+        floating_(master_type(options.precision)),
         max_steps_(steps_of(options, sampler_.batches_per_epoch())),
         run_{options, spec, model, train, evaluation, plan_, max_steps_, sampler_.batches_per_epoch()} {
     optim::warmup_steps(options.schedule, max_steps_);
@@ -181,7 +180,9 @@ FitResult Fit::run(const StrategyFactory& factory) {
   convert(model_, floating_);
   const Freezing freezing(model_, options_.trainable, options_.frozen);
   strategy_ = factory();
-  strategy_->attach(model_, optim::make_optimizer(spec_));
+  strategy_->attach(model_, optim::make_optimizer(spec_),
+                    {.compute = compute_type(options_.precision),
+                     .accumulates = may_accumulate(plan_, train_)});
   resume();
   const OrderedJson earlier = writes() ? finished_result(options_.output, state_.step) : OrderedJson();
   if (writes()) {

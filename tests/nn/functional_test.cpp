@@ -102,13 +102,16 @@ TEST_P(FusedOperations, AttentionEqualsItsFormulaWithGradients) {
     const int64_t heads = 3;
     const at::Tensor mine = random({keys.packing.tokens(), 3 * heads * size}, 1),
                      theirs = mine.detach().clone().set_requires_grad(true);
+    const at::Tensor bias = random({3 * heads * size}, 3),
+                     bias2 = bias.detach().clone().set_requires_grad(true);
     const at::Tensor upstream = random({keys.packing.tokens(), heads * size}, 2).detach();
-    const at::Tensor a = attention(mine, keys.packing, heads, site);
-    const at::Tensor b = plain_attention(theirs, keys, heads, site);
+    const at::Tensor a = attention(mine, bias, keys.packing, heads, site);
+    const at::Tensor b = plain_attention(theirs + bias2, keys, heads, site);
     a.backward(upstream);
     b.backward(upstream);
     EXPECT_LT(difference(a, b), 1e-13) << size;
     EXPECT_LT(difference(mine.grad(), theirs.grad()), 1e-12) << size;
+    EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-12) << size;
   }
 }
 
@@ -164,33 +167,143 @@ INSTANTIATE_TEST_SUITE_P(, FusedOperations, testing::Values(0.0, 0.1, 0.5), [](c
 });
 
 TEST(Functional, LinearAddsToTheGradientsThatAreThere) {
-  const at::Tensor x = random({70, 9}, 1), weight = random({5, 9}, 2), bias = random({5}, 3);
+  const at::Tensor x = random({70, 9}, 1), weight = random({5, 9}, 2);
   const at::Tensor x2 = x.detach().clone().set_requires_grad(true),
-                   weight2 = weight.detach().clone().set_requires_grad(true),
-                   bias2 = bias.detach().clone().set_requires_grad(true);
+                   weight2 = weight.detach().clone().set_requires_grad(true);
   const at::Tensor upstream = random({70, 5}, 4).detach();
   for (int pass = 0; pass < 2; ++pass) {
-    linear(x, weight, bias).backward(upstream);
-    at::linear(x2, weight2, bias2).backward(upstream);
+    nn::linear(x, weight).backward(upstream);
+    at::linear(x2, weight2).backward(upstream);
   }
   EXPECT_LT(difference(x.grad(), x2.grad()), 1e-13);
   EXPECT_LT(difference(weight.grad(), weight2.grad()), 1e-13);
-  EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-13);
 }
 
 TEST(Functional, FrozenWeightsGetNoGradient) {
   const at::Tensor x = random({4, 3}, 1), weight = random({2, 3}, 2).detach(), bias = random({2}, 3);
-  linear(x, weight, bias).sum().backward();
+  bias_activation(nn::linear(x, weight), bias, Activation::none).sum().backward();
   EXPECT_FALSE(weight.grad().defined());
   EXPECT_TRUE(bias.grad().defined());
 }
 
+at::Tensor plain_activation(const at::Tensor& x, Activation kind) {
+  switch (kind) {
+    case Activation::gelu:
+      return at::gelu(x);
+    case Activation::gelu_tanh:
+      return at::gelu(x, "tanh");
+    case Activation::relu:
+      return at::relu(x);
+    case Activation::silu:
+      return at::silu(x);
+    case Activation::tanh:
+      return at::tanh(x);
+    case Activation::none:
+      break;
+  }
+  return x.clone();
+}
+
+constexpr Activation kActivations[] = {Activation::none, Activation::gelu, Activation::gelu_tanh,
+                                       Activation::relu, Activation::silu, Activation::tanh};
+
+TEST(Functional, ActivationsEqualLibTorchsWithGradients) {
+  for (const Activation kind : kActivations)
+    for (const auto type : {at::kDouble, at::kFloat}) {
+      // From the far negative to the far positive, where exponentials must neither overflow nor vanish.
+      const at::Tensor x =
+          at::linspace(-40, 40, 130 * 37, at::kDouble).view({130, 37}).to(type).set_requires_grad(true);
+      const at::Tensor bias = random({37}, 2).detach().to(type).set_requires_grad(true);
+      const at::Tensor x2 = x.detach().to(at::kDouble).set_requires_grad(true),
+                       bias2 = bias.detach().to(at::kDouble).set_requires_grad(true);
+      const at::Tensor upstream = random({130, 37}, 4).detach();
+      const at::Tensor a = bias_activation(x, bias, kind), b = plain_activation(x2 + bias2, kind);
+      a.backward(upstream.to(type));
+      b.backward(upstream);
+      const double bound = type == at::kDouble ? 1e-14 : 1e-6;
+      const auto where = testing::Message() << "activation " << static_cast<int>(kind) << " " << type;
+      EXPECT_LT(difference(a.to(at::kDouble), b), bound) << where;
+      EXPECT_LT(difference(x.grad().to(at::kDouble), x2.grad()), bound) << where;
+      EXPECT_LT(difference(bias.grad().to(at::kDouble), bias2.grad()), 10 * bound) << where;
+    }
+}
+
+TEST(Functional, FeedForwardEqualsItsFormulaWithGradients) {
+  std::vector<at::Tensor> mine = {random({70, 9}, 1), random({21, 9}, 2), random({21}, 3),
+                                  random({9, 21}, 4)},
+                          theirs;
+  for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
+  const at::Tensor upstream = random({70, 9}, 5).detach();
+  for (int pass = 0; pass < 2; ++pass) {
+    feed_forward(mine[0], mine[1], mine[2], mine[3], Activation::gelu).backward(upstream);
+    at::linear(at::gelu(at::linear(theirs[0], theirs[1], theirs[2])), theirs[3]).backward(upstream);
+  }
+  for (size_t i = 0; i < mine.size(); ++i)
+    EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-12) << "input " << i;
+}
+
+/// All fused operations in one chain; gives the output and all gradients, in double.
+std::vector<at::Tensor> chain(at::ScalarType type, at::ScalarType gradient_type, const Keys& keys) {
+  const int64_t tokens = keys.packing.tokens(), width = 72, inner = 100;
+  const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
+  std::vector<at::Tensor> leaves;
+  const auto leaf = [&](at::IntArrayRef shape, double scale) -> at::Tensor {
+    // Rounded to 8 bits first, so that every type starts from the same numbers.
+    const at::Tensor value = (random(shape, leaves.size() + 1).detach() * scale)
+                                 .to(at::kBFloat16)
+                                 .to(shape.size() > 1 ? type : vectors);
+    value.set_requires_grad(true);
+    if (shape.size() > 1) value.mutable_grad() = at::zeros(shape, gradient_type);
+    leaves.push_back(value);
+    return value;
+  };
+  const at::Tensor word = leaf({50, width}, 1), position = leaf({140, width}, 1),
+                   segment = leaf({2, width}, 1);
+  const NormWeights norm{leaf({width}, 1), leaf({width}, 1), 1e-12};
+  const at::Tensor qkv = leaf({3 * width, width}, 0.1), qkv_bias = leaf({3 * width}, 0.1);
+  const at::Tensor up = leaf({inner, width}, 0.1), up_bias = leaf({inner}, 0.1),
+                   down = leaf({width, inner}, 0.1), down_bias = leaf({width}, 0.1);
+  const at::Tensor ids = (at::arange(tokens) * 7) % 11, types = at::arange(tokens) % 2;
+  const at::Tensor x = embed({word, position, segment, 0}, ids, types, norm, keys.packing,
+                             {0.1, Purpose::dropout_embedding, 0});
+  const at::Tensor y = residual_norm(
+      attention(nn::linear(x, qkv), qkv_bias, keys.packing, 3, {0.1, Purpose::dropout_attention, 0}), {}, x,
+      norm, keys.packing, {0.1, Purpose::dropout_attention_output, 0});
+  const at::Tensor z = residual_norm(feed_forward(y, up, up_bias, down, Activation::gelu), down_bias, y, norm,
+                                     keys.packing, {0.1, Purpose::dropout_output, 0});
+  const at::Tensor loss = vocabulary_cross_entropy(z, word, leaf({50}, 0.1), ids);
+  (loss * 0.125).backward();
+  std::vector<at::Tensor> results = {z.detach().to(at::kDouble), loss.detach().to(at::kDouble)};
+  for (const at::Tensor& t : leaves) results.push_back(t.grad().to(at::kDouble));
+  return results;
+}
+
+TEST(Functional, SixteenBitTypesKeepTheDoubleResultUpToTheirRounding) {
+  const Keys keys = make_keys({130, 40, 1, 63});
+  const auto exact = chain(at::kDouble, at::kDouble, keys);
+  const struct {
+    at::ScalarType type, gradient;
+    double bound;  // a few units in the last place of 8 and 11 bits: errors of a dozen operations add up
+  } cases[] = {{at::kBFloat16, at::kBFloat16, 3e-2},
+               {at::kBFloat16, at::kFloat, 3e-2},
+               {at::kHalf, at::kHalf, 4e-3},
+               {at::kHalf, at::kFloat, 4e-3},
+               {at::kFloat, at::kFloat, 5e-6}};
+  for (const auto& c : cases) {
+    const auto rounded = chain(c.type, c.gradient, keys);
+    for (size_t i = 0; i < exact.size(); ++i) {
+      const double error = ((rounded[i] - exact[i]).norm() / exact[i].norm()).item<double>();
+      EXPECT_LT(error, c.bound) << c.type << " with gradients in " << c.gradient << ", result " << i;
+    }
+  }
+}
+
 TEST(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
-  const at::Tensor hidden = random({600, 12}, 1), weight = random({77, 12}, 2), bias = random({77}, 3);
+  const at::Tensor hidden = random({1300, 12}, 1), weight = random({77, 12}, 2), bias = random({77}, 3);
   const at::Tensor hidden2 = hidden.detach().clone().set_requires_grad(true),
                    weight2 = weight.detach().clone().set_requires_grad(true),
                    bias2 = bias.detach().clone().set_requires_grad(true);
-  const at::Tensor labels = (at::arange(600) * 31) % 77;
+  const at::Tensor labels = (at::arange(1300) * 31) % 77;
   const at::Tensor a = vocabulary_cross_entropy(hidden, weight, bias, labels);
   const at::Tensor b =
       at::cross_entropy_loss(at::linear(hidden2, weight2, bias2), labels, {}, at::Reduction::Sum);
@@ -212,13 +325,14 @@ TEST(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
     const auto leaf = [](at::IntArrayRef shape, uint64_t seed) {
       return random(shape, seed).detach().to(at::kFloat).set_requires_grad(true);
     };
-    std::vector<at::Tensor> leaves = {leaf({20, 32}, 1),    leaf({140, 32}, 2), leaf({2, 32}, 3),
-                                      leaf({32}, 4),        leaf({32}, 5),      leaf({32}, 6),
-                                      leaf({tokens, 96}, 7)};
+    std::vector<at::Tensor> leaves = {leaf({20, 32}, 1),     leaf({140, 32}, 2), leaf({2, 32}, 3),
+                                      leaf({32}, 4),         leaf({32}, 5),      leaf({32}, 6),
+                                      leaf({tokens, 96}, 7), leaf({96}, 8)};
     const at::Tensor x =
         embed({leaves[0], leaves[1], leaves[2], 0}, ids, types, {leaves[3], leaves[4], 1e-12}, keys.packing,
               {0.1, Purpose::dropout_embedding, 0});
-    const at::Tensor y = attention(leaves[6], keys.packing, 2, {0.1, Purpose::dropout_attention, 0});
+    const at::Tensor y =
+        attention(leaves[6], leaves[7], keys.packing, 2, {0.1, Purpose::dropout_attention, 0});
     const at::Tensor z = residual_norm(y, leaves[5], x, {leaves[3], leaves[4], 1e-12}, keys.packing,
                                        {0.1, Purpose::dropout_output, 0});
     z.backward(at::ones_like(z));
@@ -239,7 +353,7 @@ TEST(Functional, NoNumberIsHidden) {
   const Keys keys = make_keys({5});
   const at::Tensor qkv = random({5, 12}, 1).detach();
   qkv[2][5] = std::nan("");
-  EXPECT_TRUE(attention(qkv, keys.packing, 1, {}).isnan().any().item<bool>());
+  EXPECT_TRUE(attention(qkv, at::zeros({12}, at::kDouble), keys.packing, 1, {}).isnan().any().item<bool>());
   const at::Tensor hidden = random({2, 4}, 1).detach(), weight = random({6, 4}, 2).detach(),
                    bias = random({6}, 3).detach();
   bias[3] = std::nan("");
@@ -277,7 +391,8 @@ TEST(Functional, FloatKernelsKeepTheDoubleResultUpToRounding) {
   const Keys keys = make_keys({130, 40});
   const DropoutSite site{0.1, Purpose::dropout_attention, 0};
   const at::Tensor wide = random({170, 96}, 1), narrow = wide.detach().to(at::kFloat).set_requires_grad(true);
-  const at::Tensor a = attention(narrow, keys.packing, 2, site), b = attention(wide, keys.packing, 2, site);
+  const at::Tensor a = attention(narrow, at::zeros({96}), keys.packing, 2, site),
+                   b = attention(wide, at::zeros({96}, at::kDouble), keys.packing, 2, site);
   EXPECT_LT(difference(a.to(at::kDouble), b), 1e-6);
   a.backward(at::ones_like(a));
   b.backward(at::ones_like(b));

@@ -267,8 +267,8 @@ class FullDisk {
 class SavesOnce final : public parallel::Strategy {
  public:
   explicit SavesOnce(std::optional<FullDisk>* disk) : inner_(parallel::make_single()), disk_(disk) {}
-  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer) override {
-    inner_->attach(model, std::move(optimizer));
+  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const parallel::Numerics& numerics) override {
+    inner_->attach(model, std::move(optimizer), numerics);
   }
   parallel::DataShare data_share() const override { return inner_->data_share(); }
   parallel::StepResult step(std::span<const MicroBatch> batches, const Counts& counts,

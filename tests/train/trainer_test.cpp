@@ -410,8 +410,6 @@ TEST(Trainer, RefusesOptionsThatContradictOrAreOutOfRange) {
   };
   EXPECT_EQ(refused([](TrainerOptions&) {}), "");
   EXPECT_NE(refused([](TrainerOptions& o) { o.num_train_epochs = 2; }).find("both given"), std::string::npos);
-  EXPECT_NE(refused([](TrainerOptions& o) { o.precision = Precision::bf16; }).find("bf16 is not supported"),
-            std::string::npos);
   EXPECT_NE(refused([](TrainerOptions& o) { o.max_grad_norm = -1; }), "");
   EXPECT_NE(refused([](TrainerOptions& o) { o.patience = -1; }), "");
   EXPECT_NE(refused([](TrainerOptions& o) { o.schedule.warmup_ratio = 2; }), "");

@@ -5,71 +5,69 @@
 // algorithm 4), and the dropout mask from its key.
 
 #include "funicular/nn/kernels.h"
-#include "funicular/nn/kernels/vector.h"
+#include "funicular/nn/kernels/product.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
-constexpr int64_t kQueryBlock =
-    64;  // rows of scores at a time: at 512 keys in float they are 128 KiB, within L2
+constexpr int64_t kQueryBlock = 64;  // rows of scores at a time: at 512 keys in float they are 128 KiB, in L2
 
-/// Offsets of the parts of the workspace, in elements.
-struct AttentionLayout {
-  int64_t keys, width;  // length and head size, padded to whole registers
-  int64_t key_packed, value_packed, query_packed, gradient_packed, scores, score_gradients, multipliers, rows,
-      key_sums, value_sums, total;
+/// Where the parts of the workspace lie. P is the kind of product (see product.h).
+template <class P>
+struct AttentionBuffers {
+  using T = typename P::T;
+  using Element = typename P::Element;
+  using Group = typename P::Group;
+  int64_t keys, width;  ///< length and head size, padded to whole registers of groups
+
+  Element* rows;  ///< [keys, width]: keys or values as they come
+  Group *key_columns, *key_rows,
+      *value_columns;                         ///< K^T [width, keys]; K [keys, width]; V^T, or V in forward
+  Element *query, *context_gradient;          ///< [kQueryBlock, width]
+  Group *query_rows, *context_gradient_rows;  ///< the same as right operands
+  T *scores, *score_gradients;                ///< [kQueryBlock, keys]
+  Element* score_gradient_elements;           ///< [kQueryBlock, keys], for Pairs
+  T *multipliers, *out;                       ///< [keys, to 128]; [kQueryBlock, width]
+  T *key_sums, *value_sums;                   ///< [keys, width]
+  int64_t bytes = 0;
+
+  FUNICULAR_INLINE AttentionBuffers(int64_t length, int64_t head_size, unsigned char* base)
+      : keys(round_up(length, kLanes<T>)), width(round_up(head_size, kLanes<T> * P::kGroup)) {
+    take(base, rows, keys * width);
+    take(base, key_columns, width * keys / P::kGroup);
+    take(base, key_rows, keys * width / P::kGroup);
+    take(base, value_columns, keys * width / P::kGroup);
+    take(base, query, kQueryBlock * width);
+    take(base, context_gradient, kQueryBlock * width);
+    take(base, query_rows, kQueryBlock * width / P::kGroup);
+    take(base, context_gradient_rows, kQueryBlock * width / P::kGroup);
+    take(base, scores, kQueryBlock * keys);
+    take(base, score_gradients, kQueryBlock * keys);
+    take(base, score_gradient_elements, P::kGroup == 1 ? 0 : kQueryBlock * keys);
+    take(base, multipliers, round_up(keys, 128));
+    take(base, out, kQueryBlock * width);
+    take(base, key_sums, keys * width);
+    take(base, value_sums, keys * width);
+  }
+
+ private:
+  template <class E>
+  FUNICULAR_INLINE void take(unsigned char* base, E*& part, int64_t elements) {
+    part = reinterpret_cast<E*>(base + bytes);
+    bytes += round_up(elements * static_cast<int64_t>(sizeof(E)), 64);
+  }
 };
 
-template <class T>
-FUNICULAR_INLINE AttentionLayout attention_layout(int64_t length, int64_t head_size) {
-  AttentionLayout layout;
-  layout.keys = round_up(length, kLanes<T>);
-  layout.width = round_up(head_size, kLanes<T>);
-  int64_t at = 0;
-  const int64_t align = 64 / sizeof(T);
-  const auto take = [&](int64_t size) {
-    const int64_t begin = at;
-    at = round_up(at + size, align);
-    return begin;
-  };
-  const int64_t depth = layout.width > layout.keys ? layout.width : layout.keys;
-  layout.key_packed = take(depth * layout.keys);    // transposed [head size, keys], or rows [keys, width]
-  layout.value_packed = take(depth * layout.keys);  // likewise
-  layout.query_packed = take(kQueryBlock * layout.width);
-  layout.gradient_packed = take(kQueryBlock * layout.width);
-  layout.scores = take(kQueryBlock * layout.keys);
-  layout.score_gradients = take(kQueryBlock * layout.keys);
-  layout.multipliers = take(round_up(layout.keys, 128));
-  layout.rows = take(kQueryBlock * layout.width);
-  layout.key_sums = take(layout.keys * layout.width);
-  layout.value_sums = take(layout.keys * layout.width);
-  layout.total = at;
-  return layout;
+template <class S>
+int64_t attention_workspace(int64_t length, int64_t head_size) {
+  return AttentionBuffers<Product<S>>(length, head_size, nullptr).bytes;
 }
 
-/// out[c, r] = in[r, c], zero for rows beyond `rows` up to `padded`.
-template <class T>
-inline void pack_transposed(const T* in, int64_t stride, int64_t rows, int64_t columns, int64_t padded,
-                            T* out) {
-  for (int64_t c = 0; c < columns; ++c) {
-    T* line = out + c * padded;
-    for (int64_t r = 0; r < rows; ++r) line[r] = in[r * stride + c];
-    for (int64_t r = rows; r < padded; ++r) line[r] = 0;
-  }
-}
-
-/// out[r, c] = in[r, c] with row stride `padded`, zero beyond `columns`.
-template <class T>
-inline void pack_rows(const T* in, int64_t stride, int64_t rows, int64_t columns, int64_t padded, T* out) {
-  for (int64_t r = 0; r < rows; ++r) {
-    for (int64_t c = 0; c < columns; ++c) out[r * padded + c] = in[r * stride + c];
-    for (int64_t c = columns; c < padded; ++c) out[r * padded + c] = 0;
-  }
-}
-
-template <class T>
-inline void unpack_rows(const T* in, int64_t padded, int64_t rows, int64_t columns, int64_t stride, T* out) {
-  for (int64_t r = 0; r < rows; ++r)
-    for (int64_t c = 0; c < columns; ++c) out[r * stride + c] = in[r * padded + c];
+template <class E>
+FUNICULAR_INLINE auto* groups(E* elements) {
+  if constexpr (sizeof(E) == 2)
+    return reinterpret_cast<uint32_t*>(elements);
+  else
+    return elements;
 }
 
 /// The Philox counter of the first key of a row; heads are told apart by the counter's upper bits.
@@ -77,19 +75,19 @@ FUNICULAR_INLINE uint32_t first_counter_of_head(uint32_t head) {
   return head << 20;
 }
 
-/// Softmax of one row of scores in place, not yet divided by its sum; returns the sum and the maximum.
+/// Exponentials of one row of scores minus their maximum, in place; gives maximum and sum.
 template <class T>
 FUNICULAR_INLINE void exponentials(T* row, int64_t length, int64_t padded, T scale, T& maximum, T& sum) {
   constexpr int lanes = kLanes<T>;
   const T lowest = static_cast<T>(-1e30);
   for (int64_t j = length; j < padded; ++j) row[j] = lowest;
   Vec<T> best = splat<T>(lowest);
-  for (int64_t j = 0; j < padded; j += lanes) best = max_of<T>(best, load<T>(row + j));
+  for (int64_t j = 0; j < padded; j += lanes) best = max_of<T>(best, load(row + j));
   const T peak = max_lanes<T>(best);
   Vec<T> total{};
   for (int64_t j = 0; j < padded; j += lanes) {
-    const Vec<T> e = exp_negative((load<T>(row + j) - peak) * scale);
-    store<T>(row + j, e);
+    const Vec<T> e = exp_negative((load(row + j) - peak) * scale);
+    store(row + j, e);
     total += e;
   }
   for (int64_t j = length; j < padded; ++j) row[j] = 0;
@@ -99,39 +97,45 @@ FUNICULAR_INLINE void exponentials(T* row, int64_t length, int64_t padded, T sca
   sum = sum_lanes<T>(total);
 }
 
-template <class T>
-void attention_forward(const AttentionArguments<T>& a) {
-  constexpr int lanes = kLanes<T>;
-  const AttentionLayout w = attention_layout<T>(a.length, a.head_size);
-  T* const keys = a.workspace + w.key_packed;
-  T* const values = a.workspace + w.value_packed;
-  T* const scores = a.workspace + w.scores;
-  T* const multipliers = a.workspace + w.multipliers;
-  T* const rows = a.workspace + w.rows;
-  pack_transposed<T>(a.key, a.qkv_stride, a.length, a.head_size, w.keys, keys);
-  pack_rows<T>(a.value, a.qkv_stride, a.length, a.head_size, w.width, values);
-  const T scale = static_cast<T>(a.scale);
+template <class S>
+void attention_forward(const AttentionArguments<S>& a) {
+  using P = Product<S>;
+  using T = Compute<S>;
+  using Element = typename P::Element;
+  constexpr int lanes = kLanes<T>, group = P::kGroup;
+  const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
+  pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
+  transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
+  pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
+  interleave<P>(w.rows, w.keys, w.width, w.value_columns);
+  const int64_t depth = (a.head_size + group - 1) / group, key_depth = (a.length + group - 1) / group;
   for (int64_t begin = 0; begin < a.length; begin += kQueryBlock) {
     const int64_t count = a.length - begin < kQueryBlock ? a.length - begin : kQueryBlock;
-    product<T>(a.query + begin * a.qkv_stride, a.qkv_stride, 1, keys, w.keys, scores, w.keys, count, w.keys,
-               a.head_size, false);
+    pack_rows<S>(a.query + begin * a.qkv_stride, a.qkv_stride, a.query_bias, count, a.head_size, count,
+                 w.width, w.query);
+    product<P>(groups(w.query), w.width / group, 1, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
+               depth, false);
     for (int64_t i = 0; i < count; ++i) {
-      T* const row = scores + i * w.keys;
+      T* const row = w.scores + i * w.keys;
       T maximum, sum;
-      exponentials<T>(row, a.length, w.keys, scale, maximum, sum);
+      exponentials<T>(row, a.length, w.keys, static_cast<T>(a.scale), maximum, sum);
       const T inverse = T{1} / sum;
       a.log_sum_exp[begin + i] = maximum + __builtin_log(sum);
+      // In place: elements are no wider than sums, and each register is read before it is written over.
+      Element* const probabilities = reinterpret_cast<Element*>(row);
       if (a.dropout.threshold == 0) {
-        for (int64_t j = 0; j < w.keys; j += lanes) store<T>(row + j, load<T>(row + j) * inverse);
+        for (int64_t j = 0; j < w.keys; j += lanes) store(probabilities + j, load(row + j) * inverse);
       } else {
-        dropout_multipliers<T>(multipliers, a.length, first_counter_of_head(a.head),
+        dropout_multipliers<T>(w.multipliers, a.length, first_counter_of_head(a.head),
                                static_cast<uint32_t>(begin + i), a.draw, a.dropout);
         for (int64_t j = 0; j < w.keys; j += lanes)
-          store<T>(row + j, load<T>(row + j) * inverse * load<T>(multipliers + j));
+          store(probabilities + j, load(row + j) * inverse * load(w.multipliers + j));
       }
     }
-    product<T>(scores, w.keys, 1, values, w.width, rows, w.width, count, w.width, a.length, false);
-    unpack_rows<T>(rows, w.width, count, a.head_size, a.context_stride, a.context + begin * a.context_stride);
+    product<P>(reinterpret_cast<const typename P::Group*>(w.scores), w.keys, 1, w.value_columns, w.width,
+               w.out, w.width, count, w.width, key_depth, false);
+    unpack_rows<S>(w.out, w.width, count, a.head_size, a.context_stride,
+                   a.context + begin * a.context_stride);
   }
 }
 
@@ -146,71 +150,100 @@ FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multi
   Vec<T> dot{};
   for (int64_t j = 0; j < padded; j += lanes) {
     // Rounding may leave the exponent a hair above zero; exp_negative is exact enough there as well.
-    const Vec<T> p = exp_negative(load<T>(scores + j) * scale - log_sum_exp);
-    Vec<T> g = load<T>(gradients + j);
-    if (dropped) g *= load<T>(multipliers + j);
+    const Vec<T> p = exp_negative(load(scores + j) * scale - log_sum_exp);
+    Vec<T> g = load(gradients + j);
+    if (dropped) g *= load(multipliers + j);
     dot += p * g;
-    store<T>(scores + j, p);
-    store<T>(gradients + j, g);
+    store(scores + j, p);
+    store(gradients + j, g);
   }
   for (int64_t j = length; j < padded; ++j) scores[j] = 0;
   const T total = sum_lanes<T>(dot);
   for (int64_t j = 0; j < padded; j += lanes) {
-    const Vec<T> p = load<T>(scores + j);
-    store<T>(gradients + j, p * (load<T>(gradients + j) - total) * scale);
-    if (dropped) store<T>(scores + j, p * load<T>(multipliers + j));
+    const Vec<T> p = load(scores + j);
+    store(gradients + j, p * (load(gradients + j) - total) * scale);
+    if (dropped) store(scores + j, p * load(multipliers + j));
   }
 }
 
-template <class T>
-void attention_backward(const AttentionArguments<T>& a) {
-  const AttentionLayout w = attention_layout<T>(a.length, a.head_size);
-  T* const keys = a.workspace + w.key_packed;
-  T* const values = a.workspace + w.value_packed;
-  T* const query_block = a.workspace + w.query_packed;
-  T* const gradient_block = a.workspace + w.gradient_packed;
-  T* const scores = a.workspace + w.scores;
-  T* const gradients = a.workspace + w.score_gradients;
-  T* const multipliers = a.workspace + w.multipliers;
-  T* const rows = a.workspace + w.rows;
-  T* const key_sums = a.workspace + w.key_sums;
-  T* const value_sums = a.workspace + w.value_sums;
+/// `count` rows of sums as right-transposed operands, in place: for Pairs rows 2i and 2i + 1 become one row
+/// of groups at row 2i. For Plain nothing changes.
+template <class P>
+FUNICULAR_INLINE void pair_rows(typename P::T* values, int64_t count, int64_t stride) {
+  if constexpr (P::kGroup == 2) {
+    using T = typename P::T;
+    if (count % 2 != 0) __builtin_memset(values + count * stride, 0, static_cast<size_t>(stride) * sizeof(T));
+    for (int64_t i = 0; i < count; i += 2)
+      for (int64_t j = 0; j < stride; j += kLanes<T>) {
+        HalfBits low, high;
+        store(reinterpret_cast<BFloat16*>(&low), load(values + i * stride + j));
+        store(reinterpret_cast<BFloat16*>(&high), load(values + (i + 1) * stride + j));
+        const Bits pair = __builtin_convertvector(low, Bits) | (__builtin_convertvector(high, Bits) << 16);
+        __builtin_memcpy(values + i * stride + j, &pair, sizeof pair);
+      }
+  }
+}
+
+/// The rows' gradients as left operands: for Pairs a copy in elements.
+template <class P>
+FUNICULAR_INLINE const typename P::Group* left_operand(const typename P::T* values, typename P::Element* copy,
+                                                       int64_t count, int64_t stride) {
+  if constexpr (P::kGroup == 1) return values;
+  for (int64_t j = 0; j < count * stride; j += kLanes<typename P::T>) store(copy + j, load(values + j));
+  return reinterpret_cast<const typename P::Group*>(copy);
+}
+
+template <class S>
+void attention_backward(const AttentionArguments<S>& a) {
+  using P = Product<S>;
+  using T = Compute<S>;
+  using Group = typename P::Group;
+  constexpr int group = P::kGroup;
+  const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
   const bool dropped = a.dropout.threshold != 0;
   const T scale = static_cast<T>(a.scale);
-  pack_transposed<T>(a.value, a.qkv_stride, a.length, a.head_size, w.keys, values);
+  pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
+  transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.value_columns, w.keys);
+  pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
+  transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
+  interleave<P>(w.rows, w.keys, w.width, w.key_rows);
+  const int64_t depth = (a.head_size + group - 1) / group, key_depth = (a.length + group - 1) / group;
   for (int64_t begin = 0; begin < a.length; begin += kQueryBlock) {
     const int64_t count = a.length - begin < kQueryBlock ? a.length - begin : kQueryBlock;
+    const int64_t padded = round_up(count, group), query_depth = padded / group;
     const bool add = begin > 0;
-    const T* const query = a.query + begin * a.qkv_stride;
-    const T* const context_gradient = a.context_gradient + begin * a.context_stride;
-    pack_transposed<T>(a.key, a.qkv_stride, a.length, a.head_size, w.keys, keys);
-    product<T>(query, a.qkv_stride, 1, keys, w.keys, scores, w.keys, count, w.keys, a.head_size, false);
-    product<T>(context_gradient, a.context_stride, 1, values, w.keys, gradients, w.keys, count, w.keys,
-               a.head_size, false);
+    pack_rows<S>(a.query + begin * a.qkv_stride, a.qkv_stride, a.query_bias, count, a.head_size, padded,
+                 w.width, w.query);
+    pack_rows<S>(a.context_gradient + begin * a.context_stride, a.context_stride, nullptr, count, a.head_size,
+                 padded, w.width, w.context_gradient);
+    product<P>(groups(w.query), w.width / group, 1, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
+               depth, false);
+    product<P>(groups(w.context_gradient), w.width / group, 1, w.value_columns, w.keys, w.score_gradients,
+               w.keys, count, w.keys, depth, false);
     for (int64_t i = 0; i < count; ++i) {
       if (dropped)
-        dropout_multipliers<T>(multipliers, a.length, first_counter_of_head(a.head),
+        dropout_multipliers<T>(w.multipliers, a.length, first_counter_of_head(a.head),
                                static_cast<uint32_t>(begin + i), a.draw, a.dropout);
-      score_gradient_row<T>(scores + i * w.keys, gradients + i * w.keys, multipliers, a.length, w.keys, scale,
-                            a.log_sum_exp[begin + i], dropped);
+      score_gradient_row<T>(w.scores + i * w.keys, w.score_gradients + i * w.keys, w.multipliers, a.length,
+                            w.keys, scale, a.log_sum_exp[begin + i], dropped);
     }
     // dQ = dS K; dV += (P D)^T dO; dK += dS^T Q.
-    pack_rows<T>(a.key, a.qkv_stride, a.length, a.head_size, w.width, keys);
-    product<T>(gradients, w.keys, 1, keys, w.width, rows, w.width, count, w.width, a.length, false);
-    unpack_rows<T>(rows, w.width, count, a.head_size, a.qkv_stride, a.query_gradient + begin * a.qkv_stride);
-    pack_rows<T>(query, a.qkv_stride, count, a.head_size, w.width, query_block);
-    pack_rows<T>(context_gradient, a.context_stride, count, a.head_size, w.width, gradient_block);
-    product<T>(scores, 1, w.keys, gradient_block, w.width, value_sums, w.width, a.length, w.width, count,
-               add);
-    product<T>(gradients, 1, w.keys, query_block, w.width, key_sums, w.width, a.length, w.width, count, add);
+    const Group* const gradients =
+        left_operand<P>(w.score_gradients, w.score_gradient_elements, count, w.keys);
+    product<P>(gradients, w.keys / group, 1, w.key_rows, w.width, w.out, w.width, count, w.width, key_depth,
+               false);
+    unpack_rows<S>(w.out, w.width, count, a.head_size, a.qkv_stride, a.query_gradient + begin * a.qkv_stride);
+    pair_rows<P>(w.scores, count, w.keys);
+    pair_rows<P>(w.score_gradients, count, w.keys);
+    interleave<P>(w.context_gradient, padded, w.width, w.context_gradient_rows);
+    interleave<P>(w.query, padded, w.width, w.query_rows);
+    product<P>(reinterpret_cast<const Group*>(w.scores), 1, group * w.keys, w.context_gradient_rows, w.width,
+               w.value_sums, w.width, a.length, w.width, query_depth, add);
+    product<P>(reinterpret_cast<const Group*>(w.score_gradients), 1, group * w.keys, w.query_rows, w.width,
+               w.key_sums, w.width, a.length, w.width, query_depth, add);
   }
-  unpack_rows<T>(key_sums, w.width, a.length, a.head_size, a.qkv_stride, a.key_gradient);
-  unpack_rows<T>(value_sums, w.width, a.length, a.head_size, a.qkv_stride, a.value_gradient);
-}
-
-template <class T>
-int64_t attention_workspace(int64_t length, int64_t head_size) {
-  return attention_layout<T>(length, head_size).total;
+  unpack_rows<S>(w.key_sums, w.width, a.length, a.head_size, a.qkv_stride, a.key_gradient);
+  unpack_rows<S>(w.value_sums, w.width, a.length, a.head_size, a.qkv_stride, a.value_gradient);
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA

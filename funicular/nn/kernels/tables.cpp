@@ -6,16 +6,28 @@
 
 namespace funicular::nn::FUNICULAR_ISA {
 
-template <class T>
-constexpr Kernels<T> make_table() {
-  return {attention_workspace<T>, attention_forward<T>, attention_backward<T>, norm_forward<T>,
-          norm_backward<T>,       dropout_rows<T>,      embedding_rows<T>,     embedding_scatter<T>,
-          cross_entropy_rows<T>,  column_sum<T>};
-}
+namespace {
 
-extern const Kernels<float> float_kernels;
-extern const Kernels<double> double_kernels;
-const Kernels<float> float_kernels = make_table<float>();
-const Kernels<double> double_kernels = make_table<double>();
+template <class S>
+constexpr Kernels<S> kTable{
+    attention_workspace<S>, attention_forward<S>,  attention_backward<S>,  norm_forward<S>,
+    norm_backward<S>,       activation_forward<S>, activation_backward<S>, dropout_rows<S>,
+    embedding_rows<S>,      add_rows<S>,           add_rows_narrow<S>,     cross_entropy_rows<S>,
+    column_sum<S>,          add_values<S>};
+
+}  // namespace
+
+const Kernels<float>& table(float) {
+  return kTable<float>;
+}
+const Kernels<double>& table(double) {
+  return kTable<double>;
+}
+const Kernels<BFloat16>& table(BFloat16) {
+  return kTable<BFloat16>;
+}
+const Kernels<Half>& table(Half) {
+  return kTable<Half>;
+}
 
 }  // namespace funicular::nn::FUNICULAR_ISA

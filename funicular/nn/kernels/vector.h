@@ -1,5 +1,5 @@
 #pragma once
-// Registers, products, exponentials and dropout bits for the instruction set that this file is compiled for.
+// Registers, exponentials and dropout bits for the instruction set that this file is compiled for.
 // Everything lies in the namespace of that instruction set (see funicular/base/isa.h).
 
 #include <cstddef>
@@ -8,6 +8,8 @@
 #if defined(__AVX512F__) || defined(__AVX2__)
 #include <immintrin.h>
 #endif
+
+#include "funicular/nn/kernels.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
@@ -41,14 +43,96 @@ using Vec = typename Register<T>::Value;
 template <class T>
 constexpr int kLanes = kRegisterBytes / sizeof(T);
 
-template <class T>
-FUNICULAR_INLINE Vec<T> load(const T* p) {
-  return *reinterpret_cast<const typename Register<T>::Memory*>(p);
+/// Loads and stores of the storage types; the registers hold Compute<S>.
+FUNICULAR_INLINE Vec<float> load(const float* p) {
+  return *reinterpret_cast<const Register<float>::Memory*>(p);
 }
-template <class T>
-FUNICULAR_INLINE void store(T* p, Vec<T> v) {
-  *reinterpret_cast<typename Register<T>::Memory*>(p) = v;
+FUNICULAR_INLINE Vec<double> load(const double* p) {
+  return *reinterpret_cast<const Register<double>::Memory*>(p);
 }
+FUNICULAR_INLINE void store(float* p, Vec<float> v) {
+  *reinterpret_cast<Register<float>::Memory*>(p) = v;
+}
+FUNICULAR_INLINE void store(double* p, Vec<double> v) {
+  *reinterpret_cast<Register<double>::Memory*>(p) = v;
+}
+
+using Bits = uint32_t __attribute__((vector_size(kRegisterBytes)));
+using HalfBits = uint16_t __attribute__((vector_size(kRegisterBytes / 2), aligned(2), may_alias));
+
+FUNICULAR_INLINE Vec<float> load(const BFloat16* p) {
+  const Bits bits = __builtin_convertvector(*reinterpret_cast<const HalfBits*>(p), Bits) << 16;
+  return reinterpret_cast<Vec<float>>(bits);
+}
+FUNICULAR_INLINE void store(BFloat16* p, Vec<float> v) {
+#if defined(__AVX512BF16__)
+  const __m256bh rounded = _mm512_cvtneps_pbh(reinterpret_cast<__m512>(v));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), reinterpret_cast<__m256i>(rounded));
+#else
+  const Bits bits = reinterpret_cast<Bits>(v);
+  const Bits rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  const Bits result = v != v ? (bits >> 16) | 0x40u : rounded;
+  *reinterpret_cast<HalfBits*>(p) = __builtin_convertvector(result, HalfBits);
+#endif
+}
+FUNICULAR_INLINE Vec<float> load(const Half* p) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec<float>>(
+      _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Vec<float>>(_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#else
+  Vec<float> v;
+  for (int i = 0; i < kLanes<float>; ++i) v[i] = widen(p[i]);
+  return v;
+#endif
+}
+FUNICULAR_INLINE void store(Half* p, Vec<float> v) {
+#if defined(__AVX512F__)
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                      _mm512_cvtps_ph(reinterpret_cast<__m512>(v), _MM_FROUND_TO_NEAREST_INT));
+#elif defined(__AVX2__)
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                   _mm256_cvtps_ph(reinterpret_cast<__m256>(v), _MM_FROUND_TO_NEAREST_INT));
+#else
+  for (int i = 0; i < kLanes<float>; ++i) narrow(v[i], p[i]);
+#endif
+}
+
+/// Single elements of the storage types.
+FUNICULAR_INLINE float get(const float* p) {
+  return *p;
+}
+FUNICULAR_INLINE double get(const double* p) {
+  return *p;
+}
+FUNICULAR_INLINE float get(const BFloat16* p) {
+  return widen(*p);
+}
+FUNICULAR_INLINE float get(const Half* p) {
+  return widen(*p);
+}
+FUNICULAR_INLINE void put(float* p, float v) {
+  *p = v;
+}
+FUNICULAR_INLINE void put(double* p, double v) {
+  *p = v;
+}
+FUNICULAR_INLINE void put(BFloat16* p, float v) {
+  narrow(v, *p);
+}
+FUNICULAR_INLINE void put(Half* p, float v) {
+  narrow(v, *p);
+}
+
+/// Moves whole registers first, then the rest one by one: vector(c) and scalar(c).
+template <class T, class VectorBody, class ScalarBody>
+FUNICULAR_INLINE void over_channels(int64_t width, VectorBody vector, ScalarBody scalar) {
+  int64_t c = 0;
+  for (; c + kLanes<T> <= width; c += kLanes<T>) vector(c);
+  for (; c < width; ++c) scalar(c);
+}
+
 template <class T>
 FUNICULAR_INLINE Vec<T> splat(T x) {
   return Vec<T>{} + x;
@@ -57,7 +141,7 @@ template <class T>
 FUNICULAR_INLINE T sum_lanes(Vec<T> v) {
   // A tree, so that the result depends on the register width only.
   T lanes[kLanes<T>];
-  store<T>(lanes, v);
+  store(lanes, v);
   for (int width = kLanes<T> / 2; width > 0; width /= 2)
     for (int i = 0; i < width; ++i) lanes[i] += lanes[i + width];
   return lanes[0];
@@ -69,7 +153,7 @@ FUNICULAR_INLINE Vec<T> max_of(Vec<T> a, Vec<T> b) {
 template <class T>
 FUNICULAR_INLINE T max_lanes(Vec<T> v) {
   T lanes[kLanes<T>];
-  store<T>(lanes, v);
+  store(lanes, v);
   T best = lanes[0];
   for (int i = 1; i < kLanes<T>; ++i) best = lanes[i] > best ? lanes[i] : best;
   return best;
@@ -122,69 +206,6 @@ FUNICULAR_INLINE Vec<double> exp_negative(Vec<double> x) {
   using Integer = Register<double>::Integer;
   const Integer exponent = (__builtin_convertvector(n, Integer) + 1023) << 52;
   return p * reinterpret_cast<Vec<double>>(exponent);
-}
-
-// ---- Small products
-// ------------------------------------------------------------------------------------------- C[M, N] = A[M,
-// K] * B[K, N], A with any strides (so transposed for free), B and C row-major with N padded to a multiple of
-// the register width. The tile of accumulators stays in registers over the whole of K.
-
-template <class T, int kRows, int kVectors>
-FUNICULAR_INLINE void product_tile(const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_stride,
-                                   T* c, int64_t c_stride, int64_t depth, bool add) {
-  Vec<T> sums[kRows][kVectors];
-  for (int i = 0; i < kRows; ++i)
-    for (int j = 0; j < kVectors; ++j)
-      sums[i][j] = add ? load<T>(c + i * c_stride + j * kLanes<T>) : Vec<T>{};
-  for (int64_t k = 0; k < depth; ++k) {
-    Vec<T> row[kVectors];
-#pragma GCC unroll 8
-    for (int j = 0; j < kVectors; ++j) row[j] = load<T>(b + k * b_stride + j * kLanes<T>);
-#pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) {
-      const Vec<T> x = splat<T>(a[i * a_row + k * a_column]);
-#pragma GCC unroll 8
-      for (int j = 0; j < kVectors; ++j) sums[i][j] += x * row[j];
-    }
-  }
-  for (int i = 0; i < kRows; ++i)
-    for (int j = 0; j < kVectors; ++j) store<T>(c + i * c_stride + j * kLanes<T>, sums[i][j]);
-}
-
-template <class T, int kVectors, int kRows>
-FUNICULAR_INLINE void product_columns(const T* a, int64_t a_row, int64_t a_column, const T* b,
-                                      int64_t b_stride, T* c, int64_t c_stride, int64_t rows, int64_t depth,
-                                      bool add) {
-  int64_t i = 0;
-  for (; i + kRows <= rows; i += kRows)
-    product_tile<T, kRows, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride,
-                                     depth, add);
-  for (; i + 2 <= rows; i += 2)
-    product_tile<T, 2, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride,
-                                 depth, add);
-  for (; i < rows; ++i)
-    product_tile<T, 1, kVectors>(a + i * a_row, a_row, a_column, b, b_stride, c + i * c_stride, c_stride,
-                                 depth, add);
-}
-
-template <class T>
-inline void product(const T* a, int64_t a_row, int64_t a_column, const T* b, int64_t b_stride, T* c,
-                    int64_t c_stride, int64_t rows, int64_t columns, int64_t depth, bool add) {
-  constexpr int lanes = kLanes<T>;
-#if defined(__AVX512F__)
-  constexpr int kWide = 4, kWideRows = 6, kPairRows = 12, kSingleRows = 12;  // 24 of 32 registers hold sums
-#else
-  constexpr int kWide = 2, kWideRows = 4, kPairRows = 4, kSingleRows = 8;  // 8 of 16
-#endif
-  int64_t j = 0;
-  for (; j + kWide * lanes <= columns; j += kWide * lanes)
-    product_columns<T, kWide, kWideRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth,
-                                         add);
-  for (; j + 2 * lanes <= columns; j += 2 * lanes)
-    product_columns<T, 2, kPairRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth, add);
-  for (; j < columns; j += lanes)
-    product_columns<T, 1, kSingleRows>(a, a_row, a_column, b + j, b_stride, c + j, c_stride, rows, depth,
-                                       add);
 }
 
 // ---- Dropout bits

@@ -1,0 +1,46 @@
+#pragma once
+// The two 16-bit floating-point formats as kernels see them: bits in memory. Bit for bit c10::BFloat16 and
+// c10::Half.
+
+#include <cstdint>
+#include <cstring>
+
+namespace funicular {
+
+// Inlined always: kernels are compiled once for each instruction set, and the linker would keep any one copy.
+#define FUNICULAR_HALF_INLINE inline __attribute__((always_inline))
+
+/// The upper half of a float.
+struct BFloat16 {
+  uint16_t bits;
+};
+/// IEEE 754 binary16.
+struct Half {
+  uint16_t bits;
+};
+
+FUNICULAR_HALF_INLINE float widen(BFloat16 value) {
+  const uint32_t bits = uint32_t{value.bits} << 16;
+  float result;
+  std::memcpy(&result, &bits, sizeof result);
+  return result;
+}
+FUNICULAR_HALF_INLINE float widen(Half value) {
+  _Float16 half;
+  std::memcpy(&half, &value.bits, sizeof half);
+  return static_cast<float>(half);
+}
+
+/// To the nearest, ties to even; a NaN stays one.
+FUNICULAR_HALF_INLINE void narrow(float value, BFloat16& out) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof bits);
+  const uint32_t rounded = (bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16;
+  out.bits = static_cast<uint16_t>(value != value ? (bits >> 16) | 0x40u : rounded);
+}
+FUNICULAR_HALF_INLINE void narrow(float value, Half& out) {
+  const _Float16 half = static_cast<_Float16>(value);
+  std::memcpy(&out.bits, &half, sizeof half);
+}
+
+}  // namespace funicular
