@@ -1,0 +1,66 @@
+#pragma once
+// Activations recomputed in the backward pass instead of kept: memory for time.
+//
+// T. Chen, B. Xu, C. Zhang, C. Guestrin: "Training Deep Nets with Sublinear Memory Cost", 2016
+// (arXiv:1604.06174). Of a group of segments only the inputs are kept. When the backward pass reaches the
+// group, it runs a second time, now recorded, and its part of the backward pass follows at once; so the
+// activations of one group are alive at a time. Costs at most one more forward pass: a third of the step's
+// arithmetic.
+//
+// Gradients are bit-identical to those without recomputation: keyed dropout draws the same units again, and
+// the state of LibTorch's global generators is put back for the second run. One exception: where an
+// activation or a weight of a user's own module is used in several groups, its gradients are added up in
+// another order.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "funicular/core/batch.h"
+#include "funicular/core/model.h"
+
+namespace funicular {
+
+enum class Recompute {
+  none,
+  full,       ///< every segment from its input
+  selective,  ///< the attention alone, see Model::set_selective_recompute
+  sqrt        ///< groups of about sqrt(n) of the n segments
+};
+/// "none", …; throws InputError that lists the names.
+Recompute parse_recompute(const std::string& name);
+std::string recompute_name(Recompute mode);
+
+/// model.forward, with what `mode` names recomputed in the backward pass. The model must live, and its
+/// weights must not change, until then; the batch is kept (its tensors are shared, not copied).
+///
+/// The last group is recorded as ever: its backward pass comes first, when nothing would be saved. Without
+/// gradients, and with an observer in `taps` (which may want the gradients of what it observes), nothing is
+/// recomputed. Loss terms may arise in any segment. Model::buffers keep what the first run wrote (BatchNorm
+/// counts a batch once). Throws InputError for `selective` where the model has no attention to recompute.
+Activations forward_recomputed(const Model& model, Recompute mode, Activations input, const MicroBatch& batch,
+                               const Taps& taps, LossSink& loss);
+
+/// The first segment of each group that `mode` (full or sqrt) makes of `segments` segments; increasing from
+/// 0. Larger groups come first: the last is the one that is not recomputed.
+std::vector<size_t> recompute_groups(size_t segments, Recompute mode);
+
+/// function(inputs), of whose graph only `inputs` is kept; the rest is computed again in the backward pass.
+/// `weights` are the leaves that the function reads besides its inputs: they get their gradients in .grad.
+/// For use inside a segment or a user's module:
+///
+///   x = recomputed({x}, block->parameters(), [block](const auto& in) { return
+///   std::vector{block->forward(in[0])}; })[0];
+///
+/// The function must do the same when it is called again and outlive this call; it must not write to its
+/// inputs. Buffers that it writes (BatchNorm's running statistics) are written twice. Without gradients, or
+/// where neither an input nor a weight wants one, it is simply called. Only backward() reaches through;
+/// torch::autograd::grad and second derivatives throw an InputError.
+using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
+std::vector<at::Tensor> recomputed(const std::vector<at::Tensor>& inputs,
+                                   const std::vector<at::Tensor>& weights, TensorFunction function);
+
+}  // namespace funicular
