@@ -3,7 +3,8 @@ set(FUNICULAR_LAYERS "")
 
 # The first TORCH target compiles the precompiled header; the others reuse it.
 function(funicular_torch_target target)
-  target_link_libraries(${target} PRIVATE ${TORCH_LIBRARIES})
+  target_link_libraries(${target} PRIVATE ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP})
+  target_compile_options(${target} PRIVATE -fopenmp)
   target_include_directories(${target} SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
   if(target STREQUAL "funicular_core")
     target_precompile_headers(${target} PRIVATE "${CMAKE_SOURCE_DIR}/cmake/precompiled.h")
@@ -85,7 +86,7 @@ function(funicular_library name)
                              ${TORCH_INCLUDE_DIRS})
   target_compile_definitions(${name} PUBLIC FMT_HEADER_ONLY=1)
   target_compile_features(${name} PUBLIC cxx_std_20)
-  target_link_libraries(${name} PUBLIC ${TORCH_LIBRARIES} Threads::Threads)
+  target_link_libraries(${name} PUBLIC ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP} Threads::Threads)
   set_target_properties(${name} PROPERTIES BUILD_RPATH "${FUNICULAR_TORCH_ROOT}/lib"
                         INSTALL_RPATH "$ORIGIN;${FUNICULAR_TORCH_ROOT}/lib")
 endfunction()

@@ -29,6 +29,18 @@ if(NOT Torch_FOUND)
 endif()
 get_filename_component(FUNICULAR_TORCH_ROOT "${Torch_DIR}/../../.." ABSOLUTE)
 
+# at::parallel_for lies in headers and runs on one thread where OpenMP is off. The program must share LibTorch's own
+# runtime: two of them would keep two teams of threads.
+file(GLOB FUNICULAR_TORCH_OPENMP "${FUNICULAR_TORCH_ROOT}/lib/libgomp*.so*" "${FUNICULAR_TORCH_ROOT}/lib/libiomp5.so"
+     "${FUNICULAR_TORCH_ROOT}/lib/libomp*.so")
+list(LENGTH FUNICULAR_TORCH_OPENMP found)
+if(found EQUAL 0)
+  find_package(OpenMP REQUIRED COMPONENTS CXX)
+  set(FUNICULAR_TORCH_OPENMP OpenMP::OpenMP_CXX)
+else()
+  list(GET FUNICULAR_TORCH_OPENMP 0 FUNICULAR_TORCH_OPENMP)
+endif()
+
 # Only fmt of LibTorch's include folder, so that the layers without LibTorch cannot reach anything else in it.
 # Debian's own fmt clashes with the one inside LibTorch's headers.
 set(FUNICULAR_FMT_INCLUDE "${CMAKE_BINARY_DIR}/fmt_include")
