@@ -4,41 +4,12 @@
 
 #include <cmath>
 
-#include "funicular/base/error.h"
-#include "funicular/optim/blocks.h"
-#include "funicular/optim/kernels.h"
+#include "funicular/optim/flat_update.h"
+#include "funicular/optim/settings.h"
 
 namespace funicular::optim {
 
 namespace {
-
-void check_type(const FlatParameters& parameters) {
-  const at::Tensor& master = parameters.master();
-  if (!master.is_cpu() || (master.scalar_type() != at::kFloat && master.scalar_type() != at::kDouble))
-    throw InputError("optimizer", "expected parameters of type Float or Double on the CPU, found {} on {}",
-                     c10::toString(master.scalar_type()), master.device().str());
-}
-
-/// update(T{}, begin, end, in the decay group) over blocks of both groups.
-template <class Update>
-void update_blocks(const FlatParameters& parameters, Update update) {
-  const auto run = [&](auto zero) {
-    for (const bool decay : {true, false}) {
-      const int64_t begin = decay ? 0 : parameters.decay_end(),
-                    end = decay ? parameters.decay_end() : parameters.size();
-      for_each_block(begin, end, [&](int64_t, int64_t b, int64_t e) { update(zero, b, e, decay); });
-    }
-  };
-  if (parameters.master().scalar_type() == at::kDouble)
-    run(double{});
-  else
-    run(float{});
-}
-
-template <class T>
-T* data(const at::Tensor& flat, int64_t begin) {
-  return flat.data_ptr<T>() + begin;
-}
 
 /// Adam and AdamW differ in where the decay enters.
 template <class Options>
@@ -48,7 +19,7 @@ class AdamOptimizer final : public Optimizer {
   explicit AdamOptimizer(const Options& options) : options_(options) {}
 
   void attach(FlatParameters& parameters) override {
-    check_type(parameters);
+    check_updatable(parameters);
     parameters_ = &parameters;
     first_ = at::zeros_like(parameters.master());
     second_ = at::zeros_like(parameters.master());
@@ -61,17 +32,19 @@ class AdamOptimizer final : public Optimizer {
     without.beta1 = options_.beta1;
     without.beta2 = options_.beta2;
     without.epsilon = options_.epsilon;
-    without.step_size = input.learning_rate / (1 - std::pow(options_.beta1, t));
-    without.second_correction = 1 / std::sqrt(1 - std::pow(options_.beta2, t));
+    without.step_size = input.learning_rate;
+    if (options_.bias_correction) {
+      without.step_size /= 1 - std::pow(options_.beta1, t);
+      without.second_correction = 1 / std::sqrt(1 - std::pow(options_.beta2, t));
+    }
     with = without;
     if (kDecoupled)
       with.decay_factor = 1 - input.learning_rate * options_.weight_decay;
     else
       with.penalty = options_.weight_decay;
-    update_blocks(*parameters_, [&](auto zero, int64_t begin, int64_t end, bool decay) {
-      using T = decltype(zero);
-      kernels<T>().adam(data<T>(parameters_->master(), begin), data<T>(parameters_->gradient(), begin),
-                        data<T>(first_, begin), data<T>(second_, begin), end - begin, decay ? with : without);
+    update_blocks(*parameters_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
+      block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_), block.size,
+                           block.decay ? with : without);
     });
   }
 
@@ -90,7 +63,7 @@ class SgdOptimizer final : public Optimizer {
   explicit SgdOptimizer(const Sgd& options) : options_(options) {}
 
   void attach(FlatParameters& parameters) override {
-    check_type(parameters);
+    check_updatable(parameters);
     parameters_ = &parameters;
     if (options_.momentum != 0) velocity_ = at::zeros_like(parameters.master());
   }
@@ -99,11 +72,10 @@ class SgdOptimizer final : public Optimizer {
     SgdConstants without{input.gradient_scale, 0, options_.momentum, input.learning_rate, options_.nesterov};
     SgdConstants with = without;
     with.penalty = options_.weight_decay;
-    update_blocks(*parameters_, [&](auto zero, int64_t begin, int64_t end, bool decay) {
-      using T = decltype(zero);
-      kernels<T>().sgd(data<T>(parameters_->master(), begin), data<T>(parameters_->gradient(), begin),
-                       velocity_.defined() ? data<T>(velocity_, begin) : nullptr, end - begin,
-                       decay ? with : without);
+    update_blocks(*parameters_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
+      block.kernels().sgd(block.parameter, block.gradient,
+                          velocity_.defined() ? block.of(velocity_) : nullptr, block.size,
+                          block.decay ? with : without);
     });
   }
 
@@ -118,34 +90,25 @@ class SgdOptimizer final : public Optimizer {
   at::Tensor velocity_;
 };
 
-void check_range(const char* optimizer, const char* name, double value, double below) {
-  if (!(value >= 0 && value < below))
-    throw InputError("optimizer", "{}: expected {} in [0, {}), found {}", optimizer, name, below, value);
-}
-
 template <class Options>
 std::unique_ptr<Optimizer> make_adam(const char* name, const Options& options) {
-  check_range(name, "learning_rate", options.learning_rate, INFINITY);
-  check_range(name, "weight_decay", options.weight_decay, INFINITY);
+  check_range(name, "learning_rate", options.learning_rate);
+  check_range(name, "weight_decay", options.weight_decay);
   check_range(name, "beta1", options.beta1, 1);
   check_range(name, "beta2", options.beta2, 1);
-  check_range(name, "epsilon", options.epsilon, INFINITY);
-  // Where a gradient is always 0 the update is 0 / epsilon, in the parameters' type.
-  if (!(static_cast<float>(options.epsilon) > 0))
-    throw InputError("optimizer", "{}: expected epsilon above 0 as a 32-bit number, found {}", name,
-                     options.epsilon);
+  check_epsilon(name, options.epsilon);
   return std::make_unique<AdamOptimizer<Options>>(options);
 }
 
-std::unique_ptr<Optimizer> make(const AdamW& options) {
+std::unique_ptr<Optimizer> make_one(const AdamW& options) {
   return make_adam("adamw", options);
 }
-std::unique_ptr<Optimizer> make(const Adam& options) {
+std::unique_ptr<Optimizer> make_one(const Adam& options) {
   return make_adam("adam", options);
 }
-std::unique_ptr<Optimizer> make(const Sgd& options) {
-  check_range("sgd", "learning_rate", options.learning_rate, INFINITY);
-  check_range("sgd", "weight_decay", options.weight_decay, INFINITY);
+std::unique_ptr<Optimizer> make_one(const Sgd& options) {
+  check_range("sgd", "learning_rate", options.learning_rate);
+  check_range("sgd", "weight_decay", options.weight_decay);
   check_range("sgd", "momentum", options.momentum, 1);
   if (options.nesterov && options.momentum == 0)
     throw InputError("optimizer", "sgd: Nesterov's method needs a momentum above 0");
@@ -159,7 +122,8 @@ OrderedJson describe_adam(const char* name, const Options& options) {
           {"beta1", options.beta1},
           {"beta2", options.beta2},
           {"epsilon", options.epsilon},
-          {"weight_decay", options.weight_decay}};
+          {"weight_decay", options.weight_decay},
+          {"bias_correction", options.bias_correction}};
 }
 
 OrderedJson describe_one(const AdamW& options) {
@@ -178,8 +142,15 @@ OrderedJson describe_one(const Sgd& options) {
 
 }  // namespace
 
+void check_updatable(const FlatParameters& parameters) {
+  const at::Tensor& master = parameters.master();
+  if (!master.is_cpu() || (master.scalar_type() != at::kFloat && master.scalar_type() != at::kDouble))
+    throw InputError("optimizer", "expected parameters of type Float or Double on the CPU, found {} on {}",
+                     c10::toString(master.scalar_type()), master.device().str());
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {
-  return std::visit([](const auto& options) { return make(options); }, spec);
+  return std::visit([](const auto& options) { return make_one(options); }, spec);
 }
 
 double peak_learning_rate(const OptimizerSpec& spec) {

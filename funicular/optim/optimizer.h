@@ -12,6 +12,8 @@
 
 #include "funicular/base/json.h"
 #include "funicular/core/flat_parameters.h"
+#include "funicular/optim/lamb.h"
+#include "funicular/optim/lars.h"
 
 namespace funicular::optim {
 
@@ -20,6 +22,8 @@ struct StepInput {
   double learning_rate = 0;
   double gradient_scale = 1;  ///< gradients are multiplied by this first: clipping, loss scale
   int64_t step = 1;           ///< 1-based count of updates, for bias correction
+  /// Leaves all gradients zero, which costs less here, while they are in the cache, than a pass of its own.
+  bool zero_gradients = false;
 };
 
 class Optimizer {
@@ -38,7 +42,8 @@ class Optimizer {
 struct AdamW {
   double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.0;  ///< applied to ParameterGroup::decay only
+  double weight_decay = 0.0;    ///< applied to ParameterGroup::decay only
+  bool bias_correction = true;  ///< false: as BERT was trained at first
 };
 
 /// Kingma, Ba, "Adam: A Method for Stochastic Optimization", ICLR 2015, Algorithm 1; the decay is an L2
@@ -47,6 +52,7 @@ struct Adam {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
   double weight_decay = 0.0;
+  bool bias_correction = true;
 };
 
 /// Gradient descent with heavy-ball or Nesterov momentum, as torch.optim.SGD without dampening.
@@ -58,12 +64,12 @@ struct Sgd {
 };
 
 /// Which optimiser with which settings.
-using OptimizerSpec = std::variant<AdamW, Adam, Sgd>;
+using OptimizerSpec = std::variant<AdamW, Adam, Sgd, Lamb, Lars>;
 
 /// Throws InputError naming the first setting that is out of range.
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec);
 double peak_learning_rate(const OptimizerSpec& spec);
-/// "adamw", "adam", "sgd".
+/// "adamw", "adam", "sgd", "lamb", "lars".
 std::string optimizer_name(const OptimizerSpec& spec);
 /// Name and settings, for run.json.
 OrderedJson describe(const OptimizerSpec& spec);

@@ -1,5 +1,4 @@
 // Claims about optimisers: against LibTorch's own, and against the papers' formulas in double precision.
-#include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <gtest/gtest.h>
 #include <torch/optim/adam.h>
@@ -12,32 +11,10 @@
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/optim/optimizer.h"
+#include "tests/optim/helpers.h"
 
 namespace funicular::optim {
 namespace {
-
-/// Sizes beside the block and vector sizes; the second has no weight decay.
-Model make_model(at::ScalarType type) {
-  torch::manual_seed(1);
-  Model model;
-  model.add_parameter("weight", torch::randn({37, 1001}).to(type), ParameterGroup::decay);
-  model.add_parameter("bias", torch::randn({33}).to(type), ParameterGroup::no_decay);
-  model.add_parameter("other", torch::randn({7, 3}).to(type), ParameterGroup::decay);
-  return model;
-}
-
-void set_gradients(Model& model, int64_t step) {
-  torch::manual_seed(100 + step);
-  for (const auto& parameter : model.parameters)
-    parameter->gradient.copy_(torch::randn(parameter->master.sizes()));
-}
-
-/// In single precision: ten steps of half a unit in the last place of values below 8.
-constexpr double kSingle = 5e-6;
-
-double largest_difference(const at::Tensor& a, const at::Tensor& b) {
-  return (a.detach().to(at::kDouble) - b.detach().to(at::kDouble)).abs().max().item<double>();
-}
 
 /// Runs `steps` updates of ours and of `Peer`; returns the largest difference of a parameter.
 template <class Peer, class PeerOptions>
@@ -107,7 +84,7 @@ TEST(AdamW, EqualsLibTorchsFusedKernel) {
                    second = torch::zeros_like(parameter);
   for (int64_t step = 1; step <= 10; ++step) {
     set_gradients(ours, step);
-    const at::Tensor gradient = flat.gradient().narrow(0, 0, flat.decay_end()).clone();
+    const at::Tensor gradient = flat.gradient(ParameterGroup::decay).clone();
     at::_fused_adamw_({parameter}, {gradient}, {first}, {second}, {},
                       {torch::tensor(static_cast<float>(step))}, 0.01, 0.9, 0.999, 0.1, 1e-8, false, false);
     optimizer->step({.learning_rate = 0.01, .step = step});
@@ -136,19 +113,6 @@ TEST(AdamW, FollowsThePapersFormula) {
     for (int64_t i = 0; i < 2; ++i)
       EXPECT_NEAR(model.parameters[0]->master[i].item<double>(), theta[i], 1e-13);
   }
-}
-
-/// Runs `body` with each number of threads and returns what it gave.
-template <class Body>
-auto with_threads(Body body) {
-  const int before = at::get_num_threads();
-  std::vector<decltype(body())> results;
-  for (const int threads : {1, 2, 3, 8}) {
-    at::set_num_threads(threads);
-    results.push_back(body());
-  }
-  at::set_num_threads(before);
-  return results;
 }
 
 TEST(Optimizers, AreBitIdenticalForAnyNumberOfThreads) {

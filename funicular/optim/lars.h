@@ -1,0 +1,33 @@
+#pragma once
+// LARS's settings. The optimiser itself is made by make_optimizer().
+
+#include "funicular/optim/trust_ratio.h"
+
+namespace funicular::optim {
+
+/// You, Gitman, Ginsburg, "Large Batch Training of Convolutional Networks", arXiv:1708.03888, 2017,
+/// Algorithm 1. For each layer w with its gradient g:
+///
+///   ratio = trust_coefficient * |w| / (|g| + weight_decay * |w| + epsilon)
+///   v = momentum * v + rate * ratio * (g + weight_decay * w),   w -= v
+///
+/// Where |w| or |g| is 0 the ratio is 1, as in apex and timm. A layer without a ratio (TrustRatio) takes 1
+/// too.
+struct Lars {
+  double learning_rate = 1.0;
+  double trust_coefficient = 0.001;  ///< eta in equation 6
+  double momentum = 0.9;
+  bool nesterov = false;
+  double weight_decay = 0.0;  ///< applied to ParameterGroup::decay only
+  double epsilon = 1e-8;      ///< apex's and timm's; the paper has none
+  /// Whether the velocity holds the learning rate, as in the paper (and Caffe), or w -= rate * v, as in
+  /// PyTorch, apex and timm. They differ where the learning rate changes.
+  bool rate_in_momentum = true;
+  TrustRatio trust_ratio = TrustRatio::apex;
+  Bounds trust_bounds{};  ///< of the ratio
+  /// apex's LARC and timm's trust_clip: the ratio becomes min(ratio / rate, 1), so that no layer moves faster
+  /// than at the plain learning rate.
+  bool clip = false;
+};
+
+}  // namespace funicular::optim

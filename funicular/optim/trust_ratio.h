@@ -1,0 +1,30 @@
+#pragma once
+// What LAMB and LARS have in common.
+
+#include <algorithm>
+#include <limits>
+
+namespace funicular::optim {
+
+/// Which layers have their learning rate multiplied by a trust ratio.
+enum class TrustRatio {
+  /// Matrices only; biases and normalisations (ParameterGroup::no_decay) are updated at the plain rate. So do
+  /// NVIDIA's apex (FusedLAMB without use_nvlamb: where the weight decay is not 0) and the code that the
+  /// authors of
+  /// LAMB published (exclude_from_layer_adaptation is exclude_from_weight_decay unless given). Unlike apex,
+  /// matrices
+  /// keep their ratio where the weight decay is 0.
+  apex,
+  /// Every layer, as the papers' algorithms say and apex does with use_nvlamb. A bias that starts at 0 then
+  /// grows
+  /// slowly.
+  paper
+};
+
+struct Bounds {
+  double lowest = 0, highest = std::numeric_limits<double>::infinity();
+
+  double clamp(double value) const { return std::clamp(value, lowest, highest); }
+};
+
+}  // namespace funicular::optim

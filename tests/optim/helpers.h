@@ -1,0 +1,49 @@
+#pragma once
+// What the tests of optimisers share.
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <vector>
+
+#include "funicular/core/flat_parameters.h"
+
+namespace funicular::optim {
+
+/// Sizes beside the block and vector sizes; the second has no weight decay.
+inline Model make_model(at::ScalarType type) {
+  torch::manual_seed(1);
+  Model model;
+  model.add_parameter("weight", torch::randn({37, 1001}).to(type), ParameterGroup::decay);
+  model.add_parameter("bias", torch::randn({33}).to(type), ParameterGroup::no_decay);
+  model.add_parameter("other", torch::randn({7, 3}).to(type), ParameterGroup::decay);
+  return model;
+}
+
+inline void set_gradients(Model& model, int64_t step) {
+  torch::manual_seed(100 + step);
+  for (const auto& parameter : model.parameters)
+    parameter->gradient.copy_(torch::randn(parameter->master.sizes()));
+}
+
+/// In single precision: ten steps of half a unit in the last place of values below 8.
+inline constexpr double kSingle = 5e-6;
+
+inline double largest_difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a.detach().to(at::kDouble) - b.detach().to(at::kDouble)).abs().max().item<double>();
+}
+
+/// Runs `body` with each number of threads and returns what it gave.
+template <class Body>
+auto with_threads(Body body) {
+  const int before = at::get_num_threads();
+  std::vector<decltype(body())> results;
+  for (const int threads : {1, 2, 3, 8}) {
+    at::set_num_threads(threads);
+    results.push_back(body());
+  }
+  at::set_num_threads(before);
+  return results;
+}
+
+}  // namespace funicular::optim
