@@ -13,13 +13,15 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/version.h"
+#include "funicular/core/allocator.h"
+#include "funicular/core/product_cache.h"
 
 namespace funicular::cli {
 
 std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (auto make : {make_tokenize, make_pretrain, make_finetune, make_evaluate, make_predict, make_doctor,
-                    make_completion})
+  for (auto make : {make_tokenize, make_pretrain, make_finetune, make_evaluate, make_predict, make_bench,
+                    make_doctor, make_completion})
     commands.push_back(make());
   return commands;
 }
@@ -41,7 +43,8 @@ std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
          "  funicular --version         versions of Funicular and LibTorch\n\n"
          "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted after saving, resume "
          "to go on.\n"
-         "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n";
+         "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n"
+         "FUNICULAR_ALLOCATOR=caching|small-pages|system sets where tensors take their memory from.\n";
 }
 
 Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, const std::string& name) {
@@ -69,6 +72,8 @@ int run(const std::vector<std::string>& words) {
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (help || command.arguments.parse(rest) == Arguments::Outcome::help)
     return print(command.arguments.help()), 0;
+  use_caching_allocator();
+  limit_product_cache();
   return command.run();
 }
 

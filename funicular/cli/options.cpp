@@ -50,7 +50,7 @@ void declare_batch(TrainingOptions& options, Arguments& arguments) {
 void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Optimisation");
   arguments.add("optim", "NAME", options.optim, "optimiser")
-      .choices({"adamw", "adam", "sgd"})
+      .choices({"adamw", "adam", "sgd", "lamb", "lars"})
       .accept("adamw_torch", "adamw")
       .accept("adamw_torch_fused", "adamw");
   arguments.add("learning-rate", "RATE", options.learning_rate, "peak learning rate").alias("lr").above(0);
@@ -59,8 +59,20 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
       .range(0);
   arguments.add("adam-beta1", "B", options.adam_beta1, "decay of the mean of gradients").range(0, 1);
   arguments.add("adam-beta2", "B", options.adam_beta2, "decay of the mean of squared gradients").range(0, 1);
-  arguments.add("adam-epsilon", "E", options.adam_epsilon, "added to the denominator").above(0);
-  arguments.add("momentum", "M", options.momentum, "of sgd").range(0, 1);
+  arguments
+      .add("adam-epsilon", "E", options.adam_epsilon,
+           "added to the denominator, of adamw, adam, lamb and lars")
+      .default_text("1e-8; lamb 1e-6")
+      .above(0);
+  arguments.add("bias-correction", options.bias_correction,
+                "of adamw, adam and lamb; --no-bias-correction: as BERT was trained at first");
+  arguments.add("momentum", "M", options.momentum, "of sgd and lars").range(0, 1);
+  arguments.add("nesterov", options.nesterov, "Nesterov's momentum, of sgd and lars");
+  arguments
+      .add("trust-ratio", "NAME", options.trust_ratio,
+           "which layers of lamb and lars have one: matrices only (apex), or all (paper)")
+      .choices({"apex", "paper"});
+  arguments.add("trust-coefficient", "ETA", options.trust_coefficient, "of lars").above(0);
   arguments.add("lr-scheduler-type", "NAME", options.lr_scheduler_type, "shape of the learning rate")
       .choices(optim::schedule_names());
   arguments.add("warmup-steps", "STEPS", options.warmup_steps, "steps of linear warm-up")
@@ -111,6 +123,31 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
           "fp16", [&options] { options.precision = "fp16"; }, "as --precision fp16")
       .hidden();
   arguments.rivals({"precision", "bf16", "fp16"});
+  arguments.add("loss-scale", "S", options.loss_scale, "of fp16: a static loss scale; 0: dynamic").range(0);
+  arguments
+      .add("initial-loss-scale", "S", options.scaler.initial_scale, "of fp16: the dynamic scale at first")
+      .above(0);
+  arguments.add("min-loss-scale", "S", options.scaler.min_scale, "of fp16: the dynamic scale's floor")
+      .above(0);
+  arguments
+      .add("loss-scale-window", "STEPS", options.scaler.growth_interval,
+           "of fp16: steps without overflow before the dynamic scale doubles")
+      .range(1);
+  arguments
+      .add("hysteresis", "N", options.scaler.hysteresis,
+           "of fp16: overflows that it takes to halve the dynamic scale")
+      .range(1);
+  arguments
+      .add("recompute", "NAME", options.recompute,
+           "activations computed again in the backward pass, to save memory: of each layer (full), of "
+           "attention "
+           "(selective), of groups of layers (sqrt); does not change the result")
+      .choices({"none", "full", "selective", "sqrt"});
+  arguments
+      .add(
+          "gradient-checkpointing", [&options] { options.recompute = "full"; }, "as --recompute full")
+      .hidden();
+  arguments.rivals({"recompute", "gradient-checkpointing"});
   declare_seed(arguments, options.seed, "of every random choice");
   arguments
       .add("num-workers", "N", options.num_workers,
@@ -194,9 +231,6 @@ void TrainingOptions::declare(Arguments& arguments) {
 }
 
 void TrainingOptions::apply() const {
-  if (precision == "bf16" || precision == "fp16")
-    throw InputError("usage", "--precision {} is not supported yet; use fp32, or fp64 to check results",
-                     precision);
   if (max_steps && num_train_epochs)
     throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
                      *max_steps, *num_train_epochs);
@@ -225,6 +259,9 @@ train::TrainerOptions TrainingOptions::trainer() const {
   result.max_grad_norm = max_grad_norm;
   result.seed = static_cast<uint64_t>(seed);
   result.precision = train::parse_precision(precision);
+  result.loss_scale = scaler;
+  if (loss_scale > 0) result.loss_scale.fixed_scale = loss_scale;
+  result.recompute = parse_recompute(recompute);
   result.logging_steps = logging_steps;
   result.save_steps = save_steps;
   result.save_total_limit = save_total_limit;
@@ -236,10 +273,32 @@ train::TrainerOptions TrainingOptions::trainer() const {
 }
 
 optim::OptimizerSpec TrainingOptions::optimizer() const {
+  const auto ratio = trust_ratio == "paper" ? optim::TrustRatio::paper : optim::TrustRatio::apex;
   if (optim == "sgd")
-    return optim::Sgd{.learning_rate = learning_rate, .momentum = momentum, .weight_decay = weight_decay};
-  if (optim == "adam") return optim::Adam{learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay};
-  return optim::AdamW{learning_rate, adam_beta1, adam_beta2, adam_epsilon, weight_decay};
+    return optim::Sgd{.learning_rate = learning_rate,
+                      .momentum = momentum,
+                      .nesterov = nesterov,
+                      .weight_decay = weight_decay};
+  if (optim == "lamb")
+    return optim::Lamb{.learning_rate = learning_rate,
+                       .beta1 = adam_beta1,
+                       .beta2 = adam_beta2,
+                       .epsilon = adam_epsilon.value_or(optim::Lamb{}.epsilon),
+                       .weight_decay = weight_decay,
+                       .bias_correction = bias_correction,
+                       .trust_ratio = ratio};
+  if (optim == "lars")
+    return optim::Lars{.learning_rate = learning_rate,
+                       .trust_coefficient = trust_coefficient,
+                       .momentum = momentum,
+                       .nesterov = nesterov,
+                       .weight_decay = weight_decay,
+                       .epsilon = adam_epsilon.value_or(optim::Lars{}.epsilon),
+                       .trust_ratio = ratio};
+  const double epsilon = adam_epsilon.value_or(optim::AdamW{}.epsilon);
+  if (optim == "adam")
+    return optim::Adam{learning_rate, adam_beta1, adam_beta2, epsilon, weight_decay, bias_correction};
+  return optim::AdamW{learning_rate, adam_beta1, adam_beta2, epsilon, weight_decay, bias_correction};
 }
 
 at::ScalarType TrainingOptions::dtype() const {

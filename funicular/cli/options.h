@@ -59,13 +59,20 @@ struct TrainingOptions {
 
   std::string optim = "adamw";
   double learning_rate = 5e-5;
-  double weight_decay = 0, adam_beta1 = 0.9, adam_beta2 = 0.999, adam_epsilon = 1e-8, momentum = 0.9;
+  double weight_decay = 0, adam_beta1 = 0.9, adam_beta2 = 0.999, momentum = 0.9;
+  std::optional<double> adam_epsilon;  ///< none: the optimiser's own
+  bool bias_correction = true, nesterov = false;
+  std::string trust_ratio = "apex";
+  double trust_coefficient = 0.001;
   std::string lr_scheduler_type = "linear";
   std::optional<int64_t> warmup_steps;
   std::optional<double> warmup_ratio;
   double max_grad_norm = 1;
 
   std::string precision = "fp32";
+  double loss_scale = 0;  ///< of fp16; 0: dynamic, by the following
+  optim::LossScalerOptions scaler;
+  std::string recompute = "none";
   int64_t seed = 42;
   int64_t num_workers = 1;
   DeviceOptions device;

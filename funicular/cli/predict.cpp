@@ -14,6 +14,7 @@
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/eval/predictor.h"
+#include "funicular/train/precision.h"
 
 namespace funicular::cli {
 
@@ -93,6 +94,7 @@ class Predict final : public Command {
     declare_max_length(arguments, max_length_, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
     arguments.section("Machine");
+    arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "bf16", "fp16"});
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
         .alias("batch-tokens");
     arguments
@@ -120,6 +122,7 @@ class Predict final : public Command {
     check_columns(columns, config, model_);
     Model model = nn::build_bert({config, nn::Head::classification, at::kFloat, 0});
     load_all_weights(model, model_);
+    train::make_inference(model, train::parse_precision(precision_));
     answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), columns);
     return 0;
   }
@@ -145,6 +148,7 @@ class Predict final : public Command {
   }
 
   fs::path model_, input_, output_;
+  std::string precision_ = "fp32";
   bool pairs_ = false;
   std::optional<int64_t> max_length_, window_;
   eval::PredictorOptions options_;

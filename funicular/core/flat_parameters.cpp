@@ -73,14 +73,13 @@ void FlatParameters::point_into_buffers(const Entry& entry) {
   parameter.compute.mutable_grad() = parameter.gradient;
 }
 
-void FlatParameters::refresh_shadow() {
-  if (shadow_.defined()) shadow_.copy_(master_.narrow(0, 0, decay_end_));
-}
-
 void FlatParameters::zero_gradient() {
   matrix_gradient_.zero_();
   vector_gradient_.zero_();
-  // A module's own code may have dropped or replaced .grad (zero_grad(set_to_none)); put the views back.
+  point_gradients();
+}
+
+void FlatParameters::point_gradients() {
   for (const Entry& entry : entries_) entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
 }
 

@@ -41,9 +41,8 @@ class FlatParameters {
   const std::vector<Entry>& entries() const { return entries_; }
   const at::Tensor& master() const { return master_; }  ///< [N] flat
   /// [decay_end] flat, what the matrices compute with; undefined without mixed precision. Whoever changes
-  /// master keeps it up to date: optimisers in the same pass, others with refresh_shadow().
+  /// master keeps it up to date: optimisers in the same pass, others by Parameter::compute.
   const at::Tensor& shadow() const { return shadow_; }
-  void refresh_shadow();
   /// Flat gradients of a group: [decay_end] or [N - decay_end], the latter in the master's type.
   const at::Tensor& gradient(ParameterGroup group) const {
     return group == ParameterGroup::decay ? matrix_gradient_ : vector_gradient_;
@@ -53,6 +52,8 @@ class FlatParameters {
   int64_t decay_end() const { return decay_end_; }
 
   void zero_gradient();
+  /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad).
+  void point_gradients();
   /// The part of a flat tensor of this layout that holds `entry`, in the parameter's shape.
   at::Tensor view(const at::Tensor& flat, const Entry& entry) const;
   /// The part of the flat gradients that holds `entry`, in the parameter's shape.

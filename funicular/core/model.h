@@ -59,8 +59,8 @@ struct Model {
   bool low_precision =
       false;  ///< the segments compute in whatever type the matrices' `compute` has; false: autocast
   std::function<void(bool training)> set_training;  ///< for wrapped modules; may be empty
-  /// Whether the segments recompute the cheap but large inside of their attention in the backward pass, see
-  /// core/recompute.h; empty: they have none.
+  /// Whether the segments recompute their attention in the backward pass, see core/recompute.h; empty: they
+  /// have none.
   std::function<void(bool on)> set_selective_recompute;
 
   Model() = default;

@@ -27,7 +27,7 @@ namespace funicular {
 enum class Recompute {
   none,
   full,       ///< every segment from its input
-  selective,  ///< the attention alone, see Model::set_selective_recompute
+  selective,  ///< the attention alone, its query, key and value from the layer's input
   sqrt        ///< groups of about sqrt(n) of the n segments
 };
 /// "none", …; throws InputError that lists the names.

@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <numeric>
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
+#include "funicular/train/prefetch.h"
 
 namespace funicular::eval {
 
@@ -19,33 +21,6 @@ namespace {
 objective::ClassificationOptions unlabelled(const PredictorOptions& options, size_t labels) {
   return {.sequence = options.sequence, .num_labels = static_cast<int32_t>(labels), .labelled = false};
 }
-
-/// Tokens of rows, and the samples that refer to them.
-class TokenisedRows {
- public:
-  TokenisedRows(const text::WordPiece& tokenizer, std::span<const TextRow> rows, int columns)
-      : tokens_(rows.size() * static_cast<size_t>(columns)), samples_(rows.size()) {
-    text::TokenizedText text;
-    for (size_t row = 0; row < rows.size(); ++row) {
-      data::Sample& sample = samples_[row];
-      sample.sample_id = static_cast<int64_t>(row);
-      sample.column_count = columns;
-      for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
-        text.ids.clear();
-        text.word_starts.clear();
-        tokenizer.tokenize(rows[row][column], text);
-        auto& kept = tokens_[row * static_cast<size_t>(columns) + column];
-        kept.assign(text.ids.begin(), text.ids.end());
-        sample.columns[column].tokens = data::TokenSpan(kept.data(), kept.size());
-      }
-    }
-  }
-  const std::vector<data::Sample>& samples() const { return samples_; }
-
- private:
-  std::vector<std::vector<uint32_t>> tokens_;
-  std::vector<data::Sample> samples_;
-};
 
 void stop_if_interrupted() {
   if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
@@ -66,6 +41,31 @@ Prediction to_prediction(const float* probabilities, int64_t classes) {
 }
 
 }  // namespace
+
+/// Tokens of rows, and the samples that refer to them.
+class Predictor::TokenisedRows {
+ public:
+  template <class Texts>  // of std::string or std::string_view
+  void add(const text::WordPiece& tokenizer, const Texts& texts, int columns) {
+    data::Sample& sample = samples_.emplace_back();
+    sample.sample_id = static_cast<int64_t>(samples_.size()) - 1;
+    sample.column_count = columns;
+    for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
+      text_.ids.clear();
+      text_.word_starts.clear();
+      tokenizer.tokenize(texts[column], text_);
+      // Each in a vector of its own: its elements stay where they are when the others grow.
+      const auto& kept = tokens_.emplace_back(text_.ids.begin(), text_.ids.end());
+      sample.columns[column].tokens = data::TokenSpan(kept.data(), kept.size());
+    }
+  }
+  const std::vector<data::Sample>& samples() const { return samples_; }
+
+ private:
+  text::TokenizedText text_;
+  std::vector<std::vector<uint32_t>> tokens_;
+  std::vector<data::Sample> samples_;
+};
 
 Predictor::Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
                      PredictorOptions options)
@@ -100,15 +100,20 @@ std::vector<Prediction> Predictor::forward(std::span<const data::Sample> samples
 }
 
 std::vector<Prediction> Predictor::predict(std::span<const TextRow> rows, int columns) const {
-  const TokenisedRows tokenised(tokenizer_, rows, columns);
-  const auto& samples = tokenised.samples();
+  TokenisedRows tokenised;
+  for (const TextRow& row : rows) tokenised.add(tokenizer_, row, columns);
+  return predict(tokenised);
+}
+
+std::vector<Prediction> Predictor::predict(const TokenisedRows& rows) const {
+  const auto& samples = rows.samples();
   std::vector<int64_t> lengths(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) lengths[i] = objective_.length(samples[i]);
   std::vector<size_t> order(samples.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
 
-  std::vector<Prediction> result(rows.size());
+  std::vector<Prediction> result(samples.size());
   std::vector<data::Sample> batch;
   for (size_t begin = 0, end; begin < order.size(); begin = end) {
     stop_if_interrupted();
@@ -134,28 +139,40 @@ std::string Predictor::to_json(const Prediction& prediction) const {
   return text + "}}";
 }
 
-int64_t Predictor::stream(format::StreamRowReader& rows, int columns, std::string_view origin,
-                          const std::function<void(std::string_view)>& write) const {
-  int64_t done = 0;
-  std::vector<TextRow> window;
-  const auto flush = [&] {
-    std::string lines;
-    for (const Prediction& prediction : predict(window, columns)) lines += to_json(prediction) + "\n";
-    if (!lines.empty()) write(lines);
-    done += static_cast<int64_t>(window.size());
-    window.clear();
-  };
-  while (const format::Row* row = rows.next()) {
+/// A shorter window than the options' is the last one.
+Predictor::TokenisedRows Predictor::read_window(format::StreamRowReader& rows, int columns,
+                                                std::string_view origin) const {
+  TokenisedRows window;
+  while (static_cast<int64_t>(window.samples().size()) < options_.window) {
+    const format::Row* const row = rows.next();
+    if (!row) break;
     if (row->columns.size() != static_cast<size_t>(columns))
       throw InputError("predict", "{}:{}: expected {}, found {}", origin, rows.line(),
                        columns == 1 ? "one text" : "two texts separated by a tab", row->columns.size());
-    TextRow& texts = window.emplace_back();
-    for (size_t column = 0; column < static_cast<size_t>(columns); ++column)
-      texts[column] = row->columns[column];
-    if (static_cast<int64_t>(window.size()) >= options_.window) flush();
+    window.add(tokenizer_, row->columns, columns);
   }
-  stop_if_interrupted();  // the reader ends at an interrupt, too
-  flush();
+  return window;
+}
+
+int64_t Predictor::stream(format::StreamRowReader& rows, int columns, std::string_view origin,
+                          const std::function<void(std::string_view)>& write) const {
+  train::Prefetcher<TokenisedRows> windows(0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
+                                           [&](int64_t) { return read_window(rows, columns, origin); });
+  struct StopReading {  // before the prefetcher waits for its thread, which may wait for bytes
+    format::StreamRowReader& rows;
+    ~StopReading() { rows.stop(); }
+  } const stop_reading{rows};
+  int64_t done = 0;
+  for (bool last = false; !last;) {
+    const TokenisedRows window = windows.next();
+    stop_if_interrupted();  // the reader ends at an interrupt, too
+    const auto size = static_cast<int64_t>(window.samples().size());
+    last = size < options_.window;
+    std::string lines;
+    for (const Prediction& prediction : predict(window)) lines += to_json(prediction) + "\n";
+    if (!lines.empty()) write(lines);
+    done += size;
+  }
   return done;
 }
 

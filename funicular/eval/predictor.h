@@ -46,13 +46,16 @@ class Predictor {
   /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end.
   std::string to_json(const Prediction& prediction) const;
 
-  /// Reads rows to the end and writes one JSON line each, window by window. Returns their number. Throws
-  /// InputError naming `origin` and the line of a row without the right number of columns; then the rows of
-  /// the windows before are written.
+  /// Reads rows to the end and writes one JSON line each, window by window; a thread reads and tokenises a
+  /// window while the one before is computed. Returns their number. Throws InputError naming `origin` and the
+  /// line of a row without the right number of columns; then the rows of the windows before are written.
   int64_t stream(format::StreamRowReader& rows, int columns, std::string_view origin,
                  const std::function<void(std::string_view)>& write) const;
 
  private:
+  class TokenisedRows;
+  TokenisedRows read_window(format::StreamRowReader& rows, int columns, std::string_view origin) const;
+  std::vector<Prediction> predict(const TokenisedRows& rows) const;
   std::vector<Prediction> forward(std::span<const data::Sample> samples) const;
 
   const Model& model_;

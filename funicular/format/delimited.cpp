@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -410,6 +411,17 @@ void StreamRowReader::begin() {
                   header_.size());
 }
 
+/// False if the reader is stopped. A signal may reach another thread, so that none ends the wait: it asks.
+bool StreamRowReader::wait_for_bytes() const {
+  constexpr int kMilliseconds = 100;
+  pollfd waited{descriptor_, POLLIN, 0};
+  for (;;) {
+    if (stopped_ || interrupt_requested() != 0) return false;
+    const int ready = ::poll(&waited, 1, kMilliseconds);
+    if (ready > 0 || (ready < 0 && errno != EINTR)) return true;  // read() tells what is wrong
+  }
+}
+
 bool StreamRowReader::fill() {
   // The rows given so far are done with: their bytes make room.
   buffer_.erase(0, begin_);
@@ -422,11 +434,13 @@ bool StreamRowReader::fill() {
   const size_t size = buffer_.size();
   buffer_.resize(size + kPiece);
   ssize_t count = 0;
-  do {
+  while (wait_for_bytes()) {
     count = ::read(descriptor_, buffer_.data() + size, kPiece);
-  } while (count < 0 && errno == EINTR && interrupt_requested() == 0);
+    if (count >= 0 || (errno != EINTR && errno != EAGAIN)) break;
+    count = 0;
+  }
   buffer_.resize(size + static_cast<size_t>(std::max<ssize_t>(count, 0)));
-  if (count < 0 && errno != EINTR) throw InputError("text", "cannot read {}: {}", name_, errno_text(errno));
+  if (count < 0) throw InputError("text", "cannot read {}: {}", name_, errno_text(errno));
   end_ = count <= 0;
   return !end_;
 }

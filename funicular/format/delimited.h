@@ -9,6 +9,7 @@
 // In all formats a byte-order mark is skipped, a line ends with \n or \r\n, and the last line may lack its
 // end.
 
+#include <atomic>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -164,6 +165,8 @@ class StreamRowReader {
   StreamRowReader(int descriptor, std::string name, TextOptions options = {});
   /// As RowReader::next; Row::offset counts bytes of the stream.
   const Row* next();
+  /// From another thread: next() gives no more rows, even while it waits for bytes.
+  void stop() { stopped_ = true; }
   /// Number, from 1, of the first line of the row that was given last.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().
@@ -174,7 +177,9 @@ class StreamRowReader {
   void begin();
   bool next_raw(std::string_view& row);
   bool fill();
+  bool wait_for_bytes() const;
   int descriptor_;
+  std::atomic<bool> stopped_{false};
   std::string name_;
   TextOptions options_;
   TextFormat format_;

@@ -10,6 +10,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/random.h"
+#include "funicular/core/recompute.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/kernels.h"
 
@@ -66,6 +67,7 @@ class Builder {
 
   Model build() {
     model_.low_precision = true;
+    model_.set_selective_recompute = [selective = selective_](bool on) { *selective = on; };
     add_embeddings();
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) add_layer(layer);
     if (options_.head == Head::masked_lm)
@@ -136,6 +138,7 @@ class Builder {
   Activation activation_;
   Model model_;
   size_t claimed_ = 0;
+  std::shared_ptr<bool> selective_ = std::make_shared<bool>(false);  ///< recompute the attention in backward
   Parameter* word_embeddings_ = nullptr;
 };
 
@@ -181,10 +184,15 @@ void Builder::add_layer(int64_t layer) {
   const DropoutSite output_site{config_.hidden_dropout_prob, Purpose::dropout_output, index};
   const Activation activation = activation_;
   const std::string name = "layer." + std::to_string(layer);
+  const std::shared_ptr<const bool> selective = selective_;
   add_segment(name, [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink&) {
     const at::Tensor& x = in.at("hidden");
-    const at::Tensor context = attention(nn::linear(x, qkv.weight->compute), qkv.bias->compute, batch.packing,
-                                         heads, attention_site);
+    const auto attend = [=, packing = batch.packing](const std::vector<at::Tensor>& in) {
+      return std::vector{attention(nn::linear(in[0], qkv.weight->compute), qkv.bias->compute, packing, heads,
+                                   attention_site)};
+    };
+    const at::Tensor context =
+        (*selective ? recomputed({x}, {qkv.weight->compute, qkv.bias->compute}, attend) : attend({x}))[0];
     const at::Tensor attended =
         residual_norm(nn::linear(context, projection.weight->compute), projection.bias->compute, x,
                       attention_norm.weights(), batch.packing, projection_site);

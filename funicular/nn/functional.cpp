@@ -1,6 +1,7 @@
 #include "funicular/nn/functional.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 #include <torch/types.h>
@@ -23,6 +24,9 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
+
+/// Names a stretch of time for profilers; costs nothing where none listens.
+#define FUNICULAR_EVENT(name) RECORD_FUNCTION("funicular::" name, c10::ArrayRef<const c10::IValue>{})
 
 /// An input that may be missing: Function::apply refuses undefined tensors.
 using Maybe = std::optional<at::Tensor>;
@@ -118,6 +122,7 @@ void for_each_block(const RowBlocks& blocks, Body body) {
 
 /// target[c] += sum of rows of x.
 void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
+  FUNICULAR_EVENT("column_sum");
   dispatch(x, "column sum", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;
@@ -143,6 +148,7 @@ void add_weight_gradient(const at::Tensor& weight, const at::Tensor& dy, const a
     return;
   }
   const at::Tensor product = at::mm(dy.t(), x);
+  FUNICULAR_EVENT("add_gradient");
   dispatch(product, "gradient", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;
@@ -169,6 +175,7 @@ struct LinearFunction : Function<LinearFunction> {
 // ---- bias + activation, and the two matrices around it
 
 at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  FUNICULAR_EVENT("activation");
   const at::Tensor y = at::empty_like(x);
   dispatch(x, "activation", [&](auto zero) {
     using S = decltype(zero);
@@ -192,6 +199,7 @@ at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation acti
 /// dy becomes dx in place; adds to the bias's gradient; writes activation(x + bias) to `y` if it is defined.
 void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
                        const at::Tensor& dy, const at::Tensor& y) {
+  FUNICULAR_EVENT("activation_backward");
   const at::Tensor bias_gradient = gradient_of(bias);
   dispatch(x, "activation", [&](auto zero) {
     using S = decltype(zero);
@@ -313,6 +321,7 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
 struct AttentionFunction : Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const at::Tensor& bias,
                             AttentionCall call) {
+    FUNICULAR_EVENT("attention");
     const int64_t tokens = qkv.size(0), hidden = qkv.size(1) / 3;
     const at::Tensor out = at::empty({tokens, hidden}, qkv.options());
     const at::Tensor lse = at::empty({call.heads, tokens}, qkv.options().dtype(compute_type(qkv)));
@@ -328,6 +337,7 @@ struct AttentionFunction : Function<AttentionFunction> {
     return out;
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
+    FUNICULAR_EVENT("attention_backward");
     const auto saved = context->get_saved_variables();
     const at::Tensor &qkv = saved[0], &bias = saved[1], &lse = saved[2];
     const at::Tensor dy = outputs[0].contiguous();
@@ -378,6 +388,7 @@ struct NormResult {
 
 NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                         const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
+  FUNICULAR_EVENT("residual_norm");
   const int64_t rows = x.size(0), width = x.size(1);
   const at::TensorOptions statistics = x.options().dtype(compute_type(x));
   NormResult result{at::empty_like(x), at::empty_like(x), at::empty({rows}, statistics),
@@ -411,6 +422,7 @@ struct NormGradients {
 /// Also adds to the gradients of gamma, beta and bias.
 NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& bias,
                             const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
+  FUNICULAR_EVENT("residual_norm_backward");
   const int64_t rows = dy.size(0), width = dy.size(1);
   NormGradients gradients;
   gradients.residual = at::empty_like(dy);
@@ -486,6 +498,7 @@ void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
 
 void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
                const at::Tensor& draws, const DropoutArguments& arguments) {
+  FUNICULAR_EVENT("dropout");
   dispatch(in, "dropout", [&](auto zero) {
     using S = decltype(zero);
     const RowBlocks blocks(in.size(0));
@@ -501,6 +514,7 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
 /// once.
 template <class Id>
 void scatter_rows(const at::Tensor& table, const Id* ids, int64_t padding, const at::Tensor& rows) {
+  FUNICULAR_EVENT("embeddings_backward");
   const at::Tensor gradient = gradient_of(table);
   if (!gradient.defined()) return;
   std::vector<int64_t> order(static_cast<size_t>(rows.size(0)));
@@ -630,6 +644,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       const int64_t count = std::min(kLogitRows, rows - begin);
       const at::Tensor part = hidden.narrow(0, begin, count);
       logits = at::mm(part, weight.t());
+      FUNICULAR_EVENT("cross_entropy");
       dispatch(logits, "cross-entropy", [&](auto zero) {
         using S = decltype(zero);
         at::parallel_for(0, count, 1, [&](int64_t first, int64_t last) {

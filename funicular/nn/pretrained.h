@@ -15,7 +15,8 @@ namespace funicular::nn {
 struct LoadReport {
   std::vector<std::string> missing;     ///< in the model, not in the file: they keep their random values
   std::vector<std::string> unexpected;  ///< in the file, not in the model: not used
-  std::vector<std::string> mismatched;  ///< replaceable, of another shape in the file: they keep random values
+  std::vector<std::string>
+      mismatched;  ///< replaceable, of another shape in the file: they keep random values
 };
 
 /// Copies the weights of folder/model.safetensors into the model. Reads the names of BertModel (no prefix)

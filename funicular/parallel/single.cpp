@@ -1,4 +1,5 @@
 #include <ATen/core/grad_mode.h>
+#include <ATen/record_function.h>
 
 #include <cmath>
 #include <utility>
@@ -66,17 +67,18 @@ class Single final : public Strategy {
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override {
     if (model_->set_training) model_->set_training(true);
-    flat_->zero_gradient();
+    gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
+    gradients_are_zero_ = false;
     TermSums sums;
     for (const MicroBatch& batch : micro_batches) {
       LossSink sink;
       {
         const Autocast autocast(autocast_);
-        model_->forward({}, batch, {}, sink);
+        forward_recomputed(*model_, settings.recompute, {}, batch, {}, sink);
       }
       sums.add(sink);
       const at::Tensor total = sink.total(global);
-      if (total.defined()) total.backward();
+      if (total.defined()) (settings.loss_scale == 1 ? total : total * settings.loss_scale).backward();
     }
     StepResult result;
     sums.for_each([&](const std::string& name, double sum, double weight) {
@@ -86,15 +88,22 @@ class Single final : public Strategy {
       result.loss += weight * mean;
       if (!std::isfinite(mean) && result.non_finite_loss.empty()) result.non_finite_loss = name;
     });
-    result.gradient_norm = optim::global_norm(*flat_);
+    {
+      RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
+      result.gradient_norm = optim::global_norm(*flat_) / settings.loss_scale;
+    }
     result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
     if (!result.finite) {
       result.non_finite_gradient = first_non_finite_gradient();
       return result;
     }
+    RECORD_FUNCTION("funicular::optimizer", c10::ArrayRef<const c10::IValue>{});
+    const double clip = optim::clip_factor(result.gradient_norm, settings.max_gradient_norm);
     optimizer_->step({.learning_rate = settings.learning_rate,
-                      .gradient_scale = optim::clip_factor(result.gradient_norm, settings.max_gradient_norm),
-                      .step = settings.step});
+                      .gradient_scale = clip / settings.loss_scale,
+                      .step = settings.update,
+                      .zero_gradients = true});
+    gradients_are_zero_ = true;
     return result;
   }
 
@@ -111,7 +120,13 @@ class Single final : public Strategy {
         visit_slices(visitor, "optimizer." + state_name, *entry.parameter, flat_->view(state, entry));
     for (const Buffer& buffer : model_->buffers)
       visitor.visit("buffer", buffer.name, buffer.value.sizes().vec(), 0, rows(buffer.value), buffer.value);
-    flat_->refresh_shadow();  // the visitor may have written
+  }
+
+  void state_changed() override {
+    const at::NoGradGuard no_gradient;
+    for (const auto& parameter : model_->parameters)
+      if (parameter->compute.scalar_type() != parameter->master.scalar_type())
+        parameter->compute.copy_(parameter->master);
   }
 
  private:
@@ -140,6 +155,7 @@ class Single final : public Strategy {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::unique_ptr<FlatParameters> flat_;
   std::optional<at::ScalarType> autocast_;
+  bool gradients_are_zero_ = false;
 };
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "funicular/core/model.h"
+#include "funicular/core/recompute.h"
 #include "funicular/optim/optimizer.h"
 
 namespace funicular::parallel {
@@ -23,13 +24,16 @@ struct DataShare {
 struct StepSettings {
   double learning_rate = 0;
   double max_gradient_norm = 0;  ///< 0: no clipping
-  int64_t step = 1;              ///< 1-based
+  int64_t update = 1;            ///< 1-based count of updates; steps without one do not count
+  /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
+  double loss_scale = 1;
+  Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
 };
 
 struct StepResult {
   std::map<std::string, double> losses;  ///< mean of each loss term over the global batch
   double loss = 0;                       ///< weighted total
-  double gradient_norm = 0;              ///< global L2 norm before clipping
+  double gradient_norm = 0;              ///< global L2 norm before clipping, without the loss scale
   bool finite = true;                    ///< false: loss or norm is NaN or infinite, and nothing was updated
   std::string non_finite_loss;           ///< the first loss term that is not finite, if any
   std::string non_finite_gradient;       ///< the first parameter whose gradient is not finite, if any
@@ -71,6 +75,8 @@ class Strategy {
                           const StepSettings& settings) = 0;
   virtual EvalResult evaluate(std::span<const MicroBatch> micro_batches) = 0;
   virtual void visit_state(StateVisitor& visitor) = 0;
+  /// To be called when tensors that visit_state gave have been written to: copies of them follow.
+  virtual void state_changed() = 0;
 };
 
 /// One process, one device.

@@ -149,6 +149,7 @@ OrderedJson TrainingState::to_json() const {
           {"best_step", best_step},
           {"best_evaluation", best_evaluation},
           {"evaluations_without_gain", evaluations_without_gain},
+          {"loss_scaler", loss_scaler},
           {"identity", identity},
           {"settings", settings}};
 }
@@ -166,6 +167,7 @@ TrainingState TrainingState::from_json(const Json& json, const std::string& orig
   for (const auto& [name, value] : best.items())
     state.best_evaluation[name] = value.is_number() ? value.get<double>() : NAN;  // JSON has no NaN: null
   state.evaluations_without_gain = json_get<int64_t>(json, "evaluations_without_gain", origin);
+  if (const auto scaler = json.find("loss_scaler"); scaler != json.end()) state.loss_scaler = *scaler;
   state.identity = get_texts(json, "identity", origin);
   state.settings = get_texts(json, "settings", origin);
   return state;
@@ -269,6 +271,7 @@ void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint) {
   check_tensors(optimizer, files.optimizer);
   copy_tensors(model, files.model);
   copy_tensors(optimizer, files.optimizer);
+  strategy.state_changed();
 }
 
 void write_model_file(const Model& model, const fs::path& path) {

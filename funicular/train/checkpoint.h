@@ -22,13 +22,14 @@ namespace funicular::train {
 
 /// Where a run stands, besides tensors. The sampler and every random choice follow from seed and step.
 struct TrainingState {
-  int64_t step = 0;     ///< updates done = global batches consumed
+  int64_t step = 0;     ///< global batches consumed
   double loss_sum = 0;  ///< of the steps since the last record in metrics.jsonl
   int64_t loss_steps = 0;
   int64_t evaluated_step = 0;  ///< of the last evaluation; 0: none
   int64_t best_step = 0;       ///< 0: none
   std::map<std::string, double> best_evaluation;
   int64_t evaluations_without_gain = 0;
+  OrderedJson loss_scaler;                      ///< optim::LossScaler::state() of fp16; null: none
   std::map<std::string, std::string> identity;  ///< must be equal on resume
   std::map<std::string, std::string> settings;  ///< may differ on resume, with a warning
 

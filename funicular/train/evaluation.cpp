@@ -1,9 +1,12 @@
 #include "funicular/train/evaluation.h"
 
+#include <ATen/OpMathType.h>
+
 #include <algorithm>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/train/prefetch.h"
 
 namespace funicular::train {
 
@@ -13,11 +16,14 @@ namespace {
 template <class Each>
 void for_each_evaluation_batch(const Source& data, const BatchPlan& plan, uint64_t seed,
                                at::ScalarType floating, Each each) {
-  const int64_t size = data.size();
-  for (int64_t begin = 0; begin < size; begin += plan.batch) {
+  const int64_t size = data.size(), batches = (size + plan.batch - 1) / plan.batch;
+  Prefetcher<GlobalBatch> loader(0, batches, /*threads=*/1, /*ahead=*/2, [&](int64_t n) {
     std::vector<data::Draw> draws;
-    for (int64_t i = begin; i < std::min(size, begin + plan.batch); ++i) draws.push_back({i, i});
-    GlobalBatch batch = collate(draws, data, plan, {seed, /*training=*/false}, floating);
+    for (int64_t i = n * plan.batch; i < std::min(size, (n + 1) * plan.batch); ++i) draws.push_back({i, i});
+    return collate(draws, data, plan, {seed, /*training=*/false}, floating);
+  });
+  for (int64_t n = 0; n < batches; ++n) {
+    GlobalBatch batch = loader.next();
     for (MicroBatch& micro_batch : batch.micro_batches) each(micro_batch);
   }
 }
@@ -56,8 +62,9 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
 
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
                                        int64_t batch_size, int64_t batch_tokens, uint64_t seed) {
-  const at::ScalarType floating =
-      model.parameters.empty() ? at::kFloat : model.parameters.front()->compute.scalar_type();
+  const at::ScalarType floating = model.parameters.empty()
+                                      ? at::kFloat
+                                      : at::toOpMathType(model.parameters.front()->compute.scalar_type());
   return run_evaluation(
       data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating,
       [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); });

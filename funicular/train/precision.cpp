@@ -53,4 +53,17 @@ void convert(Model& model, at::ScalarType type) {
     }
 }
 
+void make_inference(Model& model, Precision precision) {
+  const at::NoGradGuard no_gradient;
+  const std::optional<at::ScalarType> type = compute_type(precision);
+  if (type && !model.low_precision)
+    throw InputError("precision", "this model does not compute in its matrices' type; use fp32, or Autocast");
+  for (const auto& parameter : model.parameters) {
+    parameter->compute.mutable_grad().reset();
+    parameter->compute = parameter->master.detach();
+    if (type && parameter->group == ParameterGroup::decay) parameter->compute = parameter->compute.to(*type);
+    parameter->master = parameter->compute;
+  }
+}
+
 }  // namespace funicular::train

@@ -24,4 +24,9 @@ std::optional<at::ScalarType> compute_type(Precision precision);
 /// `compute` becomes `master` again. The tensor objects stay: modules hold them.
 void convert(Model& model, at::ScalarType type);
 
+/// Makes a model of fp32 weights one for prediction alone: without gradients, and for a 16-bit precision with
+/// its matrices in that type only, at half their memory. Throws InputError for a 16-bit precision where the
+/// model does not compute in its matrices' type (Model::low_precision): run such a one under Autocast.
+void make_inference(Model& model, Precision precision);
+
 }  // namespace funicular::train

@@ -74,15 +74,21 @@ void Records::append(const OrderedJson& line) {
 }
 
 void Records::add(const StepRecord& record) {
-  append({{"step", record.step},
-          {"epoch", record.epoch},
-          {"loss", record.loss},
-          {"learning_rate", record.learning_rate},
-          {"gradient_norm", record.gradient_norm},
-          {"tokens_per_second", record.tokens_per_second},
-          {"step_seconds", record.step_seconds},
-          {"wait_share", record.wait_share},
-          {"memory_bytes", record.memory_bytes}});
+  OrderedJson line = {{"step", record.step},
+                      {"epoch", record.epoch},
+                      {"loss", record.loss},
+                      {"learning_rate", record.learning_rate},
+                      {"gradient_norm", record.gradient_norm},
+                      {"tokens_per_second", record.tokens_per_second},
+                      {"step_seconds", record.step_seconds},
+                      {"wait_share", record.wait_share},
+                      {"memory_bytes", record.memory_bytes}};
+  if (record.loss_scale > 0) {
+    line["loss_scale"] = record.loss_scale;
+    line["skipped_steps"] = record.skipped_steps;
+    events_->scalar("train/loss_scale", record.loss_scale, record.step);
+  }
+  append(line);
   events_->scalar("train/loss", record.loss, record.step);
   events_->scalar("train/learning_rate", record.learning_rate, record.step);
   events_->scalar("train/gradient_norm", record.gradient_norm, record.step);

@@ -16,6 +16,16 @@ std::string describe_data(const Source& data) {
   return fmt::format("{} samples, hash {}", data.size(), hash_text(data.fingerprint()));
 }
 
+/// "none" where the precision needs no scale.
+std::string describe_loss_scale(const TrainerOptions& options) {
+  const optim::LossScalerOptions& o = options.loss_scale;
+  if (options.precision != Precision::fp16) return "none";
+  if (o.fixed_scale) return fmt::format("static {}", *o.fixed_scale);
+  return fmt::format("dynamic from {}, times {} after {} steps, times {} after {} overflows, in [{}, {}]",
+                     o.initial_scale, o.growth_factor, o.growth_interval, o.backoff_factor, o.hysteresis,
+                     o.min_scale, o.max_scale);
+}
+
 }  // namespace
 
 std::map<std::string, std::string> identity_of(const Run& run) {
@@ -41,6 +51,7 @@ std::map<std::string, std::string> settings_of(const Run& run) {
           {"schedule", fmt::format("{}, {} warm-up steps", optim::schedule_name(schedule.kind),
                                    optim::warmup_steps(schedule, run.max_steps))},
           {"max_grad_norm", fmt::format("{}", o.max_grad_norm)},
+          {"loss_scale", describe_loss_scale(o)},
           {"evaluation_data", run.evaluation.data ? describe_data(*run.evaluation.data) : "none"},
           {"eval_steps", std::to_string(o.eval_steps)},
           {"best_metric", o.best_metric},
@@ -53,6 +64,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   OrderedJson file = describe_environment();
   file["seed"] = o.seed;
   file["precision"] = precision_name(o.precision);
+  file["loss_scale"] = describe_loss_scale(o);
   file["optimizer"] = optim::describe(run.optimizer);
   file["schedule"] = {{"name", optim::schedule_name(o.schedule.kind)},
                       {"warmup_steps", optim::warmup_steps(o.schedule, run.max_steps)}};
@@ -65,6 +77,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["max_steps"] = run.max_steps;
   file["steps_per_epoch"] = run.steps_per_epoch;
   file["options"] = {{"max_grad_norm", o.max_grad_norm},
+                     {"recompute", recompute_name(o.recompute)},
                      {"logging_steps", o.logging_steps},
                      {"save_steps", o.save_steps},
                      {"save_total_limit", o.save_total_limit},

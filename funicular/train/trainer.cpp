@@ -13,6 +13,8 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
+#include "funicular/core/allocator.h"
+#include "funicular/core/product_cache.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/freezing.h"
@@ -53,6 +55,7 @@ void check_options(const TrainerOptions& options) {
   at_least_0("an evaluation batch size", options.eval_batch_size);
   at_least_0("loader threads", options.num_workers);
   plan_batches(options);
+  optim::LossScaler{options.loss_scale};
   optim::warmup_steps(options.schedule, std::max<int64_t>(1, options.max_steps));
 }
 
@@ -84,6 +87,7 @@ class Fit {
         max_steps_(steps_of(options, sampler_.batches_per_epoch())),
         run_{options, spec, model, train, evaluation, plan_, max_steps_, sampler_.batches_per_epoch()} {
     optim::warmup_steps(options.schedule, max_steps_);
+    if (options.precision == Precision::fp16) scaler_.emplace(options.loss_scale);
   }
 
   FitResult run(const StrategyFactory& factory);
@@ -114,6 +118,8 @@ class Fit {
   std::invoke_result_t<Read> or_save(const char* what, Read read);
   parallel::StepResult step(const GlobalBatch& batch);
   [[noreturn]] void fail(const parallel::StepResult& result) const;
+  [[noreturn]] void fail_scaled(const parallel::StepResult& result) const;
+  int64_t skipped_steps() const { return scaler_ ? scaler_->skipped_steps() : 0; }
   void log_step(const parallel::StepResult& result);
   void evaluate();
   void check_evaluation();
@@ -137,6 +143,7 @@ class Fit {
   std::unique_ptr<parallel::Strategy> strategy_;
   std::unique_ptr<Records> records_;
   std::optional<Progress> progress_;
+  std::optional<optim::LossScaler> scaler_;  ///< of fp16
   TrainingState state_;
   FitResult result_;
   int64_t saved_step_ = -1;  ///< of the checkpoint in the run's folder that holds the present state; -1: none
@@ -154,6 +161,7 @@ void Fit::resume() {
   if (checkpoint.empty()) return;
   TrainingState saved = read_state(checkpoint);
   check_resumable(saved, state_.identity, state_.settings, checkpoint);
+  if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
   read_tensors(*strategy_, checkpoint);
   forget_other_evaluation(saved, state_.settings);
   saved.identity = std::move(state_.identity);
@@ -180,9 +188,9 @@ FitResult Fit::run(const StrategyFactory& factory) {
   convert(model_, floating_);
   const Freezing freezing(model_, options_.trainable, options_.frozen);
   strategy_ = factory();
-  strategy_->attach(model_, optim::make_optimizer(spec_),
-                    {.compute = compute_type(options_.precision),
-                     .accumulates = may_accumulate(plan_, train_)});
+  strategy_->attach(
+      model_, optim::make_optimizer(spec_),
+      {.compute = compute_type(options_.precision), .accumulates = may_accumulate(plan_, train_)});
   resume();
   const OrderedJson earlier = writes() ? finished_result(options_.output, state_.step) : OrderedJson();
   if (writes()) {
@@ -200,6 +208,7 @@ FitResult Fit::run(const StrategyFactory& factory) {
   result_.stopped_early = out_of_patience() && state_.step < max_steps_;
   result_.best_step = state_.best_step;
   result_.best_evaluation = state_.best_evaluation;
+  result_.skipped_steps = skipped_steps();
   result_.seconds = seconds_since(start);
   const bool did_nothing = !earlier.is_null() && result_.evaluation.empty() &&
                            result_.step == result_.resumed_from &&
@@ -212,6 +221,7 @@ FitResult Fit::run(const StrategyFactory& factory) {
                     {"loss", result_.loss},
                     {"best_step", result_.best_step},
                     {"best_evaluation", result_.best_evaluation},
+                    {"skipped_steps", result_.skipped_steps},
                     {"tokens", result_.tokens},
                     {"seconds", result_.seconds}});
   return result_;
@@ -266,8 +276,13 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   const parallel::StepResult result = strategy_->step(batch.micro_batches, batch.counts,
                                                       {.learning_rate = rate(state_.step + 1),
                                                        .max_gradient_norm = options_.max_grad_norm,
-                                                       .step = state_.step + 1});
-  if (!result.finite) fail(result);
+                                                       .update = state_.step + 1 - skipped_steps(),
+                                                       .loss_scale = scaler_ ? scaler_->scale() : 1,
+                                                       .recompute = options_.recompute});
+  // A smaller scale cures gradients that overflow, not a loss that does.
+  const bool overflow = scaler_ && !result.finite && std::isfinite(result.loss);
+  if (!result.finite && !overflow) fail(result);
+  if (scaler_ && scaler_->update(overflow) == optim::LossScaler::Verdict::exhausted) fail_scaled(result);
   ++state_.step;
   state_.loss_sum += result.loss;
   ++state_.loss_steps;
@@ -293,6 +308,16 @@ void Fit::fail(const parallel::StepResult& result) const {
                  state_.step + 1, term, gradient, result.loss, result.gradient_norm, state_.step);
 }
 
+void Fit::fail_scaled(const parallel::StepResult& result) const {
+  throw RunError(
+      "trainer",
+      "step {}: the gradients overflowed in {} steps in a row, the last ones with a loss scale of {} that "
+      "may not become smaller; the first that is not finite is that of {}. Nothing was saved after step "
+      "{}; --precision bf16 needs no loss scale, or a lower learning rate may help",
+      state_.step + 1, scaler_->overflows_in_a_row(), scaler_->scale(), result.non_finite_gradient,
+      state_.step);
+}
+
 void Fit::log_step(const parallel::StepResult& result) {
   if (callbacks_.on_step) callbacks_.on_step(state_.step, result);
   const double speed = static_cast<double>(window_tokens_) / std::max(window_seconds_, 1e-9);
@@ -313,6 +338,8 @@ void Fit::log_step(const parallel::StepResult& result) {
   record.wait_share = window_wait_ / std::max(window_seconds_, 1e-9);
   record.memory_bytes = memory;
   record.losses = result.losses;
+  record.loss_scale = scaler_ ? scaler_->scale() : 0;
+  record.skipped_steps = skipped_steps();
   if (records_) records_->add(record);
   if (callbacks_.on_log) callbacks_.on_log(record);
   state_.loss_sum = 0;
@@ -402,6 +429,7 @@ void Fit::save_model() {
 void Fit::save() {
   if (!writes() || saved_step_ == state_.step) return;
   check_finite();
+  if (scaler_) state_.loss_scaler = scaler_->state();
   try {
     write_checkpoint(*strategy_, state_, checkpoints(), [&] { records_->sync(); });
   } catch (const RunError& error) {
@@ -422,6 +450,8 @@ Trainer::Trainer(TrainerOptions options, StrategyFactory strategy, optim::Optimi
 }
 
 FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& evaluation) {
+  use_caching_allocator();
+  limit_product_cache();
   try {
     return Fit(options_, callbacks, optimizer_, model, train, evaluation).run(strategy_);
   } catch (const fs::filesystem_error& error) {

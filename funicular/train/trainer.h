@@ -15,6 +15,7 @@
 #include "funicular/base/json.h"
 #include "funicular/core/model.h"
 #include "funicular/core/wrap_module.h"
+#include "funicular/optim/loss_scaler.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/optim/schedules.h"
 #include "funicular/parallel/strategy.h"
@@ -46,6 +47,8 @@ struct TrainerOptions {
   double max_grad_norm = 1.0;  ///< 0: no clipping
   uint64_t seed = 42;
   Precision precision = Precision::fp32;
+  optim::LossScalerOptions loss_scale{};  ///< of fp16; the other precisions need none
+  Recompute recompute = Recompute::none;  ///< memory for time, see core/recompute.h; no effect on results
 
   // Which parameters learn, by prefixes of their names. A prefix that fits none is an InputError.
   std::vector<std::string> trainable{};  ///< empty: all
@@ -71,7 +74,7 @@ struct TrainerOptions {
 
 /// One line of metrics.jsonl.
 struct StepRecord {
-  int64_t step = 0;                      ///< 1-based: updates done
+  int64_t step = 0;                      ///< 1-based: global batches done
   double epoch = 0;                      ///< epochs done
   double loss = 0;                       ///< mean over the steps since the record before
   double learning_rate = 0;              ///< of this step
@@ -80,6 +83,8 @@ struct StepRecord {
   double step_seconds = 0;               ///< mean since the record before
   double wait_share = 0;                 ///< share of that time spent waiting for the loader
   int64_t memory_bytes = 0;              ///< resident memory of the process
+  double loss_scale = 0;                 ///< of fp16, after this step; 0: none
+  int64_t skipped_steps = 0;             ///< steps of the run whose gradients overflowed: without an update
   std::map<std::string, double> losses;  ///< this step's loss terms; in the event file only
 };
 
@@ -89,22 +94,23 @@ struct Callbacks {
   /// Default: model.safetensors with the model's own names.
   std::function<void(const fs::path& folder)> save_model;
   std::function<void(const StepRecord&)> on_log;
-  /// After every update.
+  /// After every step, an overflowed one of fp16 (StepResult::finite false) included.
   std::function<void(int64_t step, const parallel::StepResult&)> on_step;
   std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
 };
 
 struct FitResult {
-  int64_t step = 0;          ///< updates done, those before a resume included
+  int64_t step = 0;          ///< global batches done, those before a resume included
   int64_t resumed_from = 0;  ///< 0: started anew
   bool interrupted = false;  ///< a signal came; state is saved, exit with 75
   bool stopped_early = false;
   double loss = NAN;                         ///< of the last step
   std::map<std::string, double> evaluation;  ///< of the last evaluation, without "eval_"
   std::map<std::string, double> best_evaluation;
-  int64_t best_step = 0;  ///< 0: no evaluation
-  int64_t tokens = 0;     ///< real tokens trained on by this process
-  double seconds = 0;     ///< wall-clock time of this process, evaluation and saving included
+  int64_t best_step = 0;      ///< 0: no evaluation
+  int64_t skipped_steps = 0;  ///< of fp16, see StepRecord
+  int64_t tokens = 0;         ///< real tokens trained on by this process
+  double seconds = 0;         ///< wall-clock time of this process, evaluation and saving included
 };
 
 using StrategyFactory = std::function<std::unique_ptr<parallel::Strategy>()>;
@@ -116,8 +122,8 @@ class Trainer {
 
   Callbacks callbacks;
 
-  /// Trains `model` in place. A loss or gradient that is not finite ends in RunError, with the checkpoints as
-  /// they were.
+  /// Trains `model` in place, with use_caching_allocator (core/allocator.h). A loss or gradient that is not
+  /// finite ends in RunError, with the checkpoints as they were.
   FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});
 
   /// An objective over a data set.

@@ -72,8 +72,8 @@ class Settings(ProgramTest):
         words = self.finetune_words(self.model("other"), num_train_epochs=None, max_steps=1)
         self.refuses([*words, "--drop-last=maybe"], "--drop-last expects true or false", '"maybe"')
         self.refuses([*words, "--no-shuffle=false"], "--no-shuffle takes no value")
-        self.refuses([*words, "--bf16=True"], "is not supported yet")
-        self.assertEqual(self.run_file("--max-steps", "1", "--shuffle=NO", "--drop-last=Yes")["identity"]["drop_last"], "true")
+        written = self.run_file("--max-steps", "1", "--shuffle=NO", "--drop-last=Yes", "--bf16=True")
+        self.assertEqual((written["identity"]["drop_last"], written["precision"]), ("true", "bf16"))
 
     def test_whole_numbers_keep_every_digit(self):
         self.assertEqual(self.run_file("--max-steps", "1", "--seed", "9007199254740993")["seed"], 9007199254740993)

@@ -115,6 +115,54 @@ class Finetune(ProgramTest):
             self.assertAlmostEqual(whole["train_loss"], other["train_loss"], delta=1e-9)
             self.assertAlmostEqual(whole["loss"], other["loss"], delta=1e-9)
 
+    def test_mixed_precision_from_training_to_prediction(self):
+        model = self.model()
+        exact = self.succeeds(*self.finetune_words(model, output="fp32")).json()
+        for precision, words in (("bf16", ["--bf16"]), ("fp16", ["--fp16", "--initial-loss-scale", "16777216"])):
+            found = self.succeeds(*self.finetune_words(model, output=precision), *words).json()
+            self.assertAlmostEqual(found["loss"], exact["loss"], delta=0.05, msg=precision)
+            run = self.folder / precision
+            again = self.succeeds("evaluate", "--model", run / "model", "--task", "custom", "--data",
+                                  self.folder / "eval.tsv", "--precision", precision).json()
+            self.assertAlmostEqual(again["loss"], found["loss"], delta=0.02, msg=precision)
+            answers = {name: self.succeeds("predict", "--model", run / "model", "--precision", name,
+                                           stdin="the film is good\n").json() for name in ("fp32", precision)}
+            self.assertNotEqual(answers["fp32"], answers[precision])
+            self.assertAlmostEqual(answers["fp32"]["score"], answers[precision]["score"], delta=0.02, msg=precision)
+            self.assertEqual(json.loads((run / "run.json").read_text())["precision"], precision)
+        records = [json.loads(line) for line in (self.folder / "fp16" / "metrics.jsonl").read_text().splitlines()]
+        steps = [record for record in records if "loss" in record]
+        self.assertGreater(steps[-1]["skipped_steps"], 0, "2^24 overflows at first")
+        self.assertLess(steps[-1]["loss_scale"], 2 ** 24)
+        self.assertNotIn("loss_scale", (self.folder / "bf16" / "metrics.jsonl").read_text())
+
+    def test_loss_scale_options(self):
+        model = self.model()
+        words = self.finetune_words(model, max_steps=1, num_train_epochs=None, output="scale") + ["--fp16"]
+        self.refuses([*words, "--min-loss-scale", "8", "--initial-loss-scale", "4"], "initial_scale", "min_scale")
+        self.succeeds(*words, "--loss-scale", "128")
+        self.assertEqual(json.loads((self.folder / "scale" / "run.json").read_text())["loss_scale"], "static 128")
+
+    def test_layerwise_optimisers(self):
+        model = self.model()
+        for name, loss, more in (("lamb", 0.6, {"learning_rate": 0.1, "trust_ratio": "paper"}),
+                                 ("lars", 0.8, {"learning_rate": 3, "trust_coefficient": 0.01})):
+            found = self.succeeds(*self.finetune_words(model, output=name, optim=name, num_train_epochs=6, **more)).json()
+            self.assertLess(found["loss"], loss, name)
+            written = json.loads((self.folder / name / "run.json").read_text())["optimizer"]
+            self.assertEqual((written["name"], written["learning_rate"]), (name, more["learning_rate"]))
+            self.assertEqual(written["trust_ratio"], more.get("trust_ratio", "apex"))
+
+    def test_recomputation_changes_no_bit(self):
+        model = self.model(hidden_dropout_prob=0.1)
+        words = self.finetune_words(model, output="none")
+        plain = self.succeeds(*words).json()
+        for mode in ("full", "sqrt", "selective"):
+            again = self.succeeds(*self.finetune_words(model, output=mode, recompute=mode)).json()
+            self.assertEqual(again["train_loss"], plain["train_loss"], mode)
+            self.assertEqual((self.folder / mode / "model" / "model.safetensors").read_bytes(),
+                             (self.folder / "none" / "model" / "model.safetensors").read_bytes(), mode)
+
     def test_glue_files_of_each_task(self):
         texts = [text for _, text in sentiment_rows(12)]
         pairs = list(zip(texts, reversed(texts)))

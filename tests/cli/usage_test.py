@@ -78,11 +78,6 @@ class Usage(ProgramTest):
     def test_value_that_is_no_choice_suggests_the_nearest(self):
         self.refuses(["finetune", "--task", "colla"], "expects one of cola, sst2", "did you mean cola?")
 
-    def test_precision_that_is_not_supported_yet_says_so(self):
-        model = self.model()
-        for words in (["--precision", "bf16"], ["--bf16"], ["--fp16", "True"]):
-            self.refuses(self.finetune_words(model) + words, "is not supported yet; use fp32")
-
     def test_device_that_is_not_there_says_so(self):
         self.refuses(self.finetune_words(self.model()) + ["--device", "cuda"], "--device cuda")
 

@@ -7,6 +7,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/core/allocator.h"
+#include "funicular/core/flat_parameters.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/format/bert_config.h"
 #include "funicular/nn/bert.h"
@@ -110,6 +111,30 @@ TEST(Recompute, GivesBertTheSameGradientsToTheLastBit) {
         expect_identical(expected, train(model, mode, batch, counts));
       }
     }
+}
+
+TEST(Recompute, GivesBertTheSameGradientsInMixedPrecision) {
+  const MicroBatch batch = bert_batch({9, 1, 30, 17});
+  for (const MatrixTypes types : {MatrixTypes{at::kBFloat16, at::kBFloat16}, MatrixTypes{at::kHalf, {}}}) {
+    Model model = nn::build_bert(bert_options(nn::Head::masked_lm, at::kFloat));
+    FlatParameters flat(model, types);
+    const auto gradients = [&](Recompute mode) {
+      flat.zero_gradient();
+      LossSink sink;
+      forward_recomputed(model, mode, {}, batch, {}, sink);
+      sink.total({{"mlm", 12}}).backward();
+      std::map<std::string, at::Tensor> result;
+      for (const FlatParameters::Entry& entry : flat.entries())
+        result[entry.parameter->name] = flat.gradient_view(entry).clone();
+      return result;
+    };
+    const auto expected = gradients(Recompute::none);
+    EXPECT_GT(expected.at("bert.embeddings.word_embeddings.weight").abs().max().item<double>(), 0);
+    for (const Recompute mode : modes_of(model)) {
+      SCOPED_TRACE(recompute_name(mode) + " " + c10::toString(*types.compute));
+      expect_identical(expected, gradients(mode));
+    }
+  }
 }
 
 TEST(Recompute, LeavesFrozenPartsAlone) {

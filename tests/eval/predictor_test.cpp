@@ -10,6 +10,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/nn/bert.h"
+#include "funicular/train/precision.h"
 
 namespace funicular::eval {
 namespace {
@@ -129,6 +130,39 @@ TEST_F(PredictorTest, AStreamGivesALineForEachRowInOrder) {
   const Json first = Json::parse(lines.substr(0, lines.find('\n')));
   EXPECT_NEAR(first["score"].get<double>(),
               Json::parse(expected.substr(0, expected.find('\n')))["score"].get<double>(), 1e-5);
+}
+
+TEST_F(PredictorTest, AnErrorDoesNotWaitForRowsThatAreStillToCome) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  ASSERT_EQ(::write(ends[1], "a b\n", 4), 4);
+  model_.find("classifier.bias")->master.detach()[1] = std::numeric_limits<float>::quiet_NaN();
+  format::StreamRowReader reader(ends[0], "pipe", {});
+  EXPECT_THROW(predictor(options(100, 1)).stream(reader, 1, "pipe", [](std::string_view) {}), RunError);
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST_F(PredictorTest, HalfPrecisionAnswersAlikeInHalfTheMemory) {
+  const auto texts = rows(30);
+  const auto exact = predictor(options(100)).predict(texts, 1);
+  for (const train::Precision precision : {train::Precision::bf16, train::Precision::fp16}) {
+    Model model = nn::build_bert({config_, nn::Head::classification});
+    train::make_inference(model, precision);
+    for (const auto& parameter : model.parameters) {
+      EXPECT_TRUE(parameter->master.is_same(parameter->compute)) << parameter->name;
+      EXPECT_FALSE(parameter->compute.requires_grad()) << parameter->name;
+      EXPECT_EQ(parameter->compute.scalar_type(),
+                parameter->group == ParameterGroup::decay ? *train::compute_type(precision) : at::kFloat)
+          << parameter->name;
+    }
+    const auto halved = Predictor(model, tokenizer_, config_.id2label, options(100)).predict(texts, 1);
+    for (size_t i = 0; i < texts.size(); ++i)
+      for (size_t label = 0; label < 3; ++label)
+        EXPECT_NEAR(halved[i].probabilities[label], exact[i].probabilities[label], 0.05);
+  }
+  Model wrapped;
+  EXPECT_THROW(train::make_inference(wrapped, train::Precision::bf16), InputError);
 }
 
 TEST_F(PredictorTest, ADamagedModelIsAnError) {

@@ -231,6 +231,17 @@ TEST(StreamRowReader, AStreamInAnyPiecesGivesTheRowsOfTheFile) {
   }
 }
 
+TEST(StreamRowReader, AStoppedReaderGivesNoMoreRowsEvenWhileItWaits) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  StreamRowReader reader(ends[0], "standard input");
+  std::thread stopper([&] { reader.stop(); });
+  EXPECT_EQ(reader.next(), nullptr);
+  stopper.join();
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
 TEST(StreamRowReader, ALineIsGivenAsSoonAsItIsThere) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

@@ -55,7 +55,8 @@ struct Rig {
   StepResult step(const std::vector<MicroBatch>& batches, double rate = 0.0, double max_norm = 0) {
     Counts counts;
     for (const MicroBatch& batch : batches) add_counts(counts, batch.counts);
-    return strategy->step(batches, counts, {.learning_rate = rate, .max_gradient_norm = max_norm, .step = 1});
+    return strategy->step(batches, counts,
+                          {.learning_rate = rate, .max_gradient_norm = max_norm, .update = 1});
   }
 };
 

@@ -267,7 +267,8 @@ class FullDisk {
 class SavesOnce final : public parallel::Strategy {
  public:
   explicit SavesOnce(std::optional<FullDisk>* disk) : inner_(parallel::make_single()), disk_(disk) {}
-  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const parallel::Numerics& numerics) override {
+  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
+              const parallel::Numerics& numerics) override {
     inner_->attach(model, std::move(optimizer), numerics);
   }
   parallel::DataShare data_share() const override { return inner_->data_share(); }
@@ -282,6 +283,7 @@ class SavesOnce final : public parallel::Strategy {
     if (++saves_ == 2) disk_->emplace();
     inner_->visit_state(visitor);
   }
+  void state_changed() override { inner_->state_changed(); }
 
  private:
   std::unique_ptr<parallel::Strategy> inner_;

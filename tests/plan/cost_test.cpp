@@ -1,0 +1,80 @@
+// Claims about the floor of a step and about where its time goes.
+#include <ATen/record_function.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "funicular/nn/bert.h"
+#include "funicular/plan/floor.h"
+#include "funicular/plan/profile.h"
+
+namespace funicular::plan {
+namespace {
+
+TEST(Floor, CountsTwoOperationsAForwardAndFourABackwardForEachWeightAndToken) {
+  format::BertConfig config;
+  config.vocab_size = 1000;
+  config.hidden_size = 48;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 100;
+  const Model model = nn::build_bert({config, nn::Head::masked_lm});
+  constexpr int64_t kTokens = 700, kMasked = 90;
+  double expected = 0;
+  for (const auto& parameter : model.parameters) {
+    const bool encoder = parameter->name.find("encoder.layer") != std::string::npos;
+    const bool head = parameter->name.find("transform.dense") != std::string::npos ||
+                      parameter->name.find("word_embeddings") != std::string::npos;
+    if (parameter->master.dim() == 2 && (encoder || head))
+      expected += 6.0 * static_cast<double>(parameter->master.numel() * (encoder ? kTokens : kMasked));
+  }
+  double flops = 0;
+  for (const ProductShape& shape : step_products({3, 48, 100, 1000}, kTokens, kMasked)) flops += shape.flops();
+  EXPECT_EQ(flops, expected);
+}
+
+TEST(Floor, IsTheTimeOfAllProducts) {
+  const Floor once = measure_floor({{256, 256, 256, 1}}, at::kFloat, 3);
+  const Floor often = measure_floor({{256, 256, 256, 1000}}, at::kFloat, 3);
+  EXPECT_GT(once.seconds, 0);
+  EXPECT_GT(often.seconds, 50 * once.seconds);
+  EXPECT_EQ(often.flops, 1000 * once.flops);
+  EXPECT_GT(once.square_flops_per_second, 0);
+}
+
+TEST(Profile, CountsTheTimeOfEachEventWithoutThoseInsideIt) {
+  using namespace std::chrono_literals;
+  const Profile profile;
+  for (int i = 0; i < 2; ++i) {
+    RECORD_FUNCTION("outer", c10::ArrayRef<const c10::IValue>{});
+    std::this_thread::sleep_for(10ms);
+    for (int j = 0; j < 3; ++j) {
+      RECORD_FUNCTION("inner", c10::ArrayRef<const c10::IValue>{});
+      std::this_thread::sleep_for(20ms);
+    }
+  }
+  const auto parts = profile.parts();
+  ASSERT_EQ(parts.size(), 2u);
+  EXPECT_EQ(parts[0].name, "inner");
+  EXPECT_EQ(parts[0].calls, 6);
+  EXPECT_GE(parts[0].seconds, 0.12);
+  EXPECT_EQ(parts[1].name, "outer");
+  EXPECT_EQ(parts[1].calls, 2);
+  EXPECT_GE(parts[1].seconds, 0.02);
+  EXPECT_LT(parts[1].seconds, parts[0].seconds);
+}
+
+TEST(Profile, SeesLibTorchsOperations) {
+  const at::Tensor x = torch::randn({8, 16});
+  const Profile profile;
+  at::mm(x, x.t());
+  const auto parts = profile.parts();
+  EXPECT_TRUE(std::any_of(parts.begin(), parts.end(),
+                          [](const Profile::Part& part) { return part.name == "aten::mm" && part.calls == 1; }));
+}
+
+}  // namespace
+}  // namespace funicular::plan

@@ -1,0 +1,61 @@
+// Claims about training with activations that are computed again.
+#include <gtest/gtest.h>
+
+#include "helpers.h"
+
+namespace funicular::train {
+namespace {
+
+using namespace funicular::test;
+
+/// Two segments; `runs` counts those of the first.
+Model two_segments(int64_t& runs) {
+  torch::manual_seed(1);
+  Model model;
+  Parameter* const first = model.add_parameter("first", torch::randn({6, 8}), ParameterGroup::decay);
+  Parameter* const second = model.add_parameter("second", torch::randn({8, 6}), ParameterGroup::decay);
+  model.segments.push_back(
+      {"first", {first}, [=, &runs](Activations, const MicroBatch& batch, const Taps&, LossSink&) {
+         ++runs;
+         return Activations{{"hidden", torch::tanh(torch::mm(batch["x"], first->compute))}};
+       }});
+  model.segments.push_back(
+      {"second", {second}, [=](Activations in, const MicroBatch& batch, const Taps&, LossSink& sink) {
+         const at::Tensor output = torch::mm(in.at("hidden"), second->compute);
+         sink.add("squared_error", (output - batch["y"]).square().sum());
+         return Activations{};
+       }});
+  return model;
+}
+
+struct Outcome {
+  std::vector<double> losses;
+  int64_t runs = 0;
+};
+
+Outcome train_with(Recompute mode) {
+  Outcome outcome;
+  Model model = two_segments(outcome.runs);
+  TrainerOptions options;
+  options.max_steps = 8;
+  options.batch_size = 6;
+  options.micro_batch_size = 3;
+  options.logging_steps = 1;
+  options.progress = false;
+  options.recompute = mode;
+  Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
+  trainer.callbacks.on_log = [&](const StepRecord& record) { outcome.losses.push_back(record.loss); };
+  trainer.fit(model, make_data(24));
+  return outcome;
+}
+
+TEST(RecomputeTraining, RunsSegmentsAgainAndGivesTheSameLossesToTheLastBit) {
+  const Outcome plain = train_with(Recompute::none), again = train_with(Recompute::full);
+  ASSERT_EQ(plain.losses.size(), 8u);
+  EXPECT_EQ(plain.losses, again.losses);
+  EXPECT_EQ(plain.runs, 16);
+  EXPECT_EQ(again.runs, 32);
+}
+
+}  // namespace
+}  // namespace funicular::train
