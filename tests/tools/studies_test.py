@@ -164,9 +164,10 @@ class Driver(unittest.TestCase):
         self.assertIn("1.28: diverged", self.output)
         self.stub.write_text(f"#!{sys.executable}\nimport sys\nsys.exit('error: no such option')\n")
         done = subprocess.run([sys.executable, ROOT / "bench/large_batch_study.py", "--data", self.folder / "text.txt",
-                               "--results", self.folder / "other", "--program", self.stub], text=True, capture_output=True)
+                               "--results", self.results, "--epochs", "9", "--program", self.stub], text=True, capture_output=True)
         self.assertEqual(done.returncode, 1)
         self.assertIn("no such option", done.stderr)
+        self.assertFalse([*(self.results / "runs").glob("adamw*")])
 
     def test_curves_are_compared_with_fp32_from_one_start(self):
         (self.folder / "curves.json").write_text(json.dumps({"fp32": [10, 8], "bf16": [10, 10], "fp16": [10, 8]}))
