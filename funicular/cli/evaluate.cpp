@@ -16,7 +16,6 @@
 #include "funicular/eval/metrics.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
-#include "funicular/train/precision.h"
 
 namespace funicular::cli {
 
@@ -63,7 +62,11 @@ class Evaluate final : public Command {
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, batch_size_).default_text("32");
     declare_micro_batch_tokens(arguments, batch_tokens_, "0: no limit");
-    arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "fp64", "bf16", "fp16"});
+    arguments.add("precision", "NAME", precision_, "arithmetic").choices([] {
+      std::vector<std::string> names = inference_precisions();
+      names.push_back("fp64");
+      return names;
+    }());
     declare_seed(arguments, seed_, "of the masks of --task mlm");
     device_.declare(arguments);
   }
@@ -83,10 +86,10 @@ class Evaluate final : public Command {
 
  private:
   Model load(nn::Head head) const {
-    const train::Precision precision = train::parse_precision(precision_);
-    Model model = nn::build_bert({config_, head, train::master_type(precision), 0});
+    const at::ScalarType dtype = precision_ == "fp64" ? at::kDouble : at::kFloat;
+    Model model = nn::build_bert({.config = config_, .head = head, .dtype = dtype, .random_weights = false});
     load_all_weights(model, model_);
-    train::make_inference(model, precision);
+    prepare_inference(model, precision_);
     return model;
   }
 

@@ -10,6 +10,8 @@
 #include "funicular/base/log.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/nn/quantized.h"
+#include "funicular/train/precision.h"
 
 namespace funicular::cli {
 
@@ -110,6 +112,16 @@ void load_all_weights(Model& model, const fs::path& folder) {
         "weights",
         "{} lacks weights that this command needs: {}; was the model fine-tuned for it (funicular finetune)?",
         folder.string(), list(report.missing));
+}
+
+const std::vector<std::string>& inference_precisions() {
+  static const std::vector<std::string> names{"fp32", "bf16", "fp16", "int8"};
+  return names;
+}
+
+void prepare_inference(Model& model, const std::string& precision) {
+  if (precision == "int8") nn::quantize_layers(model);
+  train::make_inference(model, train::parse_precision(precision == "int8" ? "bf16" : precision));
 }
 
 void save_model_folder(const Model& model, const format::BertConfig& config, nn::Head head,

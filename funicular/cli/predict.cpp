@@ -14,7 +14,6 @@
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/eval/predictor.h"
-#include "funicular/train/precision.h"
 
 namespace funicular::cli {
 
@@ -94,7 +93,7 @@ class Predict final : public Command {
     declare_max_length(arguments, max_length_, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
     arguments.section("Machine");
-    arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "bf16", "fp16"});
+    arguments.add("precision", "NAME", precision_, "arithmetic").choices(inference_precisions());
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
         .alias("batch-tokens");
     arguments
@@ -120,9 +119,9 @@ class Predict final : public Command {
     options_.sequence.truncation = note.pair_truncation();
     const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
     check_columns(columns, config, model_);
-    Model model = nn::build_bert({config, nn::Head::classification, at::kFloat, 0});
+    Model model = nn::build_bert({.config = config, .head = nn::Head::classification, .random_weights = false});
     load_all_weights(model, model_);
-    train::make_inference(model, train::parse_precision(precision_));
+    prepare_inference(model, precision_);
     answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), columns);
     return 0;
   }

@@ -80,9 +80,12 @@ class Builder {
  private:
   at::Tensor zeros(at::IntArrayRef shape) const { return at::zeros(shape, options_.dtype); }
 
+  void fill(const at::Tensor& value, const std::string& name) const {
+    if (options_.random_weights) fill_normal(value, config_.initializer_range, options_.seed, name);
+  }
   Parameter* add_weight(const std::string& name, int64_t rows, int64_t columns) {
     const at::Tensor value = zeros({rows, columns});
-    fill_normal(value, config_.initializer_range, options_.seed, name);
+    fill(value, name);
     return model_.add_parameter(name, value, ParameterGroup::decay);
   }
   LinearWeights add_linear(const std::string& name, int64_t out, int64_t in) {
@@ -104,8 +107,7 @@ class Builder {
     for (const char* part : {"query", "key", "value"}) {
       const int64_t begin = static_cast<int64_t>(weight_slices.size()) * hidden;
       const std::string name = prefix + "." + part;
-      fill_normal(weight.narrow(0, begin, hidden), config_.initializer_range, options_.seed,
-                  name + ".weight");
+      fill(weight.narrow(0, begin, hidden), name + ".weight");
       weight_slices.push_back({name + ".weight", begin, begin + hidden});
       bias_slices.push_back({name + ".bias", begin, begin + hidden});
     }

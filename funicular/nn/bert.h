@@ -22,6 +22,7 @@ struct BertOptions {
   Head head = Head::masked_lm;
   at::ScalarType dtype = at::kFloat;  ///< kFloat or kDouble
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
+  bool random_weights = true;         ///< false: matrices are 0, for a model whose weights are all loaded
 };
 
 /// True if the head gives one number a row and is trained by squared error: problem_type "regression", or one

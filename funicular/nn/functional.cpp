@@ -16,6 +16,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/quantized.h"
 
 namespace funicular::nn {
 
@@ -697,6 +698,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
 }  // namespace
 
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
+  if (is_quantized(weight)) return quantized_linear(x, weight);
   return LinearFunction::apply(x, weight);
 }
 
@@ -706,6 +708,7 @@ at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activati
 
 at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
                         const at::Tensor& down, Activation activation) {
+  if (is_quantized(up)) return quantized_linear(activate(quantized_linear(x, up), bias, activation), down);
   return FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation));
 }
 

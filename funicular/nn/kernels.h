@@ -103,6 +103,26 @@ struct EmbeddingArguments {
   S* rows = nullptr;  ///< [rows, width]
 };
 
+/// A weight of 8-bit integers, see nn/quantized.h. Outputs come in panels; within one, four inputs of each output lie
+/// side by side: values[panel][input / 4][output][input % 4].
+constexpr int64_t kQuantizedPanel = 64;
+struct QuantizedMatrix {
+  int64_t outputs = 0, inputs = 0;
+  const int8_t* values = nullptr;
+  const int32_t* shifts = nullptr;  ///< [outputs], to be taken from the sums: 128 times the sum of the values
+  const float* scales = nullptr;    ///< [outputs]
+};
+
+/// Rows [begin, end) of output = input * weight^T.
+template <class S>
+struct QuantizedArguments {
+  int64_t begin = 0, end = 0;
+  const uint8_t* input = nullptr;  ///< [rows, inputs, rounded up to four], offset by 128
+  const float* input_scales = nullptr;
+  QuantizedMatrix weight;
+  S* output = nullptr;  ///< [rows, outputs]
+};
+
 template <class S>
 struct Kernels {
   using T = Compute<S>;
@@ -130,6 +150,9 @@ struct Kernels {
   void (*column_sum)(int64_t begin, int64_t end, int64_t width, const S* input, T* output);
   /// out[i] += in[i].
   void (*add)(const S* in, T* out, int64_t size);
+  /// Rows [begin, end) of x ≈ scale * (u - 128) with u in 1 … 255; the scale is NaN if a number is not finite.
+  void (*quantize_rows)(int64_t begin, int64_t end, int64_t width, const S* input, uint8_t* output, float* scales);
+  void (*quantized_product)(const QuantizedArguments<S>&);
 };
 
 /// The table for the best instruction set of this processor.

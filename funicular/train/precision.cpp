@@ -61,7 +61,9 @@ void make_inference(Model& model, Precision precision) {
   for (const auto& parameter : model.parameters) {
     parameter->compute.mutable_grad().reset();
     parameter->compute = parameter->master.detach();
-    if (type && parameter->group == ParameterGroup::decay) parameter->compute = parameter->compute.to(*type);
+    const bool quantised = !parameter->compute.is_floating_point();
+    if (type && parameter->group == ParameterGroup::decay && !quantised)
+      parameter->compute = parameter->compute.to(*type);
     parameter->master = parameter->compute;
   }
 }

@@ -118,7 +118,8 @@ class Finetune(ProgramTest):
     def test_mixed_precision_from_training_to_prediction(self):
         model = self.model()
         exact = self.succeeds(*self.finetune_words(model, output="fp32")).json()
-        for precision, words in (("bf16", ["--bf16"]), ("fp16", ["--fp16", "--initial-loss-scale", "16777216"])):
+        for precision, words in (("int8", []), ("bf16", ["--bf16"]), ("fp16", ["--fp16", "--initial-loss-scale", "16777216"])):
+            trained = precision if words else "fp32"
             found = self.succeeds(*self.finetune_words(model, output=precision), *words).json()
             self.assertAlmostEqual(found["loss"], exact["loss"], delta=0.05, msg=precision)
             run = self.folder / precision
@@ -129,7 +130,7 @@ class Finetune(ProgramTest):
                                            stdin="the film is good\n").json() for name in ("fp32", precision)}
             self.assertNotEqual(answers["fp32"], answers[precision])
             self.assertAlmostEqual(answers["fp32"]["score"], answers[precision]["score"], delta=0.02, msg=precision)
-            self.assertEqual(json.loads((run / "run.json").read_text())["precision"], precision)
+            self.assertEqual(json.loads((run / "run.json").read_text())["precision"], trained)
         records = [json.loads(line) for line in (self.folder / "fp16" / "metrics.jsonl").read_text().splitlines()]
         steps = [record for record in records if "loss" in record]
         self.assertGreater(steps[-1]["skipped_steps"], 0, "2^24 overflows at first")
