@@ -76,6 +76,11 @@ Option& Option::alias(std::string name) {
   return *this;
 }
 
+Option& Option::letter(char letter) {
+  letter_ = letter;
+  return *this;
+}
+
 Option& Option::choices(std::vector<std::string> values) {
   choices_ = std::move(values);
   return *this;
@@ -201,6 +206,12 @@ void Arguments::positional(std::string value, std::vector<std::string>& target, 
   positional_ = &target;
 }
 
+void Arguments::rest(std::string value, std::vector<std::string>& target, std::string help) {
+  rest_value_ = std::move(value);
+  rest_help_ = std::move(help);
+  rest_ = &target;
+}
+
 Option* Arguments::find(std::string_view name) {
   const std::string wanted = normalise(name);
   for (auto& option : options_) {
@@ -274,6 +285,22 @@ size_t Arguments::take_values(Option& option, const std::vector<std::string>& wo
   return next;
 }
 
+/// Reads "-n VALUE" or "-nVALUE"; false if the word is no such thing.
+bool Arguments::parse_letter(const std::vector<std::string>& words, size_t& next) {
+  const std::string& word = words[next - 1];
+  if (word.size() < 2 || word[0] != '-' || word[1] == '-') return false;
+  for (auto& option : options_) {
+    if (option->letter_ != word[1]) continue;
+    if (word.size() == 2) {
+      next = take_values(*option, words, next);
+    } else {
+      set(*option, std::string_view(word).substr(2), "funicular " + command_);
+    }
+    return true;
+  }
+  return false;
+}
+
 void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) {
   const std::string origin = "funicular " + command_;
   const std::string& word = words[next++];
@@ -281,9 +308,16 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
     help_ = true;
     return;
   }
+  if (word == "--" && rest_) {
+    rest_->assign(words.begin() + static_cast<ptrdiff_t>(next), words.end());
+    next = words.size();
+    return;
+  }
+  if (parse_letter(words, next)) return;
   if (!is_option(word)) {
     if (!positional_)
-      throw InputError(kComponent, "{}: unexpected argument \"{}\"; options begin with --", origin, word);
+      throw InputError(kComponent, "{}: unexpected argument \"{}\"; options begin with --{}", origin, word,
+                       rest_ ? fmt::format(", and \"{}\" ends them", rest_value_) : "");
     positional_->push_back(word);
     return;
   }
@@ -379,8 +413,10 @@ std::string Arguments::help() const {
     if (option->required_)
       usage += fmt::format(" --{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
   if (positional_) usage += " " + positional_value_;
-  std::string text = wrap(usage + " [options]", 2, 100) + "\n\n" + wrap(description_, 0, 100) + "\n";
+  usage += " [options]" + (rest_ ? " " + rest_value_ : "");
+  std::string text = wrap(usage, 2, 100) + "\n\n" + wrap(description_, 0, 100) + "\n";
   if (positional_) text += fmt::format("\n  {:<28}{}\n", positional_value_, wrap(positional_help_, 30, 100));
+  if (rest_) text += fmt::format("\n  {:<28}{}\n", rest_value_, wrap(rest_help_, 30, 100));
   std::string section = "\n";
   for (const auto& option : options_) {
     if (option->hidden_) continue;
@@ -397,7 +433,8 @@ std::string Arguments::help() const {
     }
     if (!option->aliases_.empty()) help += fmt::format(" (also --{})", fmt::join(option->aliases_, ", --"));
     const std::string left =
-        fmt::format("--{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
+        fmt::format("{}--{} {}{}", option->letter_ ? fmt::format("-{}, ", option->letter_) : "",
+                    option->name_, option->value_, option->many_ ? "…" : "");
     // Counted in characters: the ellipsis is three bytes.
     const size_t shown = left.size() - (option->many_ ? 2 : 0);
     text += "  " + left + (shown < 28 ? std::string(28 - shown, ' ') : "\n" + std::string(30, ' ')) +

@@ -25,6 +25,8 @@ class Option {
   /// Another accepted spelling, e.g. of Hugging Face's TrainingArguments. Dashes and underscores are the
   /// same.
   Option& alias(std::string name);
+  /// A short spelling: "-n 4" or "-n4".
+  Option& letter(char letter);
   /// The values allowed; anything else is refused with the nearest one suggested.
   Option& choices(std::vector<std::string> values);
   /// Another spelling of one of the values ("adamw_torch" for "adamw").
@@ -54,6 +56,7 @@ class Option {
   bool many_ = false, required_ = false, hidden_ = false, given_ = false;
   double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
   bool low_excluded_ = false;
+  char letter_ = 0;
   /// What was written, read as the option's kind wants it.
   struct Value {
     std::string_view text;
@@ -97,6 +100,9 @@ class Arguments {
   /// What is left without an option's name, in order; refused unless declared. `value` as in add.
   void positional(std::string value, std::vector<std::string>& target, std::string help);
 
+  /// What follows a "--", as it stands. `value` as in add, with the dashes: "-- COMMAND…".
+  void rest(std::string value, std::vector<std::string>& target, std::string help);
+
   enum class Outcome { run, help };
   /// Reads the words after the command's name, then the file of --config for what they do not give. Throws
   /// InputError.
@@ -124,6 +130,7 @@ class Arguments {
   void set(Option& option, std::string_view text, std::string_view origin);
   size_t take_values(Option& option, const std::vector<std::string>& words, size_t next);
   void parse_word(const std::vector<std::string>& words, size_t& next);
+  bool parse_letter(const std::vector<std::string>& words, size_t& next);
   std::vector<const Option*> given_or_ruled_out() const;
   void read_config(const fs::path& path);
   void set_from_config(Option& option, const ConfigEntry& entry);
@@ -134,6 +141,8 @@ class Arguments {
   std::vector<std::vector<std::string>> rivals_;
   std::string positional_value_, positional_help_;
   std::vector<std::string>* positional_ = nullptr;
+  std::string rest_value_, rest_help_;
+  std::vector<std::string>* rest_ = nullptr;
   fs::path config_;
   bool help_ = false;
 };

@@ -1,0 +1,81 @@
+// funicular launch: a program as several ranks on this host.
+
+#include <charconv>
+
+#include "funicular/base/error.h"
+#include "funicular/cli/command.h"
+#include "funicular/comm/launcher.h"
+
+namespace funicular::cli {
+
+namespace {
+
+class Launch final : public Command {
+ public:
+  Launch()
+      : Command(
+            "launch", "Start a program as several ranks that train together",
+            "Starts COMMAND as N processes of this host and tells each its rank and how many there are, by "
+            "the "
+            "variables that torchrun uses. Their lines appear behind \"[rank] \". When one dies, it is named "
+            "with "
+            "its last lines, and all end. Exit code: that of the first rank that failed (128 + signal where "
+            "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
+    arguments.rest("-- COMMAND…", options_.command, "the program to start and its arguments");
+    arguments.add("ranks", "N", ranks_, "processes on this host")
+        .letter('n')
+        .alias("nproc-per-node")
+        .range(1, 1024);
+    arguments.add("nnodes", "N", nodes_, "hosts, each with N ranks and a launch of its own").range(1, 65536);
+    arguments.add("node-rank", "R", node_rank_, "which of the hosts this is, from 0").range(0, 65535);
+    arguments
+        .add("rendezvous", "HOST:PORT", rendezvous_,
+             "where the ranks meet: the host of rank 0, and a free port")
+        .default_text("this host, a free port");
+    arguments
+        .add("max-restarts", "K", restarts_,
+             "start all ranks again after one failed, at most so often; not after exit code 2 or 75")
+        .range(0, 1e6);
+    arguments
+        .add("grace", "SECONDS", options_.grace_seconds, "from asking the other ranks to end to killing them")
+        .range(0, 1e6);
+    arguments.add("pin", options_.pin, "keep each rank on cores of its own, where there are enough");
+  }
+
+  int run() override {
+    options_.ranks = static_cast<int>(ranks_);
+    options_.nodes = static_cast<int>(nodes_);
+    options_.node_rank = static_cast<int>(node_rank_);
+    options_.max_restarts = static_cast<int>(restarts_);
+    if (!rendezvous_.empty()) split_rendezvous();
+    return comm::launch(options_);
+  }
+
+ private:
+  void split_rendezvous() {
+    const size_t colon = rendezvous_.rfind(':');
+    const char* end = rendezvous_.data() + rendezvous_.size();
+    const bool host = colon != std::string::npos && colon > 0;
+    const auto parsed = std::from_chars(host ? rendezvous_.data() + colon + 1 : end, end, options_.port);
+    if (parsed.ec != std::errc() || parsed.ptr != end || options_.port < 1 || options_.port > 65535)
+      throw InputError(
+          "usage",
+          "funicular launch: --rendezvous expects HOST:PORT with a port from 1 to 65535, found \"{}\"",
+          rendezvous_);
+    options_.address = rendezvous_.substr(0, colon);
+    if (options_.address.size() > 2 && options_.address.front() == '[' && options_.address.back() == ']')
+      options_.address = options_.address.substr(1, options_.address.size() - 2);  // an IPv6 address
+  }
+
+  comm::LaunchOptions options_;
+  int64_t ranks_ = 1, nodes_ = 1, node_rank_ = 0, restarts_ = 0;
+  std::string rendezvous_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_launch() {
+  return std::make_unique<Launch>();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,310 @@
+#include "funicular/comm/launcher.h"
+
+#include <arpa/inet.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <csignal>
+#include <cstring>
+#include <fstream>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string_view>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/comm/processors.h"
+#include "funicular/comm/rank_process.h"
+
+extern char** environ;
+
+namespace funicular::comm {
+
+namespace {
+
+constexpr const char* kComponent = "launch";
+using Clock = std::chrono::steady_clock;
+
+/// Signals as something to poll: blocked, and read from a descriptor. The mask is restored at the end.
+class SignalQueue {
+ public:
+  SignalQueue() {
+    sigset_t set;
+    sigemptyset(&set);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
+    ::pthread_sigmask(SIG_BLOCK, &set, &old_);
+    descriptor_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
+    if (descriptor_ < 0) throw RunError(kComponent, "no signal descriptor: {}", errno_text(errno));
+  }
+  ~SignalQueue() {
+    next();  // a SIGCHLD that is still pending is nobody's
+    ::close(descriptor_);
+    ::pthread_sigmask(SIG_SETMASK, &old_, nullptr);
+  }
+  SignalQueue(const SignalQueue&) = delete;
+  SignalQueue& operator=(const SignalQueue&) = delete;
+
+  int descriptor() const { return descriptor_; }
+  /// The next one, or 0.
+  int next() const {
+    signalfd_siginfo info{};
+    return ::read(descriptor_, &info, sizeof info) == sizeof info ? static_cast<int>(info.ssi_signo) : 0;
+  }
+
+ private:
+  int descriptor_ = -1;
+  sigset_t old_{};
+};
+
+bool port_is_free(int port) {
+  const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (descriptor < 0) throw RunError(kComponent, "no socket: {}", errno_text(errno));
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  const bool free = ::bind(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0;
+  ::close(descriptor);
+  return free;
+}
+
+/// A port for rank 0. Below the range that the system gives to outgoing connections, so that none of those
+/// takes it before rank 0 does.
+int free_port() {
+  int first_outgoing = 32768;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_outgoing;
+  std::random_device random;
+  std::uniform_int_distribution<int> ports(10000, std::max(10999, first_outgoing - 1));
+  for (int attempt = 0; attempt < 100; ++attempt)
+    if (const int port = ports(random); port_is_free(port)) return port;
+  throw RunError(kComponent, "no free port was found; give one with --rendezvous HOST:PORT");
+}
+
+bool has_name(std::string_view entry, std::string_view name) {
+  return entry.size() > name.size() && entry.substr(0, name.size()) == name && entry[name.size()] == '=';
+}
+
+void set_variable(std::vector<std::string>& environment, std::string_view name, const std::string& value) {
+  std::erase_if(environment, [&](const std::string& entry) { return has_name(entry, name); });
+  environment.push_back(fmt::format("{}={}", name, value));
+}
+
+std::string signal_text(int signal) {
+  const char* name = ::sigabbrev_np(signal);
+  return fmt::format("signal {} ({}: {})", signal, name ? fmt::format("SIG{}", name) : "SIG?",
+                     ::strsignal(signal));
+}
+
+std::string ending_text(const Ending& ending) {
+  return ending.signal ? "was ended by " + signal_text(ending.signal)
+                       : fmt::format("ended with exit code {}", ending.code);
+}
+
+constexpr int kInterrupted = static_cast<int>(ExitCode::interrupted);
+constexpr int kUsage = static_cast<int>(ExitCode::usage);
+
+/// One start of all ranks, until the last one has ended.
+class Round {
+ public:
+  Round(const LaunchOptions& options, const SignalQueue& signals, std::vector<RankStart> starts)
+      : options_(options), signals_(signals) {
+    const int first = options.node_rank * options.ranks;
+    for (size_t i = 0; i < starts.size(); ++i) {
+      ranks_.push_back(std::make_unique<RankProcess>(first + static_cast<int>(i), starts[i]));
+      guardian_.watch(ranks_.back()->pid());
+    }
+  }
+
+  void run() {
+    while (std::any_of(ranks_.begin(), ranks_.end(), [](const auto& rank) { return rank->running(); })) {
+      wait();
+      while (const int signal = signals_.next())
+        if (signal != SIGCHLD) pass_on(signal);
+      collect_the_dead();
+      if (deadline_ && Clock::now() >= *deadline_) kill_the_rest();
+    }
+  }
+
+  /// The exit code of the launch, if this was its last round.
+  int code() const { return failure_ ? failure_->ending().code : 0; }
+  bool may_restart() const {
+    return code() != 0 && code() != kUsage && code() != kInterrupted && passed_on_ == 0;
+  }
+
+ private:
+  /// Until there is output, a signal, or the end of the grace period.
+  void wait() {
+    std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}};
+    std::vector<std::pair<RankProcess*, int>> sources;
+    for (const auto& rank : ranks_)
+      for (int stream : {0, 1})
+        if (rank->output(stream) >= 0) {
+          polled.push_back({rank->output(stream), POLLIN, 0});
+          sources.emplace_back(rank.get(), stream);
+        }
+    // Once a second even so, should a signal be lost.
+    const auto left = deadline_ ? *deadline_ - Clock::now() : std::chrono::seconds(1);
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
+    ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(milliseconds, 0, 1000)));
+    for (size_t i = 0; i < sources.size(); ++i)
+      if (polled[i + 1].revents != 0) sources[i].first->copy_output(sources[i].second);
+  }
+
+  void collect_the_dead() {
+    std::vector<RankProcess*> dead;
+    for (const auto& rank : ranks_)
+      if (rank->reap()) {
+        guardian_.forget(rank->pid());
+        dead.push_back(rank.get());
+      }
+    // Of several that were found at once, the one that a signal ended is more likely the cause than one that
+    // failed because its peer was gone.
+    std::stable_sort(dead.begin(), dead.end(), [](const RankProcess* a, const RankProcess* b) {
+      return (a->ending().signal != 0) > (b->ending().signal != 0);
+    });
+    for (RankProcess* rank : dead)
+      if (rank->ending().code != 0) note_failure(*rank);
+  }
+
+  void note_failure(RankProcess& rank) {
+    const int code = rank.ending().code;
+    if (code != kInterrupted) end_within_grace();
+    if (failure_) return;  // the others end because of the first
+    failure_ = &rank;
+    if (code == kInterrupted) {
+      log::info("[launch] rank {} was interrupted and can be resumed (exit code {})", rank.rank(), code);
+    } else if (passed_on_ != 0) {
+      log::info("[launch] rank {} {} after {}", rank.rank(), ending_text(rank.ending()),
+                signal_text(passed_on_));
+    } else {
+      report(rank);
+    }
+    if (passed_on_ == 0) send(SIGTERM);
+  }
+
+  void report(const RankProcess& rank) const {
+    std::string lines;
+    for (const std::string& line : rank.last_lines()) lines += "\n  | " + line;
+    log::error("[launch] rank {} (process {}) {} after {:.1f} s{}{}", rank.rank(), rank.pid(),
+               ending_text(rank.ending()), rank.seconds(),
+               lines.empty() ? "; it had written nothing" : "; its last lines:", lines);
+  }
+
+  void pass_on(int signal) {
+    ++signals_seen_;
+    passed_on_ = signal;
+    if (signals_seen_ == 1) {
+      log::info("[launch] {}: passed on to every rank; waiting for them to save", signal_text(signal));
+    } else if (signals_seen_ == 2) {
+      log::warning("[launch] {} again: the ranks have {:g} s left", signal_text(signal),
+                   options_.grace_seconds);
+      end_within_grace();
+    } else {
+      return kill_the_rest();
+    }
+    send(signal);
+  }
+
+  void send(int signal) const {
+    for (const auto& rank : ranks_) {
+      rank->send(signal);
+      rank->send(SIGCONT);  // a stopped process takes no other signal
+    }
+  }
+
+  void end_within_grace() {
+    if (!deadline_)
+      deadline_ = Clock::now() + std::chrono::duration_cast<Clock::duration>(
+                                     std::chrono::duration<double>(options_.grace_seconds));
+  }
+
+  void kill_the_rest() {
+    std::vector<int> left;
+    for (const auto& rank : ranks_)
+      if (rank->running()) left.push_back(rank->rank());
+    if (left.empty() || killed_) return;
+    log::warning("[launch] rank{} {} did not end when asked to: killed", left.size() == 1 ? "" : "s",
+                 fmt::join(left, ", "));
+    killed_ = true;
+    deadline_.reset();
+    for (const auto& rank : ranks_) rank->send(SIGKILL);
+  }
+
+  const LaunchOptions& options_;
+  const SignalQueue& signals_;
+  Guardian guardian_;
+  std::vector<std::unique_ptr<RankProcess>> ranks_;
+  RankProcess* failure_ = nullptr;
+  int passed_on_ = 0, signals_seen_ = 0;
+  bool killed_ = false;
+  std::optional<Clock::time_point> deadline_;
+};
+
+void check(const LaunchOptions& options) {
+  if (options.command.empty())
+    throw InputError(kComponent,
+                     "no command to start; write it after --, as in: funicular launch -n 2 -- "
+                     "funicular pretrain …");
+  if (options.ranks < 1 || options.ranks > 1024)
+    throw InputError(kComponent, "expected 1 to 1024 ranks on a host, found {}", options.ranks);
+  if (options.nodes < 1 || options.node_rank < 0 || options.node_rank >= options.nodes)
+    throw InputError(kComponent, "--node-rank must be from 0 to --nnodes - 1, found {} of {} nodes",
+                     options.node_rank, options.nodes);
+  if (options.nodes > 1 && options.port == 0)
+    throw InputError(kComponent,
+                     "{} nodes need one meeting point: give --rendezvous HOST:PORT, the same on every "
+                     "node, where HOST is the node with --node-rank 0",
+                     options.nodes);
+}
+
+std::vector<RankStart> starts_of(const LaunchOptions& options, const std::string& path, int restart) {
+  std::vector<std::string> common;
+  for (char** entry = environ; *entry; ++entry) common.emplace_back(*entry);
+  const int port = options.port ? options.port : free_port();
+  set_variable(common, "WORLD_SIZE", fmt::to_string(options.nodes * options.ranks));
+  set_variable(common, "LOCAL_WORLD_SIZE", fmt::to_string(options.ranks));
+  set_variable(common, "GROUP_RANK", fmt::to_string(options.node_rank));
+  set_variable(common, "MASTER_ADDR", options.address);
+  set_variable(common, "MASTER_PORT", fmt::to_string(port));
+  set_variable(common, "FUNICULAR_LAUNCH", "1");
+  set_variable(common, "FUNICULAR_RESTART", fmt::to_string(restart));
+  const bool threads_given = std::any_of(common.begin(), common.end(), [](const std::string& entry) {
+    return has_name(entry, "OMP_NUM_THREADS");
+  });
+  const auto shares = divide_processors(available_processors(), options.ranks);
+  std::vector<RankStart> starts;
+  for (int local = 0; local < options.ranks; ++local) {
+    const ProcessorShare& share = shares[static_cast<size_t>(local)];
+    RankStart start{path, options.command, common, options.pin ? share.ids : std::vector<int>{}};
+    set_variable(start.environment, "RANK", fmt::to_string(options.node_rank * options.ranks + local));
+    set_variable(start.environment, "LOCAL_RANK", fmt::to_string(local));
+    if (!threads_given) set_variable(start.environment, "OMP_NUM_THREADS", fmt::to_string(share.threads));
+    starts.push_back(std::move(start));
+  }
+  return starts;
+}
+
+}  // namespace
+
+int launch(const LaunchOptions& options) {
+  check(options);
+  const std::string path = find_program(options.command[0]);
+  const SignalQueue signals;
+  for (int restart = 0;; ++restart) {
+    Round round(options, signals, starts_of(options, path, restart));
+    round.run();
+    if (!round.may_restart() || restart == options.max_restarts) return round.code();
+    log::warning("[launch] starting all ranks again (restart {} of {})", restart + 1, options.max_restarts);
+  }
+}
+
+}  // namespace funicular::comm

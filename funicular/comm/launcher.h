@@ -1,0 +1,40 @@
+#pragma once
+// Ranks as processes of this host: started together, watched, ended together. Plain POSIX, no LibTorch.
+
+#include <string>
+#include <vector>
+
+namespace funicular::comm {
+
+struct LaunchOptions {
+  std::vector<std::string> command;   ///< the program (looked up in PATH) and its arguments
+  int ranks = 1;                      ///< on this host
+  int nodes = 1, node_rank = 0;       ///< hosts, each with `ranks` ranks, and which of them this is
+  std::string address = "127.0.0.1";  ///< where rank 0 listens
+  int port = 0;                       ///< 0: one that is free, for a single host
+  int max_restarts = 0;               ///< times that all ranks are started again after one failed
+  double grace_seconds = 30;          ///< from SIGTERM to SIGKILL
+  bool pin = true;                    ///< each rank on cores of its own, where there are enough
+};
+
+/// Starts `options.ranks` processes and waits for them. Returns the exit code of the first one that failed
+/// (128 + signal where a signal ended it), 75 where the first was interrupted and can be resumed, else 0.
+///
+/// - Environment of each: RANK, LOCAL_RANK, WORLD_SIZE, LOCAL_WORLD_SIZE, GROUP_RANK, MASTER_ADDR,
+/// MASTER_PORT
+///   (torchrun's names), FUNICULAR_LAUNCH=1, FUNICULAR_RESTART (0 for the first start), and unless it is set
+///   OMP_NUM_THREADS, its share of the cores. Standard input is empty.
+/// - Their lines of output appear on this process's, whole and behind "[rank] ".
+/// - Each leads a process group of its own. When one fails, its exit code or signal and its last lines are
+///   reported at once; the others get SIGTERM, and SIGKILL after the grace period. Whatever they started dies
+///   with them, also when this process is killed.
+/// - SIGINT, SIGTERM and SIGHUP are passed on, and the ranks have as long as they need to save; a second one
+///   starts the grace period, a third kills at once.
+/// - After a failure all ranks are started again, at most max_restarts times; not after exit code 2 (wrong
+///   input stays wrong), 75, or a signal to this process.
+///
+/// Throws InputError for options out of range and a program that cannot be started, RunError where the system
+/// refuses processes or pipes. To be called from a process without other threads that wait for children.
+int launch(const LaunchOptions& options);
+
+}  // namespace funicular::comm

@@ -1,0 +1,96 @@
+#pragma once
+// One process of a launch.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/comm/line_splitter.h"
+
+namespace funicular::comm {
+
+/// What to start: a program by its path, and its world.
+struct RankStart {
+  std::string path;
+  std::vector<std::string> arguments;    ///< arguments[0] is the program's name
+  std::vector<std::string> environment;  ///< "NAME=value"
+  std::vector<int> processors;           ///< empty: all
+};
+
+/// The path of a program as a shell finds it. Throws InputError if there is none that can be executed.
+std::string find_program(const std::string& name);
+
+/// How a process ended.
+struct Ending {
+  int code = 0;    ///< its exit code, 128 + signal where a signal ended it
+  int signal = 0;  ///< or 0
+};
+
+/// A running process that leads a process group of its own, and its output. Killed by the destructor, group
+/// and all, unless it was reaped.
+class RankProcess {
+ public:
+  /// Throws InputError if the program cannot be executed, RunError if there can be no process.
+  RankProcess(int rank, const RankStart& start);
+  ~RankProcess();
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  int rank() const { return rank_; }
+  pid_t pid() const { return pid_; }
+  bool running() const { return running_; }
+  const Ending& ending() const { return ending_; }
+  double seconds() const;
+  /// The last lines that it wrote, to either stream.
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+
+  /// Descriptors to poll for output: of stdout, of stderr; -1 once closed.
+  int output(int stream) const { return streams_[stream].descriptor; }
+  /// Copies what is there to this process's stream, in whole lines; does not wait.
+  void copy_output(int stream);
+
+  /// To the whole group.
+  void send(int signal) const;
+  /// If it has ended: kills what is left of its group, copies the rest of its output, and returns true.
+  bool reap();
+
+ private:
+  struct Stream {
+    int descriptor = -1;
+    LineSplitter lines;
+  };
+  void write_line(int stream, std::string_view line);
+  void close_stream(int stream);
+
+  int rank_;
+  pid_t pid_ = -1;
+  bool running_ = false;
+  Ending ending_;
+  Stream streams_[2];
+  std::deque<std::string> last_lines_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// A process that outlives this one by a moment: once this one is gone, however it ended, it kills the groups
+/// that it was told of.
+class Guardian {
+ public:
+  Guardian();
+  ~Guardian();
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  void watch(pid_t group) { tell(group); }
+  void forget(pid_t group) { tell(-group); }
+
+ private:
+  void tell(pid_t message);
+  int descriptor_ = -1;
+  pid_t pid_ = -1;
+};
+
+}  // namespace funicular::comm

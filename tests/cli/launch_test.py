@@ -1,0 +1,255 @@
+"""funicular launch with real processes: shells and Python programs as ranks."""
+
+import os
+import re
+import sys
+import time
+
+from harness import PROGRAM, ProgramTest, run, signal, subprocess, unittest
+
+VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
+
+
+def launch(*words):
+    return run("launch", *words)
+
+
+def shell(ranks, script, *options):
+    return launch("-n", ranks, *options, "--", "sh", "-c", script)
+
+
+def alive(pid):
+    """Whether the process is there and not a zombie."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            return file.read().rsplit(")", 1)[1].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+class Started:
+    """A launch that runs beside the test."""
+
+    def __init__(self, *words):
+        self.process = subprocess.Popen([PROGRAM, "launch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    def end(self):
+        out, err = self.process.communicate(timeout=120)
+        return self.process.returncode, out.decode(), err.decode()
+
+
+class WhatTheRanksAreTold(ProgramTest):
+    def places(self, *words, environment=None):
+        names = " ".join(f'"{name}=${name}"' for name in VARIABLES)
+        clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
+        done = subprocess.run([PROGRAM, "launch", *map(str, words), "--", "sh", "-c", f"echo {names}"], capture_output=True,
+                              text=True, env={**clean, **(environment or {})}, check=True, timeout=300)
+        lines = [re.fullmatch(r"\[(\d+)\] (.*)", line) for line in done.stdout.splitlines()]
+        return {int(line[1]): dict(word.split("=") for word in line[2].split()) for line in lines}
+
+    def test_ranks_of_one_host(self):
+        places = self.places("-n", 3)
+        self.assertEqual(sorted(places), [0, 1, 2])
+        for rank, place in places.items():
+            self.assertEqual((place["RANK"], place["LOCAL_RANK"]), (str(rank), str(rank)))
+            self.assertEqual((place["WORLD_SIZE"], place["LOCAL_WORLD_SIZE"]), ("3", "3"))
+            self.assertEqual(place["MASTER_ADDR"], "127.0.0.1")
+        self.assertEqual(len({place["MASTER_PORT"] for place in places.values()}), 1)
+
+    def test_ranks_of_the_second_of_two_hosts(self):
+        places = self.places("-n", 2, "--nnodes", 2, "--node-rank", 1, "--rendezvous", "first.example:4321")
+        self.assertEqual(sorted(places), [2, 3])
+        self.assertEqual([places[rank]["LOCAL_RANK"] for rank in (2, 3)], ["0", "1"])
+        self.assertEqual((places[2]["WORLD_SIZE"], places[2]["MASTER_ADDR"], places[2]["MASTER_PORT"]),
+                         ("4", "first.example", "4321"))
+
+    def test_threads_are_the_cores_divided_unless_they_are_set(self):
+        cores = len(os.sched_getaffinity(0))
+        alone = int(self.places("-n", 1)[0]["OMP_NUM_THREADS"])
+        self.assertTrue(1 <= alone <= cores)
+        self.assertEqual(int(self.places("-n", 2)[1]["OMP_NUM_THREADS"]), max(1, alone // 2))
+        self.assertEqual(self.places("-n", 2, environment={"OMP_NUM_THREADS": "7"})[1]["OMP_NUM_THREADS"], "7")
+
+    @unittest.skipIf(len(os.sched_getaffinity(0)) < 2, "one processor cannot be divided")
+    def test_ranks_have_processors_of_their_own(self):
+        script = "import os; print(*os.sched_getaffinity(0))"
+        pinned = launch("-n", 2, "--", sys.executable, "-c", script)
+        sets = [set(line.split()[1:]) for line in pinned.out.splitlines()]
+        self.assertEqual(len(sets), 2)
+        self.assertFalse(sets[0] & sets[1])
+        free = launch("-n", 2, "--no-pin", "--", sys.executable, "-c", script)
+        self.assertEqual({frozenset(line.split()[1:]) for line in free.out.splitlines()},
+                         {frozenset(map(str, os.sched_getaffinity(0)))})
+
+    def test_standard_input_is_empty(self):
+        result = run("launch", "-n", 2, "--", "cat", stdin="for nobody\n")
+        self.assertEqual((result.code, result.out), (0, ""))
+
+
+class Output(ProgramTest):
+    def test_lines_are_whole_and_each_has_its_rank(self):
+        # Four ranks write the same long lines in small pieces.
+        script = """
+import os, sys
+for line in range(200):
+    text = f"{os.environ['RANK']}:{line}:" + "x" * 300 + "\\n"
+    for start in range(0, len(text), 97):
+        os.write(1 + line % 2, text[start:start + 97].encode())
+"""
+        result = launch("-n", 4, "--", sys.executable, "-c", script)
+        self.assertEqual(result.code, 0, result.err)
+        for stream, parity in ((result.out, 0), (result.err, 1)):
+            seen = {str(rank): [] for rank in range(4)}
+            for line in stream.splitlines():
+                match = re.fullmatch(r"\[(\d)\] (\d):(\d+):x{300}", line)
+                self.assertTrue(match, line)
+                self.assertEqual(match[1], match[2])
+                seen[match[1]].append(int(match[3]))
+            for lines in seen.values():
+                self.assertEqual(lines, list(range(parity, 200, 2)))
+
+    def test_a_last_line_without_an_end_is_shown(self):
+        self.assertEqual(shell(1, "printf one; printf ' two'").out, "[0] one two\n")
+
+
+class OneRankDies(ProgramTest):
+    def test_the_exit_code_is_the_first_failures_and_the_rank_is_named_with_its_last_lines(self):
+        result = shell(3, 'if [ $RANK = 1 ]; then echo "cannot read x" >&2; exit 3; fi; exec sleep 100')
+        self.assertEqual(result.code, 3)
+        report = result.err[result.err.index("error:"):]
+        for phrase in ("rank 1", "exit code 3", "| cannot read x"):
+            self.assertIn(phrase, report)
+
+    def test_a_signal_is_named(self):
+        result = shell(2, "if [ $RANK = 0 ]; then kill -9 $$; fi; exec sleep 100")
+        self.assertEqual(result.code, 128 + 9)
+        for phrase in ("rank 0", "signal 9 (SIGKILL: Killed)", "it had written nothing"):
+            self.assertIn(phrase, result.err)
+
+    def test_the_others_are_asked_before_they_are_killed(self):
+        result = shell(2, """if [ $RANK = 0 ]; then until [ -e ready ]; do sleep 0.02; done; exit 4; fi
+trap 'echo saved; exit 0' TERM; touch ready; while :; do sleep 0.02; done""".replace("ready", str(self.folder / "ready")))
+        self.assertEqual(result.code, 4)
+        self.assertIn("[1] saved", result.out)
+
+    def test_a_rank_that_does_not_end_is_killed_after_the_grace_period(self):
+        ready = self.folder / "ready"
+        result = shell(2, f"""if [ $RANK = 0 ]; then until [ -e {ready} ]; do sleep 0.02; done; exit 4; fi
+trap '' TERM; touch {ready}; while :; do sleep 0.02; done""", "--grace", 0.2)
+        self.assertEqual(result.code, 4)
+        self.assertIn("rank 1 did not end when asked to: killed", result.err)
+
+    def test_a_stopped_rank_ends_too(self):
+        pid_file = self.folder / "pid"
+        result = shell(2, f"""if [ $RANK = 0 ]; then until [ -s {pid_file} ]; do sleep 0.02; done; sleep 0.1; exit 5; fi
+echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; kill -STOP $$; exec sleep 100""")
+        self.assertEqual(result.code, 5)
+        self.assertFalse(alive(int(pid_file.read_text())))
+
+    def test_what_the_ranks_started_dies_with_them(self):
+        result = shell(2, f"sleep 100 & echo $! > {self.folder}/$RANK; if [ $RANK = 0 ]; then sleep 0.3; exit 1; fi; wait")
+        self.assertEqual(result.code, 1)
+        for rank in ("0", "1"):
+            pid = int((self.folder / rank).read_text())
+            self.assertTrue(wait_until(lambda pid=pid: not alive(pid)), rank)
+
+    def test_nothing_is_left_when_the_launcher_is_killed(self):
+        started = Started("-n", 2, "--", "sh", "-c", f"sleep 100 & echo $$ $! > {self.folder}/new-$RANK; "
+                                                     f"mv {self.folder}/new-$RANK {self.folder}/$RANK; wait")
+        files = [self.folder / "0", self.folder / "1"]
+        self.assertTrue(wait_until(lambda: all(file.exists() for file in files)))
+        started.process.kill()
+        started.end()
+        for file in files:
+            for pid in map(int, file.read_text().split()):
+                self.assertTrue(wait_until(lambda pid=pid: not alive(pid)), file.name)
+
+    def test_ranks_that_end_at_different_times_are_no_failure(self):
+        self.assertEqual(shell(3, "sleep 0.$RANK").code, 0)
+
+
+class Interrupted(ProgramTest):
+    def interrupt(self, script, number, ranks=2):
+        started = Started("-n", ranks, "--", "sh", "-c", script.replace("READY", f"touch {self.folder}/{int(number)}-$RANK"))
+        ready = [self.folder / f"{int(number)}-{rank}" for rank in range(ranks)]
+        self.assertTrue(wait_until(lambda: all(file.exists() for file in ready)))
+        started.process.send_signal(number)
+        return started.end()
+
+    def test_signals_are_passed_on_and_75_is_passed_through(self):
+        for name in ("INT", "TERM"):
+            with self.subTest(name):
+                code, out, err = self.interrupt(
+                    f"trap 'echo got {name}; sleep 0.$RANK; exit 75' {name}; READY; while :; do sleep 0.02; done",
+                    getattr(signal, f"SIG{name}"))
+                self.assertEqual(code, 75, err)
+                self.assertEqual(sorted(out.split("\n")), ["", f"[0] got {name}", f"[1] got {name}"])
+                self.assertNotIn("error:", err)
+
+    def test_a_rank_that_is_interrupted_alone_ends_the_others_and_the_code_is_75(self):
+        ready = self.folder / "ready"
+        result = shell(2, f"""if [ $RANK = 1 ]; then until [ -e {ready} ]; do sleep 0.02; done; exit 75; fi
+trap 'exit 75' TERM; touch {ready}; while :; do sleep 0.02; done""")
+        self.assertEqual(result.code, 75)
+        self.assertIn("rank 1 was interrupted and can be resumed", result.err)
+
+
+class Restarts(ProgramTest):
+    def attempts(self):
+        return (self.folder / "attempts").read_text().split()
+
+    def test_all_ranks_start_again_until_they_succeed(self):
+        result = shell(2, f'echo $FUNICULAR_RESTART >> {self.folder}/attempts; [ $FUNICULAR_RESTART = 2 ] && exit 0; '
+                          "[ $RANK = 0 ] && exit 9; exec sleep 100", "--max-restarts", 5)
+        self.assertEqual(result.code, 0, result.err)
+        self.assertIn("restart 2 of 5", result.err)
+        self.assertEqual(self.attempts().count("2"), 2)
+        self.assertNotIn("3", self.attempts())
+
+    def test_no_more_often_than_allowed(self):
+        result = shell(1, f"echo x >> {self.folder}/attempts; exit 9", "--max-restarts", 2)
+        self.assertEqual(result.code, 9)
+        self.assertEqual(len(self.attempts()), 3)
+
+    def test_wrong_input_and_interruption_are_not_tried_again(self):
+        for code in (2, 75):
+            with self.subTest(code):
+                (self.folder / "attempts").write_text("")
+                result = shell(1, f"echo x >> {self.folder}/attempts; exit {code}", "--max-restarts", 2)
+                self.assertEqual(result.code, code)
+                self.assertEqual(len(self.attempts()), 1)
+
+
+class Refused(ProgramTest):
+    def test_usage(self):
+        self.refuses(["launch", "-n", "2"], "no command")
+        self.refuses(["launch", "-n", "2", "--"], "no command")
+        self.refuses(["launch", "-n", "0", "--", "true"], "--ranks", "at least 1")
+        self.refuses(["launch", "-nx", "--", "true"], "--ranks", "x")
+        self.refuses(["launch", "-n", "2", "true"], "true", "-- COMMAND")
+        self.refuses(["launch", "--rendezvous", "host", "--", "true"], "HOST:PORT", "host")
+        self.refuses(["launch", "--nnodes", "2", "--", "true"], "--rendezvous")
+        self.refuses(["launch", "--nnodes", "2", "--node-rank", "2", "--rendezvous", "a:1", "--", "true"], "--node-rank")
+
+    def test_programs_that_cannot_be_started(self):
+        self.refuses(["launch", "--", "no-such-program"], "no-such-program", "PATH")
+        self.refuses(["launch", "--", "./no-such-program"], "does not exist")
+        file = self.folder / "text"
+        file.write_text("hello\n")
+        self.refuses(["launch", "--", file], "can be executed", "chmod +x")
+        file.write_bytes(b"\x7fELF no more")
+        file.chmod(0o755)
+        self.refuses(["launch", "-n", "2", "--", file], "cannot be executed")
+
+
+if __name__ == "__main__":
+    unittest.main()
