@@ -8,7 +8,8 @@
   fp16-overflow   fp16 from a loss scale that is deliberately too large: its first steps overflow and are skipped
 
 Each finished run leaves a result.json in its folder of --results and is not repeated; one that was stopped goes on from
-its last checkpoint. Written at the end: table.md, table.json, loss.svg, difference.svg.
+its last checkpoint. Written after each run: table.md, table.json, loss.svg, difference.svg; --report-only writes them of
+all runs as far as they got, and compares each with fp32 at the same steps.
 """
 import argparse
 import json
@@ -37,9 +38,9 @@ VARIANTS = {
     REFERENCE: Variant("fp32"),
     "bf16": Variant("bf16"),
     "fp16": Variant("fp16"),
+    "fp16-overflow": Variant("fp16", ["--initial-loss-scale", OVERFLOW_SCALE]),
     "fp32-seed": Variant("fp32", seeds_on=1),
     "fp32-rounding": Variant("fp32", micro_batches=4),
-    "fp16-overflow": Variant("fp16", ["--initial-loss-scale", OVERFLOW_SCALE]),
 }
 
 
@@ -63,7 +64,7 @@ def read_curve(run: Path, seconds: float) -> Curve:
 
 
 def differences(curve: Curve, reference: Curve, window: int) -> list[tuple[int, float]]:
-    """(step, relative difference of the smoothed losses), where the window is full."""
+    """(step, relative difference of the smoothed losses), where the window is full and both have got to."""
     ours, theirs = tools.smooth(curve.losses, window), tools.smooth(reference.losses, window)
     return [(step, a / b - 1) for step, a, b in list(zip(reference.steps, ours, theirs))[window - 1:]]
 
@@ -100,33 +101,46 @@ class Study:
                 "--eval-steps", max(1, a.steps // 10), "--logging-steps", 1, "--save-steps", 100, "--save-total-limit", 1,
                 "--threads", a.threads, *variant.more]
 
-    def curve(self, name: str) -> Curve:
+    def curve(self, name: str) -> Curve | None:
+        """Of the finished run, or of a new one; with --report-only as far as it got, if that is enough to compare."""
         run = self.args.results / "runs" / name
         file, command = run / "result.json", self.command(VARIANTS[name], run)
         request = [str(word) for word in command if not isinstance(word, Path)]
-        if file.exists() and (found := json.loads(file.read_text()))["request"] == request:
-            return read_curve(run, found["seconds"])
-        if file.exists():  # of other options: not to be resumed
-            shutil.rmtree(run)
+        found = json.loads(file.read_text()) if file.exists() else {}
+        same = found.get("request") == request
+        if self.args.report_only:
+            curve = read_curve(run, found["seconds"]) if same and (run / "metrics.jsonl").exists() else None
+            return curve if curve and len(curve.losses) >= self.args.window else None
+        if not same or found["seconds"] is None:
+            if found and not same:
+                shutil.rmtree(run)
+            found = self.train(name, command, {"request": request, "seconds": None}, file)
+        return read_curve(run, found["seconds"])
+
+    def train(self, name: str, command: list, found: dict, file: Path) -> dict:
         start = time.time()
+        tools.write_json(file, found)  # whose run this is, should it be stopped
         tools.call(self.args.program, command)
-        tools.write_json(file, {"request": request, "seconds": time.time() - start})
-        shutil.rmtree(run / "checkpoints", ignore_errors=True)
-        print(f"{name}: {time.time() - start:.0f} s", flush=True)
-        return read_curve(run, time.time() - start)
+        found["seconds"] = time.time() - start
+        tools.write_json(file, found)
+        shutil.rmtree(file.parent / "checkpoints", ignore_errors=True)
+        print(f"{name}: {found['seconds']:.0f} s", flush=True)
+        return found
 
 
 def summary(curves: dict[str, Curve], window: int) -> dict[str, dict]:
     reference, rows = curves[REFERENCE], {}
-    last = reference.steps[-1]
-    shown = sorted({max(1, round(last * share)) for share in (0.02, 0.1, 0.25, 0.5, 0.75, 1)})
+    shown = sorted({max(1, round(reference.steps[-1] * share)) for share in (0.02, 0.1, 0.25, 0.5, 0.75, 1)})
     for name, curve in curves.items():
         smoothed = dict(zip(curve.steps, tools.smooth(curve.losses, window)))
         sizes = [abs(d) for _, d in differences(curve, reference, window)]
-        rows[name] = {"loss_at": {step: smoothed[step] for step in shown}, "held_out": curve.held_out[last],
-                      "held_out_difference": curve.held_out[last] / reference.held_out[last] - 1,
+        evaluated = max(curve.held_out.keys() & reference.held_out.keys(), default=None)
+        held_out = curve.held_out.get(evaluated)
+        rows[name] = {"steps": curve.steps[-1], "loss_at": {step: smoothed.get(step) for step in shown},
+                      "held_out_at": evaluated, "held_out": held_out,
+                      "held_out_difference": held_out / reference.held_out[evaluated] - 1 if held_out else None,
                       "largest_difference": max(sizes), "mean_difference": statistics.fmean(sizes),
-                      "skipped_steps": curve.skipped_steps, "first_loss": curve.losses[0]}
+                      "skipped_steps": curve.skipped_steps, "first_scale": curve.first_scale, "last_scale": curve.last_scale}
     return rows
 
 
@@ -134,25 +148,31 @@ def table(rows: dict[str, dict], window: int) -> str:
     steps = list(rows[REFERENCE]["loss_at"])
     lines = [f"Training loss in nats, mean of the last {window} steps; differences from fp32 are relative, of these means.", "",
              f"| run | {' | '.join(f'step {step}' for step in steps)} | largest difference | mean difference "
-             "| held out at the end | its difference | steps skipped |",
-             f"|---|{'---|' * (len(steps) + 5)}"]
+             "| last held-out loss | at step | its difference | steps skipped |",
+             f"|---|{'---|' * (len(steps) + 6)}"]
     for name, row in rows.items():
         own = name == REFERENCE
-        lines.append(f"| {name} | {' | '.join(f'{loss:.4f}' for loss in row['loss_at'].values())} "
+        lines.append(f"| {name} | {' | '.join(map(figure, row['loss_at'].values()))} "
                      f"| {'' if own else percent(row['largest_difference'])} | {'' if own else percent(row['mean_difference'])} "
-                     f"| {row['held_out']:.4f} | {'' if own else percent(row['held_out_difference'], sign=True)} "
+                     f"| {figure(row['held_out'])} | {row['held_out_at'] or '–'} "
+                     f"| {'' if own else percent(row['held_out_difference'], sign=True)} "
                      f"| {row['skipped_steps'] if name.startswith('fp16') else ''} |")
     return "\n".join(lines) + "\n"
 
 
-def percent(share: float, sign: bool = False) -> str:
-    return f"{100 * share:{'+' if sign else ''}.3f} %"
+def figure(loss: float | None) -> str:
+    return "–" if loss is None else f"{loss:.4f}"
+
+
+def percent(share: float | None, sign: bool = False) -> str:
+    return "–" if share is None else f"{100 * share:{'+' if sign else ''}.3f} %"
 
 
 def write_report(args, curves: dict[str, Curve]) -> None:
+    if REFERENCE not in curves:
+        raise tools.Failed(f"{args.results}: {REFERENCE} has no {args.window} steps yet, and all is compared with it")
     rows = summary(curves, args.window)
-    text = table(rows, args.window)
-    tools.write_atomically(args.results / "table.md", text)
+    tools.write_atomically(args.results / "table.md", table(rows, args.window))
     tools.write_json(args.results / "table.json",
                      {"options": {key: str(value) for key, value in vars(args).items()}, "window": args.window, "runs": rows,
                       "curves": {name: curve.__dict__ for name, curve in curves.items()}})
@@ -162,9 +182,10 @@ def write_report(args, curves: dict[str, Curve]) -> None:
                                       smoothed))
     apart = {name: [(step, 100 * d) for step, d in differences(curve, curves[REFERENCE], args.window)]
              for name, curve in curves.items() if name != REFERENCE}
-    tools.write_atomically(args.results / "difference.svg",
-                           tools.plot(f"Difference from fp32, mean of {args.window} steps", "step", "percent", apart))
-    print(text)
+    if apart:
+        tools.write_atomically(args.results / "difference.svg",
+                               tools.plot(f"Difference from fp32, mean of {args.window} steps", "step", "percent",
+                                          apart))
 
 
 def parse() -> argparse.Namespace:
@@ -175,6 +196,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/funicular", help="[build/release/funicular]")
     parser.add_argument("--only", nargs="+", choices=list(VARIANTS), default=list(VARIANTS),
                         help="the runs to make; fp32 is always among them [all]")
+    parser.add_argument("--report-only", action="store_true", help="train nothing; tables of all runs as far as they got")
     parser.add_argument("--steps", type=int, default=1500, help="[1500]")
     parser.add_argument("--batch-size", type=int, default=32, help="sequences [32]")
     parser.add_argument("--micro-batch-tokens", type=int, default=2048, help="[2048]; fp32-rounding takes a quarter")
@@ -197,8 +219,12 @@ def main() -> None:
     args = parse()
     try:
         study = Study(args)
-        names = [name for name in VARIANTS if name == REFERENCE or name in args.only]
-        write_report(args, {name: study.curve(name) for name in names})
+        curves = {}
+        for name in VARIANTS:
+            if name == REFERENCE or name in args.only:
+                curves[name] = study.curve(name)
+                write_report(args, {name: curve for name, curve in curves.items() if curve})
+        print((args.results / "table.md").read_text())
     except (tools.Failed, OSError) as problem:
         tools.stop(problem)
 

@@ -174,16 +174,28 @@ class Driver(unittest.TestCase):
         rows = self.drive("loss_curves.py", "--steps", "2", "--window", "1")["runs"]
         self.assertEqual([(name, round(row["largest_difference"], 9), round(row["mean_difference"], 9))
                           for name, row in rows.items()],
-                         [("fp32", 0, 0), ("bf16", 0.25, 0.125), ("fp16", 0, 0), ("fp32-seed", 0.125, 0.1125),
-                          ("fp32-rounding", 0, 0), ("fp16-overflow", 0, 0)])
-        self.assertIn("| bf16 | 10.0000 | 10.0000 | 25.000 % | 12.500 % | 10.0000 | +25.000 % |  |", self.output)
-        self.assertIn("| fp16-overflow | 10.0000 | 8.0000 | 0.000 % | 0.000 % | 8.0000 | +0.000 % | 3 |", self.output)
+                         [("fp32", 0, 0), ("bf16", 0.25, 0.125), ("fp16", 0, 0), ("fp16-overflow", 0, 0),
+                          ("fp32-seed", 0.125, 0.1125), ("fp32-rounding", 0, 0)])
+        self.assertIn("| bf16 | 10.0000 | 10.0000 | 25.000 % | 12.500 % | 10.0000 | 2 | +25.000 % |  |", self.output)
+        self.assertIn("| fp16-overflow | 10.0000 | 8.0000 | 0.000 % | 0.000 % | 8.0000 | 2 | +0.000 % | 3 |", self.output)
         self.assertEqual(len({call.split("--model ")[1].split()[0] for call in self.calls()[1:]}), 1)
 
     def test_a_finished_curve_is_not_trained_again_unless_asked_for_other_options(self):
         for steps, calls in (("2", 3), ("2", 3), ("3", 5)):  # the first makes the initial weights
             self.drive("loss_curves.py", "--steps", steps, "--window", "1", "--only", "bf16")
             self.assertEqual(len(self.calls()), calls)
+
+    def test_an_unfinished_curve_is_shown_as_far_as_it_got_and_its_run_goes_on(self):
+        words = ["--steps", "3", "--window", "1", "--only", "bf16"]
+        (self.folder / "curves.json").write_text(json.dumps({"fp32": [10, 8, 7], "bf16": [10, 9]}))
+        self.drive("loss_curves.py", *words)
+        result = self.results / "runs/bf16/result.json"
+        result.write_text(json.dumps(json.loads(result.read_text()) | {"seconds": None}))  # stopped
+        row = self.drive("loss_curves.py", *words, "--report-only")["runs"]["bf16"]
+        self.assertEqual((len(self.calls()), row["steps"], row["loss_at"]), (3, 2, {"1": 10, "2": 9, "3": None}))
+        self.assertEqual((row["largest_difference"], row["held_out"]), (0.125, None))
+        self.drive("loss_curves.py", *words)
+        self.assertEqual(len(self.calls()), 4)
 
 
 if __name__ == "__main__":
