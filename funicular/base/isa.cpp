@@ -18,8 +18,8 @@ Isa detect() {
   if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
     best = Isa::avx512;
-  if (best == Isa::avx512 && __builtin_cpu_supports("avx512bf16") &&
-      __builtin_cpu_supports("avx512vnni")) best = Isa::avx512_bf16;
+  if (best == Isa::avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
+    best = Isa::avx512_bf16;
 #endif
   const char* text = std::getenv("FUNICULAR_ISA");
   const std::string_view wanted = text ? text : "";

@@ -16,6 +16,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/matmul.h"
 #include "funicular/nn/quantized.h"
 
 namespace funicular::nn {
@@ -140,36 +141,23 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
 
 // ---- linear
 
-/// The weight's gradient += dy^T * x.
-void add_weight_gradient(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) {
-  at::Tensor gradient = gradient_of(weight);
-  if (!gradient.defined()) return;
-  if (gradient.scalar_type() == dy.scalar_type()) {
-    gradient.addmm_(dy.t(), x);
-    return;
-  }
-  const at::Tensor product = at::mm(dy.t(), x);
-  FUNICULAR_EVENT("add_gradient");
-  dispatch(product, "gradient", [&](auto zero) {
-    using S = decltype(zero);
-    using T = Compute<S>;
-    at::parallel_for(0, product.numel(), 1 << 14, [&](int64_t begin, int64_t end) {
-      kernels<S>().add(data<S>(product) + begin, data<T>(gradient) + begin, end - begin);
-    });
-  });
+/// The weight's gradient += dy^T * x, if it wants one.
+void learn(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) {
+  const at::Tensor gradient = gradient_of(weight);
+  if (gradient.defined()) add_weight_gradient(gradient, dy, x);
 }
 
 struct LinearFunction : Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
     context->save_for_backward({x, weight});
-    return at::mm(x, weight.t());
+    return times_transposed(x, weight);
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = outputs[0].contiguous();
-    add_weight_gradient(weight, dy, x);
-    return {context->needs_input_grad(0) ? at::mm(dy, weight) : at::Tensor(), {}};
+    learn(weight, dy, x);
+    return {context->needs_input_grad(0) ? times(dy, weight) : at::Tensor(), {}};
   }
 };
 
@@ -246,24 +234,24 @@ struct BiasActivationFunction : Function<BiasActivationFunction> {
 struct FeedForwardFunction : Function<FeedForwardFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& up,
                             const at::Tensor& bias, const at::Tensor& down, int64_t activation) {
-    const at::Tensor inner = at::mm(x, up.t());
+    const at::Tensor inner = times_transposed(x, up);
     context->save_for_backward({x, up, bias, down, inner});
     context->saved_data["activation"] = activation;
-    return at::mm(activate(inner, bias, static_cast<Activation>(activation)), down.t());
+    return times_transposed(activate(inner, bias, static_cast<Activation>(activation)), down);
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &up = saved[1], &bias = saved[2], &down = saved[3], &inner = saved[4];
     const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
     const at::Tensor dy = outputs[0].contiguous();
-    const at::Tensor inner_gradient = at::mm(dy, down);
+    const at::Tensor inner_gradient = times(dy, down);
     {
       const at::Tensor activated = at::empty_like(inner);
       activate_backward(inner, bias, activation, inner_gradient, activated);
-      add_weight_gradient(down, dy, activated);
+      learn(down, dy, activated);
     }
-    add_weight_gradient(up, inner_gradient, x);
-    return {context->needs_input_grad(0) ? at::mm(inner_gradient, up) : at::Tensor(), {}, {}, {}, {}};
+    learn(up, inner_gradient, x);
+    return {context->needs_input_grad(0) ? times(inner_gradient, up) : at::Tensor(), {}, {}, {}, {}};
   }
 };
 
@@ -644,7 +632,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     for (int64_t begin = 0; begin < rows; begin += kLogitRows) {
       const int64_t count = std::min(kLogitRows, rows - begin);
       const at::Tensor part = hidden.narrow(0, begin, count);
-      logits = at::mm(part, weight.t());
+      logits = times_transposed(part, weight);
       FUNICULAR_EVENT("cross_entropy");
       dispatch(logits, "cross-entropy", [&](auto zero) {
         using S = decltype(zero);
@@ -660,9 +648,8 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
         weight_sum = at::zeros_like(weight);
         bias_sum = at::zeros_like(bias);
       }
-      at::Tensor part_gradient = hidden_gradient.narrow(0, begin, count);
-      at::mm_out(part_gradient, logits, weight);
-      weight_sum.addmm_(logits.t(), part);
+      times(logits, weight, hidden_gradient.narrow(0, begin, count));
+      add_weight_gradient(weight_sum, logits, part);
       add_column_sum(logits, bias_sum);
     }
     if (gradients)
@@ -679,7 +666,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     const double factor = outputs[0].item<double>();
     const int64_t rows = hidden.size(0), last = logits.defined() ? logits.size(0) : 0;
     if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}};
-    add_weight_gradient(weight, logits, hidden.narrow(0, rows - last, last) * factor);
+    learn(weight, logits, hidden.narrow(0, rows - last, last) * factor);
     if (const at::Tensor gradient = gradient_of(weight); gradient.defined() && weight_sum.defined())
       gradient.add_(weight_sum, factor);
     if (const at::Tensor gradient = gradient_of(bias); gradient.defined()) {
@@ -689,8 +676,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     }
     if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}};
     at::Tensor hidden_gradient = saved[4].defined() ? saved[4] : at::empty_like(hidden);
-    at::Tensor part = hidden_gradient.narrow(0, rows - last, last);
-    at::mm_out(part, logits, weight);
+    times(logits, weight, hidden_gradient.narrow(0, rows - last, last));
     return {hidden_gradient.mul_(factor), {}, {}, {}, {}};
   }
 };

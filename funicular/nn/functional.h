@@ -28,7 +28,8 @@ struct DropoutSite {
   uint32_t layer = 0;
 };
 
-/// x [N, I] * weight[O, I]^T → [N, O]. Here and in feed_forward the weights may be quantised (nn/quantized.h).
+/// x [N, I] * weight[O, I]^T → [N, O]. Here and in feed_forward the weights may be quantised
+/// (nn/quantized.h).
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 
 /// activation(x + bias). x [N, O], bias [O].

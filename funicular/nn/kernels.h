@@ -103,8 +103,8 @@ struct EmbeddingArguments {
   S* rows = nullptr;  ///< [rows, width]
 };
 
-/// A weight of 8-bit integers, see nn/quantized.h. Outputs come in panels; within one, four inputs of each output lie
-/// side by side: values[panel][input / 4][output][input % 4].
+/// A weight of 8-bit integers, see nn/quantized.h. Outputs come in panels; within one, four inputs of each
+/// output lie side by side: values[panel][input / 4][output][input % 4].
 constexpr int64_t kQuantizedPanel = 64;
 struct QuantizedMatrix {
   int64_t outputs = 0, inputs = 0;
@@ -121,6 +121,45 @@ struct QuantizedArguments {
   const float* input_scales = nullptr;
   QuantizedMatrix weight;
   S* output = nullptr;  ///< [rows, outputs]
+};
+
+/// Columns [first, last) of out [rows, columns] = left [rows, depth] * right; right is [depth, columns], or,
+/// transposed, [columns, depth]. Strides are in elements. first_column is a multiple of MatmulKernels::panel.
+template <class S>
+struct MatmulArguments {
+  int64_t rows = 0, depth = 0, first_column = 0, last_column = 0;
+  const S *left = nullptr, *right = nullptr;
+  int64_t left_stride = 0, right_stride = 0, out_stride = 0;
+  bool right_transposed = false;
+  S* out = nullptr;
+  unsigned char* workspace = nullptr;  ///< panel_bytes + rows * scratch_bytes, aligned to 64
+};
+
+/// Rows [first, last), at most MatmulKernels::chunk, of out [rows, columns] += left^T * right; left is
+/// [depth, rows], right [depth, columns], both without gaps. The sum goes to `wide` or, rounded once, to
+/// `narrow`.
+template <class S>
+struct GradientArguments {
+  int64_t depth = 0, rows = 0, columns = 0, first_row = 0, last_row = 0;
+  const S *left = nullptr, *right = nullptr;
+  unsigned char* packed = nullptr;     ///< `right`, by pack_right for each panel
+  unsigned char* workspace = nullptr;  ///< see gradient_workspace, aligned to 64
+  S* narrow = nullptr;
+  Compute<S>* wide = nullptr;
+};
+
+/// Large products. All null where LibTorch's are as fast.
+template <class S>
+struct MatmulKernels {
+  int64_t panel = 0;  ///< columns that are packed together
+  int64_t chunk = 0;  ///< rows of a weight gradient that are computed together
+  int64_t group = 0;  ///< elements of the depth that are multiplied at once; matmul's depth is a multiple
+  int64_t block_depth = 0;    ///< elements of the depth that are summed in registers
+  int64_t panel_bytes = 0;    ///< of workspace
+  int64_t scratch_bytes = 0;  ///< of workspace for each row, where the depth has several blocks
+  void (*matmul)(const MatmulArguments<S>&) = nullptr;
+  void (*pack_right)(const GradientArguments<S>&, int64_t panel) = nullptr;
+  void (*weight_gradient)(const GradientArguments<S>&) = nullptr;
 };
 
 template <class S>
@@ -148,11 +187,12 @@ struct Kernels {
                              const int64_t* labels, double* loss, bool gradients);
   /// out[c] += sum over rows [begin, end) of input[r, c].
   void (*column_sum)(int64_t begin, int64_t end, int64_t width, const S* input, T* output);
-  /// out[i] += in[i].
-  void (*add)(const S* in, T* out, int64_t size);
-  /// Rows [begin, end) of x ≈ scale * (u - 128) with u in 1 … 255; the scale is NaN if a number is not finite.
-  void (*quantize_rows)(int64_t begin, int64_t end, int64_t width, const S* input, uint8_t* output, float* scales);
+  /// Rows [begin, end) of x ≈ scale * (u - 128) with u in 1 … 255; the scale is NaN if a number is not
+  /// finite.
+  void (*quantize_rows)(int64_t begin, int64_t end, int64_t width, const S* input, uint8_t* output,
+                        float* scales);
   void (*quantized_product)(const QuantizedArguments<S>&);
+  MatmulKernels<S> large;
 };
 
 /// The table for the best instruction set of this processor.

@@ -39,17 +39,19 @@ QuantizedMatrix view_of(const at::Tensor& weight) {
   return matrix;
 }
 
-/// One output channel: its scale, its shift (128 times the sum of its values, which undoes the activations' offset),
-/// and its values, four inputs side by side for each output of the panel.
+/// One output channel: its scale, its shift (128 times the sum of its values, which undoes the activations'
+/// offset), and its values, four inputs side by side for each output of the panel.
 void quantize_channel(const float* row, const QuantizedMatrix& matrix, int64_t output) {
   float largest = 0;
   for (int64_t i = 0; i < matrix.inputs; ++i) {
     if (!std::isfinite(row[i]))
-      throw InputError("quantize", "expected finite weights, found {} in row {}, column {}", row[i], output, i);
+      throw InputError("quantize", "expected finite weights, found {} in row {}, column {}", row[i], output,
+                       i);
     largest = std::max(largest, std::fabs(row[i]));
   }
   const float inverse = largest > 0 ? 127 / largest : 0;
-  const int64_t groups = groups_of(matrix.inputs), panel = output / kQuantizedPanel, lane = output % kQuantizedPanel;
+  const int64_t groups = groups_of(matrix.inputs), panel = output / kQuantizedPanel,
+                lane = output % kQuantizedPanel;
   auto* const values = const_cast<int8_t*>(matrix.values) + panel * groups * kQuantizedPanel * 4 + lane * 4;
   int32_t sum = 0;
   for (int64_t i = 0; i < matrix.inputs; ++i) {
@@ -75,7 +77,8 @@ void dispatch_activation(const at::Tensor& x, Body body) {
 at::Tensor quantize_weight(const at::Tensor& weight) {
   const at::NoGradGuard no_gradient;
   const at::Tensor values = weight.detach().to(at::kFloat).contiguous();
-  const int64_t outputs = values.size(0), inputs = values.size(1), padded = panels_of(outputs) * kQuantizedPanel;
+  const int64_t outputs = values.size(0), inputs = values.size(1),
+                padded = panels_of(outputs) * kQuantizedPanel;
   const at::Tensor result = at::zeros({kHeader + 8 * padded + padded * groups_of(inputs) * 4}, at::kByte);
   std::memcpy(result.data_ptr<uint8_t>(), &outputs, sizeof outputs);
   std::memcpy(result.data_ptr<uint8_t>() + sizeof outputs, &inputs, sizeof inputs);
@@ -99,9 +102,11 @@ at::Tensor quantized_linear(const at::Tensor& x, const at::Tensor& weight) {
   const at::Tensor rows = x.contiguous();
   const int64_t count = rows.size(0);
   if (rows.size(1) != matrix.inputs)
-    throw InputError("quantized product", "expected rows of {} numbers, found {}", matrix.inputs, rows.size(1));
+    throw InputError("quantized product", "expected rows of {} numbers, found {}", matrix.inputs,
+                     rows.size(1));
   const at::Tensor bytes = at::empty({count, groups_of(matrix.inputs) * 4}, at::kByte);
-  const at::Tensor scales = at::empty({count}, at::kFloat), out = at::empty({count, matrix.outputs}, rows.options());
+  const at::Tensor scales = at::empty({count}, at::kFloat),
+                   out = at::empty({count, matrix.outputs}, rows.options());
   dispatch_activation(rows, [&](auto zero) {
     using S = decltype(zero);
     constexpr int64_t kBlock = 48;  // rows: their bytes stay in the cache for all panels of the weight
@@ -110,8 +115,9 @@ at::Tensor quantized_linear(const at::Tensor& x, const at::Tensor& weight) {
         QuantizedArguments<S> a;
         a.begin = block * kBlock;
         a.end = std::min(count, a.begin + kBlock);
-        kernels<S>().quantize_rows(a.begin, a.end, matrix.inputs, static_cast<const S*>(rows.const_data_ptr()),
-                                   bytes.data_ptr<uint8_t>(), scales.data_ptr<float>());
+        kernels<S>().quantize_rows(a.begin, a.end, matrix.inputs,
+                                   static_cast<const S*>(rows.const_data_ptr()), bytes.data_ptr<uint8_t>(),
+                                   scales.data_ptr<float>());
         a.input = bytes.const_data_ptr<uint8_t>();
         a.input_scales = scales.const_data_ptr<float>();
         a.weight = matrix;

@@ -1,9 +1,10 @@
 #pragma once
 // 8-bit products for prediction: weights quantised once, activations as they come ("dynamic").
 //
-// Symmetric, per output channel of a weight and per row of activations (Jacob et al., "Quantization and Training of
-// Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 2.1, with zero points of 0; Wu
-// et al., "Integer Quantization for Deep Learning Inference: Principles and Empirical Evaluation", 2020, section 3):
+// Symmetric, per output channel of a weight and per row of activations (Jacob et al., "Quantization and
+// Training of Neural Networks for Efficient Integer-Arithmetic-Only Inference", CVPR 2018, section 2.1, with
+// zero points of 0; Wu et al., "Integer Quantization for Deep Learning Inference: Principles and Empirical
+// Evaluation", 2020, section 3):
 //
 //   w[o, i] ≈ s[o] * q[o, i],   x[t, i] ≈ z[t] * p[t, i],   y[t, o] = s[o] * z[t] * sum_i p[t, i] * q[o, i]
 //
@@ -15,17 +16,18 @@
 
 namespace funicular::nn {
 
-/// A weight [O, I] of float32 or float64 as bytes in the order in which products read them; only the functions below
-/// know how. Throws InputError for a value that is not finite.
+/// A weight [O, I] of float32 or float64 as bytes in the order in which products read them; only the
+/// functions below know how. Throws InputError for a value that is not finite.
 at::Tensor quantize_weight(const at::Tensor& weight);
 bool is_quantized(const at::Tensor& weight);
 
-/// x [T, I] of float32, bfloat16 or float16 times a quantised weight [O, I] transposed → [T, O] of x's type. Without
-/// gradients.
+/// x [T, I] of float32, bfloat16 or float16 times a quantised weight [O, I] transposed → [T, O] of x's type.
+/// Without gradients.
 at::Tensor quantized_linear(const at::Tensor& x, const at::Tensor& weight);
 
-/// For prediction: quantises the matrices of the encoder's layers (segments "layer.N"); embeddings and head stay. Call
-/// it before train::make_inference, which brings those to 16 bits. The model can no longer be trained or saved.
+/// For prediction: quantises the matrices of the encoder's layers (segments "layer.N"); embeddings and head
+/// stay. Call it before train::make_inference, which brings those to 16 bits. The model can no longer be
+/// trained or saved.
 void quantize_layers(Model& model);
 
 }  // namespace funicular::nn

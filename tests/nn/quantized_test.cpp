@@ -43,7 +43,8 @@ TEST(QuantizedProducts, AreTheSumsOfTheRoundedFactorsTimesTheirScales) {
 
 TEST(QuantizedProducts, OfWholeNumbersWithinTheStepsAreExact) {
   torch::manual_seed(2);
-  at::Tensor x = torch::randint(-127, 128, {40, 96}).to(at::kFloat), w = torch::randint(-127, 128, {130, 96}).to(at::kFloat);
+  at::Tensor x = torch::randint(-127, 128, {40, 96}).to(at::kFloat),
+             w = torch::randint(-127, 128, {130, 96}).to(at::kFloat);
   x.select(1, 5).fill_(127);  // so that every row's step is 1
   w.select(1, 7).fill_(-127);
   EXPECT_TRUE(torch::equal(quantized_linear(x, quantize_weight(w)), torch::mm(x, w.t())));

@@ -1,6 +1,6 @@
 #pragma once
-// Products of 8-bit integers: unsigned activations times signed weights, four at a time (VPDPBUSD where the processor
-// has it), sums in 32 bits, scaled back as they leave the registers.
+// Products of 8-bit integers: unsigned activations times signed weights, four at a time (VPDPBUSD where the
+// processor has it), sums in 32 bits, scaled back as they leave the registers.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/vector.h"
@@ -37,10 +37,11 @@ FUNICULAR_INLINE Sums multiply_add_bytes(Sums sums, uint32_t x, Bits weights) {
 #endif
 }
 
-/// Rows [begin, end): x ≈ scale * (u - 128) with scale = max |x| / 127. A row with a number that is not finite gets a
-/// scale of NaN. Bytes beyond `width`, up to the next multiple of four, are 128.
+/// Rows [begin, end): x ≈ scale * (u - 128) with scale = max |x| / 127. A row with a number that is not
+/// finite gets a scale of NaN. Bytes beyond `width`, up to the next multiple of four, are 128.
 template <class S>
-void quantize_rows(int64_t begin, int64_t end, int64_t width, const S* input, uint8_t* output, float* scales) {
+void quantize_rows(int64_t begin, int64_t end, int64_t width, const S* input, uint8_t* output,
+                   float* scales) {
   using T = Compute<S>;
   using Bytes = typename BytesOf<T>::Type;
   const int64_t stride = round_up(width, 4);
@@ -70,8 +71,8 @@ void quantize_rows(int64_t begin, int64_t end, int64_t width, const S* input, ui
         width,
         [&](int64_t c) {
           const Vec<T> rounded = load(in + c) * inverse + (kMagic + 128);
-          const Bytes bytes = __builtin_convertvector(
-              reinterpret_cast<typename Register<T>::Integer>(rounded), Bytes);
+          const Bytes bytes =
+              __builtin_convertvector(reinterpret_cast<typename Register<T>::Integer>(rounded), Bytes);
           __builtin_memcpy(out + c, &bytes, sizeof bytes);
         },
         [&](int64_t c) {
@@ -83,8 +84,8 @@ void quantize_rows(int64_t begin, int64_t end, int64_t width, const S* input, ui
 }
 
 template <class S>
-FUNICULAR_INLINE void store_scaled(S* out, int64_t columns, const QuantizedMatrix& w, int64_t column, Sums sums,
-                                   float scale) {
+FUNICULAR_INLINE void store_scaled(S* out, int64_t columns, const QuantizedMatrix& w, int64_t column,
+                                   Sums sums, float scale) {
   using T = Compute<S>;
   Sums shift;
   __builtin_memcpy(&shift, w.shifts + column, sizeof shift);
@@ -101,8 +102,7 @@ FUNICULAR_INLINE void quantized_tile(const QuantizedArguments<S>& a, int64_t row
   constexpr int kVectors = kQuantizedPanel / kSumLanes, kStep = kVectors < 4 ? kVectors : 4;
   const QuantizedMatrix& w = a.weight;
   const int64_t depth = (w.inputs + 3) / 4;
-  const auto* const weights =
-      reinterpret_cast<const uint32_t*>(w.values) + panel * depth * kQuantizedPanel;
+  const auto* const weights = reinterpret_cast<const uint32_t*>(w.values) + panel * depth * kQuantizedPanel;
   const uint8_t* const x = a.input + row * depth * 4;
   for (int first = 0; first < kVectors; first += kStep) {
     Sums sums[kRows][kStep];

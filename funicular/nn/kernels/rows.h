@@ -233,13 +233,6 @@ void column_sum(int64_t begin, int64_t end, int64_t width, const S* input, Compu
         [&](int64_t c) { output[c] += get(input + r * width + c); });
 }
 
-template <class S>
-void add_values(const S* in, Compute<S>* out, int64_t size) {
-  over_channels<Compute<S>>(
-      size, [&](int64_t c) { store(out + c, load(out + c) + load(in + c)); },
-      [&](int64_t c) { out[c] += get(in + c); });
-}
-
 // ---- Activations
 // ---------------------------------------------------------------------------------------------------
 

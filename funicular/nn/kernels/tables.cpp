@@ -2,6 +2,7 @@
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/attention.h"
+#include "funicular/nn/kernels/matmul.h"
 #include "funicular/nn/kernels/quantized.h"
 #include "funicular/nn/kernels/rows.h"
 
@@ -14,7 +15,7 @@ constexpr Kernels<S> kTable{
     attention_workspace<S>, attention_forward<S>,  attention_backward<S>,  norm_forward<S>,
     norm_backward<S>,       activation_forward<S>, activation_backward<S>, dropout_rows<S>,
     embedding_rows<S>,      add_rows<S>,           add_rows_narrow<S>,     cross_entropy_rows<S>,
-    column_sum<S>,          add_values<S>,         quantize_rows<S>,       quantized_product<S>};
+    column_sum<S>,          quantize_rows<S>,      quantized_product<S>,   matmul_kernels<S>()};
 
 }  // namespace
 

@@ -1,0 +1,166 @@
+#include "funicular/nn/matmul.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "funicular/nn/kernels.h"
+
+namespace funicular::nn {
+
+namespace {
+
+int64_t ceiling(int64_t n, int64_t step) {
+  return (n + step - 1) / step;
+}
+
+template <class T>
+T* data_of(const at::Tensor& tensor) {
+  return static_cast<T*>(tensor.data_ptr());
+}
+
+/// body(S{}) for a type that has products of our own; false for the others.
+template <class Body>
+bool with_own_products(at::ScalarType type, Body body) {
+  const auto call = [&](auto zero) { return kernels<decltype(zero)>().large.matmul && body(zero); };
+  if (type == at::kBFloat16) return call(BFloat16{});
+  if (type == at::kFloat) return call(float{});
+  if (type == at::kDouble) return call(double{});
+  return false;
+}
+
+/// body(item, workspace) for items handed out in turn, since threads differ in speed.
+template <class Body>
+void for_each_item(int64_t items, int64_t workspace_bytes, Body body) {
+  std::atomic<int64_t> next{0};
+  at::parallel_for(0, std::min<int64_t>(items, at::get_num_threads()), 1, [&](int64_t first, int64_t last) {
+    for (int64_t worker = first; worker < last; ++worker) {
+      const at::Tensor workspace = at::empty({workspace_bytes + 64}, at::kByte);
+      const auto address = reinterpret_cast<uintptr_t>(workspace.data_ptr());
+      auto* const aligned = reinterpret_cast<unsigned char*>((address + 63) / 64 * 64);
+      for (int64_t item = next++; item < items; item = next++) body(item, aligned);
+    }
+  });
+}
+
+/// The product in items of one panel and some rows: all of them, unless there are too few panels for the
+/// threads.
+template <class S>
+void multiply(const MatmulArguments<S>& whole, int64_t columns) {
+  const MatmulKernels<S>& large = kernels<S>().large;
+  const int64_t panels = ceiling(columns, large.panel), wanted = 4 * at::get_num_threads();
+  const int64_t parts = std::min(ceiling(wanted, panels), ceiling(whole.rows, large.chunk));
+  const int64_t size = ceiling(whole.rows, std::max<int64_t>(parts, 1));
+  const int64_t pieces = ceiling(whole.rows, size);
+  const int64_t scratch = whole.depth > large.block_depth ? size * large.scratch_bytes : 0;
+  for_each_item(panels * pieces, large.panel_bytes + scratch, [&](int64_t item, unsigned char* workspace) {
+    MatmulArguments<S> part = whole;
+    const int64_t row = item % pieces * size;
+    part.rows = std::min(size, whole.rows - row);
+    part.left += row * whole.left_stride;
+    part.out += row * whole.out_stride;
+    part.first_column = item / pieces * large.panel;
+    part.last_column = std::min(columns, part.first_column + large.panel);
+    part.workspace = workspace;
+    kernels<S>().large.matmul(part);
+  });
+}
+
+bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& out) {
+  if (!x.is_cpu() || x.stride(1) != 1 || weight.stride(1) != 1 || out.stride(1) != 1 || x.size(0) == 0)
+    return false;
+  return with_own_products(x.scalar_type(), [&](auto zero) {
+    using S = decltype(zero);
+    MatmulArguments<S> m;
+    m.rows = x.size(0);
+    m.depth = x.size(1);
+    if (m.depth == 0 || m.depth % kernels<S>().large.group != 0) return false;
+    m.left = data_of<S>(x);
+    m.left_stride = x.stride(0);
+    m.right = data_of<S>(weight);
+    m.right_stride = weight.stride(0);
+    m.right_transposed = transposed;
+    m.out = data_of<S>(out);
+    m.out_stride = out.stride(0);
+    RECORD_FUNCTION("funicular::matmul", c10::ArrayRef<const c10::IValue>{});
+    multiply(m, out.size(1));
+    return true;
+  });
+}
+
+template <class S>
+void add_gradient(GradientArguments<S> g) {
+  const MatmulKernels<S>& large = kernels<S>().large;
+  const int64_t panels = ceiling(g.columns, large.panel), groups = ceiling(g.depth, large.group);
+  const int64_t group_bytes = large.group * static_cast<int64_t>(sizeof(S));
+  const at::Tensor packed = at::empty({panels * groups * large.panel * group_bytes + 64}, at::kByte);
+  g.packed =
+      reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(packed.data_ptr()) + 63) / 64 * 64);
+  at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
+    for (int64_t panel = first; panel < last; ++panel) large.pack_right(g, panel);
+  });
+  const int64_t bytes = groups * large.chunk * group_bytes + large.chunk * large.scratch_bytes;
+  for_each_item(ceiling(g.rows, large.chunk), bytes, [&](int64_t item, unsigned char* workspace) {
+    GradientArguments<S> part = g;
+    part.first_row = item * large.chunk;
+    part.last_row = std::min(g.rows, part.first_row + large.chunk);
+    part.workspace = workspace;
+    large.weight_gradient(part);
+  });
+}
+
+bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
+  const bool narrow = gradient.scalar_type() == x.scalar_type();
+  if (!x.is_cpu() || !gradient.is_contiguous() || !dy.is_contiguous() || !x.is_contiguous() || x.size(0) == 0)
+    return false;
+  if (!narrow && gradient.scalar_type() != at::kFloat) return false;
+  return with_own_products(x.scalar_type(), [&](auto zero) {
+    using S = decltype(zero);
+    GradientArguments<S> g;
+    g.depth = x.size(0);
+    g.rows = dy.size(1);
+    g.columns = x.size(1);
+    g.left = data_of<S>(dy);
+    g.right = data_of<S>(x);
+    if (narrow)
+      g.narrow = data_of<S>(gradient);
+    else
+      g.wide = data_of<Compute<S>>(gradient);
+    RECORD_FUNCTION("funicular::weight_gradient", c10::ArrayRef<const c10::IValue>{});
+    add_gradient(g);
+    return true;
+  });
+}
+
+}  // namespace
+
+bool has_own_products(at::ScalarType type) {
+  return with_own_products(type, [](auto) { return true; });
+}
+
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
+  const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
+  if (multiply_own(x, weight, /*transposed=*/true, out)) return out;
+  return at::mm(x, weight.t());
+}
+
+at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out) {
+  at::Tensor result = out.defined() ? out : at::empty({x.size(0), weight.size(1)}, x.options());
+  if (!multiply_own(x, weight, /*transposed=*/false, result)) at::mm_out(result, x, weight);
+  return result;
+}
+
+void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
+  if (add_own_gradient(gradient, dy, x)) return;
+  at::Tensor target = gradient;
+  if (gradient.scalar_type() == dy.scalar_type())
+    target.addmm_(dy.t(), x);
+  else
+    target.add_(at::mm(dy.t(), x));
+}
+
+}  // namespace funicular::nn

@@ -1,0 +1,23 @@
+#pragma once
+// Products with weights: kernels of our own (nn/kernels/matmul.h) where they are faster than LibTorch's, that
+// is for float32, float64 and bfloat16 with AVX-512 (bfloat16: with VDPBF16PS); LibTorch's elsewhere. Ours
+// prepare nothing for a shape, so that ragged steps cost no more than equal ones, and their results do not
+// depend on the number of threads. Matrices are two-dimensional, of one type; no gradients are recorded.
+
+#include <ATen/core/Tensor.h>
+
+namespace funicular::nn {
+
+/// Whether products of this type on the CPU are ours.
+bool has_own_products(at::ScalarType type);
+
+/// x [T, K] * weight[N, K]^T → [T, N].
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight);
+
+/// x [T, N] * weight[N, K] → [T, K]; into `out` if it is defined.
+at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out = {});
+
+/// gradient [N, K] += dy[T, N]^T * x[T, K]. The gradient is of their type or of float32; it has no gaps.
+void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x);
+
+}  // namespace funicular::nn

@@ -1,0 +1,115 @@
+// Claims about large products: right for every shape and layout, and the same for any number of threads.
+#include "funicular/nn/matmul.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+namespace funicular::nn {
+namespace {
+
+struct Shape {
+  int64_t tokens, inputs, outputs;
+};
+
+/// Around tiles of six rows, panels of 32 and 64 columns, chunks of 96 rows, odd depths, and depths of
+/// several blocks.
+const Shape kShapes[] = {{1, 2, 1},    {5, 4, 3},      {6, 64, 64},    {7, 30, 65},    {13, 66, 127},
+                         {97, 48, 96}, {101, 130, 97}, {33, 3074, 70}, {3075, 20, 34}, {64, 6150, 10}};
+
+/// Relative error of a product of rounded factors: unit of the sums, and of the result.
+double bound(at::ScalarType type) {
+  return type == at::kDouble ? 1e-14 : type == at::kFloat ? 2e-6 : type == at::kBFloat16 ? 4e-3 : 1e-3;
+}
+
+double distance(const at::Tensor& found, const at::Tensor& expected) {
+  return (found.to(at::kDouble) - expected).norm().item<double>() / expected.norm().item<double>();
+}
+
+class Products : public testing::TestWithParam<at::ScalarType> {
+ protected:
+  at::Tensor random(int64_t rows, int64_t columns) const {
+    return torch::randn({rows, columns}).to(GetParam());
+  }
+};
+
+TEST_P(Products, EqualThoseInDoublePrecision) {
+  torch::manual_seed(1);
+  for (const auto& [tokens, inputs, outputs] : kShapes) {
+    SCOPED_TRACE(testing::Message() << tokens << " x " << inputs << " x " << outputs);
+    const at::Tensor x = random(tokens, inputs), w = random(outputs, inputs), v = random(inputs, outputs);
+    const at::Tensor forward = times_transposed(x, w), backward = times(x, v);
+    EXPECT_EQ(forward.scalar_type(), GetParam());
+    EXPECT_LT(distance(forward, torch::mm(x.to(at::kDouble), w.to(at::kDouble).t())), bound(GetParam()));
+    EXPECT_LT(distance(backward, torch::mm(x.to(at::kDouble), v.to(at::kDouble))), bound(GetParam()));
+  }
+}
+
+TEST_P(Products, OfWeightGradientsAreAddedToWhatIsThere) {
+  torch::manual_seed(2);
+  for (const auto& [tokens, inputs, outputs] : kShapes)
+    for (const bool wide : {false, true}) {
+      if (wide && GetParam() == at::kDouble) continue;
+      SCOPED_TRACE(testing::Message()
+                   << tokens << " x " << inputs << " x " << outputs << (wide ? " wide" : ""));
+      const at::Tensor dy = random(tokens, outputs), x = random(tokens, inputs);
+      const at::Tensor gradient = torch::randn({outputs, inputs}).to(wide ? at::kFloat : GetParam());
+      const at::Tensor expected =
+          gradient.to(at::kDouble) + torch::mm(dy.to(at::kDouble).t(), x.to(at::kDouble));
+      add_weight_gradient(gradient, dy, x);
+      EXPECT_LT(distance(gradient, expected), bound(GetParam()));
+    }
+}
+
+TEST_P(Products, TakeRowsWithGapsAndWriteIntoAGivenMatrix) {
+  torch::manual_seed(3);
+  const at::Tensor all = random(20, 100), x = all.narrow(1, 10, 40), w = random(90, 40).narrow(0, 3, 70);
+  EXPECT_LT(distance(times_transposed(x, w), torch::mm(x.to(at::kDouble), w.to(at::kDouble).t())),
+            bound(GetParam()));
+  const at::Tensor whole = torch::full({30, 50}, 7).to(GetParam()), out = whole.narrow(0, 5, 20);
+  const at::Tensor v = random(40, 50);
+  times(x, v, out);
+  EXPECT_LT(distance(out, torch::mm(x.to(at::kDouble), v.to(at::kDouble))), bound(GetParam()));
+  EXPECT_TRUE((whole.narrow(0, 0, 5) == 7).all().item<bool>());
+  EXPECT_TRUE((whole.narrow(0, 25, 5) == 7).all().item<bool>());
+  // Columns lie side by side: left to LibTorch.
+  const at::Tensor turned = random(40, 20).t();
+  EXPECT_LT(distance(times(turned, v), torch::mm(turned.to(at::kDouble), v.to(at::kDouble))),
+            bound(GetParam()));
+}
+
+TEST_P(Products, OfNothingAreZero) {
+  const at::Tensor none = random(0, 8), w = random(5, 8), gradient = torch::ones({5, 8}).to(GetParam());
+  EXPECT_EQ(times_transposed(none, w).size(0), 0);
+  add_weight_gradient(gradient, random(0, 5), none);
+  EXPECT_TRUE((gradient == 1).all().item<bool>());
+}
+
+INSTANTIATE_TEST_SUITE_P(, Products, testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),
+                         [](const auto& info) { return std::string(c10::toString(info.param)); });
+
+TEST(ProductsOfOurOwn, DoNotDependOnTheThreadsNorOnTheOtherRows) {
+  torch::manual_seed(4);
+  const int before = at::get_num_threads();
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+    if (!has_own_products(type)) continue;  // LibTorch's, which promise no such thing
+    const at::Tensor x = torch::randn({301, 200}).to(type), w = torch::randn({150, 200}).to(type),
+                     dy = torch::randn({301, 150}).to(type);
+    std::vector<at::Tensor> forward, gradients;
+    for (const int threads : {1, 2, 3, 8}) {
+      at::set_num_threads(threads);
+      forward.push_back(times_transposed(x, w));
+      gradients.push_back(torch::zeros({150, 200}).to(type));
+      add_weight_gradient(gradients.back(), dy, x);
+    }
+    for (size_t i = 1; i < forward.size(); ++i) {
+      EXPECT_TRUE(torch::equal(forward[0], forward[i]));
+      EXPECT_TRUE(torch::equal(gradients[0], gradients[i]));
+    }
+    EXPECT_TRUE(torch::equal(forward[0].narrow(0, 77, 5), times_transposed(x.narrow(0, 77, 5), w)));
+  }
+  at::set_num_threads(before);
+}
+
+}  // namespace
+}  // namespace funicular::nn
