@@ -165,7 +165,11 @@ def figure(loss: float | None) -> str:
 
 
 def percent(share: float | None, sign: bool = False) -> str:
-    return "–" if share is None else f"{100 * share:{'+' if sign else ''}.3f} %"
+    if share is None:
+        return "–"
+    if 0 < abs(share) < 1e-5:
+        return "< 0.001 %"
+    return f"{100 * share:{'+' if sign else ''}.3g} %"
 
 
 def write_report(args, curves: dict[str, Curve]) -> None:
