@@ -14,7 +14,7 @@ struct Environment {
   int port = 0;                        ///< 0 for one process alone
   bool agent_keeps_store = false;      ///< torchrun itself listens there, and rank 0 is a client too
   int restart = 0;                     ///< how often the launcher has started the ranks again
-  std::string source;                  ///< who told, for the log: "torchrun (RANK, WORLD_SIZE)"
+  std::string source{};                ///< who told, for the log: "torchrun (RANK, WORLD_SIZE)"
 };
 
 /// The value of a variable, if it is set.

@@ -1,0 +1,533 @@
+#include "funicular/comm/group.h"
+
+#include <ATen/ops/empty_like.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <set>
+#include <thread>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/comm/link.h"
+#include "funicular/comm/meeting.h"
+#include "funicular/comm/ring.h"
+#include "funicular/comm/shared_memory.h"
+#include "funicular/comm/watch.h"
+
+namespace funicular::comm {
+
+namespace {
+
+constexpr const char* kComponent = "ranks";
+/// Up to here Gloo's all-reduce takes fewer messages than a ring; more bytes go around the ring faster.
+constexpr int64_t kSmallBytes = 64 << 10;
+
+std::optional<Element> element_of(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return Element::float32;
+    case at::kDouble:
+      return Element::float64;
+    case at::kBFloat16:
+      return Element::bfloat16;
+    case at::kHalf:
+      return Element::float16;
+    case at::kLong:
+      return Element::int64;
+    default:
+      return std::nullopt;
+  }
+}
+
+const char* name_of(Element element) {
+  static constexpr const char* kNames[] = {"float", "double", "bfloat16", "half", "int64"};
+  return kNames[static_cast<int>(element)];
+}
+
+const char* name_of(Reduction reduction) {
+  static constexpr const char* kNames[] = {"sum", "average", "minimum", "maximum"};
+  return kNames[static_cast<int>(reduction)];
+}
+
+std::byte* bytes(const at::Tensor& tensor) {
+  return static_cast<std::byte*>(tensor.data_ptr());
+}
+
+Element check_tensor(const char* operation, const at::Tensor& tensor) {
+  if (!tensor.defined()) throw InputError(kComponent, "{}: the tensor is undefined", operation);
+  const std::optional<Element> element = element_of(tensor);
+  if (!element || !tensor.device().is_cpu() || !tensor.is_contiguous())
+    throw InputError(kComponent,
+                     "{}: expected a contiguous tensor on the CPU of float, double, bfloat16, half or int64; "
+                     "found {} on {}{}",
+                     operation, tensor.dtype().name(), tensor.device().str(),
+                     tensor.is_contiguous() ? "" : ", not contiguous (call contiguous() first)");
+  return *element;
+}
+
+void check_reduction(const char* operation, Element element, Reduction reduction) {
+  if (reduction == Reduction::average && element == Element::int64)
+    throw InputError(kComponent, "{}: there is no average of whole numbers; take the sum and divide",
+                     operation);
+}
+
+}  // namespace
+
+struct Work::State {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  std::exception_ptr error;
+};
+
+void Work::wait() const {
+  if (!state_) return;
+  std::unique_lock lock(state_->mutex);
+  state_->changed.wait(lock, [&] { return state_->done; });
+  if (state_->error) std::rethrow_exception(state_->error);
+}
+
+bool Work::done() const {
+  if (!state_) return true;
+  const std::lock_guard lock(state_->mutex);
+  return state_->done;
+}
+
+/// A group of several ranks.
+class Group::Impl {
+ public:
+  /// `members` are the ranks of the world that belong to it, `rank` this one's place among them.
+  Impl(const Meeting& meeting, std::shared_ptr<Watch> watch, std::vector<int> members, int rank,
+       const GroupOptions& options)
+      : meeting_(meeting),
+        watch_(std::move(watch)),
+        members_(std::move(members)),
+        rank_(rank),
+        options_(options),
+        link_(meeting_, rank, size(), options.timeout, watch_) {
+    if (options.shared_memory)
+      memory_ = SharedMemory::open(meeting_, members_, rank, options.timeout, watch_);
+  }
+
+  ~Impl() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_all();
+    if (worker_.joinable()) worker_.join();
+  }
+
+  int rank() const { return rank_; }
+  int size() const { return static_cast<int>(members_.size()); }
+  bool shares_memory() const { return memory_ != nullptr; }
+
+  /// Carries out a collective once all that were started before are done. `what` describes it, the same on
+  /// all ranks.
+  void run(const std::string& what, const std::function<void()>& action) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+    }
+    carry_out(what, true, action);
+  }
+
+  void run_between_two(const std::string& what, const std::function<void()>& action) {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
+    }
+    carry_out(what, false, action);
+  }
+
+  /// In the background. `kept` are the tensors.
+  std::shared_ptr<Work::State> start(std::string what, std::function<void()> action) {
+    auto state = std::make_shared<Work::State>();
+    {
+      const std::lock_guard lock(mutex_);
+      queue_.push_back({std::move(what), std::move(action), state});
+      if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
+    }
+    changed_.notify_all();
+    return state;
+  }
+
+  void all_reduce(const at::Tensor& tensor, Element element, Reduction reduction) {
+    const double divisor = reduction == Reduction::average ? size() : 1;
+    const int64_t count = tensor.numel();
+    if (count == 0) return;
+    if (memory_) return memory_->all_reduce(bytes(tensor), count, element, reduction, divisor);
+    if (count * bytes_of(element) <= kSmallBytes) {
+      link_.all_reduce(bytes(tensor), count, element, reduction);
+      return divide(tensor, {0, count}, divisor);
+    }
+    const std::vector<Shard> shards = shards_of(count, size());
+    ring_reduce_scatter(link_, bytes(tensor), shards, element, reduction);
+    divide(tensor, shards[size_t(rank_)], divisor);
+    ring_all_gather(link_, bytes(tensor), shards, bytes_of(element));
+  }
+
+  void reduce_scatter(const at::Tensor& input, const at::Tensor& output, Element element,
+                      Reduction reduction) {
+    const double divisor = reduction == Reduction::average ? size() : 1;
+    const std::vector<Shard> shards = shards_of(input.numel(), size());
+    if (input.numel() == 0) return;
+    if (memory_)
+      return memory_->reduce_scatter(bytes(input), bytes(output), shards, element, reduction, divisor);
+    const at::Tensor spoilt = input.reshape({-1}).clone();
+    ring_reduce_scatter(link_, bytes(spoilt), shards, element, reduction);
+    const Shard own = shards[size_t(rank_)];
+    divide(spoilt, own, divisor);
+    output.reshape({-1}).copy_(spoilt.narrow(0, own.begin, own.size));
+  }
+
+  void all_gather(const at::Tensor& tensor, int64_t element_bytes) {
+    const std::vector<Shard> shards = shards_of(tensor.numel(), size());
+    if (tensor.numel() == 0) return;
+    if (memory_) return memory_->all_gather(bytes(tensor), shards, element_bytes);
+    ring_all_gather(link_, bytes(tensor), shards, element_bytes);
+  }
+
+  void broadcast(const at::Tensor& tensor, int64_t element_bytes, int root) {
+    const int64_t count = tensor.numel();
+    if (count == 0) return;
+    if (!memory_) return link_.broadcast(bytes(tensor), count * element_bytes, root);
+    std::vector<Shard> shards(members_.size());  // the root has all of it
+    shards[size_t(root)] = {0, count};
+    memory_->all_gather(bytes(tensor), shards, element_bytes);
+  }
+
+  void barrier() {
+    int64_t nothing = 0;
+    auto* data = reinterpret_cast<std::byte*>(&nothing);
+    if (memory_) return memory_->all_reduce(data, 1, Element::int64, Reduction::sum, 1);
+    link_.all_reduce(data, 1, Element::int64, Reduction::sum);
+  }
+
+  void send(const at::Tensor& tensor, int64_t element_bytes, int to) {
+    if (tensor.numel() > 0) link_.send(bytes(tensor), tensor.numel() * element_bytes, to).wait();
+  }
+  void receive(const at::Tensor& tensor, int64_t element_bytes, int from) {
+    if (tensor.numel() > 0) link_.receive(bytes(tensor), tensor.numel() * element_bytes, from).wait();
+  }
+
+  std::shared_ptr<Impl> subgroup(const std::vector<int>& ranks, int rank) {
+    std::vector<int> members;
+    for (int one : ranks) members.push_back(members_[size_t(one)]);
+    const std::string name = fmt::format("{}", fmt::join(members, ","));
+    const int number = subgroups_[name]++;
+    return std::make_shared<Impl>(meeting_.within(fmt::format("group/{}/{}", name, number)), watch_, members,
+                                  rank, options_);
+  }
+
+ private:
+  struct Item {
+    std::string what;
+    std::function<void()> action;
+    std::shared_ptr<Work::State> state;
+  };
+
+  void carry_out(const std::string& what, bool by_all, const std::function<void()>& action) {
+    if (broken_)
+      throw RunError(kComponent, "rank {} of {}: {}: the group broke earlier: {}", rank_, size(), what,
+                     *broken_);
+    const int64_t number = number_ + 1;
+    const std::string full = by_all ? fmt::format("{} (collective {})", what, number) : what;
+    watch_->note(full);
+    try {
+      if (by_all && (number == 1 || options_.check_collectives)) compare(number, what);
+      action();
+    } catch (const RunError& error) {
+      std::string text = error.what();
+      if (const std::string prefix = fmt::format("[{}] ", kComponent); text.rfind(prefix, 0) == 0)
+        text.erase(0, prefix.size());
+      broken_ = fmt::format("in {}: {}", full, text);
+      watch_->note_failure(*broken_);
+      throw RunError(kComponent, "rank {} of {}, {}", rank_, size(), *broken_);
+    }
+    if (by_all) number_ = number;
+    watch_->note("no collective; the last was " + full);
+  }
+
+  /// Throws unless all ranks are about to do the same.
+  void compare(int64_t number, const std::string& what) {
+    const auto call = [&](int rank) { return fmt::format("call/{}/{}", number, rank); };
+    const auto verdict = [](int64_t of) { return fmt::format("agreed/{}", of); };
+    meeting_.set(call(rank_), what);
+    if (rank_ == 0) {
+      std::string different;
+      for (int other = 1; other < size(); ++other) {
+        const std::string theirs = ask(call(other));
+        if (theirs != what) different += fmt::format("; rank {} calls {}", other, theirs);
+        meeting_.erase(call(other));
+      }
+      // Whoever tells its call has read the verdict before.
+      if (number > 1) meeting_.erase(verdict(number - 1));
+      meeting_.set(verdict(number),
+                   different.empty() ? "yes" : fmt::format("rank 0 calls {}{}", what, different));
+      if (!different.empty())
+        throw RunError(kComponent, "the ranks call different collectives: rank 0 calls {}{}", what,
+                       different);
+      return;
+    }
+    if (const std::string text = ask(verdict(number)); text != "yes")
+      throw RunError(kComponent, "the ranks call different collectives: {}", text);
+  }
+
+  std::string ask(const std::string& key) {
+    Patience patience(watch_.get(), options_.timeout);
+    while (true) {
+      if (auto value = meeting_.get(key, Patience::kStep)) return *value;
+      patience.step();
+    }
+  }
+
+  static void divide(const at::Tensor& tensor, const Shard& shard, double divisor) {
+    if (divisor != 1 && shard.size > 0) tensor.view({-1}).narrow(0, shard.begin, shard.size).div_(divisor);
+  }
+
+  void work() {
+    while (true) {
+      Item item;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
+        if (queue_.empty()) return;
+        item = std::move(queue_.front());
+        queue_.pop_front();
+        busy_ = true;
+      }
+      std::exception_ptr error;
+      try {
+        carry_out(item.what, true, item.action);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      item.action = nullptr;  // lets the tensors go
+      {
+        const std::lock_guard lock(item.state->mutex);
+        item.state->done = true;
+        item.state->error = error;
+      }
+      item.state->changed.notify_all();
+      {
+        const std::lock_guard lock(mutex_);
+        busy_ = false;
+      }
+      changed_.notify_all();
+    }
+  }
+
+  const Meeting meeting_;
+  const std::shared_ptr<Watch> watch_;
+  const std::vector<int> members_;
+  const int rank_;
+  const GroupOptions options_;
+  Link link_;
+  std::unique_ptr<SharedMemory> memory_;
+  std::map<std::string, int> subgroups_;
+
+  int64_t number_ = 0;                 ///< collectives done
+  std::optional<std::string> broken_;  ///< why
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  bool busy_ = false, stopping_ = false;
+  std::thread worker_;
+};
+
+Group::Group() = default;
+Group::Group(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+Group Group::join(const Environment& place, const GroupOptions& options) {
+  if (place.size == 1) return {};
+  const Meeting meeting(place, {.interface = options.interface, .patience = options.patience});
+  auto watch = Watch::start(meeting.within("watch"), place.rank, place.size, options.silence);
+  std::vector<int> members;
+  for (int rank = 0; rank < place.size; ++rank) members.push_back(rank);
+  return Group(std::make_shared<Impl>(meeting, watch, members, place.rank, options));
+}
+
+Group Group::from_environment(const GroupOptions& options) {
+  const Environment place = read_environment();
+  if (place.size == 1) {
+    log::debug("[ranks] one process; the ranks were named by {}", place.source);
+    return {};
+  }
+  Group group = join(place, options);
+  const std::string text =
+      fmt::format("[ranks] rank {} of {} by {}, met at {}, port {}; {}", place.rank, place.size, place.source,
+                  place.address, place.port, group.shares_memory() ? "shared memory" : "connections only");
+  if (place.rank == 0) {
+    log::info("{}", text);
+  } else {
+    log::debug("{}", text);
+  }
+  return group;
+}
+
+int Group::rank() const {
+  return impl_ ? impl_->rank() : 0;
+}
+int Group::size() const {
+  return impl_ ? impl_->size() : 1;
+}
+bool Group::shares_memory() const {
+  return impl_ && impl_->shares_memory();
+}
+
+Group Group::subgroup(const std::vector<int>& ranks) const {
+  const std::set<int> different(ranks.begin(), ranks.end());
+  if (ranks.empty() || different.size() != ranks.size() || *different.begin() < 0 ||
+      *different.rbegin() >= size())
+    throw InputError(kComponent, "a subgroup needs different ranks from 0 to {}, found {}", size() - 1,
+                     fmt::join(ranks, ", "));
+  const auto own = std::find(ranks.begin(), ranks.end(), rank());
+  if (own == ranks.end())
+    throw InputError(kComponent, "rank {} asks for a subgroup of {} to which it does not belong", rank(),
+                     fmt::join(ranks, ", "));
+  if (ranks.size() == 1) return {};
+  return Group(impl_->subgroup(ranks, static_cast<int>(own - ranks.begin())));
+}
+
+namespace {
+
+/// A collective that was checked: its description, and what it does to a group.
+template <class Impl>
+struct Call {
+  std::string what;
+  std::function<void(Impl&)> action;
+};
+
+std::string describe(const char* operation, const at::Tensor& tensor, Element element,
+                     const std::string& more) {
+  return fmt::format("{} of {} {}{}", operation, tensor.numel(), name_of(element), more);
+}
+
+void check_rank(const char* operation, int rank, int size) {
+  if (rank < 0 || rank >= size)
+    throw InputError(kComponent, "{}: expected a rank from 0 to {}, found {}", operation, size - 1, rank);
+}
+
+template <class Impl>
+Call<Impl> all_reduce_call(const at::Tensor& tensor, Reduction reduction) {
+  const Element element = check_tensor("all_reduce", tensor);
+  check_reduction("all_reduce", element, reduction);
+  return {describe("all_reduce", tensor, element, fmt::format(", {}", name_of(reduction))),
+          [=](Impl& impl) { impl.all_reduce(tensor, element, reduction); }};
+}
+
+template <class Impl>
+Call<Impl> reduce_scatter_call(const at::Tensor& input, const at::Tensor& output, Reduction reduction,
+                               int64_t shard) {
+  const Element element = check_tensor("reduce_scatter", input);
+  check_tensor("reduce_scatter", output);
+  check_reduction("reduce_scatter", element, reduction);
+  if (output.scalar_type() != input.scalar_type() || output.numel() != shard)
+    throw InputError(kComponent, "reduce_scatter: of {} {} this rank gets {}, found an output of {} {}",
+                     input.numel(), name_of(element), shard, output.numel(), output.dtype().name());
+  return {describe("reduce_scatter", input, element, fmt::format(", {}", name_of(reduction))),
+          [=](Impl& impl) { impl.reduce_scatter(input, output, element, reduction); }};
+}
+
+template <class Impl>
+Call<Impl> all_gather_call(const at::Tensor& tensor) {
+  const Element element = check_tensor("all_gather", tensor);
+  return {describe("all_gather", tensor, element, ""),
+          [=](Impl& impl) { impl.all_gather(tensor, bytes_of(element)); }};
+}
+
+template <class Impl>
+Call<Impl> broadcast_call(const at::Tensor& tensor, int root, int size) {
+  const Element element = check_tensor("broadcast", tensor);
+  check_rank("broadcast", root, size);
+  return {describe("broadcast", tensor, element, fmt::format(" from rank {}", root)),
+          [=](Impl& impl) { impl.broadcast(tensor, bytes_of(element), root); }};
+}
+
+}  // namespace
+
+void Group::all_reduce(const at::Tensor& tensor, Reduction reduction) const {
+  const auto call = all_reduce_call<Impl>(tensor, reduction);
+  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
+}
+
+void Group::reduce_scatter(const at::Tensor& input, const at::Tensor& output, Reduction reduction) const {
+  const auto call = reduce_scatter_call<Impl>(input, output, reduction, shard(input.numel()).size);
+  if (impl_) return impl_->run(call.what, [&] { call.action(*impl_); });
+  output.copy_(input.view(output.sizes()));
+}
+
+void Group::all_gather(const at::Tensor& tensor) const {
+  const auto call = all_gather_call<Impl>(tensor);
+  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
+}
+
+void Group::broadcast(const at::Tensor& tensor, int root) const {
+  const auto call = broadcast_call<Impl>(tensor, root, size());
+  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
+}
+
+void Group::barrier() const {
+  if (impl_) impl_->run("barrier", [&] { impl_->barrier(); });
+}
+
+void Group::send(const at::Tensor& tensor, int to) const {
+  const Element element = check_tensor("send", tensor);
+  check_rank("send", to, size());
+  if (to == rank()) throw InputError(kComponent, "send: rank {} cannot send to itself", to);
+  impl_->run_between_two(describe("send", tensor, element, fmt::format(" to rank {}", to)),
+                         [&] { impl_->send(tensor, bytes_of(element), to); });
+}
+
+void Group::receive(const at::Tensor& tensor, int from) const {
+  const Element element = check_tensor("receive", tensor);
+  check_rank("receive", from, size());
+  if (from == rank()) throw InputError(kComponent, "receive: rank {} cannot receive from itself", from);
+  impl_->run_between_two(describe("receive", tensor, element, fmt::format(" from rank {}", from)),
+                         [&] { impl_->receive(tensor, bytes_of(element), from); });
+}
+
+Work Group::start_all_reduce(const at::Tensor& tensor, Reduction reduction) const {
+  const auto call = all_reduce_call<Impl>(tensor, reduction);
+  Work work;
+  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
+  return work;
+}
+
+Work Group::start_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
+                                 Reduction reduction) const {
+  const auto call = reduce_scatter_call<Impl>(input, output, reduction, shard(input.numel()).size);
+  Work work;
+  if (impl_) {
+    work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
+  } else {
+    output.copy_(input.view(output.sizes()));
+  }
+  return work;
+}
+
+Work Group::start_all_gather(const at::Tensor& tensor) const {
+  const auto call = all_gather_call<Impl>(tensor);
+  Work work;
+  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
+  return work;
+}
+
+Work Group::start_broadcast(const at::Tensor& tensor, int root) const {
+  const auto call = broadcast_call<Impl>(tensor, root, size());
+  Work work;
+  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
+  return work;
+}
+
+}  // namespace funicular::comm

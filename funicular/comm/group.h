@@ -1,0 +1,109 @@
+#pragma once
+// Ranks that compute together: collectives over flat tensors.
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/comm/combine.h"
+#include "funicular/comm/environment.h"
+#include "funicular/comm/shard.h"
+
+namespace funicular::comm {
+
+struct GroupOptions {
+  /// How long a rank waits in a collective for the others before it fails. Saving a checkpoint while the
+  /// others wait counts too.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);
+  /// A rank that gives no sign of life for so long is reported as frozen.
+  std::chrono::milliseconds silence = std::chrono::seconds(20);
+  /// How long to wait for the other ranks to come at the start.
+  std::chrono::milliseconds patience = std::chrono::minutes(5);
+  /// The network interface to use, by name. Empty: loopback where the meeting point is loopback, otherwise
+  /// the one by which it is reached.
+  std::string interface {};
+  /// Compare every collective between the ranks before it starts, not the first one only; slow.
+  bool check_collectives = false;
+  /// Use shared memory where all ranks are on one host.
+  bool shared_memory = true;
+};
+
+/// A collective that was started. A value; the tensors are kept alive.
+class Work {
+ public:
+  Work() = default;  ///< done
+  /// Until it is done. Throws what the collective threw.
+  void wait() const;
+  bool done() const;
+
+ private:
+  friend class Group;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+/// A set of ranks and their connections. A value: copies are the same group. A default-made one is this
+/// process alone: its collectives do nothing and need no network.
+///
+/// Collectives must be called by all ranks of a group, in the same order, with tensors of the same type and
+/// size, by one thread at a time. Tensors are on the CPU, contiguous, of float, double, bfloat16, half or
+/// int64, and are taken as flat. Every function throws InputError for a tensor that does not fit, before
+/// anything is sent; and RunError that names this rank, the collective, and what is known of the rank that is
+/// dead, frozen or elsewhere. After a RunError the group is broken, and so is every later call.
+///
+/// Results are the same bits on every rank, and the same from run to run: the order of summation depends on
+/// the number of ranks alone (docs/distributed.md says which).
+class Group {
+ public:
+  Group();
+  /// All ranks that `place` speaks of. Collective. Throws RunError if some do not come.
+  static Group join(const Environment& place, const GroupOptions& options = {});
+  /// join() with read_environment(), and a line in the log that says who named the ranks.
+  static Group from_environment(const GroupOptions& options = {});
+
+  int rank() const;
+  int size() const;
+  /// This rank's part of `elements`.
+  Shard shard(int64_t elements) const { return shard_of(elements, rank(), size()); }
+  /// Whether all ranks are on one host and use shared memory.
+  bool shares_memory() const;
+
+  /// The ranks of this group in the order given, without repetition; this one must be among them. To be
+  /// called by each of those, and by them alone.
+  Group subgroup(const std::vector<int>& ranks) const;
+
+  /// Every rank's tensor becomes the reduction of all.
+  void all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum) const;
+  /// `output` [shard(n).size] becomes this rank's shard of the reduction of all `input` [n]. They may not
+  /// overlap.
+  void reduce_scatter(const at::Tensor& input, const at::Tensor& output,
+                      Reduction reduction = Reduction::sum) const;
+  /// `tensor` [n], of which each rank holds its own shard, becomes whole on all ranks.
+  void all_gather(const at::Tensor& tensor) const;
+  /// `tensor` becomes rank root's.
+  void broadcast(const at::Tensor& tensor, int root) const;
+  /// Returns once all ranks have called it.
+  void barrier() const;
+
+  /// From one rank to another; several between the same two arrive in their order.
+  void send(const at::Tensor& tensor, int to) const;
+  void receive(const at::Tensor& tensor, int from) const;
+
+  /// The same, in the background: they are carried out one after the other in the order of the calls, and
+  /// before any collective that is called later. The tensors must be left alone until wait().
+  Work start_all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum) const;
+  Work start_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
+                            Reduction reduction = Reduction::sum) const;
+  Work start_all_gather(const at::Tensor& tensor) const;
+  Work start_broadcast(const at::Tensor& tensor, int root) const;
+
+ private:
+  class Impl;
+  explicit Group(std::shared_ptr<Impl> impl);
+  std::shared_ptr<Impl> impl_;  ///< null for one rank alone
+};
+
+}  // namespace funicular::comm

@@ -1,0 +1,219 @@
+#include "funicular/comm/link.h"
+
+#include <ATen/ops/from_blob.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+
+#include <condition_variable>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/comm/meeting_store.h"
+
+namespace funicular::comm {
+
+namespace {
+
+constexpr const char* kComponent = "ranks";
+
+at::ScalarType scalar_type(Element element) {
+  switch (element) {
+    case Element::float32:
+      return at::kFloat;
+    case Element::float64:
+      return at::kDouble;
+    case Element::bfloat16:
+      return at::kBFloat16;
+    case Element::float16:
+      return at::kHalf;
+    case Element::int64:
+      return at::kLong;
+  }
+  throw RunError(kComponent, "unknown type of element");
+}
+
+c10d::ReduceOp operation(Reduction reduction) {
+  if (reduction == Reduction::minimum) return c10d::ReduceOp::MIN;
+  return reduction == Reduction::maximum ? c10d::ReduceOp::MAX : c10d::ReduceOp::SUM;
+}
+
+at::Tensor view(const void* data, int64_t size, at::ScalarType type) {
+  return at::from_blob(const_cast<void*>(data), {size}, at::TensorOptions().dtype(type));
+}
+
+/// What c10d threw, without the trace of C++ calls.
+std::string text_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+}  // namespace
+
+struct Link::Engine {
+  c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
+  bool broken = false;
+
+  /// An error of a connection says little about its cause: the watch may know, a moment later, who is gone.
+  [[noreturn]] void fail(Watch* watch, const std::string& message) {
+    broken = true;
+    Patience patience(watch, std::chrono::milliseconds(1500));
+    try {
+      while (true) {
+        std::this_thread::sleep_for(Patience::kStep);
+        patience.step();
+      }
+    } catch (const RunError& error) {
+      const std::optional<std::string> fault = watch ? watch->fault() : std::nullopt;
+      throw RunError(kComponent, "{}", fault ? *fault : "a connection broke: " + message);
+    }
+  }
+
+  void wait(Watch* watch, const c10::intrusive_ptr<c10d::Work>& work, std::chrono::milliseconds timeout) {
+    // Shared, for the callback may outlive this call where it ends with an error.
+    struct Signal {
+      std::mutex mutex;
+      std::condition_variable changed;
+      bool finished = false;
+    };
+    const auto signal = std::make_shared<Signal>();
+    work->getFuture()->addCallback([signal](c10::ivalue::Future&) {
+      const std::lock_guard lock(signal->mutex);
+      signal->finished = true;
+      signal->changed.notify_all();
+    });
+    Patience patience(watch, timeout);
+    std::unique_lock lock(signal->mutex);
+    while (!signal->changed.wait_for(lock, Patience::kStep, [&] { return signal->finished; })) {
+      try {
+        patience.step();
+      } catch (const RunError&) {
+        broken = true;
+        throw;
+      }
+    }
+    lock.unlock();
+    try {
+      work->wait();
+    } catch (const std::exception&) {
+      fail(watch, text_of(std::current_exception()));
+    }
+  }
+};
+
+Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds timeout,
+           std::shared_ptr<Watch> watch)
+    : rank_(rank),
+      size_(size),
+      timeout_(timeout),
+      watch_(std::move(watch)),
+      engine_(std::make_unique<Engine>()) {
+  // Ours is the timeout that speaks; Gloo's only keeps its threads from waiting for ever.
+  auto options = c10d::ProcessGroupGloo::Options::create(timeout + std::chrono::seconds(5));
+  try {
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(meeting.own_address()));
+    engine_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.connection().store, rank, size,
+                                                                std::move(options));
+  } catch (const std::exception&) {
+    throw RunError(kComponent, "rank {} of {} cannot connect to the others: {}", rank, size,
+                   text_of(std::current_exception()));
+  }
+}
+
+Link::~Link() {
+  // Gloo's destructor waits for what is under way, which may be for ever: such a group is left to the end of
+  // the process.
+  if (engine_->broken) engine_->gloo.release();
+}
+
+void Link::fail_if_broken() const {
+  if (engine_->broken) throw RunError(kComponent, "the connections are broken since an earlier failure");
+}
+
+struct Link::Transfer::State {
+  c10::intrusive_ptr<c10d::Work> work;
+  Engine* engine;
+  Watch* watch;
+  std::chrono::milliseconds timeout;
+};
+
+Link::Transfer::Transfer() = default;
+Link::Transfer::Transfer(Transfer&&) noexcept = default;
+Link::Transfer& Link::Transfer::operator=(Transfer&&) noexcept = default;
+
+Link::Transfer::~Transfer() {
+  if (!state_) return;
+  state_->work->abort();  // only where an error is on its way up
+  state_->engine->broken = true;
+}
+
+void Link::Transfer::wait() {
+  if (!state_) return;
+  const std::unique_ptr<State> state = std::move(state_);
+  bool arrived = false;
+  const auto start = std::chrono::steady_clock::now();
+  const auto fail = [&](const std::string& message) {
+    if (std::chrono::steady_clock::now() - start < state->timeout) state->engine->fail(state->watch, message);
+    state->engine->broken = true;
+    throw RunError(kComponent, "no answer within {:g} s{}",
+                   1e-3 * static_cast<double>(state->timeout.count()),
+                   state->watch ? state->watch->activities() : "");
+  };
+  try {
+    std::optional<Watch::Alarm> alarm;
+    if (state->watch) alarm.emplace(*state->watch, [&] { state->work->abort(); });
+    arrived = state->work->wait(state->timeout);
+  } catch (const std::exception&) {
+    fail(text_of(std::current_exception()));
+  }
+  if (!arrived) fail("given up");
+}
+
+Link::Transfer Link::send(const void* data, int64_t bytes, int to) {
+  fail_if_broken();
+  Transfer transfer;
+  std::vector<at::Tensor> tensors{view(data, bytes, at::kByte)};
+  try {
+    transfer.state_ = std::make_unique<Transfer::State>(
+        Transfer::State{engine_->gloo->send(tensors, to, 0), engine_.get(), watch_.get(), timeout_});
+  } catch (const std::exception&) {
+    engine_->fail(watch_.get(), text_of(std::current_exception()));
+  }
+  return transfer;
+}
+
+Link::Transfer Link::receive(void* data, int64_t bytes, int from) {
+  fail_if_broken();
+  Transfer transfer;
+  std::vector<at::Tensor> tensors{view(data, bytes, at::kByte)};
+  try {
+    transfer.state_ = std::make_unique<Transfer::State>(
+        Transfer::State{engine_->gloo->recv(tensors, from, 0), engine_.get(), watch_.get(), timeout_});
+  } catch (const std::exception&) {
+    engine_->fail(watch_.get(), text_of(std::current_exception()));
+  }
+  return transfer;
+}
+
+void Link::all_reduce(void* data, int64_t size, Element element, Reduction reduction) {
+  fail_if_broken();
+  std::vector<at::Tensor> tensors{view(data, size, scalar_type(element))};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation(reduction);
+  engine_->wait(watch_.get(), engine_->gloo->allreduce(tensors, options), timeout_);
+}
+
+void Link::broadcast(void* data, int64_t bytes, int root) {
+  fail_if_broken();
+  std::vector<at::Tensor> tensors{view(data, bytes, at::kByte)};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  engine_->wait(watch_.get(), engine_->gloo->broadcast(tensors, options), timeout_);
+}
+
+}  // namespace funicular::comm

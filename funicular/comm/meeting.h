@@ -1,0 +1,63 @@
+#pragma once
+// Where ranks meet: a key-value store that rank 0 keeps (c10d's TCPStore), and who has come.
+
+#include <chrono>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/comm/environment.h"
+
+namespace funicular::comm {
+
+struct MeetingOptions {
+  /// The network interface to listen on, by name ("eth0"). Empty: loopback where the meeting point is
+  /// loopback, otherwise the one by which the meeting point is reached.
+  std::string interface {};
+  /// How long to wait for the other ranks.
+  std::chrono::milliseconds patience = std::chrono::minutes(5);
+};
+
+/// What a rank tells about itself. Ranks with the same `host` see each other's process numbers.
+struct Peer {
+  std::string host;
+  int process = 0;
+};
+
+struct Connection;  // meeting_store.h
+
+/// One rank's connection to the store. A value; copies share the connection, which serves one call at a time.
+class Meeting {
+ public:
+  /// Waits until all ranks have come. Throws RunError that names those who have not, InputError where the
+  /// interface or the address cannot be used.
+  Meeting(const Environment& place, const MeetingOptions& options);
+
+  /// A connection of its own, for another thread.
+  Meeting clone() const;
+  /// The same store, every key behind `prefix`.
+  Meeting within(const std::string& prefix) const;
+
+  void set(const std::string& key, const std::string& value) const;
+  /// Nothing if no rank has set it within the time.
+  std::optional<std::string> get(const std::string& key, std::chrono::milliseconds patience) const;
+  void erase(const std::string& key) const;
+  /// Nothing if no rank has set it yet.
+  std::optional<std::string> get_now(const std::string& key) const;
+
+  const std::vector<Peer>& peers() const { return *peers_; }
+  /// The address of this host that the other ranks reach.
+  const std::string& own_address() const { return own_address_; }
+  const Connection& connection() const { return *connection_; }
+
+ private:
+  Meeting() = default;
+  void exchange_peers(const Environment& place, const MeetingOptions& options);
+
+  std::shared_ptr<const Connection> connection_;
+  std::shared_ptr<const std::vector<Peer>> peers_;
+  std::string own_address_;
+};
+
+}  // namespace funicular::comm

@@ -1,0 +1,26 @@
+#pragma once
+// Collectives around a ring of connections: each rank sends to the next and receives from the one before.
+// Every byte travels size - 1 times in each half of an all-reduce, so all links are busy and none twice as
+// much as another.
+
+#include <cstddef>
+#include <vector>
+
+#include "funicular/comm/combine.h"
+#include "funicular/comm/link.h"
+#include "funicular/comm/shard.h"
+
+namespace funicular::comm {
+
+int64_t bytes_of(Element element);
+
+/// Afterwards this rank's shard of `data` holds the reduction over all ranks; the rest of `data` is spoilt.
+/// The order is fixed: shard s is summed from rank s + 1 around the ring to rank s. 16-bit elements are
+/// rounded at each rank. Messages are cut into chunks, so that the next one travels while one is summed.
+void ring_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& shards, Element element,
+                         Reduction reduction);
+
+/// Afterwards every rank has every rank's shard.
+void ring_all_gather(Link& link, std::byte* data, const std::vector<Shard>& shards, int64_t element_bytes);
+
+}  // namespace funicular::comm

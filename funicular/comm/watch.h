@@ -1,0 +1,118 @@
+#pragma once
+// Watches the other ranks, so that a wait for one that is dead or frozen ends, and says who it was.
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <functional>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "funicular/comm/meeting.h"
+
+namespace funicular::comm {
+
+/// Every rank tells the store once a second that it lives and what it does; rank 0 reads that of all and
+/// tells who has fallen silent, the others read this and rank 0's own. Ranks of this host are also seen to
+/// die at once, by their process.
+///
+/// Time is counted in steps that this process itself has lived through, so that a machine that sleeps, or a
+/// debugger that stops all ranks, does not look like a frozen peer.
+class Watch {
+ public:
+  static constexpr std::chrono::milliseconds kBeat{500};
+
+  /// A rank is frozen once it was silent for `silence`. The last owner's end tells the others that this rank
+  /// has left.
+  static std::shared_ptr<Watch> start(Meeting meeting, int rank, int size, std::chrono::milliseconds silence);
+  ~Watch();
+  Watch(const Watch&) = delete;
+  Watch& operator=(const Watch&) = delete;
+
+  /// What this rank does now, for the others' messages: "all_reduce of 1000 float32 (number 17)".
+  void note(std::string activity);
+  /// This rank has failed; the others name it.
+  void note_failure(const std::string& message);
+
+  /// What is known to be wrong with another rank, or nothing.
+  std::optional<std::string> fault();
+  /// What each other rank was last doing, for the message of a timeout.
+  std::string activities();
+
+  /// Calls `action` (once, from another thread) when there is a fault that lasts, while the returned object
+  /// lives.
+  class Alarm {
+   public:
+    Alarm(Watch& watch, std::function<void()> action);
+    ~Alarm();
+    Alarm(const Alarm&) = delete;
+    Alarm& operator=(const Alarm&) = delete;
+
+   private:
+    friend class Watch;
+    Watch& watch_;
+    std::function<void()> action_;
+    int faulty_ticks_ = 0;
+    bool rung_ = false;
+  };
+
+ private:
+  struct Heard {
+    std::string text;
+    int unchanged = 0;  ///< beats
+  };
+  struct Process {
+    int rank = 0, process = 0, descriptor = -1;
+  };
+
+  Watch(Meeting meeting, int rank, int size, std::chrono::milliseconds silence);
+  /// False if the beating thread hangs in the store.
+  bool stop();
+  void open_processes();
+  std::string describe(int rank) const;
+  std::optional<std::string> ended_process();
+  void beat_loop();
+  void beat(Meeting& meeting, int64_t count);
+  void listen(Meeting& meeting, int rank, Heard& heard);
+  std::string own_text(int64_t count);
+  void alarm_loop();
+
+  const Meeting meeting_;
+  const int rank_, size_;
+  const int silent_beats_;
+  std::vector<Process> processes_;
+  std::atomic<int64_t> beats_{0};  ///< rounds of the beating thread
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool stopping_ = false, beater_ended_ = false;
+  std::string activity_ = "starting", state_ = "lives";
+  std::optional<std::string> verdict_;
+  std::vector<Heard> heard_;
+  std::vector<Alarm*> alarms_;
+  int64_t seen_beats_ = -1;
+  int stuck_checks_ = 0;
+  std::chrono::steady_clock::time_point last_check_{};
+  std::thread beater_, alarmer_;
+};
+
+/// One wait for other ranks, in steps of `kStep`. Call step() after each one in vain.
+class Patience {
+ public:
+  static constexpr std::chrono::milliseconds kStep{50};
+  /// `watch` may be null (nothing is watched, the time is limited all the same).
+  Patience(Watch* watch, std::chrono::milliseconds limit) : watch_(watch), limit_(limit) {}
+  /// Throws RunError if another rank is at fault (seen for a second, lest one that has done its part and left
+  /// is blamed), or the time is over.
+  void step();
+
+ private:
+  Watch* watch_;
+  std::chrono::milliseconds limit_, waited_{0};
+  int faulty_steps_ = 0;
+};
+
+}  // namespace funicular::comm

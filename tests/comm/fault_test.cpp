@@ -1,0 +1,159 @@
+// Ranks that die, freeze, or do something else: the others say so, and none hangs.
+
+#include <ATen/ops/ones.h>
+
+#include "funicular/base/error.h"
+#include "funicular/comm/group.h"
+#include "tests/comm/ranks.h"
+
+namespace funicular::comm {
+namespace {
+
+using test::Endings;
+using test::is_rank;
+using test::Ranks;
+
+/// The message of the RunError that `action` throws.
+template <class Action>
+std::string failure(const Action& action) {
+  try {
+    action();
+  } catch (const RunError& error) {
+    return error.what();
+  }
+  ADD_FAILURE() << "no failure";
+  return "";
+}
+
+void expect_in(const std::string& message, std::initializer_list<const char*> phrases) {
+  for (const char* phrase : phrases)
+    EXPECT_NE(message.find(phrase), std::string::npos) << message << "\nlacks " << phrase;
+}
+
+GroupOptions options(bool shared_memory) {
+  return {.timeout = std::chrono::seconds(60),
+          .silence = std::chrono::seconds(2),
+          .patience = std::chrono::seconds(60),
+          .shared_memory = shared_memory};
+}
+
+class Faults : public testing::TestWithParam<bool> {};
+
+TEST_P(Faults, ARankThatDiesInACollectiveIsNamedByAllOthers) {
+  for (const int64_t size : {10, 3000000}) {
+    if (!is_rank()) {
+      // Each size is a run of its own: the ranks run this test with both, and stop after the first.
+      ::setenv("FUNICULAR_TEST_SIZE", std::to_string(size).c_str(), 1);
+      EXPECT_EQ(Ranks(3).end(), (Endings{0, -SIGKILL, 0})) << size;
+      continue;
+    }
+    if (std::to_string(size) != std::getenv("FUNICULAR_TEST_SIZE")) continue;
+    const Group group = Group::from_environment(options(GetParam()));
+    const at::Tensor tensor = at::ones({size});
+    group.all_reduce(tensor);
+    if (group.rank() == 1) ::raise(SIGKILL);
+    const std::string message = failure([&] {
+      for (int i = 0; i < 3; ++i) group.all_reduce(tensor);
+    });
+    expect_in(message, {"rank 1 (process", "has ended", "all_reduce of",
+                        group.rank() == 0 ? "rank 0 of 3" : "rank 2 of 3"});
+    expect_in(failure([&] { group.barrier(); }), {"broke earlier"});
+  }
+}
+
+TEST_P(Faults, AFrozenRankIsNamedWithItsLastCollective) {
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(3).end({0, 1}), (Endings{0, 0, -SIGKILL}));
+    return;
+  }
+  const Group group = Group::from_environment(options(GetParam()));
+  const at::Tensor tensor = at::ones({1000});
+  group.all_reduce(tensor);
+  if (group.rank() == 2) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1500));  // lets the others hear of it
+    ::raise(SIGSTOP);
+  }
+  expect_in(failure([&] { group.broadcast(tensor, 2); }),
+            {"rank 2 (process", "which is stopped", "not been heard of",
+             "all_reduce of 1000 float, sum (collective 1)"});
+}
+
+TEST_P(Faults, TheFrozenRankThatKeepsTheStoreIsNamed) {
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(2).end({1}), (Endings{-SIGKILL, 0}));
+    return;
+  }
+  const Group group = Group::from_environment(options(GetParam()));
+  group.barrier();
+  if (group.rank() == 0) ::raise(SIGSTOP);
+  expect_in(failure([&] { group.barrier(); }), {"rank 0 (process", "which is stopped"});
+}
+
+TEST_P(Faults, ARankThatFailsTellsTheOthersWhy) {
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(2).end(), (Endings{0, 0}));
+    return;
+  }
+  GroupOptions short_timeout = options(GetParam());
+  if (std::getenv("RANK") == std::string("1")) short_timeout.timeout = std::chrono::seconds(1);
+  const Group group = Group::from_environment(short_timeout);
+  if (group.rank() == 1) {  // rank 0 does not come in time
+    expect_in(failure([&] { group.receive(at::ones({2}), 0); }), {"no answer within 1 s", "rank 0 (process"});
+    std::this_thread::sleep_for(std::chrono::seconds(3));
+    return;
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(2500));
+  expect_in(failure([&] { group.barrier(); }), {"rank 1 failed: in receive of 2 float from rank 0"});
+}
+
+TEST_P(Faults, TheFirstCollectiveIsCompared) {
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(3).end(), (Endings{0, 0, 0}));
+    return;
+  }
+  const Group group = Group::from_environment(options(GetParam()));
+  const at::Tensor tensor = at::ones({group.rank() == 2 ? 7 : 8});
+  expect_in(failure([&] { group.all_reduce(tensor); }),
+            {"different collectives", "rank 0 calls all_reduce of 8 float, sum",
+             "rank 2 calls all_reduce of 7 float, sum"});
+}
+
+TEST_P(Faults, EveryCollectiveIsComparedOnRequest) {
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(2).end(), (Endings{0, 0}));
+    return;
+  }
+  GroupOptions checked = options(GetParam());
+  checked.check_collectives = true;
+  const Group group = Group::from_environment(checked);
+  const at::Tensor tensor = at::ones({8});
+  for (int i = 0; i < 5; ++i) group.all_reduce(tensor);
+  expect_in(failure([&] { group.rank() == 1 ? group.barrier() : group.broadcast(tensor, 0); }),
+            {"collective 6", "rank 0 calls broadcast of 8 float from rank 0", "rank 1 calls barrier"});
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, Faults, testing::Bool(),
+                         [](const auto& info) { return info.param ? "SharedMemory" : "Connections"; });
+
+TEST(Meeting, RanksThatDoNotComeAreNamed) {
+  Environment place{.rank = 0, .size = 3, .port = 10000 + static_cast<int>(std::random_device{}() % 20000)};
+  const std::string message =
+      failure([&] { Group::join(place, {.patience = std::chrono::milliseconds(300)}); });
+  expect_in(message, {"ranks 1, 2 did not come"});
+  place.rank = 1;
+  expect_in(failure([&] { Group::join(place, {.patience = std::chrono::milliseconds(300)}); }),
+            {"rank 0 does not answer"});
+}
+
+TEST(Meeting, AnInterfaceThatIsNotThereIsNamed) {
+  const Environment place{.rank = 0, .size = 2, .port = 12345};
+  try {
+    Group::join(place, {.interface = "nowhere0"});
+    FAIL();
+  } catch (const InputError& error) {
+    expect_in(error.what(), {"nowhere0", "lo"});
+  }
+}
+
+}  // namespace
+}  // namespace funicular::comm

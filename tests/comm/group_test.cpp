@@ -1,0 +1,225 @@
+#include "funicular/comm/group.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/zeros.h>
+
+#include "funicular/base/error.h"
+#include "tests/comm/ranks.h"
+
+namespace funicular::comm {
+namespace {
+
+using test::with_ranks;
+
+const std::vector<at::ScalarType> kTypes{at::kFloat, at::kDouble, at::kBFloat16, at::kHalf, at::kLong};
+
+/// Small whole numbers, so that every type holds every sum exactly.
+at::Tensor values(int rank, int64_t size, at::ScalarType type) {
+  return ((at::arange(size, at::kLong) * 7 + rank * 3).remainder(11) - 4).to(type);
+}
+
+at::Tensor expected(int ranks, int64_t size, at::ScalarType type, Reduction reduction) {
+  at::Tensor result = values(0, size, at::kDouble);
+  for (int rank = 1; rank < ranks; ++rank) {
+    const at::Tensor next = values(rank, size, at::kDouble);
+    if (reduction == Reduction::minimum) {
+      result = result.minimum(next);
+    } else if (reduction == Reduction::maximum) {
+      result = result.maximum(next);
+    } else {
+      result = result + next;
+    }
+  }
+  if (reduction == Reduction::average) result = result.to(at::kFloat).div(ranks).to(at::kDouble);
+  return result.to(type);
+}
+
+std::vector<Reduction> reductions_of(at::ScalarType type) {
+  std::vector<Reduction> result{Reduction::sum, Reduction::minimum, Reduction::maximum};
+  if (type != at::kLong && type != at::kDouble) result.push_back(Reduction::average);
+  return result;
+}
+
+std::vector<int64_t> sizes(int ranks) {
+  return {0, 1, ranks - 1, ranks, 13, 4099, 100003};
+}
+
+void expect_all_collectives_exact(const Group& group) {
+  for (const at::ScalarType type : kTypes)
+    for (const int64_t size : sizes(group.size())) {
+      const Shard own = group.shard(size);
+      for (const Reduction reduction : reductions_of(type)) {
+        const at::Tensor wanted = expected(group.size(), size, type, reduction);
+        const at::Tensor all = values(group.rank(), size, type);
+        group.all_reduce(all, reduction);
+        EXPECT_TRUE(at::equal(all, wanted)) << type << " " << size << " " << static_cast<int>(reduction);
+        const at::Tensor input = values(group.rank(), size, type), part = at::empty({own.size}, type);
+        group.reduce_scatter(input, part, reduction);
+        EXPECT_TRUE(at::equal(part, wanted.narrow(0, own.begin, own.size))) << type << " " << size;
+        EXPECT_TRUE(at::equal(input, values(group.rank(), size, type))) << "the input was changed";
+      }
+      at::Tensor gathered = at::full({size}, 99, type);
+      gathered.narrow(0, own.begin, own.size).copy_(values(0, size, type).narrow(0, own.begin, own.size));
+      group.all_gather(gathered);
+      EXPECT_TRUE(at::equal(gathered, values(0, size, type))) << type << " " << size;
+      const int root = group.size() - 1;
+      const at::Tensor told = values(group.rank(), size, type);
+      group.broadcast(told, root);
+      EXPECT_TRUE(at::equal(told, values(root, size, type))) << type << " " << size;
+    }
+}
+
+class Collectives : public testing::TestWithParam<std::tuple<int, bool>> {
+ protected:
+  static int ranks() { return std::get<0>(GetParam()); }
+  static Group join() {
+    const Group group = Group::from_environment({.shared_memory = std::get<1>(GetParam())});
+    EXPECT_EQ(group.shares_memory(), std::get<1>(GetParam()));
+    return group;
+  }
+};
+
+TEST_P(Collectives, AreExactForEveryTypeReductionAndSize) {
+  with_ranks(ranks(), [] { expect_all_collectives_exact(join()); });
+}
+
+TEST_P(Collectives, GiveAllRanksTheSameBitsInAFixedOrder) {
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    for (const int64_t size : {1000, 1000003}) {
+      at::Tensor sum;
+      for (int rank = 0; rank < group.size(); ++rank) {
+        at::manual_seed(static_cast<uint64_t>(rank));
+        const at::Tensor one = at::randn({size});
+        sum = rank == 0 ? one : sum + one;
+        if (rank == group.rank()) group.barrier();
+      }
+      at::manual_seed(static_cast<uint64_t>(group.rank()));
+      const at::Tensor mine = at::randn({size}), again = mine.clone();
+      group.all_reduce(mine);
+      group.all_reduce(again);
+      EXPECT_TRUE(at::equal(mine, again));
+      const at::Tensor first = mine.clone();
+      group.broadcast(first, 0);
+      EXPECT_TRUE(at::equal(mine, first));
+      if (group.shares_memory()) {
+        EXPECT_TRUE(at::equal(mine, sum)) << "not in the order of the ranks";
+      }
+    }
+  });
+}
+
+TEST_P(Collectives, StartedOnesAreDoneInTheOrderOfTheCalls) {
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    std::vector<at::Tensor> tensors;
+    std::vector<Work> works;
+    for (int i = 0; i < 20; ++i) {
+      tensors.push_back(values(group.rank(), 1000 * i + 1, at::kFloat));
+      works.push_back(group.start_all_reduce(tensors.back()));
+    }
+    const at::Tensor last = values(group.rank(), 7, at::kLong);
+    group.all_reduce(last);  // comes after all of them
+    for (size_t i = 0; i < works.size(); ++i) {
+      EXPECT_TRUE(works[i].done());
+      works[i].wait();
+      EXPECT_TRUE(
+          at::equal(tensors[i], expected(group.size(), tensors[i].numel(), at::kFloat, Reduction::sum)));
+    }
+    EXPECT_TRUE(at::equal(last, expected(group.size(), 7, at::kLong, Reduction::sum)));
+  });
+}
+
+TEST_P(Collectives, WorkInSubgroupsToo) {
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    const int lone = group.size() - 1;
+    std::vector<int> others;
+    for (int rank = lone - 1; rank >= 0; --rank) others.push_back(rank);  // in another order
+    const Group part = group.subgroup(group.rank() == lone ? std::vector<int>{lone} : others);
+    if (group.rank() == lone) {
+      EXPECT_EQ(part.size(), 1);
+    } else {
+      EXPECT_EQ(part.rank(), lone - 1 - group.rank());
+      EXPECT_EQ(part.size(), lone);
+    }
+    expect_all_collectives_exact(part);
+    group.barrier();
+  });
+}
+
+TEST_P(Collectives, MessagesArriveInTheirOrder) {
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    const int next = (group.rank() + 1) % group.size(),
+              previous = (group.rank() + group.size() - 1) % group.size();
+    for (const int64_t size : {0, 1, 70001}) {
+      const at::Tensor first = values(group.rank(), size, at::kDouble), second = first + 1;
+      const at::Tensor one = at::zeros({size}, at::kDouble), two = at::zeros({size}, at::kDouble);
+      const auto send = [&] {
+        group.send(first, next);
+        group.send(second, next);
+      };
+      const auto receive = [&] {
+        group.receive(one, previous);
+        group.receive(two, previous);
+      };
+      group.rank() % 2 == 0 ? send() : receive();
+      group.rank() % 2 == 0 ? receive() : send();
+      EXPECT_TRUE(at::equal(one, values(previous, size, at::kDouble)));
+      EXPECT_TRUE(at::equal(two, values(previous, size, at::kDouble) + 1));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Groups, Collectives, testing::Combine(testing::Values(2, 3, 4), testing::Bool()),
+                         [](const auto& info) {
+                           return std::to_string(std::get<0>(info.param)) + "Ranks" +
+                                  (std::get<1>(info.param) ? "SharedMemory" : "Connections");
+                         });
+
+TEST(Group, OneRankAloneNeedsNoNetwork) {
+  const Group group;
+  EXPECT_EQ(group.rank(), 0);
+  EXPECT_EQ(group.size(), 1);
+  expect_all_collectives_exact(group);
+  group.barrier();
+  group.start_all_reduce(at::ones({3})).wait();
+  EXPECT_EQ(group.subgroup({0}).size(), 1);
+}
+
+TEST(Group, TensorsThatDoNotFitAreRefused) {
+  const Group group;
+  EXPECT_THROW(group.all_reduce(at::ones({4, 4}).t().narrow(1, 0, 2)), InputError);
+  EXPECT_THROW(group.all_reduce(at::ones({4}, at::kInt)), InputError);
+  EXPECT_THROW(group.all_reduce(at::Tensor()), InputError);
+  EXPECT_THROW(group.all_reduce(at::ones({4}, at::kLong), Reduction::average), InputError);
+  EXPECT_THROW(group.broadcast(at::ones({4}), 1), InputError);
+  EXPECT_THROW(group.reduce_scatter(at::ones({4}), at::ones({3})), InputError);
+  EXPECT_THROW(group.reduce_scatter(at::ones({4}), at::ones({4}, at::kDouble)), InputError);
+  EXPECT_THROW(group.send(at::ones({4}), 0), InputError);
+  EXPECT_THROW(group.subgroup({0, 1}), InputError);
+  EXPECT_THROW(group.subgroup({}), InputError);
+}
+
+TEST(Group, ShardsCoverEveryElementOnce) {
+  for (const int ranks : {1, 2, 3, 4, 7})
+    for (const int64_t size : {0, 1, 2, 3, 5, 6, 7, 13, 4099}) {
+      int64_t next = 0;
+      for (const Shard& shard : shards_of(size, ranks)) {
+        EXPECT_EQ(shard.begin, next);
+        EXPECT_LE(std::abs(shard.size - size / ranks), 1);
+        next += shard.size;
+      }
+      EXPECT_EQ(next, size);
+    }
+}
+
+}  // namespace
+}  // namespace funicular::comm

@@ -1,0 +1,110 @@
+#pragma once
+// Tests of several processes: the test program starts itself once a rank.
+
+#include <gtest/gtest.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <random>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "funicular/comm/environment.h"
+
+extern char** environ;
+
+namespace funicular::comm::test {
+
+/// Whether this process is one of the ranks of a test.
+inline bool is_rank() {
+  return std::getenv("FUNICULAR_TEST_RANK") != nullptr;
+}
+
+/// How the ranks of a test ended: exit codes, or minus the signal.
+using Endings = std::vector<int>;
+
+class Ranks {
+ public:
+  /// Starts `count` processes of this program that run the current test alone.
+  explicit Ranks(int count) {
+    const auto* info = testing::UnitTest::GetInstance()->current_test_info();
+    const std::string filter = std::string("--gtest_filter=") + info->test_suite_name() + "." + info->name();
+    const int port = 10000 + static_cast<int>(std::random_device{}() % 20000);
+    for (int rank = 0; rank < count; ++rank) {
+      std::vector<std::string> variables{"FUNICULAR_TEST_RANK=1",
+                                         "OMP_NUM_THREADS=1",
+                                         "RANK=" + std::to_string(rank),
+                                         "WORLD_SIZE=" + std::to_string(count),
+                                         "LOCAL_RANK=" + std::to_string(rank),
+                                         "LOCAL_WORLD_SIZE=" + std::to_string(count),
+                                         "MASTER_ADDR=127.0.0.1",
+                                         "MASTER_PORT=" + std::to_string(port)};
+      for (char** entry = environ; *entry; ++entry)
+        if (std::strncmp(*entry, "OMP_NUM_THREADS=", 16) != 0 && std::strncmp(*entry, "GTEST_", 6) != 0)
+          variables.emplace_back(*entry);
+      std::string program = "/proc/self/exe", words = filter, brief = "--gtest_brief=1";
+      char* arguments[] = {program.data(), words.data(), brief.data(), nullptr};
+      std::vector<char*> environment;
+      for (std::string& variable : variables) environment.push_back(variable.data());
+      environment.push_back(nullptr);
+      pid_t pid = -1;
+      if (::posix_spawn(&pid, program.c_str(), nullptr, nullptr, arguments, environment.data()) != 0)
+        ADD_FAILURE() << "no process";
+      processes_.push_back(pid);
+    }
+  }
+
+  /// Waits for those of `ranks`, then kills the others. Processes that hang are killed too, and fail the
+  /// test.
+  Endings end(const std::vector<int>& ranks) {
+    Endings endings(processes_.size(), 0);
+    std::vector<bool> ended(processes_.size(), false);
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
+    for (int rank : ranks) {
+      while (!ended[size_t(rank)]) {
+        if (std::chrono::steady_clock::now() > deadline) {
+          ADD_FAILURE() << "rank " << rank << " hangs";
+          break;
+        }
+        ended[size_t(rank)] = reap(rank, WNOHANG, endings);
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      }
+    }
+    for (size_t rank = 0; rank < processes_.size(); ++rank) {
+      if (ended[rank]) continue;
+      ::kill(processes_[rank], SIGKILL);
+      reap(static_cast<int>(rank), 0, endings);
+    }
+    return endings;
+  }
+  Endings end() {
+    std::vector<int> all;
+    for (size_t rank = 0; rank < processes_.size(); ++rank) all.push_back(static_cast<int>(rank));
+    return end(all);
+  }
+
+ private:
+  bool reap(int rank, int flags, Endings& endings) {
+    int status = 0;
+    if (::waitpid(processes_[size_t(rank)], &status, flags) <= 0) return false;
+    endings[size_t(rank)] = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    return true;
+  }
+
+  std::vector<pid_t> processes_;
+};
+
+/// In the test's own process: starts the ranks, and expects all to succeed. In a rank: runs `body`.
+template <class Body>
+void with_ranks(int count, const Body& body) {
+  if (is_rank()) return body();
+  EXPECT_EQ(Ranks(count).end(), Endings(static_cast<size_t>(count), 0));
+}
+
+}  // namespace funicular::comm::test
