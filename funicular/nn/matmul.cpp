@@ -142,13 +142,27 @@ bool has_own_products(at::ScalarType type) {
   return with_own_products(type, [](auto) { return true; });
 }
 
+namespace {
+
+/// Processors without FP16 arithmetic take LibTorch ten times as long for float16 as for float32.
+bool better_widened(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kHalf && has_own_products(at::kFloat);
+}
+
+}  // namespace
+
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
+  if (better_widened(x)) return times_transposed(x.to(at::kFloat), weight.to(at::kFloat)).to(at::kHalf);
   const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
   if (multiply_own(x, weight, /*transposed=*/true, out)) return out;
   return at::mm(x, weight.t());
 }
 
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out) {
+  if (better_widened(x)) {
+    const at::Tensor wide = times(x.to(at::kFloat), weight.to(at::kFloat));
+    return out.defined() ? out.copy_(wide) : wide.to(at::kHalf);
+  }
   at::Tensor result = out.defined() ? out : at::empty({x.size(0), weight.size(1)}, x.options());
   if (!multiply_own(x, weight, /*transposed=*/false, result)) at::mm_out(result, x, weight);
   return result;
@@ -157,6 +171,12 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
 void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
   if (add_own_gradient(gradient, dy, x)) return;
   at::Tensor target = gradient;
+  if (better_widened(x)) {
+    const at::Tensor wide = gradient.to(at::kFloat);  // gradient itself where it is wide
+    add_weight_gradient(wide, dy.to(at::kFloat), x.to(at::kFloat));
+    if (!wide.is_same(gradient)) target.copy_(wide);
+    return;
+  }
   if (gradient.scalar_type() == dy.scalar_type())
     target.addmm_(dy.t(), x);
   else
