@@ -1,26 +1,31 @@
 // funicular bench: how fast a training step is on this machine, where its time goes, and how near it is to
-// the time of its matrix products alone.
+// the time of its matrix products alone; what memory it takes, by kind; what each technique gains.
 
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <chrono>
+#include <charconv>
 #include <map>
 #include <optional>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
+#include "funicular/data/datasets.h"
 #include "funicular/nn/bert.h"
-#include "funicular/parallel/strategy.h"
 #include "funicular/plan/floor.h"
+#include "funicular/plan/generated_text.h"
+#include "funicular/plan/memory_table.h"
 #include "funicular/plan/profile.h"
 #include "funicular/plan/rows.h"
-#include "funicular/train/precision.h"
+#include "funicular/plan/techniques_report.h"
+#include "funicular/plan/training_step.h"
 
 namespace funicular::cli {
 
@@ -31,16 +36,8 @@ struct Size {
 };
 const std::map<std::string, Size> kSizes = {
     {"base", {12, 768, 12, 3072}}, {"minilm", {6, 384, 12, 1536}}, {"small", {4, 312, 12, 1200}}};
-
-double seconds_between(std::chrono::steady_clock::time_point start) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-double median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t middle = values.size() / 2;
-  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
-}
+const std::vector<std::string> kPrecisions = {"fp32", "fp64", "bf16", "fp16"};
+const std::vector<std::string> kRecomputes = {"none", "full", "selective", "sqrt"};
 
 /// A field of /proc/self/status in bytes ("VmHWM"), 0 where there is none.
 int64_t process_memory(const std::string& field) {
@@ -49,210 +46,432 @@ int64_t process_memory(const std::string& field) {
   return at == std::string::npos ? 0 : 1024 * std::atoll(text.c_str() + at + field.size() + 1);
 }
 
-class Bench final : public Command {
- public:
-  Bench()
-      : Command("bench", "time a training step on this machine",
-                "Times the masked-language-model step of a BERT: forward, backward, clipping and AdamW, with "
-                "dropout. "
-                "Says real tokens a second, the share of the step by part, memory, and with --floor how near "
-                "the step is to the "
-                "time of its matrix products alone.") {
-    arguments.add(
-        "model", "NAME|DIR", model_,
-        "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder");
-    arguments
-        .add("rows", "KIND", rows_, "lengths of the rows: ragged (uniform from 32 to the longest), or full")
-        .choices({"ragged", "full"});
-    arguments.add("max-length", "TOKENS", rule_.longest, "longest row").range(32, 512);
-    arguments.add("batch-size", "SEQUENCES", rule_.batch_size, "rows a step").range(1);
-    arguments.add("micro-batch-size", "SEQUENCES", micro_batch_size_, "rows a forward pass; 0: all").range(0);
-    arguments.add("batches", "FILE", batches_,
-                  "batches to take instead, as bench/peers/make_batches.py writes them");
-    arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "fp64", "bf16", "fp16"});
-    arguments.add("recompute", "NAME", recompute_, "activations computed again in the backward pass")
-        .choices({"none", "full", "selective", "sqrt"});
-    arguments.add("steps", "N", steps_, "steps that are timed").range(1);
-    arguments.add("warmup", "N", warmup_, "steps before them").range(0);
-    arguments.add("floor", floor_, "time the step's matrix products alone, and one large square product");
-    arguments.add("profile", profile_, "the share of the step by part (of further steps)");
-    arguments.add("json", json_, "print one JSON object");
-    declare_seed(arguments, seed_, "of weights, rows and dropout");
-    device_.declare(arguments);
-  }
+/// The values of an option that takes several in one mode; `fallback` where it is not given.
+struct Values {
+  const char* option;
+  std::vector<std::string> given;
 
-  int run() override {
-    device_.apply();
-    const train::Precision precision = train::parse_precision(precision_);
-    format::BertConfig config = configuration();
-    Model model = nn::build_bert(
-        {config, nn::Head::masked_lm, train::master_type(precision), static_cast<uint64_t>(seed_)});
-    if (!kSizes.contains(model_)) load_weights(model, model_);
-    const std::vector<plan::Rows> batches = load_batches(config);
-    const auto strategy = parallel::make_single();
-    const bool accumulates =
-        micro_batch_size_ > 0 && micro_batch_size_ < static_cast<int64_t>(batches.front().size());
-    strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}),
-                     {.compute = train::compute_type(precision), .accumulates = accumulates});
-    OrderedJson result = time_steps(*strategy, batches);
-    result["model"] = model_;
-    result["parameters"] = model.parameter_count();
-    result["precision"] = precision_;
-    result["threads"] = at::get_num_threads();
-    if (floor_) add_floor(result, config, batches, precision);
-    if (profile_) add_profile(result, *strategy, batches);
-    print(result);
-    return 0;
+  std::vector<std::string> texts(std::vector<std::string> fallback) const {
+    return given.empty() ? std::move(fallback) : given;
+  }
+  std::string text(const std::string& fallback) const {
+    if (given.size() > 1)
+      throw InputError("usage",
+                       "--{} expects one value here, found {}; only funicular bench memory takes more",
+                       option, given.size());
+    return given.empty() ? fallback : given.front();
+  }
+  std::vector<int64_t> numbers(std::vector<int64_t> fallback, int64_t least) const {
+    if (given.empty()) return fallback;
+    std::vector<int64_t> result;
+    for (const std::string& value : given) result.push_back(parse(value, least));
+    return result;
+  }
+  int64_t number(int64_t fallback, int64_t least) const {
+    const std::string value = text("");
+    return value.empty() ? fallback : parse(value, least);
   }
 
  private:
-  format::BertConfig configuration() const {
-    const auto found = kSizes.find(model_);
-    if (found == kSizes.end()) {
-      require_model(model_, "--model");
-      return format::read_bert_config(model_);
-    }
-    format::BertConfig config;
-    config.num_hidden_layers = found->second.layers;
-    config.hidden_size = found->second.hidden;
-    config.num_attention_heads = found->second.heads;
-    config.intermediate_size = found->second.inner;
-    return config;
+  int64_t parse(const std::string& value, int64_t least) const {
+    int64_t number = 0;
+    const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+    if (error != std::errc() || end != value.data() + value.size() || number < least)
+      throw InputError("usage", "--{} expects whole numbers of at least {}, found \"{}\"", option, least,
+                       value);
+    return number;
   }
+};
 
-  std::vector<plan::Rows> load_batches(const format::BertConfig& config) {
-    if (!batches_.empty()) return plan::read_batches(batches_);
-    rule_.ragged = rows_ == "ragged";
-    rule_.vocabulary = config.vocab_size;
-    rule_.seed = static_cast<uint64_t>(seed_);
-    std::vector<plan::Rows> batches;
-    for (int64_t b = 0; b < warmup_ + steps_; ++b)
-      batches.push_back(plan::make_rows(rule_, static_cast<uint64_t>(b)));
-    return batches;
-  }
+/// Throws InputError unless a file can be made there; a long measurement must not end in that.
+void require_place(const fs::path& file, const char* option) {
+  if (file.empty()) return;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder))
+    throw InputError("usage", "{} {}: there is no folder {}", option, file.string(), folder.string());
+  if (fs::is_directory(file))
+    throw InputError("usage", "{} {}: is a folder; expected a file", option, file.string());
+}
 
-  parallel::StepResult step(parallel::Strategy& strategy, const plan::Rows& rows, int64_t number) const {
-    const RandomState random{static_cast<uint64_t>(seed_), /*training=*/true};
-    const auto part =
-        static_cast<size_t>(micro_batch_size_ > 0 ? micro_batch_size_ : static_cast<int64_t>(rows.size()));
-    std::vector<MicroBatch> micro_batches;
-    Counts counts;
-    for (size_t begin = 0; begin < rows.size(); begin += part) {
-      const plan::Rows piece(rows.begin() + static_cast<std::ptrdiff_t>(begin),
-                             rows.begin() + static_cast<std::ptrdiff_t>(std::min(rows.size(), begin + part)));
-      micro_batches.push_back(plan::pack_rows(piece, static_cast<uint64_t>(number), random));
-      add_counts(counts, micro_batches.back().counts);
-    }
-    return strategy.step(micro_batches, counts,
-                         {.learning_rate = 1e-4,
-                          .max_gradient_norm = 1,
-                          .update = number + 1,
-                          .recompute = parse_recompute(recompute_)});
-  }
+class Bench final : public Command {
+ public:
+  Bench();
+  int run() override;
 
-  OrderedJson time_steps(parallel::Strategy& strategy, const std::vector<plan::Rows>& batches) const {
-    std::vector<double> seconds, losses;
-    int64_t tokens = 0;
-    double total = 0;
-    for (int64_t number = 0; number < warmup_ + steps_; ++number) {
-      const plan::Rows& rows = batches[static_cast<size_t>(number) % batches.size()];
-      const auto start = std::chrono::steady_clock::now();
-      const parallel::StepResult result = step(strategy, rows, number);
-      const double taken = seconds_between(start);
-      losses.push_back(result.loss);
-      if (number < warmup_) continue;
-      seconds.push_back(taken);
-      total += taken;
-      for (const plan::Row& row : rows) tokens += static_cast<int64_t>(row.token_ids.size());
-    }
-    OrderedJson result;
-    result["step_seconds_median"] = median(seconds);
-    result["step_seconds_best"] = *std::min_element(seconds.begin(), seconds.end());
-    result["tokens_per_second"] = static_cast<double>(tokens) / total;
-    result["tokens_per_step"] = static_cast<double>(tokens) / static_cast<double>(steps_);
-    result["peak_resident_bytes"] = process_memory("VmHWM");
-    result["losses"] = losses;
-    return result;
-  }
+ private:
+  void declare_measured();
+  /// Throws InputError for an option that this mode does not have.
+  void refuse(const std::string& mode, const std::vector<std::string>& options) const;
 
-  /// The floor of the timed batches' mean, and the step's share of it.
-  void add_floor(OrderedJson& result, const format::BertConfig& config,
-                 const std::vector<plan::Rows>& batches, train::Precision precision) const {
-    int64_t masked = 0;
-    for (int64_t number = warmup_; number < warmup_ + steps_; ++number)
-      for (const plan::Row& row : batches[static_cast<size_t>(number) % batches.size()])
-        masked += static_cast<int64_t>(row.labels.size());
-    const plan::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
-                                config.vocab_size};
-    const double tokens = result["tokens_per_step"];
-    const plan::Floor floor =
-        plan::measure_floor(plan::step_products(shape, static_cast<int64_t>(tokens), masked / steps_),
-                            train::compute_type(precision).value_or(train::master_type(precision)));
-    result["floor"] = {{"seconds", floor.seconds},
-                       {"tokens_per_second", tokens / floor.seconds},
-                       {"share", floor.seconds * static_cast<double>(result["tokens_per_second"]) / tokens},
-                       {"flops_per_second", floor.flops / floor.seconds},
-                       {"square_flops_per_second", floor.square_flops_per_second}};
-    result["model_flops_per_second"] =
-        floor.flops * static_cast<double>(result["tokens_per_second"]) / tokens;
-  }
+  format::BertConfig configuration() const;
+  /// With the weights of --model where it is a folder that has them.
+  Model build(const format::BertConfig& config, at::ScalarType type) const;
+  std::vector<plan::Rows> make_batches(const format::BertConfig& config, int64_t batch_size, int64_t longest,
+                                       int64_t count) const;
+  uint64_t seed() const { return static_cast<uint64_t>(seed_); }
 
-  void add_profile(OrderedJson& result, parallel::Strategy& strategy,
-                   const std::vector<plan::Rows>& batches) const {
-    constexpr int64_t kSteps = 3;
-    const plan::Profile profile;
-    const auto start = std::chrono::steady_clock::now();
-    for (int64_t i = 0; i < kSteps; ++i)
-      step(strategy, batches[static_cast<size_t>(i) % batches.size()], warmup_ + steps_ + i);
-    const double total = seconds_between(start);
-    double named = 0;
-    for (const plan::Profile::Part& part : profile.parts()) {
-      named += part.seconds;
-      if (part.seconds < 0.001 * total) continue;
-      result["profile"].push_back({{"part", part.name},
-                                   {"share", part.seconds / total},
-                                   {"seconds_per_step", part.seconds / kSteps},
-                                   {"calls_per_step", part.calls / kSteps}});
-    }
-    result["profile"].push_back({{"part", "between"}, {"share", 1 - named / total}});
-  }
+  int time();
+  void add_floor(OrderedJson& result, const format::BertConfig& config, const plan::StepTimes& times,
+                 train::Precision precision) const;
+  void add_profile(OrderedJson& result, plan::TrainingStep& step,
+                   const std::vector<plan::Rows>& batches) const;
+  void write_trace(plan::TrainingStep& step, const std::vector<plan::Rows>& batches) const;
+  void print_times(const OrderedJson& result, const std::string& precision) const;
 
-  void print(const OrderedJson& result) const {
-    if (json_) {
-      fmt::print("{}\n", result.dump());
-      return;
-    }
-    fmt::print("{} parameters, {}, {} threads, {:.0f} real tokens a step\n",
-               result["parameters"].get<int64_t>(), precision_, result["threads"].get<int>(),
-               result["tokens_per_step"].get<double>());
-    fmt::print("step           {:.3f} s median, {:.3f} s best of {}\n",
-               result["step_seconds_median"].get<double>(), result["step_seconds_best"].get<double>(),
-               steps_);
-    fmt::print("speed          {:.0f} real tokens/s\n", result["tokens_per_second"].get<double>());
-    fmt::print("peak memory    {:.2f} GB resident\n", result["peak_resident_bytes"].get<double>() / 1e9);
-    if (result.contains("floor")) {
-      const OrderedJson& floor = result["floor"];
-      fmt::print(
-          "floor          {:.0f} tokens/s ({:.0f} GFLOP/s; a large square product {:.0f}): the step is at "
-          "{:.0f} %\n",
-          floor["tokens_per_second"].get<double>(), floor["flops_per_second"].get<double>() / 1e9,
-          floor["square_flops_per_second"].get<double>() / 1e9, 100 * floor["share"].get<double>());
-    }
-    if (!result.contains("profile")) return;
-    fmt::print("\n{:<40}{:>8}{:>12}{:>8}\n", "part", "share", "ms a step", "calls");
-    for (const OrderedJson& part : result["profile"])
-      fmt::print("{:<40}{:>7.1f}%{:>12.1f}{:>8}\n", part["part"].get<std::string>(),
-                 100 * part["share"].get<double>(), 1e3 * part.value("seconds_per_step", 0.0),
-                 part.value("calls_per_step", int64_t{0}));
-  }
+  int measure_memory();
+  std::vector<plan::MemoryCase> memory_cases() const;
 
-  std::string model_ = "base", rows_ = "ragged", precision_ = "fp32", recompute_ = "none";
-  fs::path batches_;
-  plan::RowsRule rule_;
-  int64_t micro_batch_size_ = 0, steps_ = 10, warmup_ = 3, seed_ = 1;
+  int compare_techniques();
+  struct Text {
+    std::unique_ptr<const text::WordPiece> tokenizer;
+    std::shared_ptr<const data::Dataset> train, held_out;
+  };
+  Text open_text(format::BertConfig& config) const;
+
+  std::vector<std::string> what_;
+  std::string model_, rows_ = "ragged";
+  Values batch_size_{"batch-size", {}}, max_length_{"max-length", {}}, precision_{"precision", {}},
+      recompute_{"recompute", {}}, accumulation_{"gradient-accumulation-steps", {}};
+  fs::path batches_, trace_, data_, tokenizer_, plot_;
+  int64_t micro_batch_size_ = 0, warmup_ = 3, seed_ = 1;
+  std::optional<int64_t> steps_;
+  plan::TechniquesOptions techniques_;
   bool floor_ = false, profile_ = false, json_ = false;
   DeviceOptions device_;
 };
+
+Bench::Bench()
+    : Command(
+          "bench", "measure a training step on this machine: time, memory, techniques",
+          "Times the masked-language-model step of a BERT: forward, backward, clipping and AdamW, with "
+          "dropout. Says real tokens a second, the share of the step by part, memory, and with --floor how "
+          "near the step is to the time of its matrix products alone. funicular bench memory measures the "
+          "peak of memory by kind, beside what is predicted, for all combinations of the values given. "
+          "funicular bench techniques tells what each technique of fast training gains, alone and together "
+          "with the others.") {
+  arguments.positional("[memory|techniques]", what_, "what to measure; nothing: the time of a step");
+  declare_measured();
+  arguments.section("Of the time of a step");
+  arguments.add("micro-batch-size", "SEQUENCES", micro_batch_size_, "rows a forward pass; 0: all").range(0);
+  arguments.add("batches", "FILE", batches_,
+                "batches to take instead, as bench/peers/make_batches.py writes them");
+  arguments.add("warmup", "N", warmup_, "steps before those that are timed").range(0);
+  arguments.add("floor", floor_, "time the step's matrix products alone, and one large square product");
+  arguments.add("profile", profile_, "the share of the step by part (of further steps)");
+  arguments.add("trace", "FILE", trace_,
+                "write what further steps do when, for chrome://tracing or ui.perfetto.dev");
+  arguments.section("Of techniques");
+  arguments.add("data", "STORE", data_, "token store of the text (funicular tokenize makes it)")
+      .default_text("generated rows");
+  arguments.add("tokenizer", "DIR", tokenizer_, "folder of the store's tokeniser")
+      .default_text("the model's folder");
+  arguments
+      .add("repetitions", "N", techniques_.repetitions, "times that the steps of each technique are timed")
+      .range(1);
+  arguments.add("larger", "N", techniques_.larger, "how many times larger the larger batch is").range(2);
+  arguments.add("run-steps", "STEPS", techniques_.run_steps, "longest run with early stopping").range(1);
+  arguments.add("eval-steps", "STEPS", techniques_.eval_steps, "steps between its evaluations").range(1);
+  arguments.add("patience", "N", techniques_.patience, "it stops after N evaluations without a better one")
+      .range(1);
+  arguments.add("learning-rate", "RATE", techniques_.learning_rate, "its learning rate").above(0);
+  arguments.add("plot", "FILE", plot_, "write the table as a bar chart, an SVG file");
+  arguments.section("Machine and output");
+  declare_seed(arguments, seed_, "of weights, rows and dropout");
+  arguments.add("json", json_, "print one JSON object");
+  device_.declare(arguments);
+}
+
+void Bench::declare_measured() {
+  arguments.section("What is measured");
+  arguments
+      .add("model", "NAME|DIR", model_,
+           "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder")
+      .default_text("base; of techniques: small");
+  arguments
+      .add("rows", "KIND", rows_, "lengths of the rows: ragged (uniform from 32 to the longest), or full")
+      .choices({"ragged", "full"});
+  arguments.add("max-length", "TOKENS", max_length_.given, "longest row").default_text("128");
+  arguments.add("batch-size", "SEQUENCES", batch_size_.given, "rows a step").default_text("16");
+  arguments
+      .add("gradient-accumulation-steps", "N", accumulation_.given,
+           "forward passes a step, of memory and techniques")
+      .default_text("4; of memory: 1 4");
+  arguments.add("precision", "NAME", precision_.given, "arithmetic, of time and memory")
+      .choices(kPrecisions)
+      .default_text("fp32; of memory: fp32 bf16");
+  arguments.add("recompute", "NAME", recompute_.given, "activations computed again in the backward pass")
+      .choices(kRecomputes)
+      .default_text("none; of memory: all; of techniques: full");
+  arguments.add("steps", "N", steps_, "steps that are timed")
+      .default_text("10; of techniques: 4 in a row")
+      .range(1);
+}
+
+int Bench::run() {
+  if (what_.size() > 1 || (what_.size() == 1 && what_[0] != "memory" && what_[0] != "techniques"))
+    throw InputError("usage", "funicular bench expects memory, techniques or nothing; found \"{}\"",
+                     fmt::join(what_, " "));
+  require_place(trace_, "--trace");
+  require_place(plot_, "--plot");
+  device_.apply();
+  if (what_.empty()) return time();
+  return what_[0] == "memory" ? measure_memory() : compare_techniques();
+}
+
+void Bench::refuse(const std::string& mode, const std::vector<std::string>& options) const {
+  for (const std::string& option : options)
+    if (arguments.given(option)) throw InputError("usage", "--{} is no option of {}", option, mode);
+}
+
+format::BertConfig Bench::configuration() const {
+  const auto found = kSizes.find(model_);
+  if (found == kSizes.end()) {
+    require_model(model_, "--model");
+    return format::read_bert_config(model_);
+  }
+  format::BertConfig config;
+  config.num_hidden_layers = found->second.layers;
+  config.hidden_size = found->second.hidden;
+  config.num_attention_heads = found->second.heads;
+  config.intermediate_size = found->second.inner;
+  return config;
+}
+
+Model Bench::build(const format::BertConfig& config, at::ScalarType type) const {
+  Model model = nn::build_bert({config, nn::Head::masked_lm, type, seed()});
+  if (!kSizes.contains(model_) && has_weights(model_)) nn::load_pretrained(model, model_);
+  return model;
+}
+
+std::vector<plan::Rows> Bench::make_batches(const format::BertConfig& config, int64_t batch_size,
+                                            int64_t longest, int64_t count) const {
+  check_max_length(longest, config);
+  std::vector<plan::Rows> batches;
+  for (int64_t b = 0; b < count; ++b)
+    batches.push_back(plan::make_rows({.ragged = rows_ == "ragged",
+                                       .longest = longest,
+                                       .batch_size = batch_size,
+                                       .vocabulary = config.vocab_size,
+                                       .seed = seed()},
+                                      static_cast<uint64_t>(b)));
+  return batches;
+}
+
+// ---- the time of a step
+
+int Bench::time() {
+  refuse("funicular bench; give funicular bench techniques or memory",
+         {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps", "patience",
+          "learning-rate", "plot", "gradient-accumulation-steps"});
+  if (model_.empty()) model_ = "base";
+  const std::string precision_name = precision_.text("fp32");
+  const train::Precision precision = train::parse_precision(precision_name);
+  const int64_t steps = steps_.value_or(10);
+  const format::BertConfig config = configuration();
+  const std::vector<plan::Rows> batches =
+      batches_.empty()
+          ? make_batches(config, batch_size_.number(16, 1), max_length_.number(128, 32), warmup_ + steps)
+          : plan::read_batches(batches_);
+  const bool accumulates =
+      micro_batch_size_ > 0 && micro_batch_size_ < static_cast<int64_t>(batches.front().size());
+  plan::TrainingStep step(build(config, train::master_type(precision)),
+                          {precision, parse_recompute(recompute_.text("none")), accumulates});
+  const plan::StepTimes times = plan::time_steps(step, batches, micro_batch_size_, warmup_, steps, seed());
+  OrderedJson result = {{"step_seconds_median", plan::median(times.seconds)},
+                        {"step_seconds_best", *std::min_element(times.seconds.begin(), times.seconds.end())},
+                        {"tokens_per_second", static_cast<double>(times.tokens) / times.total()},
+                        {"tokens_per_step", static_cast<double>(times.tokens) / static_cast<double>(steps)},
+                        {"peak_resident_bytes", process_memory("VmHWM")},
+                        {"losses", times.losses},
+                        {"model", model_},
+                        {"parameters", step.model().parameter_count()},
+                        {"precision", precision_name},
+                        {"threads", at::get_num_threads()}};
+  if (floor_) add_floor(result, config, times, precision);
+  if (profile_) add_profile(result, step, batches);
+  if (!trace_.empty()) write_trace(step, batches);
+  json_ ? fmt::print("{}\n", result.dump()) : print_times(result, precision_name);
+  return 0;
+}
+
+/// The floor of the timed batches' mean, and the step's share of it.
+void Bench::add_floor(OrderedJson& result, const format::BertConfig& config, const plan::StepTimes& times,
+                      train::Precision precision) const {
+  const plan::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
+                              config.vocab_size};
+  const auto steps = static_cast<int64_t>(times.seconds.size());
+  const double tokens = result["tokens_per_step"], speed = result["tokens_per_second"];
+  const plan::Floor floor =
+      plan::measure_floor(plan::step_products(shape, times.tokens / steps, times.masked / steps),
+                          train::compute_type(precision).value_or(train::master_type(precision)));
+  result["floor"] = {{"seconds", floor.seconds},
+                     {"tokens_per_second", tokens / floor.seconds},
+                     {"share", floor.seconds * speed / tokens},
+                     {"flops_per_second", floor.flops / floor.seconds},
+                     {"square_flops_per_second", floor.square_flops_per_second}};
+  result["model_flops_per_second"] = floor.flops * speed / tokens;
+}
+
+constexpr int64_t kFurtherSteps = 3;  // that are watched
+
+void Bench::add_profile(OrderedJson& result, plan::TrainingStep& step,
+                        const std::vector<plan::Rows>& batches) const {
+  const plan::Profile profile;
+  const double total = plan::time_steps(step, batches, micro_batch_size_, 0, kFurtherSteps, seed()).total();
+  double named = 0;
+  for (const plan::Profile::Part& part : profile.parts()) {
+    named += part.seconds;
+    if (part.seconds < 0.001 * total) continue;
+    result["profile"].push_back({{"part", part.name},
+                                 {"share", part.seconds / total},
+                                 {"seconds_per_step", part.seconds / kFurtherSteps},
+                                 {"calls_per_step", part.calls / kFurtherSteps}});
+  }
+  result["profile"].push_back({{"part", "between"}, {"share", 1 - named / total}});
+}
+
+void Bench::write_trace(plan::TrainingStep& step, const std::vector<plan::Rows>& batches) const {
+  const plan::Profile profile(/*keep_events=*/true);
+  plan::time_steps(step, batches, micro_batch_size_, 0, kFurtherSteps, seed());
+  write_file_atomically(trace_, plan::chrome_trace(profile.events()));
+}
+
+void Bench::print_times(const OrderedJson& result, const std::string& precision) const {
+  fmt::print("{} parameters, {}, {} threads, {:.0f} real tokens a step\n",
+             result["parameters"].get<int64_t>(), precision, result["threads"].get<int>(),
+             result["tokens_per_step"].get<double>());
+  fmt::print("step           {:.3f} s median, {:.3f} s best of {}\n",
+             result["step_seconds_median"].get<double>(), result["step_seconds_best"].get<double>(),
+             steps_.value_or(10));
+  fmt::print("speed          {:.0f} real tokens/s\n", result["tokens_per_second"].get<double>());
+  fmt::print("peak memory    {:.2f} GB resident\n", result["peak_resident_bytes"].get<double>() / 1e9);
+  if (result.contains("floor")) {
+    const OrderedJson& floor = result["floor"];
+    fmt::print(
+        "floor          {:.0f} tokens/s ({:.0f} GFLOP/s; a large square product {:.0f}): the step is at "
+        "{:.0f} %\n",
+        floor["tokens_per_second"].get<double>(), floor["flops_per_second"].get<double>() / 1e9,
+        floor["square_flops_per_second"].get<double>() / 1e9, 100 * floor["share"].get<double>());
+  }
+  if (!result.contains("profile")) return;
+  fmt::print("\n{:<40}{:>8}{:>12}{:>8}\n", "part", "share", "ms a step", "calls");
+  for (const OrderedJson& part : result["profile"])
+    fmt::print("{:<40}{:>7.1f}%{:>12.1f}{:>8}\n", part["part"].get<std::string>(),
+               100 * part["share"].get<double>(), 1e3 * part.value("seconds_per_step", 0.0),
+               part.value("calls_per_step", int64_t{0}));
+}
+
+// ---- memory
+
+std::vector<plan::MemoryCase> Bench::memory_cases() const {
+  std::vector<plan::MemoryCase> cases;
+  for (const int64_t batch : batch_size_.numbers({16}, 1))
+    for (const int64_t length : max_length_.numbers({128}, 32))
+      for (const std::string& precision : precision_.texts({"fp32", "bf16"}))
+        for (const int64_t accumulation : accumulation_.numbers({1, 4}, 1))
+          for (const std::string& recompute : recompute_.texts({"none", "selective", "sqrt", "full"}))
+            cases.push_back(
+                {batch, length, accumulation, train::parse_precision(precision), parse_recompute(recompute)});
+  return cases;
+}
+
+int Bench::measure_memory() {
+  refuse("funicular bench memory", {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps",
+                                    "patience", "learning-rate", "plot", "micro-batch-size", "batches",
+                                    "warmup", "floor", "profile", "trace", "steps"});
+  if (model_.empty()) model_ = "base";
+  const format::BertConfig config = configuration();
+  const std::vector<plan::MemoryCase> cases = memory_cases();
+  for (const plan::MemoryCase& one : cases) check_max_length(one.max_length, config);
+  ProgressOptions shown;
+  shown.unit = "combinations";
+  Progress progress("bench memory", cases.size(), shown);
+  std::vector<plan::MemoryRow> rows;
+  for (const plan::MemoryCase& one : cases) {
+    progress.update(rows.size());
+    const plan::Rows batch = make_batches(config, one.batch_size, one.max_length, 1).front();
+    rows.push_back(
+        plan::measure_case(config, build(config, train::master_type(one.precision)), one, batch, seed()));
+  }
+  progress.finish();
+  if (json_)
+    fmt::print("{}\n", OrderedJson{{"model", model_},
+                                   {"threads", at::get_num_threads()},
+                                   {"combinations", plan::to_json(rows)}}
+                           .dump());
+  else
+    fmt::print("{}", plan::to_text(rows));
+  return 0;
+}
+
+// ---- techniques
+
+Bench::Text Bench::open_text(format::BertConfig& config) const {
+  Text text;
+  if (data_.empty()) {
+    text.tokenizer = std::make_unique<text::WordPiece>(plan::generated_tokenizer(config.vocab_size));
+    plan::RowsRule rule{.ragged = rows_ == "ragged",
+                        .longest = techniques_.max_length,
+                        .batch_size = techniques_.batch_size,
+                        .vocabulary = config.vocab_size,
+                        .seed = seed()};
+    const int64_t batches = std::max(techniques_.larger, techniques_.steps * (techniques_.repetitions + 1));
+    text.train = std::make_shared<plan::GeneratedText>(rule, batches);
+    rule.seed = seed() + 1;
+    text.held_out = std::make_shared<plan::GeneratedText>(rule, 4);
+    return text;
+  }
+  const bool named = kSizes.contains(model_);
+  if (named && tokenizer_.empty())
+    throw InputError("usage",
+                     "--data needs the store's tokeniser; give its folder with --tokenizer, or a model's "
+                     "folder as --model");
+  const fs::path folder = tokenizer_.empty() ? fs::path(model_) : tokenizer_;
+  const auto store = data::TokenStore::open(data_);
+  if (named) config.vocab_size = std::max(config.vocab_size, store->meta().vocabulary_size);
+  text.tokenizer = std::make_unique<text::WordPiece>(load_tokenizer_for(config, folder));
+  store->require_tokenizer(*text.tokenizer);
+  const data::Split split = data::split_dataset(
+      std::make_shared<data::ChunkDataset>(store, techniques_.max_length - 2), 0.1, seed());
+  text.train = split.train;
+  text.held_out = split.held_out;
+  return text;
+}
+
+int Bench::compare_techniques() {
+  refuse("funicular bench techniques",
+         {"micro-batch-size", "batches", "warmup", "floor", "profile", "trace", "precision"});
+  if (model_.empty()) model_ = "small";
+  techniques_.batch_size = batch_size_.number(techniques_.batch_size, 1);
+  techniques_.max_length = max_length_.number(techniques_.max_length, 32);
+  techniques_.accumulation = accumulation_.number(techniques_.accumulation, 2);
+  techniques_.steps = steps_.value_or(techniques_.steps);
+  techniques_.recompute = parse_recompute(recompute_.text("full"));
+  techniques_.seed = seed();
+  format::BertConfig config = configuration();
+  check_max_length(techniques_.max_length, config);
+  const Text text = open_text(config);
+  Progress progress("bench techniques", 0);
+  const plan::TechniquesResult result = plan::measure_techniques(
+      {config, [&] { return build(config, at::kFloat); }, *text.tokenizer, *text.train, *text.held_out},
+      techniques_, [&](int64_t done, int64_t total, const std::string& name) {
+        progress.show(fmt::format("{} of {}: {}", done + 1, total, name));
+      });
+  progress.finish();
+  const std::string note = fmt::format("{}, {} threads, {} sequences of at most {} tokens a step", model_,
+                                       at::get_num_threads(), techniques_.batch_size, techniques_.max_length);
+  if (!plot_.empty())
+    write_file_atomically(plot_, plan::draw_svg(plan::to_chart(result, "What each technique gains", note)));
+  if (json_) {
+    OrderedJson json = plan::to_json(result);
+    json["model"] = model_;
+    json["threads"] = at::get_num_threads();
+    fmt::print("{}\n", json.dump());
+  } else {
+    fmt::print("{}\n\n{}", note, plan::to_text(result));
+  }
+  return 0;
+}
 
 }  // namespace
 

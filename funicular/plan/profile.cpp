@@ -6,17 +6,32 @@
 #include <chrono>
 #include <map>
 #include <mutex>
+#include <set>
+#include <tuple>
+
+#include "funicular/base/json.h"
 
 namespace funicular::plan {
-
-struct Profile::State {
-  std::mutex mutex;
-  std::map<std::string, Part> parts;
-};
 
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+int64_t nanoseconds(Clock::duration duration) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
+}
+
+}  // namespace
+
+struct Profile::State {
+  std::mutex mutex;
+  std::map<std::string, Part> parts;
+  bool keep_events = false;
+  std::vector<Event> events;
+  Clock::time_point start = Clock::now();
+};
+
+namespace {
 
 Profile::State* active = nullptr;  // one profile at a time
 
@@ -36,7 +51,8 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&) {
 
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   auto* const open = static_cast<Open*>(context);
-  const double seconds = std::chrono::duration<double>(Clock::now() - open->start).count();
+  const Clock::time_point now = Clock::now();
+  const double seconds = std::chrono::duration<double>(now - open->start).count();
   innermost = open->outer;
   if (open->outer) open->outer->inside += seconds;
   if (!active) return;
@@ -44,11 +60,15 @@ void end(const at::RecordFunction& function, at::ObserverContext* context) {
   Profile::Part& part = active->parts[function.name()];
   part.seconds += seconds - open->inside;
   ++part.calls;
+  if (active->keep_events)
+    active->events.push_back({function.name(), at::RecordFunction::currentThreadId(),
+                              nanoseconds(open->start - active->start), nanoseconds(now - open->start)});
 }
 
 }  // namespace
 
-Profile::Profile() : state_(std::make_unique<State>()) {
+Profile::Profile(bool keep_events) : state_(std::make_unique<State>()) {
+  state_->keep_events = keep_events;
   active = state_.get();
   handle_ = at::addGlobalCallback(at::RecordFunctionCallback(begin, end));
 }
@@ -67,6 +87,40 @@ std::vector<Profile::Part> Profile::parts() const {
   }
   std::sort(result.begin(), result.end(), [](const Part& a, const Part& b) { return a.seconds > b.seconds; });
   return result;
+}
+
+std::vector<Profile::Event> Profile::events() const {
+  std::vector<Event> result;
+  {
+    const std::lock_guard lock(state_->mutex);
+    result = state_->events;
+  }
+  std::stable_sort(result.begin(), result.end(), [](const Event& a, const Event& b) {
+    return std::tuple(a.start, -a.duration) < std::tuple(b.start, -b.duration);
+  });
+  return result;
+}
+
+std::string chrome_trace(const std::vector<Profile::Event>& events) {
+  constexpr int kProcess = 1;
+  OrderedJson list = OrderedJson::array();
+  std::set<uint64_t> threads;
+  for (const Profile::Event& event : events) {
+    if (threads.insert(event.thread).second)
+      list.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", kProcess},
+                      {"tid", event.thread},
+                      {"args", {{"name", "thread " + std::to_string(event.thread)}}}});
+    list.push_back({{"name", event.name},
+                    {"cat", event.name.starts_with("funicular::") ? "funicular" : "libtorch"},
+                    {"ph", "X"},
+                    {"ts", static_cast<double>(event.start) / 1e3},
+                    {"dur", static_cast<double>(event.duration) / 1e3},
+                    {"pid", kProcess},
+                    {"tid", event.thread}});
+  }
+  return OrderedJson{{"displayTimeUnit", "ms"}, {"traceEvents", list}}.dump() + "\n";
 }
 
 }  // namespace funicular::plan

@@ -1,6 +1,7 @@
 #pragma once
 // Where the time of a step goes, by LibTorch's RecordFunction events and ours (nn/functional.cpp).
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,13 +17,24 @@ class Profile {
     int64_t calls = 0;
   };
 
-  Profile();
+  /// One stretch of time. Those of a thread nest.
+  struct Event {
+    std::string name;
+    uint64_t thread = 0;   ///< LibTorch's number of it
+    int64_t start = 0;     ///< nanoseconds since the profile began
+    int64_t duration = 0;  ///< nanoseconds
+  };
+
+  /// `keep_events`: for events(); parts() needs no memory that grows.
+  explicit Profile(bool keep_events = false);
   ~Profile();
   Profile(const Profile&) = delete;
   Profile& operator=(const Profile&) = delete;
 
   /// By name, longest first. Call it when no event is open.
   std::vector<Part> parts() const;
+  /// In the order of their starts, those that began together outer ones first. Call it when no event is open.
+  std::vector<Event> events() const;
 
   struct State;
 
@@ -30,5 +42,9 @@ class Profile {
   std::unique_ptr<State> state_;
   uint64_t handle_ = 0;
 };
+
+/// The events as a file for chrome://tracing and ui.perfetto.dev: the Trace Event Format's JSON object, with
+/// complete events ("X") in microseconds.
+std::string chrome_trace(const std::vector<Profile::Event>& events);
 
 }  // namespace funicular::plan

@@ -14,7 +14,8 @@ namespace funicular::plan {
 
 namespace {
 
-constexpr int64_t kCls = 101, kSep = 102, kMask = 103, kFirstOrdinary = 1000, kShortest = 32;
+constexpr int64_t kShortest = 32, kSmallestVocabulary = 8;
+
 enum Purpose : uint64_t { kLength, kToken, kOrder, kReplace, kSubstitute };
 
 /// The output function of SplitMix64 (Steele, Lea and Flood, "Fast Splittable Pseudorandom Number
@@ -31,17 +32,19 @@ Row make_row(const RowsRule& rule, uint64_t batch, uint64_t number) {
   const auto draw = [&](Purpose purpose, int64_t i) {
     return mix(key ^ (uint64_t{purpose} << 32 | static_cast<uint64_t>(i)));
   };
+  const TokenIds ids = TokenIds::of(rule.vocabulary);
   const auto token = [&](Purpose purpose, int64_t i) {
-    return kFirstOrdinary +
-           static_cast<int64_t>(draw(purpose, i) % static_cast<uint64_t>(rule.vocabulary - kFirstOrdinary));
+    return ids.first_ordinary +
+           static_cast<int64_t>(draw(purpose, i) %
+                                static_cast<uint64_t>(rule.vocabulary - ids.first_ordinary));
   };
   const auto span = static_cast<uint64_t>(rule.longest - kShortest + 1);
   const int64_t length =
       rule.ragged ? kShortest + static_cast<int64_t>(draw(kLength, 0) % span) : rule.longest;
   Row row;
-  row.token_ids.push_back(kCls);
+  row.token_ids.push_back(ids.cls);
   for (int64_t i = 1; i + 1 < length; ++i) row.token_ids.push_back(token(kToken, i));
-  row.token_ids.push_back(kSep);
+  row.token_ids.push_back(ids.sep);
   std::vector<int64_t> order(static_cast<size_t>(length - 2));
   std::iota(order.begin(), order.end(), 1);
   std::stable_sort(order.begin(), order.end(),
@@ -53,7 +56,7 @@ Row make_row(const RowsRule& rule, uint64_t batch, uint64_t number) {
     row.masked_positions.push_back(i);
     row.labels.push_back(seen);
     const uint64_t choice = draw(kReplace, i) % 10;
-    if (choice < 9) seen = choice < 8 ? kMask : token(kSubstitute, i);
+    if (choice < 9) seen = choice < 8 ? ids.mask : token(kSubstitute, i);
   }
   return row;
 }
@@ -61,11 +64,12 @@ Row make_row(const RowsRule& rule, uint64_t batch, uint64_t number) {
 }  // namespace
 
 Rows make_rows(const RowsRule& rule, uint64_t batch) {
-  if (rule.longest < kShortest || rule.vocabulary <= kFirstOrdinary || rule.batch_size < 1)
-    throw InputError("bench",
-                     "expected rows of at least {} tokens, a vocabulary above {} and a batch of at least 1; "
-                     "found {}, {} and {}",
-                     kShortest, kFirstOrdinary, rule.longest, rule.vocabulary, rule.batch_size);
+  if (rule.longest < kShortest || rule.vocabulary < kSmallestVocabulary || rule.batch_size < 1)
+    throw InputError(
+        "bench",
+        "expected rows of at least {} tokens, a vocabulary of at least {} and a batch of at least "
+        "1; found {}, {} and {}",
+        kShortest, kSmallestVocabulary, rule.longest, rule.vocabulary, rule.batch_size);
   Rows rows;
   for (int64_t r = 0; r < rule.batch_size; ++r)
     rows.push_back(make_row(rule, batch, static_cast<uint64_t>(r)));
@@ -98,13 +102,13 @@ std::vector<Rows> read_batches(const std::filesystem::path& file) {
   return batches;
 }
 
-MicroBatch pack_rows(const Rows& rows, uint64_t batch, const RandomState& random) {
+MicroBatch pack_rows(std::span<const Row> rows, int64_t first_draw, const RandomState& random) {
   std::vector<int32_t> lengths;
   std::vector<int64_t> tokens, masked, labels, ids, draws;
   for (const Row& row : rows) {
     const auto begin = static_cast<int64_t>(tokens.size());
     ids.push_back(static_cast<int64_t>(ids.size()));
-    draws.push_back(static_cast<int64_t>(batch * rows.size() + draws.size()));
+    draws.push_back(first_draw + static_cast<int64_t>(draws.size()));
     lengths.push_back(static_cast<int32_t>(row.token_ids.size()));
     tokens.insert(tokens.end(), row.token_ids.begin(), row.token_ids.end());
     for (const int64_t position : row.masked_positions) masked.push_back(begin + position);

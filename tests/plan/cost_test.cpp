@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
 #include <thread>
 
+#include "funicular/base/json.h"
 #include "funicular/nn/bert.h"
 #include "funicular/plan/floor.h"
 #include "funicular/plan/profile.h"
@@ -32,7 +34,8 @@ TEST(Floor, CountsTwoOperationsAForwardAndFourABackwardForEachWeightAndToken) {
       expected += 6.0 * static_cast<double>(parameter->master.numel() * (encoder ? kTokens : kMasked));
   }
   double flops = 0;
-  for (const ProductShape& shape : step_products({3, 48, 100, 1000}, kTokens, kMasked)) flops += shape.flops();
+  for (const ProductShape& shape : step_products({3, 48, 100, 1000}, kTokens, kMasked))
+    flops += shape.flops();
   EXPECT_EQ(flops, expected);
 }
 
@@ -72,8 +75,35 @@ TEST(Profile, SeesLibTorchsOperations) {
   const Profile profile;
   at::mm(x, x.t());
   const auto parts = profile.parts();
-  EXPECT_TRUE(std::any_of(parts.begin(), parts.end(),
-                          [](const Profile::Part& part) { return part.name == "aten::mm" && part.calls == 1; }));
+  EXPECT_TRUE(std::any_of(parts.begin(), parts.end(), [](const Profile::Part& part) {
+    return part.name == "aten::mm" && part.calls == 1;
+  }));
+}
+
+TEST(Trace, HoldsNestedEventsOfEachThreadInMicroseconds) {
+  using namespace std::chrono_literals;
+  const Profile profile(/*keep_events=*/true);
+  {
+    RECORD_FUNCTION("outer", c10::ArrayRef<const c10::IValue>{});
+    std::this_thread::sleep_for(2ms);
+    {
+      RECORD_FUNCTION("funicular::inner", c10::ArrayRef<const c10::IValue>{});
+      std::this_thread::sleep_for(5ms);
+    }
+    std::thread([] { RECORD_FUNCTION("other", c10::ArrayRef<const c10::IValue>{}); }).join();
+  }
+  const OrderedJson trace = OrderedJson::parse(chrome_trace(profile.events()));
+  std::map<std::string, OrderedJson> events;
+  for (const OrderedJson& event : trace["traceEvents"])
+    if (event["ph"] == "X") events[event["name"]] = event;
+  ASSERT_EQ(events.size(), 3u);
+  const auto begin = [&](const char* name) { return events[name]["ts"].get<double>(); };
+  const auto end = [&](const char* name) { return begin(name) + events[name]["dur"].get<double>(); };
+  EXPECT_GE(events["funicular::inner"]["dur"].get<double>(), 5000);
+  EXPECT_LE(begin("outer") + 2000, begin("funicular::inner"));
+  EXPECT_LE(end("funicular::inner"), end("outer") + 1e-6);
+  EXPECT_EQ(events["outer"]["tid"], events["funicular::inner"]["tid"]);
+  EXPECT_NE(events["outer"]["tid"], events["other"]["tid"]);
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "funicular/base/error.h"
+#include "funicular/plan/training_step.h"
 
 namespace funicular::plan {
 namespace {
@@ -37,7 +38,8 @@ TEST_F(RowsTest, AreThoseOfTheScriptThatThePeersRead) {
   for (const bool ragged : {true, false}) {
     const fs::path file = folder_ / "made.json";
     const std::string command = "python3 -B '" FUNICULAR_SOURCE_DIR "/bench/peers/make_batches.py' '" +
-                                file.string() + "' --batches 3 --batch-size 5 --seed 7 --vocabulary 2000 --rows " +
+                                file.string() +
+                                "' --batches 3 --batch-size 5 --seed 7 --vocabulary 2000 --rows " +
                                 (ragged ? "ragged" : "full") + " > /dev/null";
     ASSERT_EQ(std::system(command.c_str()), 0) << command;
     const std::vector<Rows> expected = read_batches(file);
@@ -56,13 +58,30 @@ TEST_F(RowsTest, AreThoseOfTheScriptThatThePeersRead) {
 
 TEST_F(RowsTest, ArePackedWithMaskedPositionsCountedFromTheStart) {
   const Rows rows{{{101, 7, 103, 102}, {2}, {9}}, {{101, 103, 102}, {1}, {8}}};
-  const MicroBatch batch = pack_rows(rows, 3, RandomState{});
+  const MicroBatch batch = pack_rows(rows, 6, RandomState{});
   EXPECT_EQ(batch.packing.tokens(), 7);
-  EXPECT_TRUE(torch::equal(batch["token_ids"], torch::tensor({101, 7, 103, 102, 101, 103, 102}, torch::kLong)));
+  EXPECT_TRUE(
+      torch::equal(batch["token_ids"], torch::tensor({101, 7, 103, 102, 101, 103, 102}, torch::kLong)));
   EXPECT_TRUE(torch::equal(batch["mlm_rows"], torch::tensor({2, 5}, torch::kLong)));
   EXPECT_TRUE(torch::equal(batch["mlm_labels"], torch::tensor({9, 8}, torch::kLong)));
   EXPECT_TRUE(torch::equal(batch.packing.draw_ids, torch::tensor({6, 7}, torch::kLong)));
   EXPECT_EQ(batch.counts.at("mlm"), 2);
+}
+
+TEST_F(RowsTest, OfASmallVocabularyStayWithinIt) {
+  for (const Row& row : make_rows({.vocabulary = 20}, 0))
+    for (const int64_t token : row.token_ids) EXPECT_TRUE(token >= 1 && token < 20) << token;
+}
+
+TEST_F(RowsTest, AreDrawnOnceEachHoweverTheBatchIsCut) {
+  const Rows rows = make_rows({.batch_size = 5, .vocabulary = 2000}, 0);
+  const train::GlobalBatch whole = make_batch(rows, 3, 0, 1), cut = make_batch(rows, 3, 2, 1);
+  ASSERT_EQ(cut.micro_batches.size(), 3u);
+  std::vector<at::Tensor> draws;
+  for (const MicroBatch& part : cut.micro_batches) draws.push_back(part.packing.draw_ids);
+  EXPECT_TRUE(torch::equal(torch::cat(draws), whole.micro_batches[0].packing.draw_ids));
+  EXPECT_EQ(cut.counts, whole.counts);
+  EXPECT_EQ(cut.tokens, whole.tokens);
 }
 
 TEST_F(RowsTest, OfADamagedFileAreRefusedByName) {
@@ -79,10 +98,13 @@ TEST_F(RowsTest, OfADamagedFileAreRefusedByName) {
   refused("{}", "batches");
   refused(R"({"batches": []})", "at least one batch");
   refused(R"({"batches": [[]]})", "batch 0 has no rows");
-  refused(R"({"batches": [[{"token_ids": [1], "masked_positions": [1], "labels": [2]}]]})", "row 0 of batch 0");
-  refused(R"({"batches": [[{"token_ids": [1], "masked_positions": [0], "labels": []}]]})", "row 0 of batch 0");
+  refused(R"({"batches": [[{"token_ids": [1], "masked_positions": [1], "labels": [2]}]]})",
+          "row 0 of batch 0");
+  refused(R"({"batches": [[{"token_ids": [1], "masked_positions": [0], "labels": []}]]})",
+          "row 0 of batch 0");
   refused(R"({"batches": [[{"token_ids": [1], "masked_positions": []}]]})", "labels");
   EXPECT_THROW(make_rows({.longest = 31}, 0), InputError);
+  EXPECT_THROW(make_rows({.vocabulary = 7}, 0), InputError);
 }
 
 }  // namespace

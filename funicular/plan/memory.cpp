@@ -1,0 +1,95 @@
+#include "funicular/plan/memory.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/core/allocator.h"
+
+namespace funicular::plan {
+
+namespace {
+
+/// Bytes of the storages of tensors, each counted once.
+class Storages {
+ public:
+  void add(const at::Tensor& tensor) {
+    if (tensor.defined() && seen_.insert(tensor.storage().data()).second)
+      bytes_ += static_cast<int64_t>(tensor.storage().nbytes());
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  std::set<const void*> seen_;
+  int64_t bytes_ = 0;
+};
+
+class OptimizerState final : public parallel::StateVisitor {
+ public:
+  void visit(const std::string& kind, const std::string&, const std::vector<int64_t>&, int64_t, int64_t,
+             at::Tensor local) override {
+    if (kind.starts_with("optimizer.")) storages.add(local);
+  }
+  Storages storages;
+};
+
+/// While it lives, notes what is in use at the end of each forward pass.
+class ForwardProbe {
+ public:
+  explicit ForwardProbe(Model& model) : segment_(model.segments.back()), forward_(segment_.forward) {
+    segment_.forward = [this](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+      Activations out = forward_(std::move(in), batch, taps, loss);
+      most_ = std::max(most_, allocator_statistics().used);
+      return out;
+    };
+  }
+  ~ForwardProbe() { segment_.forward = forward_; }
+  ForwardProbe(const ForwardProbe&) = delete;
+  ForwardProbe& operator=(const ForwardProbe&) = delete;
+
+  int64_t most() const { return most_; }
+
+ private:
+  Segment& segment_;
+  decltype(Segment::forward) forward_;
+  int64_t most_ = 0;
+};
+
+}  // namespace
+
+BatchShape shape_of(const MicroBatch& batch) {
+  return {batch.packing.tokens(), batch.packing.longest(), batch["mlm_rows"].numel()};
+}
+
+void require_counted_tensors() {
+  if (!use_caching_allocator())
+    throw InputError("memory",
+                     "tensors are counted by Funicular's allocator, which is not in use here; unset "
+                     "FUNICULAR_ALLOCATOR, or set it to caching");
+}
+
+StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
+  require_counted_tensors();
+  StepMemory memory;
+  Storages weights, gradients;
+  for (const auto& parameter : step.model().parameters) {
+    weights.add(parameter->master);
+    weights.add(parameter->compute);
+    gradients.add(parameter->gradient);
+  }
+  OptimizerState state;
+  step.strategy().visit_state(state);
+  memory.weights = weights.bytes();
+  memory.gradients = gradients.bytes();
+  memory.optimizer = state.storages.bytes();
+  reset_allocator_peak();
+  const int64_t before = allocator_statistics().used;
+  const ForwardProbe probe(step.model());
+  step.run(batch);
+  memory.activations = probe.most() - before;
+  memory.workspace = allocator_statistics().peak_used - probe.most();
+  return memory;
+}
+
+}  // namespace funicular::plan

@@ -1,0 +1,47 @@
+#pragma once
+// The memory of a training step by kind: measured, and predicted from the model's sizes and the batch's
+// alone.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "funicular/core/recompute.h"
+#include "funicular/format/bert_config.h"
+#include "funicular/plan/training_step.h"
+#include "funicular/train/precision.h"
+
+namespace funicular::plan {
+
+/// Bytes of tensors. Those of less than kSmallestCached bytes (core/allocator.h) are left out of activations
+/// and workspace: together they are few.
+struct StepMemory {
+  int64_t weights = 0;      ///< masters, and the 16-bit copies of the matrices
+  int64_t gradients = 0;    ///< of all weights, held from step to step
+  int64_t optimizer = 0;    ///< moments
+  int64_t activations = 0;  ///< what the largest forward pass leaves for its backward pass
+  int64_t workspace = 0;    ///< the peak of forward, backward and update beyond all these
+
+  int64_t peak() const { return weights + gradients + optimizer + activations + workspace; }
+};
+
+/// What the memory of one forward pass depends on.
+struct BatchShape {
+  int64_t tokens = 0;   ///< of all sequences
+  int64_t longest = 0;  ///< tokens of the longest sequence
+  int64_t masked = 0;   ///< predicted tokens
+};
+BatchShape shape_of(const MicroBatch& batch);
+
+/// Of a step of nn::build_bert's masked language model under parallel::make_single with AdamW. `threads`:
+/// each has buffers of its own in the attention.
+StepMemory predict_memory(const format::BertConfig& config, const StepOptions& options,
+                          std::span<const BatchShape> micro_batches, int threads);
+
+/// Throws InputError unless tensors come from the caching allocator (core/allocator.h), which counts them.
+void require_counted_tensors();
+
+/// Takes one step; throws as require_counted_tensors. Let a step pass before: the first does more.
+StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch);
+
+}  // namespace funicular::plan

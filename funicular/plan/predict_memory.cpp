@@ -1,0 +1,524 @@
+// The tensors of a step in the order in which nn/bert.cpp, nn/functional.cpp, nn/matmul.cpp and
+// core/recompute.cpp make and drop them, as sizes. What a function of nn/functional.cpp saves for its
+// backward pass is a member of a struct …Kept here; what only lives while it computes is a local Block. T
+// tokens, M of them predicted, H hidden, I inner, V vocabulary; e bytes an activation, s a statistic.
+//
+// From this follow, without recomputation, activations of
+//   embeddings  T (2 H e + 2 s)
+//   a layer     T ((8 H + I) e + (heads + 4) s)    the last without its output, H e a token
+//   the head    M (4 H e + 2 s) + min(M, 512) V e
+// selective keeps T (3 H e + heads s) less of each layer; full keeps a layer's input alone, T H e.
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "funicular/core/allocator.h"
+#include "funicular/nn/kernels.h"
+#include "funicular/nn/matmul.h"
+#include "funicular/plan/memory.h"
+
+namespace funicular::plan {
+
+namespace {
+
+int64_t round_up(int64_t value, int64_t multiple) {
+  return (value + multiple - 1) / multiple * multiple;
+}
+
+// ---- weights
+
+/// The flat layout of core/flat_parameters.h.
+struct FlatSizes {
+  int64_t matrices = 0, vectors = 0;  // elements, with the gaps
+
+  void add_matrix(int64_t rows, int64_t columns) { matrices += round_up(rows * columns, 64); }
+  void add_vector(int64_t size) { vectors += round_up(size, 64); }
+  void add_linear(int64_t out, int64_t in) {
+    add_matrix(out, in);
+    add_vector(out);
+  }
+
+  explicit FlatSizes(const format::BertConfig& c) {
+    const auto add_norm = [&] {
+      add_vector(c.hidden_size);
+      add_vector(c.hidden_size);
+    };
+    for (const int64_t rows : {c.vocab_size, c.max_position_embeddings, c.type_vocab_size})
+      add_matrix(rows, c.hidden_size);
+    add_norm();
+    for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
+      add_linear(3 * c.hidden_size, c.hidden_size);
+      add_linear(c.hidden_size, c.hidden_size);
+      add_norm();
+      add_linear(c.intermediate_size, c.hidden_size);
+      add_linear(c.hidden_size, c.intermediate_size);
+      add_norm();
+    }
+    add_linear(c.hidden_size, c.hidden_size);  // the head's; its decoder is the word embeddings
+    add_norm();
+    add_vector(c.vocab_size);
+  }
+};
+
+// ---- a counter of live bytes
+
+class Counter {
+ public:
+  void take(int64_t bytes) {
+    used_ += bytes;
+    peak_ = std::max(peak_, used_);
+  }
+  void give(int64_t bytes) { used_ -= bytes; }
+  int64_t used() const { return used_; }
+  int64_t peak() const { return peak_; }
+
+ private:
+  int64_t used_ = 0, peak_ = 0;
+};
+
+/// What the allocator takes for a tensor; small ones are not counted.
+int64_t block_bytes(int64_t bytes) {
+  return bytes < kSmallestCached ? 0 : round_up(bytes, static_cast<int64_t>(Arena::kPage));
+}
+
+/// A tensor, as far as its size goes.
+class Block {
+ public:
+  Block() = default;
+  Block(Counter& counter, int64_t bytes) : counter_(&counter), bytes_(block_bytes(bytes)) {
+    counter_->take(bytes_);
+  }
+  Block(Block&& other) noexcept { *this = std::move(other); }
+  Block& operator=(Block&& other) noexcept {
+    drop();
+    counter_ = std::exchange(other.counter_, nullptr);
+    bytes_ = std::exchange(other.bytes_, 0);
+    return *this;
+  }
+  ~Block() { drop(); }
+  void drop() {
+    if (counter_) counter_->give(bytes_);
+    counter_ = nullptr;
+    bytes_ = 0;
+  }
+
+ private:
+  Counter* counter_ = nullptr;
+  int64_t bytes_ = 0;
+};
+
+// ---- the buffers of products (nn/matmul.cpp)
+
+int64_t ceiling(int64_t n, int64_t step) {
+  return (n + step - 1) / step;
+}
+
+/// The sizes of nn::MatmulKernels without their types.
+struct ProductSizes {
+  bool own = false;  ///< false: LibTorch's, whose buffers are not known
+  int64_t element = 0, panel = 0, chunk = 0, group = 0, block_depth = 0, panel_bytes = 0, scratch_bytes = 0;
+
+  template <class S>
+  static ProductSizes of() {
+    const nn::MatmulKernels<S>& k = nn::kernels<S>().large;
+    return {k.matmul != nullptr, sizeof(S),     k.panel,        k.chunk, k.group,
+            k.block_depth,       k.panel_bytes, k.scratch_bytes};
+  }
+  static ProductSizes of(at::ScalarType type) {
+    if (type == at::kDouble) return of<double>();
+    if (type == at::kFloat) return of<float>();
+    return type == at::kBFloat16 ? of<BFloat16>() : ProductSizes{};
+  }
+  /// Of all threads: of [rows, depth] times [depth, columns].
+  int64_t product_bytes(int64_t rows, int64_t depth, int64_t columns, int threads) const {
+    const int64_t panels = ceiling(columns, panel);
+    const int64_t parts = std::min(ceiling(int64_t{4} * threads, panels), ceiling(rows, chunk));
+    const int64_t size = ceiling(rows, std::max<int64_t>(parts, 1));
+    const int64_t scratch = depth > block_depth ? size * scratch_bytes : 0;
+    return std::min<int64_t>(panels * ceiling(rows, size), threads) * block_bytes(panel_bytes + scratch + 64);
+  }
+  /// Of [depth, rows] transposed times [depth, columns]; the copy of the latter.
+  int64_t gradient_copy_bytes(int64_t columns, int64_t depth) const {
+    return ceiling(columns, panel) * ceiling(depth, group) * panel * group * element + 64;
+  }
+  /// Of all threads.
+  int64_t gradient_bytes(int64_t rows, int64_t depth, int threads) const {
+    const int64_t one = ceiling(depth, group) * chunk * group * element + chunk * scratch_bytes;
+    return std::min<int64_t>(ceiling(rows, chunk), threads) * block_bytes(one + 64);
+  }
+};
+
+// ---- what is saved for the backward pass
+
+struct NormKept {
+  Block sum, mean, inverse_deviation;
+};
+struct AttentionKept {
+  Block qkv, log_sum_exp;
+};
+struct LayerKept {
+  Block input;  // by the product that gives query, key and value
+  AttentionKept attention;
+  Block context;  // by the projection after it
+  NormKept attention_norm;
+  Block attended, inner;  // by the feed-forward
+  NormKept output_norm;
+};
+struct HeadKept {
+  Block rows, transformed;
+  NormKept norm;
+  Block hidden, logits, hidden_gradient, weight_sum, bias_sum;  // by the cross-entropy
+};
+/// Of a run of segments: 0 the embeddings, 1 … L the layers, L + 1 the head.
+struct SegmentsKept {
+  NormKept embeddings;
+  std::vector<LayerKept> layers;
+  HeadKept head;
+};
+
+// ---- one forward and backward pass
+
+class Pass {
+ public:
+  Pass(const format::BertConfig& config, const StepOptions& options, const BatchShape& shape, int threads)
+      : config_(config),
+        options_(options),
+        shape_(shape),
+        threads_(threads),
+        type_(train::compute_type(options.precision).value_or(train::master_type(options.precision))),
+        element_(static_cast<int64_t>(c10::elementSize(type_))),
+        statistic_(type_ == at::kDouble ? 8 : 4),
+        // float16 is widened for our own products.
+        widens_(type_ == at::kHalf && nn::has_own_products(at::kFloat)),
+        products_(ProductSizes::of(widens_ ? at::kFloat : type_)) {}
+
+  struct Result {
+    int64_t activations, peak;
+  };
+  Result run();
+
+ private:
+  Block values(int64_t rows, int64_t width) { return {counter_, rows * width * element_}; }
+  Block token_rows() { return values(shape_.tokens, config_.hidden_size); }
+  Block masked_rows() { return values(shape_.masked, config_.hidden_size); }
+  Block statistics(int64_t count) { return {counter_, count * statistic_}; }
+  NormKept norm_kept(int64_t rows) {
+    return {values(rows, config_.hidden_size), statistics(rows), statistics(rows)};
+  }
+  /// Sums of `width` columns over each block of rows (RowBlocks).
+  Block partial_sums(int64_t rows, int64_t width) {
+    const int64_t size = std::max<int64_t>(64, (rows + 63) / 64);
+    return statistics((rows + size - 1) / size * width);
+  }
+  /// What a product into a tensor that is there takes while it lasts.
+  void multiply(int64_t rows, int64_t depth, int64_t columns);
+  /// nn::times: [rows, depth] times [depth, columns].
+  Block times(int64_t rows, int64_t depth, int64_t columns) {
+    Block out = values(rows, columns);
+    multiply(rows, depth, columns);
+    return out;
+  }
+  Block times_transposed(int64_t rows, int64_t depth, int64_t columns) {
+    const Block unused = products_.own ? Block() : values(rows, columns);
+    return times(rows, depth, columns);
+  }
+  /// nn::add_weight_gradient to one of [out, in] from `rows` rows.
+  void add_weight_gradient(int64_t out, int64_t in, int64_t rows);
+  bool drops() const { return config_.hidden_dropout_prob > 0; }
+  Block attention_buffers();
+
+  // Forward: the result, what is saved going to `kept`; null: nothing is recorded.
+  Block embed(NormKept* kept);
+  Block attend(AttentionKept* kept);
+  Block layer(LayerKept* kept);
+  void head(HeadKept& kept);
+  void cross_entropy(HeadKept& kept);
+  /// Of segments [begin, end) without the head. `input` stays the caller's where nothing is recorded.
+  Block segments(size_t begin, size_t end, Block input, SegmentsKept* kept);
+
+  // Backward: the gradient of the input.
+  struct NormGradients {
+    Block input, residual;
+  };
+  NormGradients norm_backward(NormKept kept, int64_t rows, bool drops, Block gradient);
+  Block feed_forward_backward(Block attended, Block inner, Block gradient);
+  Block attend_backward(AttentionKept kept, Block input, Block gradient);
+  Block layer_backward(LayerKept kept, Block gradient);
+  void embed_backward(NormKept kept, Block gradient);
+  Block head_backward(HeadKept kept);
+  Block segments_backward(size_t begin, SegmentsKept kept, Block gradient);
+  /// A group of segments that is run again, its backward pass after it.
+  Block again(size_t begin, size_t end, Block input, Block gradient);
+
+  const format::BertConfig& config_;
+  const StepOptions& options_;
+  const BatchShape& shape_;
+  int threads_;
+  at::ScalarType type_;
+  int64_t element_, statistic_;
+  bool widens_;
+  ProductSizes products_;
+  Counter counter_;
+};
+
+void Pass::multiply(int64_t rows, int64_t depth, int64_t columns) {
+  if (!products_.own || rows == 0) return;
+  const Block wide =
+      widens_ ? Block(counter_, 4 * rows * depth + 4 * depth * columns + 4 * rows * columns) : Block();
+  const Block buffers(counter_, products_.product_bytes(rows, depth, columns, threads_));
+}
+
+void Pass::add_weight_gradient(int64_t out, int64_t in, int64_t rows) {
+  const bool same_type = element_ == statistic_ || !options_.accumulates;
+  if (!products_.own) {
+    const Block product = same_type ? Block() : values(out, in);
+    return;
+  }
+  if (rows == 0) return;
+  const Block wide =
+      widens_ ? Block(counter_, 4 * rows * (out + in) + (same_type ? 4 * out * in : 0)) : Block();
+  const Block packed(counter_, products_.gradient_copy_bytes(in, rows));
+  const Block buffers(counter_, products_.gradient_bytes(out, rows, threads_));
+}
+
+Block Pass::attention_buffers() {
+  const auto bytes = [&](const auto& kernels) {
+    return kernels.attention_workspace(shape_.longest, config_.head_size()) + 64;
+  };
+  const int64_t one = type_ == at::kDouble     ? bytes(nn::kernels<double>())
+                      : type_ == at::kFloat    ? bytes(nn::kernels<float>())
+                      : type_ == at::kBFloat16 ? bytes(nn::kernels<BFloat16>())
+                                               : bytes(nn::kernels<Half>());
+  return {counter_, threads_ * block_bytes(one)};
+}
+
+// ---- forward
+
+Block Pass::embed(NormKept* kept) {
+  const Block rows = token_rows();
+  Block output = token_rows();
+  NormKept norm = norm_kept(shape_.tokens);
+  if (kept) *kept = std::move(norm);
+  return output;
+}
+
+Block Pass::attend(AttentionKept* kept) {
+  AttentionKept saved{times_transposed(shape_.tokens, config_.hidden_size, 3 * config_.hidden_size), {}};
+  Block context = token_rows();
+  saved.log_sum_exp = statistics(config_.num_attention_heads * shape_.tokens);
+  const Block buffers = attention_buffers();
+  if (kept) *kept = std::move(saved);
+  return context;
+}
+
+Block Pass::layer(LayerKept* kept) {
+  Block context = attend(kept && options_.recompute != Recompute::selective ? &kept->attention : nullptr);
+  Block attended;
+  {
+    const Block projected = times_transposed(shape_.tokens, config_.hidden_size, config_.hidden_size);
+    attended = token_rows();
+    NormKept norm = norm_kept(shape_.tokens);
+    if (kept) kept->attention_norm = std::move(norm);
+  }
+  Block inner = times_transposed(shape_.tokens, config_.hidden_size, config_.intermediate_size);
+  Block activated = values(shape_.tokens, config_.intermediate_size);
+  const Block fed = times_transposed(shape_.tokens, config_.intermediate_size, config_.hidden_size);
+  activated.drop();
+  if (!kept) inner.drop();
+  Block output = token_rows();
+  NormKept norm = norm_kept(shape_.tokens);
+  if (kept) {
+    kept->context = std::move(context);
+    kept->attended = std::move(attended);
+    kept->inner = std::move(inner);
+    kept->output_norm = std::move(norm);
+  }
+  return output;
+}
+
+void Pass::head(HeadKept& kept) {
+  kept.rows = masked_rows();
+  kept.transformed = times_transposed(shape_.masked, config_.hidden_size, config_.hidden_size);
+  {
+    const Block activated = masked_rows();
+    kept.hidden = masked_rows();
+    kept.norm = norm_kept(shape_.masked);
+  }
+  cross_entropy(kept);
+}
+
+void Pass::cross_entropy(HeadKept& kept) {
+  constexpr int64_t kLogitRows = 512;
+  for (int64_t begin = 0; begin < shape_.masked; begin += kLogitRows) {
+    const int64_t rows = std::min(kLogitRows, shape_.masked - begin);
+    kept.logits = times_transposed(rows, config_.hidden_size, config_.vocab_size);
+    if (begin + rows == shape_.masked) break;
+    if (begin == 0) {
+      kept.hidden_gradient = masked_rows();
+      kept.weight_sum = values(config_.vocab_size, config_.hidden_size);
+      kept.bias_sum = statistics(config_.vocab_size);
+    }
+    multiply(rows, config_.vocab_size, config_.hidden_size);
+    add_weight_gradient(config_.vocab_size, config_.hidden_size, rows);
+    const Block sums = partial_sums(rows, config_.vocab_size);
+  }
+}
+
+Block Pass::segments(size_t begin, size_t end, Block input, SegmentsKept* kept) {
+  Block current = std::move(input);
+  for (size_t s = begin; s < end; ++s) {
+    if (s == 0) {
+      current = embed(kept ? &kept->embeddings : nullptr);
+      continue;
+    }
+    LayerKept* const saved = kept ? &kept->layers.emplace_back() : nullptr;
+    Block output = layer(saved);
+    if (saved) saved->input = std::move(current);
+    current = std::move(output);
+  }
+  return current;
+}
+
+// ---- backward: parameters without a use in it are what a function takes over, and drops when it is done
+
+Pass::NormGradients Pass::norm_backward(NormKept /*kept*/, int64_t rows, bool drops, Block /*gradient*/) {
+  NormGradients gradients;
+  gradients.residual = values(rows, config_.hidden_size);
+  if (drops) gradients.input = values(rows, config_.hidden_size);
+  const Block sums = partial_sums(rows, 3 * config_.hidden_size);
+  return gradients;
+}
+
+Block Pass::feed_forward_backward(Block /*attended*/, Block /*inner*/, Block /*gradient*/) {
+  const Block inner_gradient = times(shape_.tokens, config_.hidden_size, config_.intermediate_size);
+  {
+    const Block activated = values(shape_.tokens, config_.intermediate_size);
+    partial_sums(shape_.tokens, config_.intermediate_size).drop();
+    add_weight_gradient(config_.hidden_size, config_.intermediate_size, shape_.tokens);
+  }
+  add_weight_gradient(config_.intermediate_size, config_.hidden_size, shape_.tokens);
+  return times(shape_.tokens, config_.intermediate_size, config_.hidden_size);
+}
+
+/// With the product before it.
+Block Pass::attend_backward(AttentionKept kept, Block /*input*/, Block gradient) {
+  const Block qkv_gradient = values(shape_.tokens, 3 * config_.hidden_size);
+  attention_buffers().drop();
+  partial_sums(shape_.tokens, 3 * config_.hidden_size).drop();
+  gradient.drop();
+  kept = {};
+  add_weight_gradient(3 * config_.hidden_size, config_.hidden_size, shape_.tokens);
+  return times(shape_.tokens, 3 * config_.hidden_size, config_.hidden_size);
+}
+
+Block Pass::layer_backward(LayerKept kept, Block gradient) {
+  NormGradients output =
+      norm_backward(std::move(kept.output_norm), shape_.tokens, drops(), std::move(gradient));
+  // Of the two gradients of one tensor the second is added to the first, in place.
+  feed_forward_backward(std::move(kept.attended), std::move(kept.inner), std::move(output.input)).drop();
+  NormGradients attention =
+      norm_backward(std::move(kept.attention_norm), shape_.tokens, drops(), std::move(output.residual));
+  add_weight_gradient(config_.hidden_size, config_.hidden_size, shape_.tokens);
+  Block context_gradient = times(shape_.tokens, config_.hidden_size, config_.hidden_size);
+  attention.input.drop();
+  kept.context.drop();
+  if (options_.recompute == Recompute::selective) {
+    AttentionKept made;
+    const Block context = attend(&made);
+    attend_backward(std::move(made), {}, {}).drop();
+  } else {
+    attend_backward(std::move(kept.attention), std::move(kept.input), std::move(context_gradient)).drop();
+  }
+  return std::move(attention.residual);
+}
+
+void Pass::embed_backward(NormKept kept, Block /*gradient*/) {
+  const Block dropped = drops() ? token_rows() : Block();
+  norm_backward(std::move(kept), shape_.tokens, false, {});
+}
+
+Block Pass::head_backward(HeadKept kept) {
+  const int64_t last = shape_.masked == 0 ? 0 : (shape_.masked - 1) % 512 + 1;
+  {
+    const Block scaled = values(last, config_.hidden_size);
+    add_weight_gradient(config_.vocab_size, config_.hidden_size, last);
+  }
+  {
+    const Block bias = statistics(config_.vocab_size);
+    partial_sums(last, config_.vocab_size).drop();
+  }
+  Block gradient = shape_.masked > last ? std::move(kept.hidden_gradient) : masked_rows();
+  multiply(last, config_.vocab_size, config_.hidden_size);
+  kept.logits.drop();
+  kept.hidden.drop();
+  kept.weight_sum.drop();
+  gradient = norm_backward(std::move(kept.norm), shape_.masked, false, std::move(gradient)).residual;
+  gradient = masked_rows();  // the activation's: a copy that becomes it in place
+  kept.transformed.drop();
+  add_weight_gradient(config_.hidden_size, config_.hidden_size, shape_.masked);
+  gradient = times(shape_.masked, config_.hidden_size, config_.hidden_size);
+  kept.rows.drop();
+  return token_rows();
+}
+
+Block Pass::segments_backward(size_t begin, SegmentsKept kept, Block gradient) {
+  for (; !kept.layers.empty(); kept.layers.pop_back())
+    gradient = layer_backward(std::move(kept.layers.back()), std::move(gradient));
+  if (begin > 0) return gradient;
+  embed_backward(std::move(kept.embeddings), std::move(gradient));
+  return {};
+}
+
+Block Pass::again(size_t begin, size_t end, Block /*input*/, Block /*gradient*/) {
+  SegmentsKept kept;
+  const Block output = segments(begin, end, {}, &kept);
+  return segments_backward(begin, std::move(kept), {});
+}
+
+Pass::Result Pass::run() {
+  const auto head_segment = static_cast<size_t>(config_.num_hidden_layers) + 1;
+  std::vector<size_t> begins{0};
+  if (options_.recompute == Recompute::full || options_.recompute == Recompute::sqrt)
+    begins = recompute_groups(head_segment + 1, options_.recompute);
+  std::vector<Block> inputs(begins.size());
+  Block current;
+  for (size_t g = 0; g + 1 < begins.size(); ++g) {
+    inputs[g] = std::move(current);
+    current = segments(begins[g], begins[g + 1], {}, nullptr);
+  }
+  SegmentsKept kept;
+  current = segments(begins.back(), head_segment, std::move(current), &kept);
+  head(kept.head);
+  current.drop();
+  const int64_t activations = counter_.used();
+  Block gradient = head_backward(std::move(kept.head));
+  gradient = segments_backward(begins.back(), std::move(kept), std::move(gradient));
+  for (size_t g = begins.size() - 1; g-- > 0;)
+    gradient = again(begins[g], begins[g + 1], std::move(inputs[g]), std::move(gradient));
+  return {activations, counter_.peak()};
+}
+
+}  // namespace
+
+StepMemory predict_memory(const format::BertConfig& config, const StepOptions& options,
+                          std::span<const BatchShape> micro_batches, int threads) {
+  const FlatSizes sizes(config);
+  const auto master = static_cast<int64_t>(c10::elementSize(train::master_type(options.precision)));
+  const int64_t compute = train::compute_type(options.precision) ? 2 : 0;
+  StepMemory memory;
+  memory.weights = (sizes.matrices + sizes.vectors) * master + sizes.matrices * compute;
+  memory.gradients =
+      sizes.matrices * (compute > 0 && !options.accumulates ? compute : master) + sizes.vectors * master;
+  memory.optimizer = 2 * (sizes.matrices + sizes.vectors) * master;
+  int64_t peak = 0;
+  for (const BatchShape& shape : micro_batches) {
+    const Pass::Result result = Pass(config, options, shape, threads).run();
+    memory.activations = std::max(memory.activations, result.activations);
+    peak = std::max(peak, result.peak);
+  }
+  memory.workspace = peak - memory.activations;
+  return memory;
+}
+
+}  // namespace funicular::plan
