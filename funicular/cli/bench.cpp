@@ -23,6 +23,7 @@
 #include "funicular/plan/generated_text.h"
 #include "funicular/plan/memory_table.h"
 #include "funicular/plan/profile.h"
+#include "funicular/plan/rank_use.h"
 #include "funicular/plan/rows.h"
 #include "funicular/plan/techniques_report.h"
 #include "funicular/plan/training_step.h"
@@ -121,6 +122,9 @@ class Bench final : public Command {
   int measure_memory();
   std::vector<plan::MemoryCase> memory_cases() const;
 
+  int measure_ranks();
+  void print_ranks(const std::vector<plan::RankUse>& uses) const;
+
   int compare_techniques();
   struct Text {
     std::unique_ptr<const text::WordPiece> tokenizer;
@@ -135,6 +139,7 @@ class Bench final : public Command {
   fs::path batches_, trace_, data_, tokenizer_, plot_;
   int64_t micro_batch_size_ = 0, warmup_ = 3, seed_ = 1;
   std::optional<int64_t> steps_;
+  std::vector<std::string> strategies_;
   plan::TechniquesOptions techniques_;
   bool floor_ = false, profile_ = false, json_ = false;
   DeviceOptions device_;
@@ -148,8 +153,10 @@ Bench::Bench()
           "near the step is to the time of its matrix products alone. funicular bench memory measures the "
           "peak of memory by kind, beside what is predicted, for all combinations of the values given. "
           "funicular bench techniques tells what each technique of fast training gains, alone and together "
-          "with the others.") {
-  arguments.positional("[memory|techniques]", what_, "what to measure; nothing: the time of a step");
+          "with the others. funicular bench ranks, under funicular launch, tells what each strategy costs a "
+          "rank "
+          "in time and memory.") {
+  arguments.positional("[memory|techniques|ranks]", what_, "what to measure; nothing: the time of a step");
   declare_measured();
   arguments.section("Of the time of a step");
   arguments.add("micro-batch-size", "SEQUENCES", micro_batch_size_, "rows a forward pass; 0: all").range(0);
@@ -175,6 +182,9 @@ Bench::Bench()
       .range(1);
   arguments.add("learning-rate", "RATE", techniques_.learning_rate, "its learning rate").above(0);
   arguments.add("plot", "FILE", plot_, "write the table as a bar chart, an SVG file");
+  arguments.section("Of ranks");
+  arguments.add("strategy", "NAME…", strategies_, "strategies to compare (under funicular launch)")
+      .default_text("all on several ranks");
   arguments.section("Machine and output");
   declare_seed(arguments, seed_, "of weights, rows and dropout");
   arguments.add("json", json_, "print one JSON object");
@@ -208,14 +218,78 @@ void Bench::declare_measured() {
 }
 
 int Bench::run() {
-  if (what_.size() > 1 || (what_.size() == 1 && what_[0] != "memory" && what_[0] != "techniques"))
-    throw InputError("usage", "funicular bench expects memory, techniques or nothing; found \"{}\"",
+  if (what_.size() > 1 ||
+      (what_.size() == 1 && what_[0] != "memory" && what_[0] != "techniques" && what_[0] != "ranks"))
+    throw InputError("usage", "funicular bench expects memory, techniques, ranks or nothing; found \"{}\"",
                      fmt::join(what_, " "));
   require_place(trace_, "--trace");
   require_place(plot_, "--plot");
   device_.apply();
   if (what_.empty()) return time();
+  if (what_[0] == "ranks") return measure_ranks();
   return what_[0] == "memory" ? measure_memory() : compare_techniques();
+}
+
+// ---- what strategies cost each rank
+
+int Bench::measure_ranks() {
+  refuse("funicular bench ranks",
+         {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps", "patience",
+          "learning-rate", "plot", "floor", "profile", "trace", "batches", "gradient-accumulation-steps"});
+  const comm::Group group = comm::Group::from_environment();
+  if (model_.empty()) model_ = "base";
+  plan::RankUseOptions options;
+  options.config = configuration();
+  options.precision = train::parse_precision(precision_.text("fp32"));
+  options.recompute = parse_recompute(recompute_.text("none"));
+  options.rule = {.ragged = rows_ == "ragged",
+                  .longest = max_length_.number(128, 32),
+                  .batch_size = batch_size_.number(16, 1),
+                  .vocabulary = options.config.vocab_size,
+                  .seed = seed()};
+  options.micro_batch_size = micro_batch_size_;
+  options.steps = steps_.value_or(5);
+  options.warmup = warmup_;
+  std::vector<std::string> strategies = strategies_;
+  if (strategies.empty())
+    strategies = group.size() == 1 ? std::vector<std::string>{"single"}
+                                   : std::vector<std::string>{"ddp", "zero1", "zero2", "zero3"};
+  const std::vector<plan::RankUse> uses = plan::measure_ranks(group, strategies, options);
+  if (group.rank() == 0) print_ranks(uses);
+  group.barrier();
+  return 0;
+}
+
+void Bench::print_ranks(const std::vector<plan::RankUse>& uses) const {
+  OrderedJson list = OrderedJson::array();
+  if (!json_)
+    fmt::print(
+        "MB on rank 0 (formula)     weights          gradients              state           gathered   "
+        "tokens/s  step s  waits s\n");
+  for (const plan::RankUse& use : uses) {
+    const plan::RankBytes &m = use.measured, &p = use.predicted;
+    const auto cell = [](int64_t measured, int64_t predicted) {
+      return fmt::format("{:.1f} ({:.1f})", static_cast<double>(measured) / 1e6,
+                         static_cast<double>(predicted) / 1e6);
+    };
+    if (!json_)
+      fmt::print("{:<7} {:>2} ranks {:>18} {:>18} {:>18} {:>18} {:>10.0f} {:>7.3f} {:>8.3f}\n", use.strategy,
+                 use.ranks, cell(m.weights, p.weights), cell(m.gradients, p.gradients),
+                 cell(m.state, p.state), cell(m.gathered, p.gathered), use.tokens_per_second,
+                 use.step_seconds, use.wait_seconds);
+    const auto bytes = [](const plan::RankBytes& b) {
+      return OrderedJson{
+          {"weights", b.weights}, {"gradients", b.gradients}, {"state", b.state}, {"gathered", b.gathered}};
+    };
+    list.push_back({{"strategy", use.strategy},
+                    {"ranks", use.ranks},
+                    {"measured", bytes(m)},
+                    {"predicted", bytes(p)},
+                    {"step_seconds", use.step_seconds},
+                    {"wait_seconds", use.wait_seconds},
+                    {"tokens_per_second", use.tokens_per_second}});
+  }
+  if (json_) fmt::print("{}\n", list.dump());
 }
 
 void Bench::refuse(const std::string& mode, const std::vector<std::string>& options) const {

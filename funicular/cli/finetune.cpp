@@ -18,6 +18,7 @@
 #include "funicular/data/datasets.h"
 #include "funicular/eval/metrics.h"
 #include "funicular/objective/classification.h"
+#include "funicular/train/together.h"
 
 namespace funicular::cli {
 
@@ -74,16 +75,17 @@ class Finetune final : public Command {
         {config_, nn::Head::classification, training_.dtype(), static_cast<uint64_t>(training_.seed)});
     load(model);
     train::TrainerOptions options = trainer_options();
-    train::Trainer trainer(options, parallel::make_single, training_.optimizer());
+    train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
       save_model_folder(model, config_, nn::Head::classification, *tokenizer_, folder);
     };
     const data::RowDataset train(train_store_);
-    if (!eval_store_) return report_result(trainer.fit(model, objective, train), options);
+    if (!eval_store_) return report_result(trainer.fit(model, objective, train), options, training_.group());
     const data::RowDataset held_out(eval_store_);
     const train::DatasetSource<objective::Classification> source(objective, held_out);
     eval::ClassificationMetrics metrics(task_.metrics);
-    return report_result(trainer.fit(model, objective, train, {&source, &metrics}), options);
+    return report_result(trainer.fit(model, objective, train, {&source, &metrics}), options,
+                         training_.group());
   }
 
  private:
@@ -96,6 +98,26 @@ class Finetune final : public Command {
     check_max_length(max_length_, config_);
     check_columns(task_.columns(), config_, model_);
     tokenizer_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, model_));
+    open_stores();
+    log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
+    note_ = {task_.name, task_.columns(), max_length_, truncation_};
+    note_.store_in(config_);
+  }
+
+  /// Rank 0 makes the stores, the others find them.
+  void open_stores() {
+    const comm::Group& group = training_.group();
+    for (const bool first : {true, false})
+      train::together(group, [&] {
+        if ((group.rank() == 0) == first) open_own_stores();
+      });
+    classes_of_model_ = class_names(config_);
+    config_.id2label = train_store_->meta().label_names;
+    config_.num_labels = static_cast<int>(config_.id2label.size());
+    config_.problem_type = "single_label_classification";
+  }
+
+  void open_own_stores() {
     const fs::path folder = training_.output / "data";
     train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder);
     const std::vector<std::string>& labels = train_store_->meta().label_names;
@@ -104,13 +126,6 @@ class Finetune final : public Command {
                        train_file_.string(), fmt::join(labels, ""));
     if (!eval_file_.empty())
       eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder);
-    log::info("{} classes: {}", labels.size(), show(labels));
-    classes_of_model_ = class_names(config_);
-    config_.id2label = labels;
-    config_.num_labels = static_cast<int>(labels.size());
-    config_.problem_type = "single_label_classification";
-    note_ = {task_.name, task_.columns(), max_length_, truncation_};
-    note_.store_in(config_);
   }
 
   /// A classifier in --model is the start of training where it has as many classes; otherwise a new one is

@@ -38,11 +38,12 @@ nn::LoadReport load_weights(Model& model, const fs::path& folder, const std::str
 /// load_weights for a model that is to be used as it is: a missing weight is an InputError.
 void load_all_weights(Model& model, const fs::path& folder);
 
-/// The values of --precision where a model is only used: fp32, bf16, fp16 and int8 (8-bit products in the encoder's
-/// layers, 16 bits elsewhere).
+/// The values of --precision where a model is only used: fp32, bf16, fp16 and int8 (8-bit products in the
+/// encoder's layers, 16 bits elsewhere).
 const std::vector<std::string>& inference_precisions();
 
-/// Brings a model with all its weights to one of them, or to fp64. Afterwards it can neither be trained nor saved.
+/// Brings a model with all its weights to one of them, or to fp64. Afterwards it can neither be trained nor
+/// saved.
 void prepare_inference(Model& model, const std::string& precision);
 
 /// Writes weights, config.json and the tokeniser's files.

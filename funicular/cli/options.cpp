@@ -219,6 +219,26 @@ void DeviceOptions::apply() const {
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
 }
 
+namespace {
+
+void declare_ranks(TrainingOptions& options, Arguments& arguments) {
+  arguments.section("Ranks (see funicular launch)");
+  arguments
+      .add("strategy", "NAME", options.strategy,
+           "how the ranks share the work; auto: single on one, ddp on several")
+      .choices(parallel::strategy_names());
+  arguments.add("deterministic", options.deterministic,
+                "add gradients up in the order of a tree over the micro-batches: any number of ranks (zero2, "
+                "zero3: 1, 2, "
+                "4, …) with the same micro-batches then gives the same bits");
+  arguments.add("debug-collectives", options.debug_collectives,
+                "compare every exchange between the ranks before it starts; slow");
+  arguments.add("interface", "NAME", options.interface, "network interface of the ranks' connections")
+      .default_text("the one that reaches rank 0");
+}
+
+}  // namespace
+
 void TrainingOptions::declare(Arguments& arguments) {
   arguments
       .add("output", "RUN", output, "folder of the run: checkpoints, metrics and, in RUN/model, the model")
@@ -228,17 +248,30 @@ void TrainingOptions::declare(Arguments& arguments) {
   declare_optimisation(*this, arguments);
   declare_run(*this, arguments);
   device.declare(arguments);
+  declare_ranks(*this, arguments);
 }
 
-void TrainingOptions::apply() const {
+void TrainingOptions::apply() {
   if (max_steps && num_train_epochs)
     throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
                      *max_steps, *num_train_epochs);
   if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
                      *warmup_steps, *warmup_ratio);
-  train::plan_batches(trainer());  // contradictions are told before files are read
+  const comm::Environment place = comm::read_environment();
+  train::plan_batches(trainer(), place.size);  // contradictions are told before files are read
   device.apply();
+  group_ = comm::Group::from_environment(
+      {.interface = interface, .check_collectives = debug_collectives, .fixed_order = deterministic});
+  // What all ranks would say is said once.
+  if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::warning);
+  strategy_factory()();
+}
+
+train::StrategyFactory TrainingOptions::strategy_factory() const {
+  return [name = strategy, group = group_, deterministic = deterministic] {
+    return parallel::make_strategy(name, group, {.deterministic = deterministic});
+  };
 }
 
 train::TrainerOptions TrainingOptions::trainer() const {
@@ -305,11 +338,14 @@ at::ScalarType TrainingOptions::dtype() const {
   return precision == "fp64" ? at::kDouble : at::kFloat;
 }
 
-int report_result(const train::FitResult& result, const train::TrainerOptions& options) {
+int report_result(const train::FitResult& result, const train::TrainerOptions& options,
+                  const comm::Group& group) {
+  group.barrier();
   if (result.interrupted) {
     log::info("the same command goes on from there (the run is in {})", options.output.string());
     return static_cast<int>(ExitCode::interrupted);
   }
+  if (group.rank() > 0) return 0;
   OrderedJson json;
   for (const auto& [name, value] : result.best_evaluation) json[name] = value;
   if (!result.best_evaluation.empty()) json["best_step"] = result.best_step;

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "funicular/cli/arguments.h"
+#include "funicular/comm/group.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/train/trainer.h"
 
@@ -73,6 +74,9 @@ struct TrainingOptions {
   double loss_scale = 0;  ///< of fp16; 0: dynamic, by the following
   optim::LossScalerOptions scaler;
   std::string recompute = "none";
+  std::string strategy = "auto";
+  bool deterministic = false, debug_collectives = false;
+  std::string interface;  ///< empty: chosen
   int64_t seed = 42;
   int64_t num_workers = 1;
   DeviceOptions device;
@@ -82,17 +86,25 @@ struct TrainingOptions {
 
   /// Declares all of them under headings.
   void declare(Arguments& arguments);
-  /// Checks what one option alone cannot tell, and applies --device and --threads. Throws InputError.
-  void apply() const;
+  /// Checks what one option alone cannot tell, applies --device and --threads, and joins the other ranks.
+  /// Throws InputError.
+  void apply();
+  /// The ranks that train together; this process alone before apply().
+  const comm::Group& group() const { return group_; }
+  train::StrategyFactory strategy_factory() const;
   /// For the trainer; output, identity, run_info and best metric are left to the command.
   train::TrainerOptions trainer() const;
   optim::OptimizerSpec optimizer() const;
   /// fp32 or fp64.
   at::ScalarType dtype() const;
+
+ private:
+  comm::Group group_;
 };
 
 /// Says on standard output, as one JSON object, what a training ended with (the best evaluation where there
-/// was one) and returns the exit code.
-int report_result(const train::FitResult& result, const train::TrainerOptions& options);
+/// was one) and returns the exit code. Rank 0 says it; returns when all ranks are here.
+int report_result(const train::FitResult& result, const train::TrainerOptions& options,
+                  const comm::Group& group);
 
 }  // namespace funicular::cli

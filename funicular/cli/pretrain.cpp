@@ -146,7 +146,7 @@ class Pretrain final : public Command {
     TrainingOptions head = training_;
     head.learning_rate = head_rate_;
     log::info("training the head for {} steps, the encoder frozen", freeze_steps_);
-    train::Trainer trainer(options, parallel::make_single, head.optimizer());
+    train::Trainer trainer(options, training_.strategy_factory(), head.optimizer());
     trainer.callbacks.save_model = [](const fs::path&) {};  // the state that matters goes on in memory
     const train::FitResult result = trainer.fit(model, objective, *train_);
     if (result.interrupted) log::info("interrupted in the steps of the head; the same command goes on");
@@ -159,7 +159,7 @@ class Pretrain final : public Command {
     options.run_info = {
         {"command", "pretrain"}, {"source_model", model_.string()}, {"data_path", data_.string()}};
     choose_best(options);
-    train::Trainer trainer(options, parallel::make_single, training_.optimizer());
+    train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
       save_model_folder(model, config_, nn::Head::masked_lm, *tokenizer_files_, folder);
     };
@@ -169,7 +169,7 @@ class Pretrain final : public Command {
       const train::DatasetSource<objective::MaskedLm> held_out(objective, *evaluation_);
       return trainer.fit(model, objective, *train_, {&held_out, &metrics});
     };
-    return report_result(fit(), options);
+    return report_result(fit(), options, training_.group());
   }
 
   void choose_best(train::TrainerOptions& options) const {

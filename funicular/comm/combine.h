@@ -11,7 +11,8 @@ enum class Reduction { sum, average, minimum, maximum };
 
 enum class Element { float32, float64, bfloat16, float16, int64 };
 
-/// out[i] = the reduction of inputs[0][i], inputs[1][i], … in this order, each with the element's own
+/// out[i] = the reduction of inputs[0][i], inputs[1][i], … as a tree: ((0, 1), (2, 3)), … with what is left
+/// over last, so that sums of equally many neighbours can be made elsewhere. Each with the element's own
 /// precision, 16-bit ones in float and rounded once. `out` may be one of the inputs. `divisor` divides the
 /// result (floating point only; 1: not).
 void combine(Element element, Reduction reduction, void* out, const void* const* inputs, int count,

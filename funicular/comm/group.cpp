@@ -1,6 +1,6 @@
 #include "funicular/comm/group.h"
 
-#include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -165,12 +165,12 @@ class Group::Impl {
     const int64_t count = tensor.numel();
     if (count == 0) return;
     if (memory_) return memory_->all_reduce(bytes(tensor), count, element, reduction, divisor);
-    if (count * bytes_of(element) <= kSmallBytes) {
+    if (count * bytes_of(element) <= kSmallBytes && !options_.fixed_order) {
       link_.all_reduce(bytes(tensor), count, element, reduction);
       return divide(tensor, {0, count}, divisor);
     }
     const std::vector<Shard> shards = shards_of(count, size());
-    ring_reduce_scatter(link_, bytes(tensor), shards, element, reduction);
+    reduce_pieces(bytes(tensor), shards, element, reduction);
     divide(tensor, shards[size_t(rank_)], divisor);
     ring_all_gather(link_, bytes(tensor), shards, bytes_of(element));
   }
@@ -183,17 +183,28 @@ class Group::Impl {
     if (memory_)
       return memory_->reduce_scatter(bytes(input), bytes(output), shards, element, reduction, divisor);
     const at::Tensor spoilt = input.reshape({-1}).clone();
-    ring_reduce_scatter(link_, bytes(spoilt), shards, element, reduction);
+    reduce_pieces(bytes(spoilt), shards, element, reduction);
     const Shard own = shards[size_t(rank_)];
     divide(spoilt, own, divisor);
     output.reshape({-1}).copy_(spoilt.narrow(0, own.begin, own.size));
   }
 
-  void all_gather(const at::Tensor& tensor, int64_t element_bytes) {
-    const std::vector<Shard> shards = shards_of(tensor.numel(), size());
+  void reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces, Element element,
+                      Reduction reduction) {
+    const double divisor = reduction == Reduction::average ? size() : 1;
+    const Shard own = pieces[size_t(rank_)];
     if (tensor.numel() == 0) return;
-    if (memory_) return memory_->all_gather(bytes(tensor), shards, element_bytes);
-    ring_all_gather(link_, bytes(tensor), shards, element_bytes);
+    if (memory_)
+      return memory_->reduce_scatter(bytes(tensor), bytes(tensor) + own.begin * bytes_of(element), pieces,
+                                     element, reduction, divisor);
+    reduce_pieces(bytes(tensor), pieces, element, reduction);
+    divide(tensor, own, divisor);
+  }
+
+  void all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces, int64_t element_bytes) {
+    if (tensor.numel() == 0) return;
+    if (memory_) return memory_->all_gather(bytes(tensor), pieces, element_bytes);
+    ring_all_gather(link_, bytes(tensor), pieces, element_bytes);
   }
 
   void broadcast(const at::Tensor& tensor, int64_t element_bytes, int root) {
@@ -280,6 +291,14 @@ class Group::Impl {
     }
     if (const std::string text = ask(verdict(number)); text != "yes")
       throw RunError(kComponent, "the ranks call different collectives: {}", text);
+  }
+
+  void reduce_pieces(std::byte* data, const std::vector<Shard>& pieces, Element element,
+                     Reduction reduction) {
+    if (options_.fixed_order)
+      exchange_reduce_scatter(link_, data, pieces, element, reduction);
+    else
+      ring_reduce_scatter(link_, data, pieces, element, reduction);
   }
 
   std::string ask(const std::string& key) {
@@ -439,11 +458,43 @@ Call<Impl> reduce_scatter_call(const at::Tensor& input, const at::Tensor& output
           [=](Impl& impl) { impl.reduce_scatter(input, output, element, reduction); }};
 }
 
+void check_pieces(const char* operation, const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                  int size) {
+  int64_t covered = 0;
+  bool whole = pieces.size() == static_cast<size_t>(size);
+  for (const Shard& piece : pieces) {
+    whole = whole && piece.begin == covered && piece.size >= 0;
+    covered += piece.size;
+  }
+  if (!whole || covered != tensor.numel())
+    throw InputError(kComponent, "{}: expected {} pieces that cover {} elements in order; found {} with {}",
+                     operation, size, tensor.numel(), pieces.size(), covered);
+}
+
+/// The pieces may differ between ranks no more than the size may.
+std::string describe_pieces(const std::vector<Shard>& pieces) {
+  std::vector<int64_t> sizes;
+  for (const Shard& piece : pieces) sizes.push_back(piece.size);
+  return fmt::format(" in pieces of {}", fmt::join(sizes, ", "));
+}
+
 template <class Impl>
-Call<Impl> all_gather_call(const at::Tensor& tensor) {
+Call<Impl> reduce_scatter_call(const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                               Reduction reduction, int size) {
+  const Element element = check_tensor("reduce_scatter", tensor);
+  check_reduction("reduce_scatter", element, reduction);
+  check_pieces("reduce_scatter", tensor, pieces, size);
+  return {describe("reduce_scatter", tensor, element,
+                   fmt::format("{}, {}", describe_pieces(pieces), name_of(reduction))),
+          [=](Impl& impl) { impl.reduce_scatter(tensor, pieces, element, reduction); }};
+}
+
+template <class Impl>
+Call<Impl> all_gather_call(const at::Tensor& tensor, const std::vector<Shard>& pieces, int size) {
   const Element element = check_tensor("all_gather", tensor);
-  return {describe("all_gather", tensor, element, ""),
-          [=](Impl& impl) { impl.all_gather(tensor, bytes_of(element)); }};
+  check_pieces("all_gather", tensor, pieces, size);
+  return {describe("all_gather", tensor, element, describe_pieces(pieces)),
+          [=](Impl& impl) { impl.all_gather(tensor, pieces, bytes_of(element)); }};
 }
 
 template <class Impl>
@@ -468,8 +519,39 @@ void Group::reduce_scatter(const at::Tensor& input, const at::Tensor& output, Re
 }
 
 void Group::all_gather(const at::Tensor& tensor) const {
-  const auto call = all_gather_call<Impl>(tensor);
+  all_gather(tensor, shards_of(tensor.defined() ? tensor.numel() : 0, size()));
+}
+
+void Group::reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                           Reduction reduction) const {
+  const auto call = reduce_scatter_call<Impl>(tensor, pieces, reduction, size());
   if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
+}
+
+void Group::all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const {
+  const auto call = all_gather_call<Impl>(tensor, pieces, size());
+  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
+}
+
+std::vector<std::string> Group::gather_texts(const std::string& text) const {
+  if (!impl_) return {text};
+  const at::Tensor sizes = at::zeros({size()}, at::kLong);
+  sizes[rank()] = static_cast<int64_t>(text.size());
+  all_gather(sizes);
+  std::vector<Shard> pieces;  // in whole numbers, of 8 bytes
+  int64_t words = 0;
+  for (int r = 0; r < size(); ++r) {
+    pieces.push_back({words, (sizes[r].item<int64_t>() + 7) / 8});
+    words += pieces.back().size;
+  }
+  const at::Tensor all = at::zeros({words}, at::kLong);
+  auto* const data = reinterpret_cast<char*>(all.data_ptr<int64_t>());
+  text.copy(data + pieces[size_t(rank())].begin * 8, text.size());
+  all_gather(all, pieces);
+  std::vector<std::string> texts;
+  for (int r = 0; r < size(); ++r)
+    texts.emplace_back(data + pieces[size_t(r)].begin * 8, static_cast<size_t>(sizes[r].item<int64_t>()));
+  return texts;
 }
 
 void Group::broadcast(const at::Tensor& tensor, int root) const {
@@ -517,7 +599,19 @@ Work Group::start_reduce_scatter(const at::Tensor& input, const at::Tensor& outp
 }
 
 Work Group::start_all_gather(const at::Tensor& tensor) const {
-  const auto call = all_gather_call<Impl>(tensor);
+  return start_all_gather(tensor, shards_of(tensor.defined() ? tensor.numel() : 0, size()));
+}
+
+Work Group::start_reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                                 Reduction reduction) const {
+  const auto call = reduce_scatter_call<Impl>(tensor, pieces, reduction, size());
+  Work work;
+  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
+  return work;
+}
+
+Work Group::start_all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const {
+  const auto call = all_gather_call<Impl>(tensor, pieces, size());
   Work work;
   if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
   return work;

@@ -27,6 +27,10 @@ struct GroupOptions {
   std::string interface {};
   /// Compare every collective between the ranks before it starts, not the first one only; slow.
   bool check_collectives = false;
+  /// Sums between hosts as a tree over the ranks, as on one host, instead of around the ring: the same bits
+  /// whatever the ranks' places. Takes as many bytes on the way, and a buffer of a rank's shard for each
+  /// rank.
+  bool fixed_order = false;
   /// Use shared memory where all ranks are on one host.
   bool shared_memory = true;
 };
@@ -83,6 +87,13 @@ class Group {
                       Reduction reduction = Reduction::sum) const;
   /// `tensor` [n], of which each rank holds its own shard, becomes whole on all ranks.
   void all_gather(const at::Tensor& tensor) const;
+  /// The same for pieces of any sizes, one a rank, in order and without gap or overlap. In place: afterwards
+  /// `tensor` [n] holds the reduction in this rank's piece; the rest of it is unspecified.
+  void reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                      Reduction reduction = Reduction::sum) const;
+  void all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const;
+  /// What each rank gives, of any length, by rank.
+  std::vector<std::string> gather_texts(const std::string& text) const;
   /// `tensor` becomes rank root's.
   void broadcast(const at::Tensor& tensor, int root) const;
   /// Returns once all ranks have called it.
@@ -97,7 +108,10 @@ class Group {
   Work start_all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum) const;
   Work start_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
                             Reduction reduction = Reduction::sum) const;
+  Work start_reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                            Reduction reduction = Reduction::sum) const;
   Work start_all_gather(const at::Tensor& tensor) const;
+  Work start_all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const;
   Work start_broadcast(const at::Tensor& tensor, int root) const;
 
  private:

@@ -1,5 +1,6 @@
 #include "funicular/comm/meeting.h"
 
+#include <c10/util/Logging.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <ifaddrs.h>
@@ -13,6 +14,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include <cerrno>
+#include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <sstream>
@@ -150,6 +152,9 @@ std::vector<uint8_t> bytes(const std::string& text) {
 }  // namespace
 
 Meeting::Meeting(const Environment& place, const MeetingOptions& options) {
+  // c10d warns of each wait that ends and of each lost connection, with a trace of its stack; the watch and
+  // the errors of a group say what matters of that.
+  if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = 2;
   const Address point = resolve(place);
   const Address own = options.interface.empty() ? address_towards(point)
                                                 : address_of_interface(options.interface, point.family());

@@ -82,6 +82,29 @@ void ring_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& 
   for (Link::Transfer& send : sends) send.wait();
 }
 
+void exchange_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& shards, Element element,
+                             Reduction reduction) {
+  const int ranks = link.size(), rank = link.rank();
+  const int64_t element_bytes = bytes_of(element), own = shards[size_t(rank)].size;
+  const auto buffer = std::make_unique<std::byte[]>(static_cast<size_t>((ranks - 1) * own * element_bytes));
+  std::vector<Link::Transfer> receives, sends;
+  std::vector<const void*> inputs(static_cast<size_t>(ranks));
+  for (int step = 1; step < ranks; ++step) {
+    const int from = (rank + ranks - step) % ranks, to = (rank + step) % ranks;
+    std::byte* const place = buffer.get() + (step - 1) * own * element_bytes;
+    inputs[size_t(from)] = place;
+    if (own > 0) receives.push_back(link.receive(place, own * element_bytes, from));
+    const Shard& theirs = shards[size_t(to)];
+    if (theirs.size > 0)
+      sends.push_back(link.send(data + theirs.begin * element_bytes, theirs.size * element_bytes, to));
+  }
+  for (Link::Transfer& receive : receives) receive.wait();
+  std::byte* const result = data + shards[size_t(rank)].begin * element_bytes;
+  inputs[size_t(rank)] = result;
+  combine(element, reduction, result, inputs.data(), ranks, own);
+  for (Link::Transfer& send : sends) send.wait();
+}
+
 void ring_all_gather(Link& link, std::byte* data, const std::vector<Shard>& shards, int64_t element_bytes) {
   const int ranks = link.size(), rank = link.rank();
   const int next = (rank + 1) % ranks, previous = (rank + ranks - 1) % ranks;

@@ -20,6 +20,11 @@ int64_t bytes_of(Element element);
 void ring_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& shards, Element element,
                          Reduction reduction);
 
+/// The same without a ring: every rank sends each other one its shard, and each sums what it got as combine()
+/// does, in the order of the ranks. Takes a buffer as large as `data`, less one shard.
+void exchange_reduce_scatter(Link& link, std::byte* data, const std::vector<Shard>& shards, Element element,
+                             Reduction reduction);
+
 /// Afterwards every rank has every rank's shard.
 void ring_all_gather(Link& link, std::byte* data, const std::vector<Shard>& shards, int64_t element_bytes);
 

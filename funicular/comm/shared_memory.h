@@ -15,8 +15,9 @@
 namespace funicular::comm {
 
 /// A few megabytes, mapped by all ranks of a group, through which data flow in blocks that stay in the
-/// caches: while one block is summed the next one is being copied in. Sums are made once, in the order of the
-/// ranks, 16-bit elements in float, so all ranks get the same bits whatever the size and the speed of each.
+/// caches: while one block is summed the next one is being copied in. Sums are made once, as a tree over the
+/// ranks (comm/combine.h), 16-bit elements in float, so all ranks get the same bits whatever the size and the
+/// speed of each.
 ///
 /// Every wait ends with a RunError where another rank is at fault or the time is over. One thread at a time.
 class SharedMemory {

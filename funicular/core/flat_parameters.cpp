@@ -3,56 +3,43 @@
 #include <ATen/ops/zeros.h>
 #include <c10/core/InferenceMode.h>
 
-#include "funicular/base/error.h"
-
 namespace funicular {
 
-namespace {
-
-// Elements, not bytes, so that every buffer of the layout is aligned, whatever its type: in bytes that is at
-// least two cache lines.
-constexpr int64_t kAlignment = 64;
-
-int64_t aligned(int64_t size) {
-  return (size + kAlignment - 1) / kAlignment * kAlignment;
-}
-
-}  // namespace
-
-void FlatParameters::lay_out(Model& model) {
-  for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay}) {
-    for (const auto& parameter : model.parameters) {
-      if (!parameter->trainable || parameter->group != group) continue;
-      const at::Tensor& value = parameter->master;
-      if (!entries_.empty()) {
-        const at::Tensor& first = entries_.front().parameter->master;
-        if (value.scalar_type() != first.scalar_type() || value.device() != first.device())
-          throw InputError("parameters", "{} is of type {}; expected {} as the parameters before it",
-                           parameter->name, c10::toString(value.scalar_type()),
-                           c10::toString(first.scalar_type()));
-      }
-      entries_.push_back({parameter.get(), size_, value.numel()});
-      size_ = aligned(size_ + value.numel());
-    }
-    if (group == ParameterGroup::decay) decay_end_ = size_;
-  }
-  if (entries_.empty()) throw InputError("parameters", "no parameter is trainable; expected at least one");
-}
-
-FlatParameters::FlatParameters(Model& model, MatrixTypes types) {
-  lay_out(model);
-  const at::TensorOptions options = entries_.front().parameter->master.options().requires_grad(false);
-  master_ = at::zeros({size_}, options);
-  if (types.compute) shadow_ = at::zeros({decay_end_}, options.dtype(*types.compute));
-  matrix_gradient_ = at::zeros({decay_end_}, types.gradient ? options.dtype(*types.gradient) : options);
-  vector_gradient_ = at::zeros({size_ - decay_end_}, options);
-  for (const Entry& entry : entries_) point_into_buffers(entry);
-  if (!types.compute) return;
+void convert_frozen_matrices(Model& model, at::ScalarType type) {
   for (const auto& parameter : model.parameters)
     if (!parameter->trainable && parameter->group == ParameterGroup::decay) {
       if (parameter->master.is_same(parameter->compute)) parameter->master = parameter->compute.detach();
-      parameter->compute.set_data(parameter->master.to(*types.compute));
+      parameter->compute.set_data(parameter->master.to(type));
     }
+}
+
+FlatParameters::FlatParameters(Model& model, MatrixTypes types)
+    : layout_(std::make_shared<FlatLayout>(model)) {
+  const at::TensorOptions options = entries().front().parameter->master.options().requires_grad(false);
+  master_ = at::zeros({size()}, options);
+  if (types.compute) shadow_ = at::zeros({decay_end()}, options.dtype(*types.compute));
+  matrix_gradient_ = at::zeros({decay_end()}, types.gradient ? options.dtype(*types.gradient) : options);
+  vector_gradient_ = at::zeros({size() - decay_end()}, options);
+  for (const Entry& entry : entries()) point_into_buffers(entry);
+  if (types.compute) convert_frozen_matrices(model, *types.compute);
+}
+
+std::shared_ptr<UpdateTarget> FlatParameters::target() const {
+  auto target = std::make_shared<UpdateTarget>();
+  target->layout = layout_;
+  target->matrix_master = master_.narrow(0, 0, decay_end());
+  target->vector_master = master_.narrow(0, decay_end(), size() - decay_end());
+  target->shadow = shadow_;
+  target->matrix_gradient = matrix_gradient_;
+  target->vector_gradient = vector_gradient_;
+  target->state_size = size();
+  for (const FlatLayout::Block& block : layout_->blocks()) {
+    const int64_t begin = block.elements.begin;
+    const int64_t local = begin < decay_end() ? begin : begin - decay_end();
+    target->blocks.push_back(
+        {static_cast<int64_t>(target->blocks.size()), block.elements.size(), local, local, local, begin});
+  }
+  return target;
 }
 
 void FlatParameters::point_into_buffers(const Entry& entry) {
@@ -80,7 +67,7 @@ void FlatParameters::zero_gradient() {
 }
 
 void FlatParameters::point_gradients() {
-  for (const Entry& entry : entries_) entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
+  for (const Entry& entry : entries()) entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
 }
 
 at::Tensor FlatParameters::view(const at::Tensor& flat, const Entry& entry) const {
@@ -90,7 +77,7 @@ at::Tensor FlatParameters::view(const at::Tensor& flat, const Entry& entry) cons
 at::Tensor FlatParameters::gradient_view(const Entry& entry) const {
   const bool matrix = entry.parameter->group == ParameterGroup::decay;
   return (matrix ? matrix_gradient_ : vector_gradient_)
-      .narrow(0, matrix ? entry.offset : entry.offset - decay_end_, entry.size)
+      .narrow(0, matrix ? entry.offset : entry.offset - decay_end(), entry.size)
       .view(entry.parameter->master.sizes());
 }
 

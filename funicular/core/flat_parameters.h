@@ -5,10 +5,11 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
+#include "funicular/core/flat_layout.h"
 #include "funicular/core/model.h"
 
 namespace funicular {
@@ -21,24 +22,22 @@ struct MatrixTypes {
   std::optional<at::ScalarType> gradient{};  ///< none: the master's type, right for sums over micro-batches
 };
 
-/// Lays the trainable parameters of a model out in flat buffers, decay group first, each parameter at an
-/// offset that is a multiple of 64 elements, in the model's order within a group. Afterwards every trainable
-/// Parameter's master, compute and gradient are views into the buffers, and autograd accumulates into them
-/// in place. Padding is zero and stays zero under every optimiser.
+/// Makes the compute tensors of all frozen matrices copies of that type.
+void convert_frozen_matrices(Model& model, at::ScalarType type);
+
+/// Puts the trainable parameters of a model into flat buffers (core/flat_layout.h). Afterwards every
+/// trainable Parameter's master, compute and gradient are views into the buffers, and autograd accumulates
+/// into them in place.
 class FlatParameters {
  public:
-  struct Entry {
-    Parameter* parameter = nullptr;
-    int64_t offset = 0;  ///< in elements
-    int64_t size = 0;    ///< in elements
-  };
+  using Entry = FlatLayout::Entry;
 
-  /// All trainable parameters must share one floating-point type and the CPU or one CUDA device. With
-  /// `types.compute` the matrices' compute tensors, frozen ones included, become copies of that type: the
-  /// trainable ones views into shadow().
+  /// Throws as FlatLayout does. With `types.compute` the matrices' compute tensors, frozen ones included,
+  /// become copies of that type: the trainable ones views into shadow().
   explicit FlatParameters(Model& model, MatrixTypes types = {});
 
-  const std::vector<Entry>& entries() const { return entries_; }
+  const FlatLayout& layout() const { return *layout_; }
+  const std::vector<Entry>& entries() const { return layout_->entries(); }
   const at::Tensor& master() const { return master_; }  ///< [N] flat
   /// [decay_end] flat, what the matrices compute with; undefined without mixed precision. Whoever changes
   /// master keeps it up to date: optimisers in the same pass, others by Parameter::compute.
@@ -47,9 +46,12 @@ class FlatParameters {
   const at::Tensor& gradient(ParameterGroup group) const {
     return group == ParameterGroup::decay ? matrix_gradient_ : vector_gradient_;
   }
-  int64_t size() const { return size_; }
+  int64_t size() const { return layout_->size(); }
   /// Elements [0, decay_end) belong to ParameterGroup::decay, the rest to no_decay.
-  int64_t decay_end() const { return decay_end_; }
+  int64_t decay_end() const { return layout_->decay_end(); }
+
+  /// All blocks, for an optimiser; state tensors are laid out as the parameters are.
+  std::shared_ptr<UpdateTarget> target() const;
 
   void zero_gradient();
   /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad).
@@ -60,12 +62,10 @@ class FlatParameters {
   at::Tensor gradient_view(const Entry& entry) const;
 
  private:
-  void lay_out(Model& model);
   void point_into_buffers(const Entry& entry);
 
-  std::vector<Entry> entries_;
+  std::shared_ptr<const FlatLayout> layout_;
   at::Tensor master_, shadow_, matrix_gradient_, vector_gradient_;
-  int64_t size_ = 0, decay_end_ = 0;
 };
 
 }  // namespace funicular

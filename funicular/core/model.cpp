@@ -25,7 +25,7 @@ Parameter* Model::find(const std::string& name) const {
 
 int64_t Model::parameter_count() const {
   int64_t count = 0;
-  for (const auto& parameter : parameters) count += parameter->master.numel();
+  for (const auto& parameter : parameters) count += parameter->compute.numel();
   return count;
 }
 

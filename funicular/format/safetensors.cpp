@@ -452,6 +452,13 @@ bool add_interval(std::map<uint64_t, uint64_t>& written, uint64_t begin, uint64_
   return true;
 }
 
+/// Into the order of the file.
+void sort_declarations(std::vector<TensorDeclaration>& tensors) {
+  std::sort(tensors.begin(), tensors.end(), [](const TensorDeclaration& a, const TensorDeclaration& b) {
+    return std::tie(b.dtype, a.name) < std::tie(a.dtype, b.name);
+  });
+}
+
 /// The header's bytes, its length included, padded with spaces so that the data begins at a multiple of 64.
 std::string header_bytes(std::span<const TensorDeclaration> tensors,
                          const SafetensorsWriter::Metadata& metadata) {
@@ -500,9 +507,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorDec
                                      Metadata metadata)
     : state_(new State) {
   check_declarations(path, tensors);
-  std::sort(tensors.begin(), tensors.end(), [](const TensorDeclaration& a, const TensorDeclaration& b) {
-    return std::tie(b.dtype, a.name) < std::tie(a.dtype, b.name);
-  });
+  sort_declarations(tensors);
   const std::string header = header_bytes(tensors, metadata);
   uint64_t offset = header.size();
   for (const TensorDeclaration& tensor : tensors) {
@@ -578,6 +583,53 @@ uint64_t SafetensorsWriter::close() {
   ::close(std::exchange(state.descriptor, -1));
   sync_path(state.path.has_parent_path() ? state.path.parent_path() : fs::path("."));
   return state.hash.digest();
+}
+
+void create_safetensors(const fs::path& path, std::vector<TensorDeclaration> tensors,
+                        const SafetensorsWriter::Metadata& metadata) {
+  check_declarations(path, tensors);
+  sort_declarations(tensors);
+  const std::string header = header_bytes(tensors, metadata);
+  uint64_t size = header.size();
+  for (const TensorDeclaration& tensor : tensors) size += *tensor_bytes(tensor.dtype, tensor.shape);
+  FileWriter file(path);
+  file.write(header);
+  file.close(/*sync=*/false);
+  std::error_code error;
+  fs::resize_file(path, size, error);
+  if (error)
+    throw RunError("safetensors", "cannot make {} of {} bytes: {}", path.string(), size, error.message());
+}
+
+SafetensorsPieces::SafetensorsPieces(const fs::path& path)
+    : file_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
+  if (descriptor_ < 0)
+    throw RunError("safetensors", "cannot write {}: {}", path.string(), std::strerror(errno));
+}
+
+SafetensorsPieces::~SafetensorsPieces() {
+  ::close(descriptor_);
+}
+
+void SafetensorsPieces::write_at(std::string_view name, uint64_t offset, std::span<const std::byte> data) {
+  const TensorEntry& entry = file_.at(name);
+  if (offset > entry.data.size() || data.size() > entry.data.size() - offset)
+    throw InputError("safetensors", "{}: tensor {} has {} bytes, found a piece [{}, {})",
+                     file_.path().string(), shown(name), entry.data.size(), offset, offset + data.size());
+  uint64_t position = file_.offset_of(entry) + offset;
+  while (!data.empty()) {
+    const ssize_t written = ::pwrite(descriptor_, data.data(), data.size(), static_cast<off_t>(position));
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0)
+      throw RunError("safetensors", "cannot write {}: {}", file_.path().string(), std::strerror(errno));
+    position += static_cast<uint64_t>(written);
+    data = data.subspan(static_cast<size_t>(written));
+  }
+}
+
+void SafetensorsPieces::sync() {
+  if (::fsync(descriptor_) != 0)
+    throw RunError("safetensors", "cannot flush {}: {}", file_.path().string(), std::strerror(errno));
 }
 
 }  // namespace funicular::format

@@ -77,6 +77,10 @@ class SafetensorsFile {
   const TensorEntry* find(std::string_view name) const;
   /// As find, but throws InputError suggesting the nearest name.
   const TensorEntry& at(std::string_view name) const;
+  /// Where an entry's data begin in the file, in bytes.
+  uint64_t offset_of(const TensorEntry& entry) const {
+    return static_cast<uint64_t>(entry.data.data() - file_.bytes().data());
+  }
 
  private:
   fs::path path_;
@@ -130,6 +134,31 @@ class SafetensorsWriter {
  private:
   struct State;
   std::unique_ptr<State> state_;
+};
+
+/// Makes a file of declared tensors that are all zero, for SafetensorsPieces to fill. Throws as
+/// SafetensorsWriter.
+void create_safetensors(const fs::path& path, std::vector<TensorDeclaration> tensors,
+                        const SafetensorsWriter::Metadata& metadata = {{"format", "pt"}});
+
+/// Fills tensors of a file that is there: for several processes, each of which has pieces.
+class SafetensorsPieces {
+ public:
+  /// Throws InputError as SafetensorsFile does.
+  explicit SafetensorsPieces(const fs::path& path);
+  ~SafetensorsPieces();
+  SafetensorsPieces(const SafetensorsPieces&) = delete;
+  SafetensorsPieces& operator=(const SafetensorsPieces&) = delete;
+
+  /// Writes bytes [offset, offset + data.size()) of a tensor. Throws InputError where it has not so many,
+  /// RunError where they cannot be written.
+  void write_at(std::string_view name, uint64_t offset, std::span<const std::byte> data);
+  /// Flushes to the disk.
+  void sync();
+
+ private:
+  SafetensorsFile file_;
+  int descriptor_ = -1;
 };
 
 }  // namespace funicular::format

@@ -1,5 +1,7 @@
 #include "funicular/optim/clipping.h"
 
+#include <ATen/ops/zeros.h>
+
 #include <cmath>
 #include <vector>
 
@@ -11,29 +13,20 @@ namespace funicular::optim {
 
 namespace {
 
-/// `kernel(values, size)` over fixed blocks, added in their order.
-template <class T>
-double square_sum(const at::Tensor& flat, double (*kernel)(const T*, int64_t)) {
-  const T* values = static_cast<const T*>(flat.const_data_ptr());
-  std::vector<double> parts(static_cast<size_t>((flat.numel() + kBlock - 1) / kBlock));
-  for_each_block(0, flat.numel(), [&](int64_t block, int64_t begin, int64_t end) {
-    parts[static_cast<size_t>(block)] = kernel(values + begin, end - begin);
-  });
-  double total = 0;
-  for (const double part : parts) total += part;
-  return total;
-}
-
-double square_sum(const at::Tensor& flat) {
+/// Of the elements [begin, begin + size).
+double square_sum(const at::Tensor& flat, int64_t begin, int64_t size) {
+  const auto sum = [&](auto type, auto kernel) {
+    return kernel(static_cast<const decltype(type)*>(flat.const_data_ptr()) + begin, size);
+  };
   switch (flat.scalar_type()) {
     case at::kFloat:
-      return square_sum<float>(flat, kernels<float>().square_sum);
+      return sum(float{}, kernels<float>().square_sum);
     case at::kDouble:
-      return square_sum<double>(flat, kernels<double>().square_sum);
+      return sum(double{}, kernels<double>().square_sum);
     case at::kBFloat16:
-      return square_sum<BFloat16>(flat, half_kernels<BFloat16>().square_sum);
+      return sum(BFloat16{}, half_kernels<BFloat16>().square_sum);
     case at::kHalf:
-      return square_sum<Half>(flat, half_kernels<Half>().square_sum);
+      return sum(Half{}, half_kernels<Half>().square_sum);
     default:
       throw InputError("clipping", "expected gradients of a floating-point type, found {}",
                        c10::toString(flat.scalar_type()));
@@ -43,12 +36,31 @@ double square_sum(const at::Tensor& flat) {
 }  // namespace
 
 double global_norm(const at::Tensor& flat) {
-  return std::sqrt(square_sum(flat));
+  std::vector<double> parts(
+      static_cast<size_t>((flat.numel() + FlatLayout::kBlock - 1) / FlatLayout::kBlock));
+  for_each_block(flat.numel(), [&](int64_t block, int64_t begin, int64_t end) {
+    parts[static_cast<size_t>(block)] = square_sum(flat, begin, end - begin);
+  });
+  double total = 0;
+  for (const double part : parts) total += part;
+  return std::sqrt(total);
 }
 
-double global_norm(const FlatParameters& parameters) {
-  return std::sqrt(square_sum(parameters.gradient(ParameterGroup::decay)) +
-                   square_sum(parameters.gradient(ParameterGroup::no_decay)));
+double global_norm(const UpdateTarget& target) {
+  const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
+  double* const sums = parts.data_ptr<double>();
+  const auto count = static_cast<int64_t>(target.blocks.size());
+  at::parallel_for(0, count, kBlocksAThread, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
+      const at::Tensor& flat = target.layer(block).decay ? target.matrix_gradient : target.vector_gradient;
+      sums[block.number] = square_sum(flat, block.gradient, block.size);
+    }
+  });
+  if (target.add_over_ranks) target.add_over_ranks(parts);
+  double total = 0;
+  for (int64_t i = 0; i < parts.numel(); ++i) total += sums[i];
+  return std::sqrt(total);
 }
 
 double clip_factor(double norm, double max_norm) {

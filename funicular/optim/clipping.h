@@ -4,15 +4,16 @@
 
 #include <ATen/core/Tensor.h>
 
-#include "funicular/core/flat_parameters.h"
+#include "funicular/core/flat_layout.h"
 
 namespace funicular::optim {
 
 /// L2 norm of a flat floating-point tensor on the CPU, accumulated in double over fixed blocks: the same for
 /// any number of threads. NaN or infinite if an element is.
 double global_norm(const at::Tensor& flat);
-/// Of all gradients.
-double global_norm(const FlatParameters& parameters);
+/// Of all gradients, also of those that other ranks hold: from the blocks' sums of squares in the layout's
+/// order, so that it does not depend on who holds which.
+double global_norm(const UpdateTarget& target);
 
 /// What gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1
 /// if max_norm is 0.

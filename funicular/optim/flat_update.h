@@ -1,28 +1,29 @@
 #pragma once
 // One pass over all flat buffers: gradients of any type in, the matrices' low-precision copy out.
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <cstring>
 
 #include "funicular/base/error.h"
-#include "funicular/core/flat_parameters.h"
+#include "funicular/core/flat_layout.h"
 #include "funicular/optim/blocks.h"
 #include "funicular/optim/kernels.h"
 
 namespace funicular::optim {
 
-/// A range of the flat parameters that one call of a kernel updates.
+/// A block of the flat parameters that one call of a kernel updates.
 template <class T>
 struct UpdateBlock {
   using Value = T;
-  int64_t begin = 0, size = 0;  ///< in elements of the whole layout
+  int64_t state = 0, size = 0;  ///< where it begins in state tensors; elements
   bool decay = false;           ///< in ParameterGroup::decay
   T* parameter = nullptr;
   const T* gradient = nullptr;  ///< in the master's type, whatever the buffer's is; null if not asked for
 
-  /// This range of a flat tensor of the layout.
-  T* of(const at::Tensor& flat) const { return flat.data_ptr<T>() + begin; }
+  /// This block of a flat state tensor.
+  T* of(const at::Tensor& flat) const { return flat.data_ptr<T>() + state; }
   static const Kernels<T>& kernels() { return optim::kernels<T>(); }
 };
 
@@ -57,55 +58,58 @@ inline void narrow_range(const float* values, int64_t size, const at::Tensor& fl
   });
 }
 
-/// update(UpdateBlock<T>) for the elements [begin, end) of one group; at most kBlock.
+/// update(UpdateBlock<T>) for one block.
 template <class T, class Update>
-void update_block(const FlatParameters& parameters, bool decay, int64_t begin, int64_t end,
-                  const BlockPass& pass, Update update) {
-  const at::Tensor& gradients = parameters.gradient(decay ? ParameterGroup::decay : ParameterGroup::no_decay);
-  const int64_t local = decay ? begin : begin - parameters.decay_end(), size = end - begin;
-  alignas(64) T widened[kBlock];
-  UpdateBlock<T> block{begin, size, decay, parameters.master().data_ptr<T>() + begin, nullptr};
+void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
+                  Update update) {
+  const bool decay = target.layer(place).decay;
+  const at::Tensor& gradients = decay ? target.matrix_gradient : target.vector_gradient;
+  const at::Tensor& masters = decay ? target.matrix_master : target.vector_master;
+  alignas(64) T widened[FlatLayout::kBlock];
+  UpdateBlock<T> block{place.state, place.size, decay, masters.data_ptr<T>() + place.master, nullptr};
   if (pass.read_gradient) {
     block.gradient = widened;
-    if (gradients.scalar_type() == parameters.master().scalar_type())
-      block.gradient = gradients.const_data_ptr<T>() + local;
+    if (gradients.scalar_type() == masters.scalar_type())
+      block.gradient = gradients.const_data_ptr<T>() + place.gradient;
     else if constexpr (std::is_same_v<T, float>)
-      widen_range(gradients, local, size, widened);
+      widen_range(gradients, place.gradient, place.size, widened);
   }
   update(block);
   if (pass.zero_gradient) {
     const size_t width = gradients.element_size();
-    std::memset(static_cast<char*>(gradients.data_ptr()) + static_cast<size_t>(local) * width, 0,
-                static_cast<size_t>(size) * width);
+    std::memset(static_cast<char*>(gradients.data_ptr()) + static_cast<size_t>(place.gradient) * width, 0,
+                static_cast<size_t>(place.size) * width);
   }
   if constexpr (std::is_same_v<T, float>)
-    if (pass.write_shadow && decay && parameters.shadow().defined())
-      narrow_range(block.parameter, size, parameters.shadow(), begin);
+    if (pass.write_shadow && decay && target.shadow.defined())
+      narrow_range(block.parameter, place.size, target.shadow, place.shadow);
 }
 
 /// body(T{}) for the masters' type.
 template <class Body>
-void dispatch_master(const FlatParameters& parameters, Body body) {
-  if (parameters.master().scalar_type() == at::kDouble)
+void dispatch_master(const UpdateTarget& target, Body body) {
+  if (target.matrix_master.scalar_type() == at::kDouble)
     body(double{});
   else
     body(float{});
 }
 
-/// update(UpdateBlock<float or double>) for fixed blocks of both groups, over at's threads.
+/// update(UpdateBlock<float or double>) for all blocks, over at's threads.
 template <class Update>
-void update_blocks(const FlatParameters& parameters, const BlockPass& pass, Update update) {
-  dispatch_master(parameters, [&](auto zero) {
+void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update update) {
+  dispatch_master(target, [&](auto zero) {
     using T = decltype(zero);
-    for (const bool decay : {true, false})
-      for_each_block(decay ? 0 : parameters.decay_end(), decay ? parameters.decay_end() : parameters.size(),
-                     [&](int64_t, int64_t begin, int64_t end) {
-                       update_block<T>(parameters, decay, begin, end, pass, update);
-                     });
+    const auto count = static_cast<int64_t>(target.blocks.size());
+    at::parallel_for(0, count, kBlocksAThread, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i)
+        update_block<T>(target, target.blocks[static_cast<size_t>(i)], pass, update);
+    });
   });
 }
 
 /// Throws InputError for parameters that the kernels cannot update.
-void check_updatable(const FlatParameters& parameters);
+void check_updatable(const UpdateTarget& target);
+/// A state tensor for these blocks, of the masters' type, zero.
+at::Tensor make_state(const UpdateTarget& target);
 
 }  // namespace funicular::optim

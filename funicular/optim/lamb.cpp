@@ -1,7 +1,5 @@
 #include "funicular/optim/lamb.h"
 
-#include <ATen/ops/zeros_like.h>
-
 #include <cmath>
 
 #include "funicular/optim/layers.h"
@@ -15,12 +13,13 @@ class LambOptimizer final : public Optimizer {
  public:
   explicit LambOptimizer(const Lamb& options) : options_(options) {}
 
-  void attach(FlatParameters& parameters) override {
-    check_updatable(parameters);
-    parameters_ = &parameters;
-    layers_ = std::make_unique<Layers>(parameters);
-    first_ = at::zeros_like(parameters.master());
-    second_ = at::zeros_like(parameters.master());
+  using Optimizer::attach;
+  void attach(std::shared_ptr<const UpdateTarget> target) override {
+    check_updatable(*target);
+    layers_ = std::make_unique<LayerPass>(target);
+    target_ = std::move(target);
+    first_ = make_state(*target_);
+    second_ = make_state(*target_);
   }
 
   void step(const StepInput& input) override {
@@ -28,12 +27,12 @@ class LambOptimizer final : public Optimizer {
     LambConstants with = without;
     with.decay = options_.weight_decay;
     update_layers(
-        *parameters_, *layers_, {.zero_gradient = input.zero_gradients, .write_shadow = false},
+        *layers_, {.zero_gradient = input.zero_gradients, .write_shadow = false},
         [&](const auto& block, double* squares) {
           block.kernels().lamb_moments(block.parameter, block.gradient, block.of(first_), block.of(second_),
                                        block.size, block.decay ? with : without, squares);
         },
-        [&](const Layers::Layer& layer, const LayerNorms& norms) { return trust_ratio(layer, norms); },
+        [&](const FlatLayout::Layer& layer, const LayerNorms& norms) { return trust_ratio(layer, norms); },
         {.read_gradient = false},
         [&](const auto& block, double ratio) {
           block.kernels().lamb_apply(block.parameter, block.of(first_), block.of(second_), block.size,
@@ -61,15 +60,15 @@ class LambOptimizer final : public Optimizer {
     return result;
   }
 
-  double trust_ratio(const Layers::Layer& layer, const LayerNorms& norms) const {
+  double trust_ratio(const FlatLayout::Layer& layer, const LayerNorms& norms) const {
     const double weight = options_.weight_norm_bounds.clamp(norms.parameter);
-    if (!layer.adapts(options_.trust_ratio) || !(weight > 0 && norms.other > 0)) return 1;
+    if (!adapts(options_.trust_ratio, layer.decay) || !(weight > 0 && norms.other > 0)) return 1;
     return options_.trust_bounds.clamp(weight / norms.other);
   }
 
   Lamb options_;
-  FlatParameters* parameters_ = nullptr;
-  std::unique_ptr<Layers> layers_;
+  std::shared_ptr<const UpdateTarget> target_;
+  std::unique_ptr<LayerPass> layers_;
   at::Tensor first_, second_;
 };
 

@@ -1,7 +1,5 @@
 #include "funicular/optim/lars.h"
 
-#include <ATen/ops/zeros_like.h>
-
 #include <cmath>
 
 #include "funicular/optim/layers.h"
@@ -15,21 +13,22 @@ class LarsOptimizer final : public Optimizer {
  public:
   explicit LarsOptimizer(const Lars& options) : options_(options) {}
 
-  void attach(FlatParameters& parameters) override {
-    check_updatable(parameters);
-    parameters_ = &parameters;
-    layers_ = std::make_unique<Layers>(parameters);
-    if (options_.momentum != 0) velocity_ = at::zeros_like(parameters.master());
+  using Optimizer::attach;
+  void attach(std::shared_ptr<const UpdateTarget> target) override {
+    check_updatable(*target);
+    layers_ = std::make_unique<LayerPass>(target);
+    target_ = std::move(target);
+    if (options_.momentum != 0) velocity_ = make_state(*target_);
   }
 
   void step(const StepInput& input) override {
     update_layers(
-        *parameters_, *layers_, {.write_shadow = false},
+        *layers_, {.write_shadow = false},
         [](const auto& block, double* squares) {
           squares[0] = block.kernels().square_sum(block.parameter, block.size);
           squares[1] = block.kernels().square_sum(block.gradient, block.size);
         },
-        [&](const Layers::Layer& layer, LayerNorms norms) {
+        [&](const FlatLayout::Layer& layer, LayerNorms norms) {
           norms.other *= input.gradient_scale;
           return trust_ratio(layer, norms, input.learning_rate);
         },
@@ -53,8 +52,8 @@ class LarsOptimizer final : public Optimizer {
   }
 
  private:
-  double trust_ratio(const Layers::Layer& layer, const LayerNorms& norms, double rate) const {
-    if (!layer.adapts(options_.trust_ratio) || !(norms.parameter > 0 && norms.other > 0)) return 1;
+  double trust_ratio(const FlatLayout::Layer& layer, const LayerNorms& norms, double rate) const {
+    if (!adapts(options_.trust_ratio, layer.decay) || !(norms.parameter > 0 && norms.other > 0)) return 1;
     const double decay = layer.decay ? options_.weight_decay : 0;
     const double ratio =
         options_.trust_bounds.clamp(options_.trust_coefficient * norms.parameter /
@@ -64,8 +63,8 @@ class LarsOptimizer final : public Optimizer {
   }
 
   Lars options_;
-  FlatParameters* parameters_ = nullptr;
-  std::unique_ptr<Layers> layers_;
+  std::shared_ptr<const UpdateTarget> target_;
+  std::unique_ptr<LayerPass> layers_;
   at::Tensor velocity_;
 };
 

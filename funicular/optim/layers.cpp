@@ -1,5 +1,9 @@
 #include "funicular/optim/layers.h"
 
+#include <ATen/ops/zeros.h>
+
+#include <utility>
+
 namespace funicular::optim {
 
 namespace {
@@ -10,29 +14,35 @@ constexpr int64_t kWave = 1 << 20;
 
 }  // namespace
 
-Layers::Layers(const FlatParameters& parameters) {
-  for (const FlatParameters::Entry& entry : parameters.entries()) {
-    const Parameter& parameter = *entry.parameter;
-    const int64_t rows = parameter.slices.back().end;
-    const int64_t width = rows == 0 ? 0 : entry.size / rows;
-    for (const Parameter::Slice& slice : parameter.slices)
-      if (slice.end > slice.begin && width > 0)
-        add({slice.name, parameter.group == ParameterGroup::decay, entry.offset + slice.begin * width,
-             entry.offset + slice.end * width});
+LayerPass::LayerPass(std::shared_ptr<const UpdateTarget> target) : target_(std::move(target)) {
+  const FlatLayout& layout = *target_->layout;
+  sums_ = at::zeros({2 * static_cast<int64_t>(layout.blocks().size())}, at::kDouble);
+  const auto count = static_cast<int64_t>(layout.layers().size());
+  if (target_->add_over_ranks) {
+    waves_.push_back({{0, static_cast<int64_t>(target_->blocks.size())}, {0, count}});
+    return;
+  }
+  int64_t elements = 0;
+  for (int64_t l = 0; l < count; ++l) {
+    const FlatLayout::Layer& layer = layout.layers()[static_cast<size_t>(l)];
+    if (waves_.empty() || elements + layer.elements.size() > kWave) {
+      waves_.push_back({{layer.blocks.begin, layer.blocks.begin}, {l, l}});
+      elements = 0;
+    }
+    elements += layer.elements.size();
+    waves_.back().layers.end = l + 1;
+    waves_.back().blocks.end = layer.blocks.end;
   }
 }
 
-void Layers::add(Layer layer) {
-  const int64_t size = layer.end - layer.begin, first = static_cast<int64_t>(blocks_.size());
-  for (int64_t begin = layer.begin; begin < layer.end; begin += kBlock)
-    blocks_.push_back({static_cast<int64_t>(layers_.size()), begin, std::min(layer.end, begin + kBlock)});
-  layers_.push_back(std::move(layer));
-  if (waves_.empty() || wave_size_ + size > kWave) {
-    waves_.push_back({first, first});
-    wave_size_ = 0;
+LayerNorms LayerPass::norms(const FlatLayout::Layer& layer) const {
+  const double* const sums = sums_.const_data_ptr<double>();
+  double parameter = 0, other = 0;
+  for (int64_t b = layer.blocks.begin; b < layer.blocks.end; ++b) {
+    parameter += sums[2 * b];
+    other += sums[2 * b + 1];
   }
-  wave_size_ += size;
-  waves_.back().last_block = static_cast<int64_t>(blocks_.size());
+  return {std::sqrt(parameter), std::sqrt(other)};
 }
 
 }  // namespace funicular::optim

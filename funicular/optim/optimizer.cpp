@@ -1,6 +1,6 @@
 #include "funicular/optim/optimizer.h"
 
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <cmath>
 
@@ -18,11 +18,12 @@ class AdamOptimizer final : public Optimizer {
   static constexpr bool kDecoupled = std::is_same_v<Options, AdamW>;
   explicit AdamOptimizer(const Options& options) : options_(options) {}
 
-  void attach(FlatParameters& parameters) override {
-    check_updatable(parameters);
-    parameters_ = &parameters;
-    first_ = at::zeros_like(parameters.master());
-    second_ = at::zeros_like(parameters.master());
+  using Optimizer::attach;
+  void attach(std::shared_ptr<const UpdateTarget> target) override {
+    check_updatable(*target);
+    target_ = std::move(target);
+    first_ = make_state(*target_);
+    second_ = make_state(*target_);
   }
 
   void step(const StepInput& input) override {
@@ -42,7 +43,7 @@ class AdamOptimizer final : public Optimizer {
       with.decay_factor = 1 - input.learning_rate * options_.weight_decay;
     else
       with.penalty = options_.weight_decay;
-    update_blocks(*parameters_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
+    update_blocks(*target_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
       block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_), block.size,
                            block.decay ? with : without);
     });
@@ -54,7 +55,7 @@ class AdamOptimizer final : public Optimizer {
 
  private:
   Options options_;
-  FlatParameters* parameters_ = nullptr;
+  std::shared_ptr<const UpdateTarget> target_;
   at::Tensor first_, second_;
 };
 
@@ -62,17 +63,18 @@ class SgdOptimizer final : public Optimizer {
  public:
   explicit SgdOptimizer(const Sgd& options) : options_(options) {}
 
-  void attach(FlatParameters& parameters) override {
-    check_updatable(parameters);
-    parameters_ = &parameters;
-    if (options_.momentum != 0) velocity_ = at::zeros_like(parameters.master());
+  using Optimizer::attach;
+  void attach(std::shared_ptr<const UpdateTarget> target) override {
+    check_updatable(*target);
+    target_ = std::move(target);
+    if (options_.momentum != 0) velocity_ = make_state(*target_);
   }
 
   void step(const StepInput& input) override {
     SgdConstants without{input.gradient_scale, 0, options_.momentum, input.learning_rate, options_.nesterov};
     SgdConstants with = without;
     with.penalty = options_.weight_decay;
-    update_blocks(*parameters_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
+    update_blocks(*target_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
       block.kernels().sgd(block.parameter, block.gradient,
                           velocity_.defined() ? block.of(velocity_) : nullptr, block.size,
                           block.decay ? with : without);
@@ -86,7 +88,7 @@ class SgdOptimizer final : public Optimizer {
 
  private:
   Sgd options_;
-  FlatParameters* parameters_ = nullptr;
+  std::shared_ptr<const UpdateTarget> target_;
   at::Tensor velocity_;
 };
 
@@ -142,11 +144,15 @@ OrderedJson describe_one(const Sgd& options) {
 
 }  // namespace
 
-void check_updatable(const FlatParameters& parameters) {
-  const at::Tensor& master = parameters.master();
+void check_updatable(const UpdateTarget& target) {
+  const at::Tensor& master = target.matrix_master;
   if (!master.is_cpu() || (master.scalar_type() != at::kFloat && master.scalar_type() != at::kDouble))
     throw InputError("optimizer", "expected parameters of type Float or Double on the CPU, found {} on {}",
                      c10::toString(master.scalar_type()), master.device().str());
+}
+
+at::Tensor make_state(const UpdateTarget& target) {
+  return at::zeros({target.state_size}, target.matrix_master.options().requires_grad(false));
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {

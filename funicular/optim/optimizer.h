@@ -29,11 +29,14 @@ struct StepInput {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  /// Allocates the state for these parameters; called once.
-  virtual void attach(FlatParameters& parameters) = 0;
+  /// Allocates the state for these blocks; called once. Throws InputError for parameters that it cannot
+  /// update.
+  virtual void attach(std::shared_ptr<const UpdateTarget> target) = 0;
+  /// All of the parameters.
+  void attach(const FlatParameters& parameters) { attach(parameters.target()); }
   /// Updates parameters in place from their gradients.
   virtual void step(const StepInput& input) = 0;
-  /// Flat state tensors by name ("exp_avg", …), each laid out as the flat parameters are.
+  /// Flat state tensors [UpdateTarget::state_size] by name ("exp_avg", …).
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
 };
 

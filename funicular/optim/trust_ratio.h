@@ -21,6 +21,11 @@ enum class TrustRatio {
   paper
 };
 
+/// Whether a layer has a trust ratio; `decay`: it is in ParameterGroup::decay.
+inline bool adapts(TrustRatio convention, bool decay) {
+  return convention == TrustRatio::paper || decay;
+}
+
 struct Bounds {
   double lowest = 0, highest = std::numeric_limits<double>::infinity();
 

@@ -10,15 +10,23 @@
 #include <string>
 #include <vector>
 
+#include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/core/recompute.h"
 #include "funicular/optim/optimizer.h"
 
 namespace funicular::parallel {
 
-/// Which part of every global batch this rank reads: parts [index] of [count].
+/// Which part of every global batch this rank reads: part `index` of `count`.
 struct DataShare {
+  enum class Cut {
+    balanced,    ///< samples are dealt so that all parts have about as many tokens
+    contiguous,  ///< the micro-batches that one rank alone would have, in runs of 2^k neighbours
+    interleaved  ///< the same micro-batches, dealt in turn
+  };
   int64_t index = 0, count = 1;
+  Cut cut = Cut::balanced;
+  bool repeats_keys = false;  ///< Fault::repeated_mask: random choices do not tell the samples apart
 };
 
 struct StepSettings {
@@ -28,6 +36,8 @@ struct StepSettings {
   /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
   double loss_scale = 1;
   Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
+  /// Called before the update, when visit_gradients gives those of the global batch; may be empty.
+  std::function<void()> inspect{};
 };
 
 struct StepResult {
@@ -39,7 +49,7 @@ struct StepResult {
   std::string non_finite_gradient;       ///< the first parameter whose gradient is not finite, if any
 };
 
-/// One evaluated micro-batch: sums and counts of the loss terms, and the outputs the metrics need.
+/// Evaluated micro-batches: sums and counts of the loss terms, and the outputs the metrics need.
 struct EvalResult {
   std::map<std::string, double> sums;
   std::map<std::string, double> weights;  ///< of each term in the total; two for one name are an InputError
@@ -47,14 +57,22 @@ struct EvalResult {
   std::vector<TensorMap> outputs;  ///< one a micro-batch, in order
 };
 
-/// A named slice of a logical tensor, read or written in place.
+/// Elements [begin, begin + local.numel()) of a logical tensor, row by row.
+struct StateSlice {
+  std::string kind;  ///< "model", "buffer", "gradient" or "optimizer.<state name>"
+  std::string name;
+  std::vector<int64_t> shape;  ///< of the logical tensor
+  int64_t begin = 0;
+  at::Tensor local;   ///< to be read or written in place; may have no elements
+  bool owned = true;  ///< false: another rank holds the same elements and writes them to checkpoints
+};
+
+/// Sees the state of one rank. Every rank gives every logical tensor, in the same order, if only as an empty
+/// slice; together the ranks own each element once.
 class StateVisitor {
  public:
   virtual ~StateVisitor() = default;
-  /// `local` holds rows [begin, end) of the logical tensor `name` with shape `shape`; kind is "model",
-  /// "buffer" or "optimizer.<state name>".
-  virtual void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape,
-                     int64_t begin, int64_t end, at::Tensor local) = 0;
+  virtual void visit(const StateSlice& slice) = 0;
 };
 
 /// The number formats of training beside the master weights' own.
@@ -67,20 +85,75 @@ struct Numerics {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  /// Replicates, shards or cuts the model; called once. The model must outlive the strategy.
+  /// Replicates, shards or cuts the model; called once. The model must outlive the strategy. Collective, as
+  /// all that follows unless it says otherwise.
   virtual void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
                       const Numerics& numerics = {}) = 0;
+  /// Ends it: the model is whole on every rank again, and its segments are what they were.
+  virtual void detach() {}
+  /// As make_strategy takes it; not collective.
+  virtual std::string name() const = 0;
+  /// All ranks that train together; not collective.
+  virtual const comm::Group& group() const;
+  /// Not collective.
   virtual DataShare data_share() const = 0;
+  /// The counts of the global batch from those of this rank's part.
+  virtual Counts global_counts(const Counts& own) const { return own; }
+  /// `micro_batches` are this rank's, there may be none; `global` are the counts of the global batch.
   virtual StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                           const StepSettings& settings) = 0;
+  /// Of this rank's micro-batches alone. Every rank must call it equally often, if need be with none.
   virtual EvalResult evaluate(std::span<const MicroBatch> micro_batches) = 0;
+  /// Not collective.
   virtual void visit_state(StateVisitor& visitor) = 0;
+  /// Not collective; within StepSettings::inspect. Multiplied by the loss scale.
+  virtual void visit_gradients(StateVisitor& visitor) = 0;
   /// To be called when tensors that visit_state gave have been written to: copies of them follow.
   virtual void state_changed() = 0;
+  // What it has cost this rank; not collective.
+  /// Of copies of the weights in the type that is computed with, besides Parameter::compute.
+  virtual int64_t shadow_bytes() const { return 0; }
+  /// The most that was held at a time of other ranks' weights and of gradients before they are reduced.
+  virtual int64_t most_gathered_bytes() const { return 0; }
+  /// Time in which this rank stood still for an exchange of weights or gradients.
+  virtual double exchange_wait_seconds() const { return 0; }
+  /// Calls `use` on rank 0, while Parameter::master and the buffers hold the whole model there.
+  virtual void with_whole_model(const std::function<void()>& use);
+};
+
+/// What may go wrong in data parallelism, on purpose: to see that a comparison notices.
+enum class Fault {
+  none,
+  dropped_bucket,  ///< one bucket of gradients is not reduced
+  wrong_count,     ///< each rank divides its loss by its own count
+  untied_weight,   ///< a tied weight is reduced before its last gradient has arrived
+  repeated_mask    ///< all ranks make the same random choices
+};
+/// "none", "dropped-bucket", …; throws InputError that lists the names.
+Fault parse_fault(const std::string& name);
+
+struct StrategyOptions {
+  /// The order of every sum over micro-batches is that of a tree over the global batch's micro-batches: any
+  /// number of ranks (zero2, zero3: 1, 2, 4, …) with the same micro-batches and threads then gives the same
+  /// bits. Takes a gradient buffer for each level of the tree.
+  bool deterministic = false;
+  /// Replicas are compared every so many steps; 0: never.
+  int64_t compare_every = 100;
+  /// ddp: gradients of neighbouring segments are reduced together until they are so many; smaller messages
+  /// cost more time a byte.
+  int64_t bucket_bytes = 4 << 20;
+  Fault fault = Fault::none;
 };
 
 /// One process, one device.
 std::unique_ptr<Strategy> make_single();
+
+/// The strategy of this name over these ranks: "single", "ddp", "zero1", "zero2", "zero3"; "auto": single on
+/// one rank, ddp on several. Throws InputError that lists the names, and for single on several ranks.
+std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
+                                        const StrategyOptions& options = {});
+/// As make_strategy takes them, "auto" first.
+const std::vector<std::string>& strategy_names();
 
 /// Forward passes without gradients and without the modules' training mode; what evaluation is made of
 /// everywhere.

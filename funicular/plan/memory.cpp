@@ -27,9 +27,8 @@ class Storages {
 
 class OptimizerState final : public parallel::StateVisitor {
  public:
-  void visit(const std::string& kind, const std::string&, const std::vector<int64_t>&, int64_t, int64_t,
-             at::Tensor local) override {
-    if (kind.starts_with("optimizer.")) storages.add(local);
+  void visit(const parallel::StateSlice& slice) override {
+    if (slice.kind.starts_with("optimizer.")) storages.add(slice.local);
   }
   Storages storages;
 };

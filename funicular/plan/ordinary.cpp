@@ -24,14 +24,16 @@ class OrdinaryAdamW final : public optim::Optimizer {
  public:
   explicit OrdinaryAdamW(const optim::AdamW& options) : options_(options) {}
 
-  void attach(FlatParameters& parameters) override {
-    flat_ = &parameters;
+  using Optimizer::attach;
+  void attach(std::shared_ptr<const UpdateTarget> target) override {
+    target_ = std::move(target);
+    const FlatLayout& layout = *target_->layout;
     std::vector<torch::optim::OptimizerParamGroup> groups;
     for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay}) {
       std::vector<at::Tensor> weights;
-      for (const FlatParameters::Entry& entry : parameters.entries())
+      for (const FlatLayout::Entry& entry : layout.entries())
         if (entry.parameter->group == group) {
-          weights.push_back(parameters.view(parameters.master(), entry).detach());
+          weights.push_back(entry.parameter->master.detach());
           weights_.push_back({&entry, weights.back()});
         }
       if (weights.empty()) continue;
@@ -48,16 +50,16 @@ class OrdinaryAdamW final : public optim::Optimizer {
     const at::NoGradGuard no_gradient;
     for (auto& group : adamw_->param_groups()) group.options().set_lr(input.learning_rate);
     for (const auto& [entry, weight] : weights_) {
-      at::Tensor gradient = flat_->gradient_view(*entry);
+      at::Tensor gradient = entry->parameter->gradient;
       gradient.mul_(input.gradient_scale);
       at::Tensor same = weight;
       same.mutable_grad() = gradient.to(weight.scalar_type());
     }
     adamw_->step();
     for (const auto& [entry, weight] : weights_) {
-      if (flat_->shadow().defined() && entry->parameter->group == ParameterGroup::decay)
-        flat_->view(flat_->shadow(), *entry).copy_(weight);
-      if (input.zero_gradients) flat_->gradient_view(*entry).zero_();
+      Parameter& parameter = *entry->parameter;
+      if (parameter.compute.scalar_type() != weight.scalar_type()) parameter.compute.copy_(weight);
+      if (input.zero_gradients) entry->parameter->gradient.zero_();
       at::Tensor same = weight;
       same.mutable_grad().reset();
     }
@@ -67,8 +69,8 @@ class OrdinaryAdamW final : public optim::Optimizer {
 
  private:
   optim::AdamW options_;
-  FlatParameters* flat_ = nullptr;
-  std::vector<std::pair<const FlatParameters::Entry*, at::Tensor>> weights_;
+  std::shared_ptr<const UpdateTarget> target_;
+  std::vector<std::pair<const FlatLayout::Entry*, at::Tensor>> weights_;
   std::unique_ptr<torch::optim::AdamW> adamw_;
 };
 

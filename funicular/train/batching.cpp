@@ -1,5 +1,12 @@
 #include "funicular/train/batching.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <utility>
+
 #include "funicular/base/error.h"
 #include "funicular/train/trainer.h"
 
@@ -11,13 +18,17 @@ int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
+std::string of_ranks(int64_t ranks) {
+  return ranks == 1 ? "" : fmt::format(" on each of {} ranks", ranks);
+}
+
 void check_positive(const char* name, int64_t value) {
   if (value < 0) throw InputError("trainer", "expected {} of at least 1, found {}", name, value);
 }
 
 }  // namespace
 
-BatchPlan plan_batches(const TrainerOptions& options) {
+BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks) {
   check_positive("a batch size", options.batch_size);
   check_positive("a micro-batch size", options.micro_batch_size);
   check_positive("a gradient accumulation", options.gradient_accumulation);
@@ -25,27 +36,26 @@ BatchPlan plan_batches(const TrainerOptions& options) {
   BatchPlan plan{options.batch_size, options.micro_batch_size, options.gradient_accumulation,
                  options.micro_batch_tokens};
   if (plan.batch == 0 && plan.micro_batch > 0)
-    plan.batch = plan.micro_batch * std::max<int64_t>(1, plan.accumulation);
+    plan.batch = plan.micro_batch * std::max<int64_t>(1, plan.accumulation) * ranks;
   if (plan.batch == 0) plan.batch = 32;
-  if (plan.accumulation > plan.batch)
+  const int64_t each = divide_up(plan.batch, ranks);
+  if (plan.accumulation > each)
     throw InputError("trainer",
-                     "a batch of {} sequences cannot be cut into {} micro-batches; accumulate at most {}",
-                     plan.batch, plan.accumulation, plan.batch);
-  if (plan.micro_batch == 0)
-    plan.micro_batch = divide_up(plan.batch, std::max<int64_t>(1, plan.accumulation));
+                     "a batch of {} sequences cannot be cut into {} micro-batches{}; accumulate at most {}",
+                     plan.batch, plan.accumulation, of_ranks(ranks), each);
+  if (plan.micro_batch == 0) plan.micro_batch = divide_up(each, std::max<int64_t>(1, plan.accumulation));
   if (plan.micro_batch > plan.batch)
     throw InputError(
         "trainer",
         "a micro-batch of {} sequences is larger than the batch of {}; make one of them fit the other",
         plan.micro_batch, plan.batch);
-  const int64_t accumulation = divide_up(plan.batch, plan.micro_batch);
+  const int64_t accumulation = divide_up(each, plan.micro_batch);
   if (plan.accumulation > 0 && plan.accumulation != accumulation)
     throw InputError("trainer",
                      "batch size {}, micro-batch size {} and gradient accumulation {} contradict each other: "
-                     "{} sequences in "
-                     "pieces of {} make {}; give any two of the three",
+                     "{} sequences in pieces of {} make {}{}; give any two of the three",
                      plan.batch, plan.micro_batch, plan.accumulation, plan.batch, plan.micro_batch,
-                     accumulation);
+                     accumulation, of_ranks(ranks));
   plan.accumulation = accumulation;
   return plan;
 }
@@ -78,10 +88,66 @@ bool may_accumulate(const BatchPlan& plan, const Source& source) {
   return longest * plan.batch > plan.tokens;
 }
 
+namespace {
+
+/// The draws of one share, in their order, dealt so that all shares have about as many tokens: the longest
+/// first, each to the share that has the fewest (R. L. Graham, "Bounds on Multiprocessing Timing Anomalies",
+/// 1969).
+std::vector<data::Draw> balanced_share(std::span<const data::Draw> draws, const Source& source,
+                                       const parallel::DataShare& share) {
+  std::vector<std::pair<int64_t, size_t>> by_length;
+  for (size_t i = 0; i < draws.size(); ++i) by_length.emplace_back(-source.length(draws[i].sample_id), i);
+  std::sort(by_length.begin(), by_length.end());
+  struct Load {
+    int64_t tokens = 0, samples = 0, share = 0;
+    auto operator<=>(const Load&) const = default;
+  };
+  std::vector<Load> loads;
+  for (int64_t i = 0; i < share.count; ++i) loads.push_back({0, 0, i});
+  // None gets more samples than a micro-batch is made for.
+  const int64_t most = divide_up(static_cast<int64_t>(draws.size()), share.count);
+  std::vector<size_t> own;
+  for (const auto& [length, index] : by_length) {
+    Load& least = *std::min_element(loads.begin(), loads.end(), [&](const Load& a, const Load& b) {
+      return std::pair(a.samples >= most, a) < std::pair(b.samples >= most, b);
+    });
+    least.tokens -= length;
+    ++least.samples;
+    if (least.share == share.index) own.push_back(index);
+  }
+  std::sort(own.begin(), own.end());
+  std::vector<data::Draw> result;
+  for (const size_t index : own) result.push_back(draws[index]);
+  return result;
+}
+
+}  // namespace
+
+std::vector<std::vector<data::Draw>> share_of(std::span<const data::Draw> draws, const Source& source,
+                                              const BatchPlan& plan, const parallel::DataShare& share) {
+  std::vector<data::Draw> dealt;
+  const bool balanced = share.count > 1 && share.cut == parallel::DataShare::Cut::balanced;
+  if (balanced) draws = dealt = balanced_share(draws, source, share);
+  const auto pieces = cut(draws, source, plan);
+  const auto count = static_cast<int64_t>(pieces.size());
+  // Runs of 2^k, however many that leaves for the last: subtrees of a tree over all.
+  const auto run = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(divide_up(count, share.count))));
+  std::vector<std::vector<data::Draw>> own;
+  for (int64_t i = 0; i < count; ++i) {
+    const bool contiguous = i / run == share.index;
+    const bool interleaved = i % share.count == share.index;
+    if (balanced || (share.cut == parallel::DataShare::Cut::interleaved ? interleaved : contiguous))
+      own.emplace_back(pieces[static_cast<size_t>(i)].begin(), pieces[static_cast<size_t>(i)].end());
+  }
+  return own;
+}
+
 GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan,
-                    const RandomState& random, at::ScalarType floating) {
+                    const RandomState& random, at::ScalarType floating, const parallel::DataShare& share) {
   GlobalBatch batch;
-  for (const auto piece : cut(draws, source, plan)) {
+  for (std::vector<data::Draw>& piece : share_of(draws, source, plan, share)) {
+    if (share.repeats_keys)
+      for (size_t i = 0; i < piece.size(); ++i) piece[i].draw_id = static_cast<int64_t>(i);
     batch.micro_batches.push_back(source.collate(piece, random));
     MicroBatch& micro_batch = batch.micro_batches.back();
     for (auto& [name, tensor] : micro_batch.tensors)

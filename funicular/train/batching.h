@@ -5,6 +5,7 @@
 #include <span>
 #include <vector>
 
+#include "funicular/parallel/strategy.h"
 #include "funicular/train/source.h"
 
 namespace funicular::train {
@@ -13,19 +14,22 @@ struct TrainerOptions;
 
 /// The sizes that a run uses, in sequences.
 struct BatchPlan {
-  int64_t batch = 0;         ///< global, per optimiser step
-  int64_t micro_batch = 0;   ///< most sequences of one forward pass
-  int64_t accumulation = 0;  ///< micro-batches of a full batch (more where a token limit cuts first)
-  int64_t tokens = 0;        ///< most tokens of one forward pass; 0: no limit
+  int64_t batch = 0;        ///< global, per optimiser step
+  int64_t micro_batch = 0;  ///< most sequences of one forward pass
+  int64_t accumulation =
+      0;               ///< micro-batches of a full batch on one rank (more where a token limit cuts first)
+  int64_t tokens = 0;  ///< most tokens of one forward pass; 0: no limit
 };
 
-/// Completes what the options leave open; throws InputError for sizes below 1 and for contradictions.
-BatchPlan plan_batches(const TrainerOptions& options);
+/// Completes what the options leave open, for so many ranks that share each batch; throws InputError for
+/// sizes below 1 and for contradictions.
+BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks = 1);
 
-/// Whether a global batch may need more than one micro-batch. Reads every row's length where tokens decide.
+/// Whether a rank may need more than one micro-batch for a global batch. Reads every row's length where
+/// tokens decide.
 bool may_accumulate(const BatchPlan& plan, const Source& source);
 
-/// All of one optimiser step: its micro-batches, and the counts of the whole, known before the first forward.
+/// One rank's part of an optimiser step: its micro-batches, and their counts, known before the first forward.
 struct GlobalBatch {
   std::vector<MicroBatch> micro_batches;
   Counts counts;
@@ -37,8 +41,13 @@ struct GlobalBatch {
 std::vector<std::span<const data::Draw>> cut(std::span<const data::Draw> draws, const Source& source,
                                              const BatchPlan& plan);
 
-/// Collates a whole global batch; floating-point tensors get the type `floating`.
+/// The micro-batches that are this rank's share of a global batch, in order.
+std::vector<std::vector<data::Draw>> share_of(std::span<const data::Draw> draws, const Source& source,
+                                              const BatchPlan& plan, const parallel::DataShare& share);
+
+/// Collates a share of a global batch; floating-point tensors get the type `floating`.
 GlobalBatch collate(std::span<const data::Draw> draws, const Source& source, const BatchPlan& plan,
-                    const RandomState& random, at::ScalarType floating);
+                    const RandomState& random, at::ScalarType floating,
+                    const parallel::DataShare& share = {});
 
 }  // namespace funicular::train

@@ -1,17 +1,21 @@
 #include "funicular/train/checkpoint.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/isfinite.h>
 #include <c10/core/ScalarType.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/format/manifest.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/train/together.h"
 
 namespace funicular::train {
 
@@ -51,35 +55,69 @@ format::DType to_dtype(at::ScalarType type, const std::string& name) {
   }
 }
 
-/// The tensors of one file, by their names in it.
-using NamedTensors = std::map<std::string, at::Tensor>;
+/// A logical tensor, and the part of it that this rank holds.
+struct Held {
+  std::vector<int64_t> shape;
+  int64_t begin = 0;  ///< elements
+  at::Tensor local;
+  bool owned = true;
 
-uint64_t write_tensors(const fs::path& path, const NamedTensors& tensors) {
+  int64_t elements() const {
+    int64_t count = 1;
+    for (const int64_t size : shape) count *= size;
+    return count;
+  }
+};
+/// The tensors of one file, by their names in it.
+using File = std::map<std::string, Held>;
+
+std::vector<format::TensorDeclaration> declare(const File& file) {
   std::vector<format::TensorDeclaration> declarations;
-  for (const auto& [name, tensor] : tensors)
-    declarations.push_back({name, to_dtype(tensor.scalar_type(), name), tensor.sizes().vec()});
-  format::SafetensorsWriter writer(path, std::move(declarations));
+  for (const auto& [name, held] : file)
+    declarations.push_back({name, to_dtype(held.local.scalar_type(), name), held.shape});
+  return declarations;
+}
+
+/// Of a tensor that is contiguous on the CPU.
+std::span<const std::byte> bytes_of(const at::Tensor& tensor) {
+  return {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()};
+}
+
+/// All of them are here.
+uint64_t write_tensors(const fs::path& path, const File& file) {
+  format::SafetensorsWriter writer(path, declare(file));
   for (const format::TensorDeclaration& declaration : writer.order()) {
-    const at::Tensor tensor = tensors.at(declaration.name).detach().cpu().contiguous();
-    writer.write(declaration.name, {static_cast<const std::byte*>(tensor.const_data_ptr()), tensor.nbytes()});
+    const Held& held = file.at(declaration.name);
+    if (held.local.numel() != held.elements())
+      throw RunError("checkpoint", "{}: a part of the tensor is held elsewhere", declaration.name);
+    writer.write(declaration.name, bytes_of(held.local.detach().cpu().contiguous()));
   }
   return writer.close();
+}
+
+/// Into a file that is there.
+void write_pieces(const fs::path& path, const File& file) {
+  format::SafetensorsPieces pieces(path);
+  for (const auto& [name, held] : file) {
+    if (!held.owned || held.local.numel() == 0) continue;
+    const at::Tensor local = held.local.detach().cpu().contiguous();
+    pieces.write_at(name, static_cast<uint64_t>(held.begin) * local.element_size(), bytes_of(local));
+  }
+  pieces.sync();
 }
 
 /// Sorts a strategy's state into the two files of a checkpoint.
 class StateFiles final : public parallel::StateVisitor {
  public:
-  NamedTensors model, optimizer;
+  File model, optimizer;
 
-  void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape,
-             int64_t begin, int64_t end, at::Tensor local) override {
-    if (begin != 0 || end != (shape.empty() ? 1 : shape[0]))
-      throw RunError("checkpoint", "{}: rows [{}, {}) of a tensor are held elsewhere", name, begin, end);
+  void visit(const parallel::StateSlice& slice) override {
     static constexpr std::string_view kOptimizerKind = "optimizer.";
-    const bool of_optimizer = kind.starts_with(kOptimizerKind);
-    NamedTensors& file = of_optimizer ? optimizer : model;
-    const std::string key = of_optimizer ? kind.substr(kOptimizerKind.size()) + "/" + name : name;
-    if (!file.emplace(key, std::move(local)).second)
+    const bool of_optimizer = slice.kind.starts_with(kOptimizerKind);
+    File& file = of_optimizer ? optimizer : model;
+    const std::string key =
+        of_optimizer ? slice.kind.substr(kOptimizerKind.size()) + "/" + slice.name : slice.name;
+    if (!file.emplace(key, Held{slice.shape, slice.begin, slice.local, slice.owned}).second)
       throw RunError("checkpoint", "two tensors are named {}", key);
   }
 };
@@ -91,17 +129,17 @@ std::string shape_text(const std::vector<int64_t>& shape) {
 }
 
 /// Throws InputError unless `file` holds exactly `tensors`.
-void check_tensors(const format::SafetensorsFile& file, const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
+void check_tensors(const format::SafetensorsFile& file, const File& tensors) {
+  for (const auto& [name, held] : tensors) {
     const format::TensorEntry* entry = file.find(name);
     if (!entry)
       throw InputError("checkpoint", "{}: the tensor {} is missing; was it written by another model?",
                        file.path().string(), name);
-    const format::DType dtype = to_dtype(tensor.scalar_type(), name);
-    if (entry->shape != tensor.sizes().vec() || entry->dtype != dtype)
+    const format::DType dtype = to_dtype(held.local.scalar_type(), name);
+    if (entry->shape != held.shape || entry->dtype != dtype)
       throw InputError("checkpoint", "{}: {} is {} {}; the model expects {} {}", file.path().string(), name,
                        format::dtype_name(entry->dtype), shape_text(entry->shape), format::dtype_name(dtype),
-                       shape_text(tensor.sizes().vec()));
+                       shape_text(held.shape));
   }
   for (const format::TensorEntry& entry : file.entries())
     if (!tensors.contains(entry.name))
@@ -109,16 +147,18 @@ void check_tensors(const format::SafetensorsFile& file, const NamedTensors& tens
                        file.path().string(), entry.name);
 }
 
-void copy_tensors(const format::SafetensorsFile& file, const NamedTensors& tensors) {
-  for (const auto& [name, tensor] : tensors) {
-    const format::TensorEntry& entry = file.at(name);
-    if (entry.data.empty()) continue;
-    if (tensor.is_cpu() && tensor.is_contiguous()) {
-      std::memcpy(tensor.mutable_data_ptr(), entry.data.data(), entry.data.size());
+void copy_tensors(const format::SafetensorsFile& file, const File& tensors) {
+  for (const auto& [name, held] : tensors) {
+    const at::Tensor& local = held.local;
+    if (local.numel() == 0) continue;
+    const std::byte* const data =
+        file.at(name).data.data() + static_cast<size_t>(held.begin) * local.element_size();
+    if (local.is_cpu() && local.is_contiguous()) {
+      std::memcpy(local.mutable_data_ptr(), data, local.nbytes());
     } else {
-      const at::Tensor copy = at::empty(tensor.sizes(), at::TensorOptions().dtype(tensor.scalar_type()));
-      std::memcpy(copy.mutable_data_ptr(), entry.data.data(), entry.data.size());
-      tensor.detach().copy_(copy);
+      const at::Tensor copy = at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type()));
+      std::memcpy(copy.mutable_data_ptr(), data, copy.nbytes());
+      local.detach().copy_(copy);
     }
   }
 }
@@ -193,28 +233,66 @@ std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folde
   return found;
 }
 
+namespace {
+
+/// Gives the files' hashes where they are known. Collective.
+std::map<std::string, uint64_t> write_files(const comm::Group& group, const fs::path& folder,
+                                            const std::map<std::string, const File*>& files) {
+  std::map<std::string, uint64_t> hashes;
+  if (group.size() == 1) {
+    for (const auto& [name, file] : files) hashes[name] = write_tensors(folder / name, *file);
+    return hashes;
+  }
+  together(group, [&] {
+    for (const auto& [name, file] : files)
+      if (group.rank() == 0) format::create_safetensors(folder / name, declare(*file));
+  });
+  together(group, [&] {
+    for (const auto& [name, file] : files) write_pieces(folder / name, *file);
+  });
+  return hashes;
+}
+
+}  // namespace
+
+void write_slices(const comm::Group& group, const fs::path& path,
+                  const std::function<void(parallel::StateVisitor&)>& visit) {
+  StateFiles files;
+  visit(files);
+  files.model.merge(files.optimizer);
+  write_files(group, path.parent_path(), {{path.filename().string(), &files.model}});
+}
+
 fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& state, const fs::path& folder,
                           const std::function<void()>& before_commit) {
+  const comm::Group& group = strategy.group();
+  const bool first = group.rank() == 0;
   const fs::path final_path = folder / checkpoint_name(state.step);
-  const fs::path temporary =
-      folder / (kTemporaryPrefix + checkpoint_name(state.step) + "-" + std::to_string(::getpid()));
-  make_directories(folder);
+  fs::path temporary;
   try {
-    fs::remove_all(temporary);
-    make_directories(temporary);
+    temporary = from_first(group, [&] {
+      const fs::path path =
+          folder / (kTemporaryPrefix + checkpoint_name(state.step) + "-" + std::to_string(::getpid()));
+      make_directories(folder);
+      fs::remove_all(path);
+      make_directories(path);
+      return path.string();
+    });
     StateFiles files;
     strategy.visit_state(files);
-    std::map<std::string, uint64_t> hashes;
-    hashes[kModelFile] = write_tensors(temporary / kModelFile, files.model);
-    hashes[kOptimizerFile] = write_tensors(temporary / kOptimizerFile, files.optimizer);
-    write_file_atomically(temporary / kStateFile, state.to_json().dump(2) + "\n");
-    format::write_manifest(temporary, hashes);
-    if (before_commit) before_commit();
-    if (fs::exists(final_path)) remove_folder(final_path);
-    format::commit_directory(temporary, final_path);
+    const auto hashes =
+        write_files(group, temporary, {{kModelFile, &files.model}, {kOptimizerFile, &files.optimizer}});
+    together(group, [&] {
+      if (!first) return;
+      write_file_atomically(temporary / kStateFile, state.to_json().dump(2) + "\n");
+      format::write_manifest(temporary, hashes);
+      if (before_commit) before_commit();
+      if (fs::exists(final_path)) remove_folder(final_path);
+      format::commit_directory(temporary, final_path);
+    });
   } catch (...) {
     std::error_code ignored;
-    fs::remove_all(temporary, ignored);
+    if (first && !temporary.empty()) fs::remove_all(temporary, ignored);
     try {
       throw;
     } catch (const fs::filesystem_error& error) {
@@ -266,23 +344,47 @@ TrainingState read_state(const fs::path& checkpoint) {
 void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint) {
   StateFiles files;
   strategy.visit_state(files);
-  const format::SafetensorsFile model(checkpoint / kModelFile), optimizer(checkpoint / kOptimizerFile);
-  check_tensors(model, files.model);
-  check_tensors(optimizer, files.optimizer);
-  copy_tensors(model, files.model);
-  copy_tensors(optimizer, files.optimizer);
+  std::optional<format::SafetensorsFile> model, optimizer;
+  together(strategy.group(), [&] {
+    model.emplace(checkpoint / kModelFile);
+    optimizer.emplace(checkpoint / kOptimizerFile);
+    check_tensors(*model, files.model);
+    check_tensors(*optimizer, files.optimizer);
+  });
+  copy_tensors(*model, files.model);
+  copy_tensors(*optimizer, files.optimizer);
   strategy.state_changed();
 }
 
+void check_finite(parallel::Strategy& strategy, int64_t step) {
+  struct Check final : parallel::StateVisitor {
+    explicit Check(int64_t number) : step(number) {}
+    void visit(const parallel::StateSlice& slice) override {
+      if (slice.kind.starts_with("optimizer.") || !slice.local.is_floating_point()) return;
+      if (!at::isfinite(slice.local).all().item<bool>())
+        throw RunError("trainer",
+                       "step {}: {} is no longer finite after the update. Nothing of this step is saved; a "
+                       "lower learning rate or a longer warm-up may help",
+                       step, slice.name);
+    }
+    int64_t step;
+  } check(step);
+  const at::NoGradGuard no_gradient;
+  together(strategy.group(), [&] { strategy.visit_state(check); });
+}
+
 void write_model_file(const Model& model, const fs::path& path) {
-  NamedTensors tensors;
+  File file;
+  const auto add = [&](const std::string& name, const at::Tensor& value) {
+    file.emplace(name, Held{value.sizes().vec(), 0, value.detach(), true});
+  };
   for (const auto& parameter : model.parameters) {
-    const at::Tensor value = parameter->master.detach();
+    const at::Tensor& value = parameter->master;
     for (const Parameter::Slice& slice : parameter->slices)
-      tensors[slice.name] = value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin);
+      add(slice.name, value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin));
   }
-  for (const Buffer& buffer : model.buffers) tensors[buffer.name] = buffer.value;
-  write_tensors(path, tensors);
+  for (const Buffer& buffer : model.buffers) add(buffer.name, buffer.value);
+  write_tensors(path, file);
 }
 
 }  // namespace funicular::train

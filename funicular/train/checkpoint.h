@@ -45,11 +45,21 @@ std::string checkpoint_name(int64_t step);
 /// folder.
 std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folder);
 
-/// Writes folder/step-NNNNNN as a whole; an invalid one of the same step is replaced. Throws RunError; then
-/// the others are as they were. `before_commit` runs when all files are on the disk and the folder has not
-/// appeared yet.
+/// Throws RunError where a weight or buffer is no longer finite: the last update can overflow without a loss
+/// that would show it. Collective.
+void check_finite(parallel::Strategy& strategy, int64_t step);
+
+/// Writes folder/step-NNNNNN as a whole, each rank its own pieces (all ranks must see the same folder); an
+/// invalid one of the same step is replaced. Throws RunError; then the others are as they were.
+/// `before_commit` runs on rank 0 when all files are on the disk and the folder has not appeared yet.
+/// Collective.
 fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& state, const fs::path& folder,
                           const std::function<void()>& before_commit = {});
+
+/// Writes what `visit` shows to one file, each rank its own pieces: "model", "buffer" and "gradient" under
+/// their names, optimiser state as in a checkpoint. Throws RunError. Collective.
+void write_slices(const comm::Group& group, const fs::path& path,
+                  const std::function<void(parallel::StateVisitor&)>& visit);
 
 /// Deletes all but the newest `keep` and that of `best_step`, after it has verified the newest. keep = 0:
 /// deletes none.
@@ -65,8 +75,9 @@ fs::path newest_valid_checkpoint(const fs::path& folder);
 /// state.json of a checkpoint.
 TrainingState read_state(const fs::path& checkpoint);
 
-/// Copies every tensor of the checkpoint into the strategy's state. Throws InputError naming the first tensor
-/// that is missing, left over, or of another shape or type; then nothing has been changed.
+/// Copies every tensor of the checkpoint into the strategy's state, and tells it. Throws InputError naming
+/// the first tensor that is missing, left over, or of another shape or type; then nothing has been changed.
+/// Collective.
 void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint);
 
 /// Writes parameters and buffers under their logical names.

@@ -1,32 +1,63 @@
 #include "funicular/train/evaluation.h"
 
 #include <ATen/OpMathType.h>
+#include <fmt/format.h>
 
 #include <algorithm>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/train/eval_codec.h"
 #include "funicular/train/prefetch.h"
+#include "funicular/train/together.h"
 
 namespace funicular::train {
 
 namespace {
 
-/// Feeds micro-batches of `data` to `each` in the order of the data, until all are done.
-template <class Each>
-void for_each_evaluation_batch(const Source& data, const BatchPlan& plan, uint64_t seed,
-                               at::ScalarType floating, Each each) {
-  const int64_t size = data.size(), batches = (size + plan.batch - 1) / plan.batch;
-  Prefetcher<GlobalBatch> loader(0, batches, /*threads=*/1, /*ahead=*/2, [&](int64_t n) {
-    std::vector<data::Draw> draws;
-    for (int64_t i = n * plan.batch; i < std::min(size, (n + 1) * plan.batch); ++i) draws.push_back({i, i});
-    return collate(draws, data, plan, {seed, /*training=*/false}, floating);
-  });
-  for (int64_t n = 0; n < batches; ++n) {
-    GlobalBatch batch = loader.next();
-    for (MicroBatch& micro_batch : batch.micro_batches) each(micro_batch);
-  }
+GlobalBatch evaluation_batch(const Source& data, const BatchPlan& plan, uint64_t seed,
+                             at::ScalarType floating, int64_t number) {
+  std::vector<data::Draw> draws;
+  for (int64_t i = number * plan.batch; i < std::min(data.size(), (number + 1) * plan.batch); ++i)
+    draws.push_back({i, i});
+  return collate(draws, data, plan, {seed, /*training=*/false}, floating);
 }
+
+void check_data(const Source& data) {
+  if (data.size() == 0)
+    throw InputError("evaluation", "the evaluation data is empty; expected at least one sample");
+}
+
+/// Loss and metrics from the parts of an evaluation, in the order of the data.
+class Tally {
+ public:
+  explicit Tally(Metrics* metrics) : metrics_(metrics) {
+    if (metrics_) metrics_->start();
+  }
+
+  void add(std::span<const MicroBatch> batches, const parallel::EvalResult& part) {
+    add_counts(counts_, part.counts);
+    for (const auto& [name, sum] : part.sums) weighted_sums_[name] += part.weights.at(name) * sum;
+    for (size_t i = 0; metrics_ && i < batches.size(); ++i) metrics_->add(batches[i], part.outputs[i]);
+  }
+
+  std::map<std::string, double> finish() {
+    double loss = 0;
+    for (const auto& [name, sum] : weighted_sums_) {
+      const double count = count_of(counts_, name);
+      if (count != 0) loss += sum / count;
+    }
+    std::map<std::string, double> result =
+        metrics_ ? metrics_->finish(loss) : std::map<std::string, double>{};
+    result["loss"] = loss;
+    return result;
+  }
+
+ private:
+  Metrics* metrics_;
+  std::map<std::string, double> weighted_sums_;
+  Counts counts_;
+};
 
 }  // namespace
 
@@ -39,25 +70,52 @@ BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens) {
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating,
                                              const EvaluateBatch& evaluate_batch) {
-  if (data.size() == 0)
-    throw InputError("evaluation", "the evaluation data is empty; expected at least one sample");
-  std::map<std::string, double> weighted_sums;
-  Counts counts;
-  if (metrics) metrics->start();
-  for_each_evaluation_batch(data, plan, seed, floating, [&](MicroBatch& batch) {
-    const parallel::EvalResult part = evaluate_batch(std::span<const MicroBatch>(&batch, 1));
-    add_counts(counts, part.counts);
-    for (const auto& [name, sum] : part.sums) weighted_sums[name] += part.weights.at(name) * sum;
-    if (metrics) metrics->add(batch, part.outputs.front());
+  check_data(data);
+  const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
+  Prefetcher<GlobalBatch> loader(0, batches, /*threads=*/1, /*ahead=*/2, [&](int64_t number) {
+    return evaluation_batch(data, plan, seed, floating, number);
   });
-  double loss = 0;
-  for (const auto& [name, sum] : weighted_sums) {
-    const double count = count_of(counts, name);
-    if (count != 0) loss += sum / count;
+  Tally tally(metrics);
+  for (int64_t number = 0; number < batches; ++number) {
+    const GlobalBatch batch = loader.next();
+    for (const MicroBatch& one : batch.micro_batches) {
+      const std::span<const MicroBatch> part(&one, 1);
+      tally.add(part, evaluate_batch(part));
+    }
   }
-  std::map<std::string, double> result = metrics ? metrics->finish(loss) : std::map<std::string, double>{};
-  result["loss"] = loss;
-  return result;
+  return tally.finish();
+}
+
+std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                             uint64_t seed, at::ScalarType floating,
+                                             parallel::Strategy& strategy,
+                                             const std::function<bool()>& interrupted) {
+  check_data(data);
+  const comm::Group& group = strategy.group();
+  const int64_t ranks = group.size(), rank = group.rank();
+  const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
+  Tally tally(rank == 0 ? metrics : nullptr);
+  bool stop = false;
+  for (int64_t first = 0; first < batches && !stop; first += ranks) {
+    // Rank 0 needs the others' batches too: their labels.
+    std::vector<GlobalBatch> round(static_cast<size_t>(ranks));
+    together(group, [&] {
+      for (int64_t i = 0; i < ranks && first + i < batches; ++i)
+        if (rank == 0 || i == rank)
+          round[static_cast<size_t>(i)] = evaluation_batch(data, plan, seed, floating, first + i);
+    });
+    const auto& own = round[static_cast<size_t>(rank)].micro_batches;
+    const parallel::EvalResult part = strategy.evaluate(own);
+    const auto texts = group.gather_texts(fmt::format("{:d}{}", interrupted(), encode(part)));
+    for (int64_t i = 0; i < ranks; ++i) {
+      const std::string& text = texts[static_cast<size_t>(i)];
+      stop = stop || text[0] == '1';
+      if (rank == 0 && first + i < batches)
+        tally.add(round[static_cast<size_t>(i)].micro_batches, decode(text.substr(1)));
+    }
+  }
+  if (stop) return {};
+  return decode_metrics(from_first(group, [&] { return encode_metrics(tally.finish()); }));
 }
 
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,

@@ -44,6 +44,14 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
                                              uint64_t seed, at::ScalarType floating,
                                              const EvaluateBatch& evaluate_batch);
 
+/// The same over ranks, which take micro-batches in turn; rank 0 counts. Every sample counts once, in the
+/// order of the data, whatever the ranks; the result is the same on all. `interrupted` is asked between
+/// batches, and a yes on any rank ends it on all: then the result is empty. Collective.
+std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                             uint64_t seed, at::ScalarType floating,
+                                             parallel::Strategy& strategy,
+                                             const std::function<bool()>& interrupted);
+
 /// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
 /// gives.
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,

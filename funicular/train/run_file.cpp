@@ -74,6 +74,8 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
                    {"micro_batch_tokens", run.plan.tokens},
                    {"shuffle", o.shuffle},
                    {"drop_last", o.drop_last}};
+  file["ranks"] = run.ranks;
+  file["strategy"] = run.strategy;
   file["max_steps"] = run.max_steps;
   file["steps_per_epoch"] = run.steps_per_epoch;
   file["options"] = {{"max_grad_norm", o.max_grad_norm},
@@ -91,7 +93,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
                      {"frozen", o.frozen}};
   int64_t learning = 0;
   for (const auto& parameter : run.model.parameters)
-    if (parameter->trainable) learning += parameter->master.numel();
+    if (parameter->trainable) learning += parameter->compute.numel();
   file["model"] = {{"parameters", run.model.parameter_count()}, {"trainable_parameters", learning}};
   file["data"] = {
       {"train", {{"samples", run.train.size()}, {"fingerprint", hash_text(run.train.fingerprint())}}}};

@@ -27,6 +27,8 @@ struct Run {
   BatchPlan plan{};
   int64_t max_steps = 0;
   int64_t steps_per_epoch = 0;
+  int64_t ranks = 1;
+  std::string strategy{};
 };
 
 /// What decides the state after a step: must be equal on resume.

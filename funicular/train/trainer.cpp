@@ -1,13 +1,12 @@
 #include "funicular/train/trainer.h"
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/isfinite.h>
+#include <ATen/ops/full.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <optional>
-#include <type_traits>
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
@@ -23,6 +22,7 @@
 #include "funicular/train/resume.h"
 #include "funicular/train/run_file.h"
 #include "funicular/train/saved_model.h"
+#include "funicular/train/together.h"
 
 namespace funicular::train {
 
@@ -71,29 +71,39 @@ int64_t steps_of(const TrainerOptions& options, int64_t steps_per_epoch) {
 class Fit {
  public:
   Fit(const TrainerOptions& options, const Callbacks& callbacks, const optim::OptimizerSpec& spec,
-      Model& model, const Source& train, const Evaluation& evaluation)
+      std::unique_ptr<parallel::Strategy> strategy, Model& model, const Source& train,
+      const Evaluation& evaluation)
       : options_(options),
         callbacks_(callbacks),
         spec_(spec),
+        strategy_(std::move(strategy)),
+        group_(strategy_->group()),
         model_(model),
         train_(train),
         evaluation_(evaluation),
-        plan_(plan_batches(options)),
+        plan_(plan_batches(options, strategy_->data_share().count)),
         sampler_(train.size(), {.seed = options.seed,
                                 .shuffle = options.shuffle,
                                 .batch_size = plan_.batch,
                                 .drop_last = options.drop_last}),
         floating_(master_type(options.precision)),
         max_steps_(steps_of(options, sampler_.batches_per_epoch())),
-        run_{options, spec, model, train, evaluation, plan_, max_steps_, sampler_.batches_per_epoch()} {
+        run_{options,       spec,
+             model,         train,
+             evaluation,    plan_,
+             max_steps_,    sampler_.batches_per_epoch(),
+             group_.size(), strategy_->name()} {
     optim::warmup_steps(options.schedule, max_steps_);
     if (options.precision == Precision::fp16) scaler_.emplace(options.loss_scale);
   }
 
-  FitResult run(const StrategyFactory& factory);
+  FitResult run();
 
  private:
-  bool writes() const { return !options_.output.empty(); }
+  bool first() const { return group_.rank() == 0; }
+  /// Whether the run leaves files at all; rank 0 writes them, of checkpoints each rank its part.
+  bool leaves_files() const { return !options_.output.empty(); }
+  bool writes() const { return leaves_files() && first(); }
   fs::path checkpoints() const { return options_.output / "checkpoints"; }
   double epoch(int64_t step) const {
     return static_cast<double>(step) / static_cast<double>(sampler_.batches_per_epoch());
@@ -113,24 +123,30 @@ class Fit {
   bool finished() const { return state_.step >= max_steps_ || out_of_patience(); }
 
   void resume();
+  void share_state();
+  void take_folder(std::optional<RunLock>& lock);
   void train();
-  template <class Read>
-  std::invoke_result_t<Read> or_save(const char* what, Read read);
+  bool model_is_saved();
+  void or_save(const char* what, const std::function<void()>& read);
+  bool any_interrupted() const;
+  void write_outcome(const OrderedJson& earlier);
   parallel::StepResult step(const GlobalBatch& batch);
   [[noreturn]] void fail(const parallel::StepResult& result) const;
   [[noreturn]] void fail_scaled(const parallel::StepResult& result) const;
   int64_t skipped_steps() const { return scaler_ ? scaler_->skipped_steps() : 0; }
   void log_step(const parallel::StepResult& result);
+  double sum_over_ranks(double value) const;
   void evaluate();
   void check_evaluation();
   void note_evaluation();
   void save_model();
-  void check_finite() const;
   void save();
 
   const TrainerOptions& options_;
   const Callbacks& callbacks_;
   const optim::OptimizerSpec& spec_;
+  std::unique_ptr<parallel::Strategy> strategy_;
+  const comm::Group group_;
   Model& model_;
   const Source& train_;
   const Evaluation& evaluation_;
@@ -140,7 +156,6 @@ class Fit {
   int64_t max_steps_;
   Run run_;
 
-  std::unique_ptr<parallel::Strategy> strategy_;
   std::unique_ptr<Records> records_;
   std::optional<Progress> progress_;
   std::optional<optim::LossScaler> scaler_;  ///< of fp16
@@ -156,90 +171,118 @@ class Fit {
 void Fit::resume() {
   state_.identity = identity_of(run_);
   state_.settings = settings_of(run_);
-  if (!writes() && (options_.resume == "auto" || options_.resume == "never")) return;
-  const fs::path checkpoint = find_checkpoint(options_.output, options_.resume);
+  if (!leaves_files() && (options_.resume == "auto" || options_.resume == "never")) return;
+  const fs::path checkpoint =
+      from_first(group_, [&] { return find_checkpoint(options_.output, options_.resume).string(); });
   if (checkpoint.empty()) return;
-  TrainingState saved = read_state(checkpoint);
-  check_resumable(saved, state_.identity, state_.settings, checkpoint);
-  if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
+  TrainingState saved;
+  together(group_, [&] {
+    saved = read_state(checkpoint);
+    check_resumable(saved, state_.identity, state_.settings, checkpoint);
+    if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
+  });
   read_tensors(*strategy_, checkpoint);
   forget_other_evaluation(saved, state_.settings);
   saved.identity = std::move(state_.identity);
   saved.settings = std::move(state_.settings);
   state_ = std::move(saved);
   result_.resumed_from = state_.step;
-  if (writes()) {
-    set_newer_aside(options_.output, checkpoint, state_.step);
+  if (leaves_files()) {
     std::error_code error;
     if (fs::equivalent(checkpoint.parent_path(), checkpoints(), error)) saved_step_ = state_.step;
-    take_best_model(options_.output, checkpoint, state_);
+    together(group_, [&] {
+      if (!first()) return;
+      set_newer_aside(options_.output, checkpoint, state_.step);
+      take_best_model(options_.output, checkpoint, state_);
+    });
+    share_state();
   }
-  log::info("resumed from {} at step {} of {}", checkpoint.string(), state_.step, max_steps_);
+  if (first()) log::info("resumed from {} at step {} of {}", checkpoint.string(), state_.step, max_steps_);
 }
 
-FitResult Fit::run(const StrategyFactory& factory) {
-  const auto start = Clock::now();
-  std::optional<RunLock> lock;
-  if (writes()) {
+/// Rank 0 may have forgotten the best model, where it is lost.
+void Fit::share_state() {
+  if (group_.size() == 1) return;
+  const std::string text = from_first(group_, [&] { return state_.to_json().dump(); });
+  state_ = TrainingState::from_json(parse_json(text, "rank 0's state"), "rank 0's state");
+}
+
+void Fit::take_folder(std::optional<RunLock>& lock) {
+  together(group_, [&] {
+    if (!writes()) return;
     make_directories(options_.output);
     lock.emplace(options_.output);
     remove_leftovers(checkpoints());
-  }
+  });
+}
+
+FitResult Fit::run() {
+  const auto start = Clock::now();
+  std::optional<RunLock> lock;
+  take_folder(lock);
   convert(model_, floating_);
   const Freezing freezing(model_, options_.trainable, options_.frozen);
-  strategy_ = factory();
   strategy_->attach(
       model_, optim::make_optimizer(spec_),
       {.compute = compute_type(options_.precision), .accumulates = may_accumulate(plan_, train_)});
   resume();
   const OrderedJson earlier = writes() ? finished_result(options_.output, state_.step) : OrderedJson();
-  if (writes()) {
+  together(group_, [&] {
+    if (!writes()) return;
     write_run_file(run_, result_.resumed_from, finished() ? earlier : OrderedJson());
     records_ = std::make_unique<Records>(options_.output, state_.step, state_.evaluated_step);
-  }
+  });
   ProgressOptions shown;
   shown.unit = "steps";
   shown.start = static_cast<uint64_t>(state_.step);
-  if (options_.progress) progress_.emplace("train", static_cast<uint64_t>(max_steps_), shown);
+  if (options_.progress && first()) progress_.emplace("train", static_cast<uint64_t>(max_steps_), shown);
   train();
   if (progress_) progress_->finish();
+  strategy_->detach();
   if (model_.set_training) model_.set_training(false);
   result_.step = state_.step;
   result_.stopped_early = out_of_patience() && state_.step < max_steps_;
   result_.best_step = state_.best_step;
   result_.best_evaluation = state_.best_evaluation;
   result_.skipped_steps = skipped_steps();
+  result_.tokens = static_cast<int64_t>(sum_over_ranks(static_cast<double>(result_.tokens)));
   result_.seconds = seconds_since(start);
+  together(group_, [&] { write_outcome(earlier); });
+  return result_;
+}
+
+void Fit::write_outcome(const OrderedJson& earlier) {
   const bool did_nothing = !earlier.is_null() && result_.evaluation.empty() &&
                            result_.step == result_.resumed_from &&
                            earlier.value("best_step", OrderedJson()) == result_.best_step;
-  if (writes() && !did_nothing)
-    write_run_file(run_, result_.resumed_from,
-                   {{"step", result_.step},
-                    {"interrupted", result_.interrupted},
-                    {"stopped_early", result_.stopped_early},
-                    {"loss", result_.loss},
-                    {"best_step", result_.best_step},
-                    {"best_evaluation", result_.best_evaluation},
-                    {"skipped_steps", result_.skipped_steps},
-                    {"tokens", result_.tokens},
-                    {"seconds", result_.seconds}});
-  return result_;
+  if (!writes() || did_nothing) return;
+  write_run_file(run_, result_.resumed_from,
+                 {{"step", result_.step},
+                  {"interrupted", result_.interrupted},
+                  {"stopped_early", result_.stopped_early},
+                  {"loss", result_.loss},
+                  {"best_step", result_.best_step},
+                  {"best_evaluation", result_.best_evaluation},
+                  {"skipped_steps", result_.skipped_steps},
+                  {"tokens", result_.tokens},
+                  {"seconds", result_.seconds}});
 }
 
 void Fit::train() {
   const InterruptGuard guard;
   const RandomState random{options_.seed, /*training=*/true};
-  Prefetcher<GlobalBatch> loader(
-      state_.step, max_steps_, options_.num_workers, options_.num_workers + 1,
-      [&](int64_t n) { return collate(sampler_.batch(n), train_, plan_, random, floating_); });
+  Prefetcher<GlobalBatch> loader(state_.step, max_steps_, options_.num_workers, options_.num_workers + 1,
+                                 [&, share = strategy_->data_share()](int64_t n) {
+                                   return collate(sampler_.batch(n), train_, plan_, random, floating_, share);
+                                 });
   try {
     evaluate();  // a run that was interrupted during an evaluation
     if (options_.save_steps > 0 && finished()) save();
     while (!finished()) {
-      if (interrupt_requested()) throw Interrupted{};
+      if (any_interrupted()) throw Interrupted{};
       const auto start = Clock::now();
-      const GlobalBatch batch = or_save("the loader", [&] { return loader.next(); });
+      GlobalBatch batch;
+      or_save("the loader", [&] { batch = loader.next(); });
       window_wait_ += seconds_since(start);
       const parallel::StepResult result = step(batch);
       window_seconds_ += seconds_since(start);
@@ -247,38 +290,59 @@ void Fit::train() {
       evaluate();
       if (options_.save_steps > 0 && (due(options_.save_steps) || finished())) save();
     }
-    if (writes() &&
-        saved_model_step(options_.output) != (state_.best_step > 0 ? state_.best_step : state_.step))
-      save_model();
+    if (leaves_files() && !model_is_saved()) save_model();
   } catch (const Interrupted&) {
     result_.interrupted = true;
     save();
-    log::info("interrupted at step {} of {}{}", state_.step, max_steps_,
-              writes() ? "; the state is saved, resume to go on" : "");
+    if (first())
+      log::info("interrupted at step {} of {}{}", state_.step, max_steps_,
+                leaves_files() ? "; the state is saved, resume to go on" : "");
   }
 }
 
-/// What `read` gives. Saves before it throws what went wrong with the data: the training up to here is sound.
-template <class Read>
-std::invoke_result_t<Read> Fit::or_save(const char* what, Read read) {
+/// Whether rank 0 finds the model that the run shall leave.
+bool Fit::model_is_saved() {
+  return from_first(group_, [&] {
+           return saved_model_step(options_.output) == (state_.best_step > 0 ? state_.best_step : state_.step)
+                      ? std::string("yes")
+                      : std::string();
+         }) == "yes";
+}
+
+/// Whether a signal asked any rank to stop.
+bool Fit::any_interrupted() const {
+  if (group_.size() == 1) return interrupt_requested() != 0;
+  const at::Tensor asked = at::full({1}, interrupt_requested() != 0 ? 1 : 0, at::kLong);
+  group_.all_reduce(asked, comm::Reduction::maximum);
+  return asked.item<int64_t>() != 0;
+}
+
+/// Calls `read` on all ranks. Saves before it throws what went wrong with the data: the training up to here
+/// is sound.
+void Fit::or_save(const char* what, const std::function<void()>& read) {
   try {
-    return read();
+    together(group_, read);
   } catch (const Interrupted&) {
     throw;
   } catch (...) {
     save();
-    log::error("{} failed after step {}{}", what, state_.step, writes() ? ", whose state is saved" : "");
+    if (first())
+      log::error("{} failed after step {}{}", what, state_.step,
+                 leaves_files() ? ", whose state is saved" : "");
     throw;
   }
 }
 
 parallel::StepResult Fit::step(const GlobalBatch& batch) {
-  const parallel::StepResult result = strategy_->step(batch.micro_batches, batch.counts,
-                                                      {.learning_rate = rate(state_.step + 1),
-                                                       .max_gradient_norm = options_.max_grad_norm,
-                                                       .update = state_.step + 1 - skipped_steps(),
-                                                       .loss_scale = scaler_ ? scaler_->scale() : 1,
-                                                       .recompute = options_.recompute});
+  parallel::StepSettings settings{.learning_rate = rate(state_.step + 1),
+                                  .max_gradient_norm = options_.max_grad_norm,
+                                  .update = state_.step + 1 - skipped_steps(),
+                                  .loss_scale = scaler_ ? scaler_->scale() : 1,
+                                  .recompute = options_.recompute};
+  if (callbacks_.inspect) settings.inspect = [&] { callbacks_.inspect(state_.step + 1, false, *strategy_); };
+  const Counts counts = strategy_->global_counts(batch.counts);
+  const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
+  if (callbacks_.inspect) callbacks_.inspect(state_.step + 1, true, *strategy_);
   // A smaller scale cures gradients that overflow, not a loss that does.
   const bool overflow = scaler_ && !result.finite && std::isfinite(result.loss);
   if (!result.finite && !overflow) fail(result);
@@ -320,13 +384,17 @@ void Fit::fail_scaled(const parallel::StepResult& result) const {
 
 void Fit::log_step(const parallel::StepResult& result) {
   if (callbacks_.on_step) callbacks_.on_step(state_.step, result);
-  const double speed = static_cast<double>(window_tokens_) / std::max(window_seconds_, 1e-9);
+  const bool recorded = due(options_.logging_steps);
+  // Of all ranks; between records taken as if all had as many as this one.
+  double tokens = static_cast<double>(window_tokens_ * group_.size());
+  if (recorded) tokens = sum_over_ranks(static_cast<double>(window_tokens_));
+  const double speed = tokens / std::max(window_seconds_, 1e-9);
   const int64_t memory = resident_memory();
   if (progress_)
     progress_->update(static_cast<uint64_t>(state_.step),
                       fmt::format("loss {:.4f}  {} tokens/s  {}B", result.loss, short_number(speed),
                                   short_number(static_cast<double>(memory))));
-  if (!due(options_.logging_steps)) return;
+  if (!recorded) return;
   StepRecord record;
   record.step = state_.step;
   record.epoch = epoch(state_.step);
@@ -348,17 +416,30 @@ void Fit::log_step(const parallel::StepResult& result) {
   window_seconds_ = window_wait_ = 0;
 }
 
+double Fit::sum_over_ranks(double value) const {
+  const at::Tensor sum = at::full({1}, value, at::kDouble);
+  group_.all_reduce(sum);
+  return sum.item<double>();
+}
+
 void Fit::evaluate() {
   if (!evaluation_due()) return;
   const int64_t batch_size = options_.eval_batch_size > 0 ? options_.eval_batch_size : plan_.micro_batch;
-  const auto evaluate_batch = [&](std::span<const MicroBatch> batch) {
-    if (interrupt_requested()) throw Interrupted{};  // it is done again after the resume
-    return strategy_->evaluate(batch);
-  };
-  result_.evaluation = or_save("the evaluation", [&] {
-    return run_evaluation(*evaluation_.data, evaluation_.metrics, evaluation_plan(batch_size, plan_.tokens),
-                          options_.seed, floating_, evaluate_batch);
-  });
+  const BatchPlan plan = evaluation_plan(batch_size, plan_.tokens);
+  if (group_.size() > 1) {
+    result_.evaluation = run_evaluation(*evaluation_.data, evaluation_.metrics, plan, options_.seed,
+                                        floating_, *strategy_, [] { return interrupt_requested() != 0; });
+    if (result_.evaluation.empty()) throw Interrupted{};
+  } else {
+    const auto evaluate_batch = [&](std::span<const MicroBatch> batch) {
+      if (interrupt_requested()) throw Interrupted{};  // it is done again after the resume
+      return strategy_->evaluate(batch);
+    };
+    or_save("the evaluation", [&] {
+      result_.evaluation = run_evaluation(*evaluation_.data, evaluation_.metrics, plan, options_.seed,
+                                          floating_, evaluate_batch);
+    });
+  }
   check_evaluation();
   note_evaluation();
   if (records_) records_->add_evaluation(state_.step, epoch(state_.step), result_.evaluation);
@@ -400,35 +481,30 @@ void Fit::note_evaluation() {
   }
 }
 
-/// The last update can overflow without a loss that would show it.
-void Fit::check_finite() const {
-  const at::NoGradGuard no_gradient;
-  const auto check = [&](const std::string& name, const at::Tensor& value) {
-    if (value.is_floating_point() && !at::isfinite(value).all().item<bool>())
-      throw RunError("trainer",
-                     "step {}: {} is no longer finite after the update. Nothing of this step is saved; a "
-                     "lower learning rate or a "
-                     "longer warm-up may help",
-                     state_.step, name);
-  };
-  for (const auto& parameter : model_.parameters) check(parameter->name, parameter->master);
-  for (const Buffer& buffer : model_.buffers) check(buffer.name, buffer.value);
-}
-
 void Fit::save_model() {
-  if (!writes()) return;
-  check_finite();
-  replace_saved_model(options_.output, state_.step, [&](const fs::path& folder) {
-    if (callbacks_.save_model)
-      callbacks_.save_model(folder);
-    else
-      write_model_file(model_, folder / "model.safetensors");
+  if (!leaves_files()) return;
+  check_finite(*strategy_, state_.step);
+  std::exception_ptr error;
+  strategy_->with_whole_model([&] {
+    try {
+      replace_saved_model(options_.output, state_.step, [&](const fs::path& folder) {
+        if (callbacks_.save_model)
+          callbacks_.save_model(folder);
+        else
+          write_model_file(model_, folder / "model.safetensors");
+      });
+    } catch (...) {
+      error = std::current_exception();
+    }
+  });
+  together(group_, [&] {
+    if (error) std::rethrow_exception(error);
   });
 }
 
 void Fit::save() {
-  if (!writes() || saved_step_ == state_.step) return;
-  check_finite();
+  if (!leaves_files() || saved_step_ == state_.step) return;
+  check_finite(*strategy_, state_.step);
   if (scaler_) state_.loss_scaler = scaler_->state();
   try {
     write_checkpoint(*strategy_, state_, checkpoints(), [&] { records_->sync(); });
@@ -438,7 +514,9 @@ void Fit::save() {
                    state_.step, std::string(error.what()));
   }
   saved_step_ = state_.step;
-  prune_checkpoints(checkpoints(), options_.save_total_limit, state_.best_step);
+  together(group_, [&] {
+    if (first()) prune_checkpoints(checkpoints(), options_.save_total_limit, state_.best_step);
+  });
 }
 
 }  // namespace
@@ -453,7 +531,7 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
   use_caching_allocator();
   limit_product_cache();
   try {
-    return Fit(options_, callbacks, optimizer_, model, train, evaluation).run(strategy_);
+    return Fit(options_, callbacks, optimizer_, strategy_(), model, train, evaluation).run();
   } catch (const fs::filesystem_error& error) {
     throw RunError("trainer", "{}", std::string(error.what()));
   }

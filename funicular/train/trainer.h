@@ -97,6 +97,9 @@ struct Callbacks {
   /// After every step, an overflowed one of fp16 (StepResult::finite false) included.
   std::function<void(int64_t step, const parallel::StepResult&)> on_step;
   std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
+  /// In every step twice, on every rank: before the update, when the strategy's visit_gradients may be
+  /// called, and after it. For comparisons.
+  std::function<void(int64_t step, bool updated, parallel::Strategy& strategy)> inspect;
 };
 
 struct FitResult {
@@ -109,7 +112,7 @@ struct FitResult {
   std::map<std::string, double> best_evaluation;
   int64_t best_step = 0;      ///< 0: no evaluation
   int64_t skipped_steps = 0;  ///< of fp16, see StepRecord
-  int64_t tokens = 0;         ///< real tokens trained on by this process
+  int64_t tokens = 0;         ///< real tokens trained on by these processes
   double seconds = 0;         ///< wall-clock time of this process, evaluation and saving included
 };
 
@@ -122,6 +125,10 @@ class Trainer {
 
   Callbacks callbacks;
 
+  /// Where the strategy has several ranks, all of them must call it with the same arguments: each reads its
+  /// share of every batch, rank 0 writes the run's files, of checkpoints each rank its part, and all get the
+  /// same result.
+  ///
   /// Trains `model` in place, with use_caching_allocator (core/allocator.h). A loss or gradient that is not
   /// finite ends in RunError, with the checkpoints as they were.
   FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});

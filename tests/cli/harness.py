@@ -203,6 +203,6 @@ class ProgramTest(unittest.TestCase):
         return self.folder / name
 
 
-__all__ = ["ProgramTest", "Result", "VOCABULARY", "WORDS", "config", "encoder_shapes", "json", "pathlib", "random",
+__all__ = ["ProgramTest", "Result", "VOCABULARY", "WORDS", "array", "config", "encoder_shapes", "environment", "json", "pathlib", "random",
            "random_weights", "read_safetensors", "run", "run_and_interrupt", "run_and_interrupt_when_it_says",
            "sentiment_rows", "signal", "subprocess", "unittest", "write_model", "write_rows", "write_safetensors", "PROGRAM", "HIDDEN"]

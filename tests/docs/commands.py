@@ -47,7 +47,8 @@ def options_of(words):
 
 
 def run(*words):
-    return subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=ROOT, check=False)
+    return subprocess.run(list(map(str, words)), capture_output=True, text=True, cwd=ROOT, check=False,
+                          env={**os.environ, "PATH": f"{BUILD}:{os.environ['PATH']}"})
 
 
 def funicular(words):

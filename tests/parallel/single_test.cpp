@@ -153,12 +153,12 @@ TEST(Single, VisitsEverySliceOfAFusedWeight) {
   strategy->attach(model, optim::make_optimizer(optim::AdamW{}));
   struct Names final : StateVisitor {
     std::vector<std::string> seen;
-    void visit(const std::string& kind, const std::string& name, const std::vector<int64_t>& shape,
-               int64_t begin, int64_t end, at::Tensor local) override {
-      EXPECT_EQ(shape, (std::vector<int64_t>{2, 2}));
-      EXPECT_EQ(local.sizes().vec(), shape);
-      EXPECT_EQ(end - begin, 2);
-      seen.push_back(kind + " " + name);
+    void visit(const StateSlice& slice) override {
+      EXPECT_EQ(slice.shape, (std::vector<int64_t>{2, 2}));
+      EXPECT_EQ(slice.local.sizes().vec(), slice.shape);
+      EXPECT_EQ(slice.begin, 0);
+      EXPECT_TRUE(slice.owned);
+      seen.push_back(slice.kind + " " + slice.name);
     }
   } names;
   strategy->visit_state(names);

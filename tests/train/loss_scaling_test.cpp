@@ -61,7 +61,8 @@ Trained fit(const TrainerOptions& options, const TensorDataset& data) {
     trained.updated.push_back(result.finite);
   };
   trained.result = trainer.fit(model, data);
-  for (const auto& parameter : model.parameters) trained.weights[parameter->name] = parameter->master.detach().clone();
+  for (const auto& parameter : model.parameters)
+    trained.weights[parameter->name] = parameter->master.detach().clone();
   return trained;
 }
 

@@ -263,14 +263,16 @@ class FullDisk {
   rlimit before_{};
 };
 
-/// One process, where the disk is full from the second save on.
+/// One process, where the disk is full once there is a checkpoint.
 class SavesOnce final : public parallel::Strategy {
  public:
-  explicit SavesOnce(std::optional<FullDisk>* disk) : inner_(parallel::make_single()), disk_(disk) {}
+  SavesOnce(const fs::path& checkpoints, std::optional<FullDisk>* disk)
+      : inner_(parallel::make_single()), checkpoints_(checkpoints), disk_(disk) {}
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
               const parallel::Numerics& numerics) override {
     inner_->attach(model, std::move(optimizer), numerics);
   }
+  std::string name() const override { return inner_->name(); }
   parallel::DataShare data_share() const override { return inner_->data_share(); }
   parallel::StepResult step(std::span<const MicroBatch> batches, const Counts& counts,
                             const parallel::StepSettings& settings) override {
@@ -280,23 +282,24 @@ class SavesOnce final : public parallel::Strategy {
     return inner_->evaluate(batches);
   }
   void visit_state(parallel::StateVisitor& visitor) override {
-    if (++saves_ == 2) disk_->emplace();
+    if (!list_checkpoints(checkpoints_).empty() && !disk_->has_value()) disk_->emplace();
     inner_->visit_state(visitor);
   }
+  void visit_gradients(parallel::StateVisitor& visitor) override { inner_->visit_gradients(visitor); }
   void state_changed() override { inner_->state_changed(); }
 
  private:
   std::unique_ptr<parallel::Strategy> inner_;
+  fs::path checkpoints_;
   std::optional<FullDisk>* disk_;
-  int saves_ = 0;
 };
 
 TEST_F(Resume, SurvivesAFullDisk) {
   run(options_for(folder / "whole"));
   const TrainerOptions options = options_for(folder / "run");
   std::optional<FullDisk> disk;
-  const std::string message = error_of(
-      [&] { run(options, 0, 0, make_data(kRows), [&] { return std::make_unique<SavesOnce>(&disk); }); });
+  const auto strategy = [&] { return std::make_unique<SavesOnce>(options.output / "checkpoints", &disk); };
+  const std::string message = error_of([&] { run(options, 0, 0, make_data(kRows), strategy); });
   disk.reset();
   EXPECT_NE(message.find("the checkpoint of step 10 could not be written"), std::string::npos) << message;
   EXPECT_NE(message.find("model.safetensors"), std::string::npos) << message;

@@ -7,7 +7,7 @@ namespace funicular::comm::FUNICULAR_ISA {
 
 namespace {
 
-constexpr int64_t kBlock = 1024;  // elements: the partial results of a block stay in the first cache
+constexpr int64_t kBlock = 512;  // elements: the partial results of a block stay in the first cache
 
 template <class T>
 struct Wide {
@@ -67,6 +67,30 @@ void combine_two(T* out, const T* a, const T* b, int64_t size) {
   for (int64_t i = 0; i < size; ++i) store(Operation::apply(load(a[i]), load(b[i])), out[i]);
 }
 
+constexpr int kLevels = 12;  // of a tree over the inputs: as many ranks as one host can have
+
+/// partial[i] = the reduction of all inputs at begin + i, as a tree: neighbours first. A partial result of
+/// 2^k inputs waits in levels[k] for the next one like it.
+template <class Operation, class T, class W>
+void combine_tree(W* partial, W (*levels)[kBlock], const void* const* inputs, int count, int64_t begin,
+                  int64_t length) {
+  for (int input = 0; input < count; ++input) {
+    const T* next = static_cast<const T*>(inputs[input]) + begin;
+    for (int64_t i = 0; i < length; ++i) partial[i] = load(next[i]);
+    int level = 0;
+    for (; (input >> level) & 1; ++level)
+      for (int64_t i = 0; i < length; ++i) partial[i] = Operation::apply(levels[level][i], partial[i]);
+    for (int64_t i = 0; i < length; ++i) levels[level][i] = partial[i];
+  }
+  bool first = true;
+  for (int level = 0; count >> level; ++level) {
+    if (!((count >> level) & 1)) continue;
+    for (int64_t i = 0; i < length; ++i)
+      partial[i] = first ? levels[level][i] : Operation::apply(levels[level][i], partial[i]);
+    first = false;
+  }
+}
+
 template <class Operation, class T>
 void run(void* out_data, const void* const* inputs, int count, int64_t size, double divisor) {
   using W = typename Wide<T>::type;
@@ -76,14 +100,8 @@ void run(void* out_data, const void* const* inputs, int count, int64_t size, dou
                                   size);
   for (int64_t begin = 0; begin < size; begin += kBlock) {
     const int64_t length = size - begin < kBlock ? size - begin : kBlock;
-    W partial[kBlock];
-    const T* first = static_cast<const T*>(inputs[0]) + begin;
-    for (int64_t i = 0; i < length; ++i) partial[i] = load(first[i]);
-    for (int input = 1; input < count; ++input) {
-      const T* next = static_cast<const T*>(inputs[input]) + begin;
-      for (int64_t i = 0; i < length; ++i)
-        partial[i] = Operation::apply(partial[i], static_cast<W>(load(next[i])));
-    }
+    W partial[kBlock], levels[kLevels][kBlock];
+    combine_tree<Operation, T>(partial, levels, inputs, count, begin, length);
     if (divisor != 1)
       for (int64_t i = 0; i < length; ++i) partial[i] = partial[i] / static_cast<W>(divisor);
     for (int64_t i = 0; i < length; ++i) store(partial[i], out[begin + i]);

@@ -1,0 +1,241 @@
+// funicular prove: whether two layouts train alike.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <map>
+#include <memory>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/options.h"
+#include "funicular/comm/launcher.h"
+#include "funicular/plan/proof.h"
+
+namespace funicular::cli {
+
+namespace {
+
+/// A folder that goes when it is not kept.
+class Scratch {
+ public:
+  explicit Scratch(const fs::path& kept) : path_(kept), keeps_(!kept.empty()) {
+    if (keeps_) {
+      make_directories(path_);
+      return;
+    }
+    std::string name = (fs::temp_directory_path() / "funicular-prove-XXXXXX").string();
+    if (!::mkdtemp(name.data())) throw RunError("prove", "cannot make a folder in {}", fs::temp_directory_path().string());
+    path_ = name;
+  }
+  ~Scratch() {
+    std::error_code ignored;
+    if (!keeps_) fs::remove_all(path_, ignored);
+  }
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  fs::path path_;
+  bool keeps_;
+};
+
+struct Row {
+  std::string a, b;
+  plan::Proof proof;
+  plan::Promise promise;
+  bool held() const { return plan::holds(proof, promise); }
+};
+
+std::string figures(const Row& row) {
+  const plan::Proof& proof = row.proof;
+  const std::string promise =
+      row.promise.bit_identical ? "bit-identical" : fmt::format("within {:.0e}", row.promise.bound);
+  return fmt::format("{:<4} {:<14} {:>9.1e} {:>9.1e} {:>9.1e}   {}  =  {}", row.held() ? "ok" : "NO", promise,
+                     proof.gradient.relative, proof.weight.relative, proof.loss, row.a, row.b);
+}
+
+class Prove final : public Command {
+ public:
+  Prove()
+      : Command("prove", "Train under two layouts, and say what differs",
+                "Trains the same seed and global batches under layout A and layout B, each on its own ranks, and "
+                "compares every gradient, weight and piece of optimiser state after every step. A layout is, in "
+                "quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
+                "[--deterministic] [--fault NAME]\". Exit code 1 if a difference is larger than docs/numerics.md "
+                "promises. Without --model and --data: a small BERT with random weights, and generated rows.") {
+    arguments.positional("A B", layouts_, "two layouts, each one word in quotes");
+    arguments.add("all", all_, "every strategy on 1 to 4 ranks, with accumulation and recomputation, against single");
+    arguments.add("model", "DIR|config.json", task_.model, "what to train").default_text("a small BERT");
+    arguments.add("data", "STORE", task_.data, "token store, of the tokeniser in --model").default_text("generated");
+    arguments.add("steps", "N", task_.steps, "optimiser steps").range(1);
+    arguments.add("batch-size", "SEQUENCES", task_.batch_size, "global sequences per optimiser step").range(1);
+    arguments.add("max-length", "TOKENS", task_.max_length, "longest row").range(32);
+    arguments.add("precision", "NAME", precision_, "arithmetic; in fp64 a difference is an error of logic")
+        .choices({"fp64", "fp32", "bf16"});
+    arguments.add("optim", "NAME", optim_, "optimiser").choices({"adamw", "adam", "sgd", "lamb", "lars"});
+    arguments.add("learning-rate", "RATE", rate_, "constant learning rate").above(0);
+    arguments.add("max-grad-norm", "NORM", task_.max_grad_norm, "clipping by the global norm; 0: none").range(0);
+    declare_seed(arguments, seed_, "of weights, rows and every random choice");
+    arguments.add("keep", "DIR", keep_, "keep what the runs leave here").default_text("nothing is kept");
+    arguments.add("json", json_, "print the comparison as JSON");
+    arguments.add("run-layout", "DIR", run_folder_, "train the one layout as a rank and leave its tensors in DIR")
+        .hidden();
+  }
+
+  int run() override {
+    task_.precision = train::parse_precision(precision_);
+    task_.optimizer = optimizer();
+    task_.seed = static_cast<uint64_t>(seed_);
+    if (!run_folder_.empty()) return run_as_rank();
+    if (all_ ? !layouts_.empty() : layouts_.size() != 2)
+      throw InputError("usage",
+                       "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
+                       layouts_.size());
+    const Scratch scratch(keep_);
+    folder_ = scratch.path();
+    return all_ ? prove_all() : prove_two();
+  }
+
+ private:
+  optim::OptimizerSpec optimizer() const {
+    TrainingOptions options;
+    options.optim = optim_;
+    options.learning_rate = rate_;
+    options.weight_decay = 0.01;
+    return options.optimizer();
+  }
+
+  int run_as_rank() {
+    const plan::Layout layout = plan::Layout::parse(layouts_.at(0));
+    DeviceOptions device;
+    device.threads = layout.threads;
+    device.apply();
+    const comm::Group group = comm::Group::from_environment({.fixed_order = layout.deterministic});
+    plan::run_layout(task_, layout, group, run_folder_);
+    return 0;
+  }
+
+  /// Where the layout's tensors lie; trains it once.
+  fs::path ran(const plan::Layout& layout) {
+    const auto [found, added] = runs_.try_emplace(layout.text, folder_ / fmt::format("run-{}", runs_.size()));
+    if (!added) return found->second;
+    make_directories(found->second);
+    std::error_code error;
+    comm::LaunchOptions launch;
+    launch.command = {fs::read_symlink("/proc/self/exe", error).string(), "prove", "--run-layout",
+                      found->second.string()};
+    for (const auto& [option, value] : shared_words()) {
+      launch.command.push_back(option);
+      launch.command.push_back(value);
+    }
+    launch.command.push_back(layout.text);
+    launch.ranks = layout.ranks;
+    launch.grace_seconds = 5;
+    ::setenv("OMP_NUM_THREADS", std::to_string(layout.threads).c_str(), 1);
+    ::setenv("FUNICULAR_LOG", "warning", 0);
+    if (const int code = comm::launch(launch); code != 0)
+      throw RunError("prove", "the run under \"{}\" ended with exit code {}; what it said stands above", layout.text,
+                     code);
+    return found->second;
+  }
+
+  std::vector<std::pair<std::string, std::string>> shared_words() const {
+    std::vector<std::pair<std::string, std::string>> words = {
+        {"--steps", std::to_string(task_.steps)},   {"--batch-size", std::to_string(task_.batch_size)},
+        {"--max-length", std::to_string(task_.max_length)}, {"--precision", precision_},
+        {"--optim", optim_},                        {"--learning-rate", fmt::format("{}", rate_)},
+        {"--max-grad-norm", fmt::format("{}", task_.max_grad_norm)}, {"--seed", std::to_string(seed_)}};
+    if (!task_.model.empty()) words.emplace_back("--model", task_.model.string());
+    if (!task_.data.empty()) words.emplace_back("--data", task_.data.string());
+    return words;
+  }
+
+  Row compare(const std::string& first, const std::string& second) {
+    const plan::Layout a = plan::Layout::parse(first), b = plan::Layout::parse(second);
+    Row row{a.text, b.text, {}, plan::promise_of(a, b, task_)};
+    row.proof = plan::compare_layouts(ran(a), ran(b), task_.steps, row.promise);
+    return row;
+  }
+
+  int prove_two() {
+    const Row row = compare(layouts_[0], layouts_[1]);
+    if (json_) {
+      fmt::print("{}\n", plan::to_json(row.proof, row.promise).dump(2));
+      return row.held() ? 0 : 1;
+    }
+    const auto line = [](const char* what, const plan::Difference& value) {
+      fmt::print("{:<10} {:.2e}   {:.2e}   {}\n", what, value.relative, value.absolute,
+                 value.relative > 0 ? fmt::format("{}, step {}", value.tensor, value.step) : "identical");
+    };
+    fmt::print("{} tensors over {} steps, {}\n\n{:<10} {:<10} {:<10} {}\n", row.proof.tensors, task_.steps, precision_,
+               "largest", "relative", "absolute", "where");
+    line("gradient", row.proof.gradient);
+    line("weight", row.proof.weight);
+    line("state", row.proof.state);
+    fmt::print("{:<10} {:.2e}\n\n", "loss", row.proof.loss);
+    if (!row.proof.noise.empty())
+      fmt::print("left out, since their gradients are rounding noise: {}\n", fmt::join(row.proof.noise, ", "));
+    if (!row.proof.first.empty()) fmt::print("first difference above the bound: {}\n", row.proof.first);
+    fmt::print("promised: {} ({}); {}\n",
+               row.promise.bit_identical ? "bit-identical" : fmt::format("within {:.0e}", row.promise.bound),
+               row.promise.why, row.held() ? "holds" : "DOES NOT HOLD");
+    return row.held() ? 0 : 1;
+  }
+
+  int prove_all() {
+    std::vector<Row> rows;
+    const auto add = [&](const std::string& a, const std::string& b) {
+      rows.push_back(compare(a, b));
+      if (!json_) fmt::print("{}\n", figures(rows.back()));
+      std::fflush(stdout);
+    };
+    if (!json_) fmt::print("{:<4} {:<14} {:>9} {:>9} {:>9}\n", "", "promised", "gradient", "weight", "loss");
+    for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3"}) {
+      for (int ranks = 1; ranks <= 4; ++ranks)
+        for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 3 --recompute full"})
+          add(fmt::format("{} -n {}{}", strategy, ranks, variant), "single");
+      add(strategy + " -n 2 --micro-batch-size 2 --recompute sqrt", "single");
+      add(strategy + " -n 2 --micro-batch-size 2 --recompute selective", "single");
+      for (const int ranks : {1, 2, 3, 4}) {
+        if (ranks == 3 && (strategy == "zero2" || strategy == "zero3")) continue;
+        add(fmt::format("{} -n {} --micro-batch-size 4 --deterministic", strategy, ranks),
+            "single --micro-batch-size 4 --deterministic");
+      }
+    }
+    size_t held = 0;
+    OrderedJson list = OrderedJson::array();
+    for (const Row& row : rows) {
+      held += row.held();
+      OrderedJson entry = {{"a", row.a}, {"b", row.b}};
+      entry.update(plan::to_json(row.proof, row.promise));
+      list.push_back(entry);
+    }
+    if (json_)
+      fmt::print("{}\n", list.dump(2));
+    else
+      fmt::print("\n{} of {} pairs hold\n", held, rows.size());
+    return held == rows.size() ? 0 : 1;
+  }
+
+  std::vector<std::string> layouts_;
+  bool all_ = false, json_ = false;
+  plan::ProofTask task_;
+  std::string precision_ = "fp64", optim_ = "adamw";
+  double rate_ = 1e-3;
+  int64_t seed_ = 42;
+  fs::path keep_, run_folder_, folder_;
+  std::map<std::string, fs::path> runs_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_prove() {
+  return std::make_unique<Prove>();
+}
+
+}  // namespace funicular::cli

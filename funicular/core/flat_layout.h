@@ -1,0 +1,108 @@
+#pragma once
+// Where each trainable parameter lies in flat buffers, and how these are divided: into the units that strategies
+// gather and reduce, into the layers that optimisers know, and into the blocks that threads and ranks share.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/core/model.h"
+
+namespace funicular {
+
+/// Elements [begin, end).
+struct FlatRange {
+  int64_t begin = 0, end = 0;
+  int64_t size() const { return end - begin; }
+};
+
+/// Matrices (ParameterGroup::decay) come first, then vectors; within each in the order in which the segments
+/// use them, then in the model's. Each parameter starts at a multiple of 64 elements; what lies between is
+/// padding, which is zero and stays zero under every optimiser.
+class FlatLayout {
+ public:
+  /// Elements of a block, at most: a few passes over it stay in the first caches; a multiple of every vector
+  /// register.
+  static constexpr int64_t kBlock = 4096;
+
+  struct Entry {
+    Parameter* parameter = nullptr;
+    int64_t offset = 0, size = 0;  ///< in elements
+    size_t unit = 0;
+  };
+  /// The parameters that one segment is the first to use.
+  struct Unit {
+    std::string name;
+    size_t segment = 0;
+    FlatRange matrices, vectors;
+  };
+  /// A logical tensor: each Parameter::Slice is a layer of its own, so that fused and separate weights (query,
+  /// key, value) are trained alike.
+  struct Layer {
+    std::string name;
+    bool decay = false;   ///< a matrix
+    FlatRange elements;
+    FlatRange blocks;     ///< numbers of its blocks
+    std::vector<int64_t> shape;
+  };
+  /// Layers are cut into blocks from their start, so that no sum over blocks depends on who holds which.
+  struct Block {
+    int64_t layer = 0;
+    FlatRange elements;
+  };
+
+  /// All trainable parameters must share one floating-point type and the CPU or one CUDA device; throws
+  /// InputError otherwise, and where nothing is trainable.
+  explicit FlatLayout(const Model& model);
+
+  const std::vector<Entry>& entries() const { return entries_; }
+  /// Those with trainable parameters, in the order of their segments.
+  const std::vector<Unit>& units() const { return units_; }
+  const std::vector<Layer>& layers() const { return layers_; }
+  const std::vector<Block>& blocks() const { return blocks_; }
+  int64_t size() const { return size_; }
+  /// Elements [0, decay_end) are matrices, the rest vectors.
+  int64_t decay_end() const { return decay_end_; }
+
+  /// The pieces of `range` that belong to each of `ranks`, in order, cut between blocks, as equal as that
+  /// allows. The range must begin and end between parameters.
+  std::vector<FlatRange> divide(const FlatRange& range, int ranks) const;
+
+ private:
+  void add(Parameter& parameter, size_t unit);
+  void add_layers(const Entry& entry);
+
+  std::vector<Entry> entries_;
+  std::vector<Unit> units_;
+  std::vector<Layer> layers_;
+  std::vector<Block> blocks_;
+  int64_t size_ = 0, decay_end_ = 0;
+};
+
+/// What one rank updates: some blocks of a layout, wherever they lie. Offsets are in elements.
+struct UpdateTarget {
+  struct Block {
+    int64_t number = 0;  ///< in FlatLayout::blocks
+    int64_t size = 0;
+    int64_t master = 0, gradient = 0;  ///< in the buffers of the block's group, matrices or vectors
+    int64_t shadow = 0;                ///< matrices only
+    int64_t state = 0;                 ///< in each of the optimiser's state tensors
+  };
+
+  std::shared_ptr<const FlatLayout> layout;
+  at::Tensor matrix_master, vector_master;      ///< flat
+  at::Tensor shadow;                            ///< flat, what matrices compute with; undefined: the masters
+  at::Tensor matrix_gradient, vector_gradient;  ///< flat, of any floating-point type
+  std::vector<Block> blocks;                    ///< in the layout's order
+  int64_t state_size = 0;                       ///< elements of a state tensor, padding included
+  /// Adds a flat tensor of doubles up over the ranks that hold the other blocks; empty: all blocks are here.
+  std::function<void(const at::Tensor&)> add_over_ranks;
+
+  const FlatLayout::Layer& layer(const Block& block) const {
+    return layout->layers()[static_cast<size_t>(layout->blocks()[static_cast<size_t>(block.number)].layer)];
+  }
+};
+
+}  // namespace funicular

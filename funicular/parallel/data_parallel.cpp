@@ -1,0 +1,117 @@
+// One process, or replicas that reduce their gradients: S. Li et al., "PyTorch Distributed: Experiences on
+// Accelerating Data Parallel Training", VLDB 2020 (buckets in the order of the backward pass, section 3.2).
+
+#include "funicular/parallel/data_parallel.h"
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "funicular/parallel/replicated.h"
+#include "funicular/parallel/tree_sum.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+class DataParallel final : public Replicated {
+ public:
+  using Replicated::Replicated;
+  std::string name() const override { return group().size() == 1 ? "single" : "ddp"; }
+
+  void state_changed() override {
+    for (const auto& parameter : model().parameters)
+      if (parameter->compute.scalar_type() != parameter->master.scalar_type())
+        parameter->compute.detach().copy_(parameter->master);
+  }
+
+ private:
+  /// A range of the matrices' gradients that is reduced at once.
+  struct Bucket {
+    FlatRange elements;
+    size_t segment = 0;  ///< it is complete when the backward pass of this one is done
+  };
+
+  std::shared_ptr<UpdateTarget> allocate(Model& model, const MatrixTypes& types) override {
+    flat_ = std::make_unique<FlatParameters>(model, types);
+    make_buckets();
+    return flat_->target();
+  }
+
+  void start_step(std::span<const MicroBatch>, const StepSettings&) override {
+    gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
+    gradients_are_zero_ = false;
+    started_ = 0;
+    reducing_ = false;
+  }
+
+  void start_round(bool last) override { reducing_ = last && !options().deterministic; }
+
+  void finish_round(bool) override {
+    if (!options().deterministic) return;
+    tree_.add(gradients());
+    flat_->zero_gradient();
+  }
+
+  void after_backward(size_t segment) override {
+    if (!reducing_) return;
+    // A tied weight belongs to the bucket of the first segment that uses it; the fault is to forget that.
+    if (options().fault == Fault::untied_weight && segment + 1 == model().segments.size())
+      group().all_reduce(gradient_of(buckets_.back()));
+    reduce_until(segment);
+  }
+
+  void finish_gradients() override {
+    if (options().deterministic) tree_.finish(gradients());
+    if (group().size() == 1) return;
+    reduce_until(0);
+    works_.push_back(group().start_all_reduce(flat_->gradient(ParameterGroup::no_decay)));
+    for (const comm::Work& work : works_) wait(work);
+    works_.clear();
+  }
+
+  void finish_update() override { gradients_are_zero_ = true; }
+
+  at::Tensor gradient_of(const Bucket& bucket) const {
+    return flat_->gradient(ParameterGroup::decay).narrow(0, bucket.elements.begin, bucket.elements.size());
+  }
+
+  std::vector<at::Tensor> gradients() const {
+    return {flat_->gradient(ParameterGroup::decay), flat_->gradient(ParameterGroup::no_decay)};
+  }
+
+  void make_buckets() {
+    const int64_t width = static_cast<int64_t>(flat_->gradient(ParameterGroup::decay).element_size());
+    const auto& units = flat_->layout().units();
+    for (size_t u = units.size(); u-- > 0;) {
+      if (buckets_.empty() || buckets_.back().elements.size() * width >= options().bucket_bytes)
+        buckets_.push_back({{0, units[u].matrices.end}, 0});
+      buckets_.back().elements.begin = units[u].matrices.begin;
+      buckets_.back().segment = units[u].segment;
+    }
+  }
+
+  /// Buckets start in one order on all ranks, each when it is complete.
+  void reduce_until(size_t segment) {
+    for (; started_ < buckets_.size() && buckets_[started_].segment >= segment; ++started_) {
+      const bool dropped = options().fault == Fault::dropped_bucket && started_ == 0;
+      const bool reduced = options().fault == Fault::untied_weight && started_ + 1 == buckets_.size();
+      if (!dropped && !reduced) works_.push_back(group().start_all_reduce(gradient_of(buckets_[started_])));
+    }
+  }
+
+  std::unique_ptr<FlatParameters> flat_;
+  std::vector<Bucket> buckets_;  ///< in the order of the backward pass
+  std::vector<comm::Work> works_;
+  TreeSum tree_;
+  size_t started_ = 0;
+  bool reducing_ = false, gradients_are_zero_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_data_parallel(comm::Group group, const StrategyOptions& options) {
+  return std::make_unique<DataParallel>(std::move(group), options);
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,49 @@
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/parallel/data_parallel.h"
+#include "funicular/parallel/strategy.h"
+#include "funicular/parallel/zero.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+const std::vector<std::string> kFaults = {"none", "dropped-bucket", "wrong-count", "untied-weight",
+                                          "repeated-mask"};  // in the order of Fault
+
+}  // namespace
+
+Fault parse_fault(const std::string& name) {
+  const auto found = std::find(kFaults.begin(), kFaults.end(), name);
+  if (found == kFaults.end())
+    throw InputError("strategy", "unknown fault \"{}\"; expected one of: {}", name, fmt::join(kFaults, ", "));
+  return static_cast<Fault>(found - kFaults.begin());
+}
+
+const std::vector<std::string>& strategy_names() {
+  static const std::vector<std::string> names = {"auto", "single", "ddp", "zero1", "zero2", "zero3"};
+  return names;
+}
+
+std::unique_ptr<Strategy> make_single() {
+  return make_data_parallel(comm::Group());
+}
+
+std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
+                                        const StrategyOptions& options) {
+  if (name == "single" && group.size() > 1)
+    throw InputError("strategy",
+                     "\"single\" is for one process, and there are {} ranks; expected one of: ddp, zero1, zero2, zero3",
+                     group.size());
+  if (name == "auto" || name == "single" || name == "ddp") return make_data_parallel(std::move(group), options);
+  if (name.size() == 5 && name.starts_with("zero") && name[4] >= '1' && name[4] <= '3')
+    return make_zero(name[4] - '0', std::move(group), options);
+  throw InputError("strategy", "unknown strategy \"{}\"; expected one of: {}", name,
+                   fmt::join(strategy_names(), ", "));
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,284 @@
+#include "funicular/parallel/replicated.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/record_function.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/core/autocast.h"
+#include "funicular/optim/clipping.h"
+#include "funicular/parallel/term_sums.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+/// Every rank's tensor becomes rank 0's, whatever its type and strides.
+void take_first(const comm::Group& group, const at::Tensor& tensor) {
+  if (group.size() == 1 || tensor.numel() == 0) return;
+  const bool whole = !tensor.is_floating_point();
+  const at::Tensor copy = (whole ? tensor.to(at::kLong) : tensor).detach().contiguous();
+  group.broadcast(copy, 0);
+  if (!copy.is_same(tensor)) tensor.detach().copy_(copy);
+}
+
+}  // namespace
+
+Replicated::Replicated(comm::Group group, const StrategyOptions& options)
+    : group_(std::move(group)), options_(options) {}
+
+void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) {
+  if (model_) throw InputError("strategy", "a strategy is attached to one model, once");
+  const at::NoGradGuard no_gradient;
+  model_ = &model;
+  optimizer_ = std::move(optimizer);
+  MatrixTypes types;
+  if (model.low_precision && numerics.compute) {
+    types.compute = numerics.compute;
+    // One micro-batch a step: each gradient is written once, so nothing is lost by its product's type.
+    if (!numerics.accumulates && !options_.deterministic) types.gradient = numerics.compute;
+  }
+  if (!model.low_precision) autocast_ = numerics.compute;
+  for (const auto& parameter : model.parameters) take_first(group_, parameter->master);
+  for (const Buffer& buffer : model.buffers) take_first(group_, buffer.value);
+  target_ = allocate(model, types);
+  optimizer_->attach(target_);
+  if (group_.size() > 1 || needs_events()) hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
+}
+
+void Replicated::detach() {
+  hooks_.reset();
+}
+
+DataShare Replicated::data_share() const {
+  return {group_.rank(), group_.size(),
+          options_.deterministic ? DataShare::Cut::contiguous : DataShare::Cut::balanced,
+          options_.fault == Fault::repeated_mask};
+}
+
+Counts Replicated::global_counts(const Counts& own) const {
+  if (options_.fault == Fault::wrong_count) return own;
+  std::map<std::string, TermSums::Total> totals;
+  for (const auto& [name, count] : own) totals[name] = {count, 1};
+  Counts all;
+  for (const auto& [name, total] : add_over_ranks(group_, totals)) all[name] = total.sum;
+  return all;
+}
+
+StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                            const StepSettings& settings) {
+  if (model_->set_training) model_->set_training(true);
+  sums_ = std::make_unique<TermSums>();
+  start_step(micro_batches, settings);
+  const auto own = static_cast<int64_t>(micro_batches.size());
+  const int64_t count = rounds(own);
+  for (int64_t round = 0; round < count; ++round) {
+    start_round(round + 1 == count);
+    if (round < own)
+      run(micro_batches[static_cast<size_t>(round)], global, settings);
+    else
+      run_empty();
+    finish_round(round + 1 == count);
+  }
+  finish_gradients();
+  StepResult result;
+  add_losses(result, global);
+  {
+    RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
+    result.gradient_norm = optim::global_norm(*target_) / settings.loss_scale;
+  }
+  if (settings.inspect) settings.inspect();
+  result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
+  if (!result.finite) {
+    result.non_finite_gradient = first_non_finite_gradient();
+    return result;
+  }
+  {
+    RECORD_FUNCTION("funicular::optimizer", c10::ArrayRef<const c10::IValue>{});
+    const double clip = optim::clip_factor(result.gradient_norm, settings.max_gradient_norm);
+    optimizer_->step({.learning_rate = settings.learning_rate,
+                      .gradient_scale = clip / settings.loss_scale,
+                      .step = settings.update,
+                      .zero_gradients = true});
+  }
+  finish_update();
+  if (options_.compare_every > 0 && group_.size() > 1 && settings.update % options_.compare_every == 0) {
+    settle();
+    compare_replicas(settings.update);
+  }
+  return result;
+}
+
+void Replicated::run(const MicroBatch& batch, const Counts& global, const StepSettings& settings) {
+  LossSink sink;
+  {
+    const Autocast autocast(autocast_);
+    forward_recomputed(*model_, settings.recompute, {}, batch, {}, sink);
+  }
+  sums_->add(sink);
+  const at::Tensor total = sink.total(global);
+  if (total.defined()) (settings.loss_scale == 1 ? total : total * settings.loss_scale).backward();
+}
+
+void Replicated::add_losses(StepResult& result, const Counts& global) {
+  for (const auto& [name, total] : add_over_ranks(group_, sums_->totals())) {
+    const double count = count_of(global, name);
+    const double mean = count == 0 ? 0 : total.sum / count;
+    result.losses[name] = mean;
+    result.loss += total.weight * mean;
+    if (!std::isfinite(mean) && result.non_finite_loss.empty()) result.non_finite_loss = name;
+  }
+}
+
+/// In the model's order, or "" (then only the sum of squares overflowed). Collective.
+std::string Replicated::first_non_finite_gradient() const {
+  const auto none = static_cast<int64_t>(model_->parameters.size());
+  int64_t first = none;
+  std::map<const Parameter*, int64_t> numbers;
+  for (size_t i = 0; i < model_->parameters.size(); ++i)
+    numbers[model_->parameters[i].get()] = static_cast<int64_t>(i);
+  for (const FlatLayout::Entry& entry : layout().entries())
+    for (const UpdateTarget::Block& block : target_->blocks) {
+      const int64_t begin = layout().blocks()[static_cast<size_t>(block.number)].elements.begin;
+      if (begin < entry.offset || begin >= entry.offset + entry.size) continue;
+      const at::Tensor& flat = target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
+      if (!std::isfinite(optim::global_norm(flat.narrow(0, block.gradient, block.size))))
+        first = std::min(first, numbers.at(entry.parameter));
+    }
+  const at::Tensor number = at::tensor({first}, at::kLong);
+  group_.all_reduce(number, comm::Reduction::minimum);
+  first = number.item<int64_t>();
+  return first == none ? "" : model_->parameters[static_cast<size_t>(first)]->name;
+}
+
+EvalResult Replicated::evaluate(std::span<const MicroBatch> micro_batches) {
+  const Autocast autocast(autocast_);
+  return evaluate_micro_batches(*model_, micro_batches);
+}
+
+/// piece(first block) is the flat tensor from where the block lies; blocks of a layer lie end to end.
+void Replicated::visit_blocks(StateVisitor& visitor, const std::string& kind,
+                              const std::function<at::Tensor(const UpdateTarget::Block&)>& piece) const {
+  auto block = target_->blocks.begin();
+  const auto end = target_->blocks.end();
+  for (const FlatLayout::Layer& layer : layout().layers()) {
+    StateSlice slice{kind, layer.name, layer.shape, 0, at::empty({0}, target_->matrix_master.options()), true};
+    if (block != end && block->number < layer.blocks.end) {
+      const auto first = block;
+      int64_t size = 0;
+      for (; block != end && block->number < layer.blocks.end; ++block) size += block->size;
+      slice.begin = (first->number - layer.blocks.begin) * FlatLayout::kBlock;
+      slice.local = piece(*first).narrow(0, 0, size);
+      slice.owned = owns(*first);
+      if (size == layer.elements.size()) slice.local = slice.local.view(layer.shape);
+    }
+    visitor.visit(slice);
+  }
+}
+
+void Replicated::visit_frozen(StateVisitor& visitor) const {
+  const bool first = group_.rank() == 0;
+  for (const auto& parameter : model_->parameters) {
+    if (parameter->trainable) continue;
+    const at::Tensor value = parameter->master.detach();
+    for (const Parameter::Slice& slice : parameter->slices) {
+      const at::Tensor local = value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin);
+      visitor.visit({"model", slice.name, local.sizes().vec(), 0, local, first});
+    }
+  }
+  for (const Buffer& buffer : model_->buffers)
+    visitor.visit({"buffer", buffer.name, buffer.value.sizes().vec(), 0, buffer.value, first});
+}
+
+void Replicated::visit_state(StateVisitor& visitor) {
+  settle();
+  const auto from = [](const at::Tensor& flat, int64_t begin) {
+    return flat.narrow(0, begin, flat.numel() - begin);
+  };
+  visit_blocks(visitor, "model", [&](const UpdateTarget::Block& block) {
+    return from(target_->layer(block).decay ? target_->matrix_master : target_->vector_master, block.master);
+  });
+  for (const auto& [name, state] : optimizer_->state())
+    visit_blocks(visitor, "optimizer." + name, [&, flat = state](const UpdateTarget::Block& block) {
+      return from(flat, block.state);
+    });
+  visit_frozen(visitor);
+}
+
+void Replicated::visit_gradients(StateVisitor& visitor) {
+  visit_blocks(visitor, "gradient", [&](const UpdateTarget::Block& block) {
+    const at::Tensor& flat = target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
+    return flat.narrow(0, block.gradient, flat.numel() - block.gradient);
+  });
+}
+
+void Replicated::wait(const comm::Work& work) const {
+  const auto start = std::chrono::steady_clock::now();
+  work.wait();
+  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void Replicated::compare_replicas(int64_t update) const {
+  std::string hashes;
+  for (const auto& parameter : model_->parameters) {
+    const at::Tensor value = parameter->compute.detach();
+    if (value.numel() > 0 && value.storage().nbytes() > 0)
+      hashes += fmt::format("{:016x} {}\n",
+                            hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
+                            parameter->name);
+  }
+  const std::vector<std::string> all = group_.gather_texts(hashes);
+  for (int rank = 1; rank < group_.size(); ++rank) {
+    const std::string &first = all[0], &other = all[static_cast<size_t>(rank)];
+    if (first == other) continue;
+    const auto differing = std::mismatch(first.begin(), first.end(), other.begin(), other.end()).first;
+    const size_t line = first.rfind('\n', static_cast<size_t>(differing - first.begin()));
+    const size_t begin = line == std::string::npos ? 0 : line + 1;
+    const std::string name = first.substr(begin, first.find('\n', begin) - begin);
+    throw RunError("strategy",
+                   "after update {} the weights of rank {} are no longer those of rank 0; the first that differs is "
+                   "{}. Something outside the strategy writes to the weights of one rank, or its memory is damaged",
+                   update, rank, name.size() > 17 ? name.substr(17) : name);
+  }
+}
+
+// ---- what is the same for all strategies
+
+const comm::Group& Strategy::group() const {
+  static const comm::Group alone;
+  return alone;
+}
+
+void Strategy::with_whole_model(const std::function<void()>& use) {
+  if (group().rank() == 0) use();
+}
+
+EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches) {
+  const at::NoGradGuard no_gradient;
+  if (model.set_training) model.set_training(false);
+  EvalResult result;
+  TermSums sums;
+  for (const MicroBatch& batch : micro_batches) {
+    LossSink sink;
+    sink.keep_outputs = true;
+    model.forward({}, batch, {}, sink);
+    sums.add(sink);
+    add_counts(result.counts, batch.counts);
+    result.outputs.push_back(sink.outputs());
+  }
+  for (const auto& [name, total] : sums.totals()) {
+    result.sums[name] = total.sum;
+    result.weights[name] = total.weight;
+  }
+  return result;
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,93 @@
+#pragma once
+// What the strategies have in common in which every rank runs all segments on its part of the data.
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "funicular/core/flat_layout.h"
+#include "funicular/core/flat_parameters.h"
+#include "funicular/parallel/segment_hooks.h"
+#include "funicular/parallel/strategy.h"
+#include "funicular/parallel/term_sums.h"
+
+namespace funicular::parallel {
+
+/// One step: forward and backward passes over this rank's micro-batches; gradients reduced over the ranks; the loss
+/// and the norm of the whole; the update of what this rank updates. Subclasses say where weights, gradients and
+/// state lie, and reduce.
+class Replicated : public Strategy, protected SegmentEvents {
+ public:
+  Replicated(comm::Group group, const StrategyOptions& options);
+
+  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) final;
+  void detach() override;
+  const comm::Group& group() const final { return group_; }
+  DataShare data_share() const override;
+  Counts global_counts(const Counts& own) const final;
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) final;
+  EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
+  void visit_state(StateVisitor& visitor) final;
+  void visit_gradients(StateVisitor& visitor) final;
+  double exchange_wait_seconds() const final { return waited_; }
+
+ protected:
+  /// Takes the model's trainable parameters into its buffers, and says what this rank updates.
+  virtual std::shared_ptr<UpdateTarget> allocate(Model& model, const MatrixTypes& types) = 0;
+  /// Before the first forward pass of a step: all gradients are zero.
+  virtual void start_step(std::span<const MicroBatch> micro_batches, const StepSettings& settings) = 0;
+  /// How many forward and backward passes this rank takes part in, `own` of them with data.
+  virtual int64_t rounds(int64_t own) const { return own; }
+  virtual void start_round(bool last) = 0;
+  /// After the backward pass of one micro-batch.
+  virtual void finish_round(bool last) = 0;
+  /// A round without data.
+  virtual void run_empty() {}
+  /// Afterwards UpdateTarget's gradients are those of the global batch.
+  virtual void finish_gradients() = 0;
+  /// After an update: what is computed with follows.
+  virtual void finish_update() = 0;
+  /// Whether the segments' events are needed on one rank, too.
+  virtual bool needs_events() const { return false; }
+  /// Returns when the weights that are computed with are whole again.
+  virtual void settle() {}
+  /// Whether this rank writes a part of the model that other ranks hold too.
+  virtual bool owns(const UpdateTarget::Block&) const { return group_.rank() == 0; }
+
+  void before_forward(size_t) override {}
+  void after_forward(size_t) override {}
+  void before_backward(size_t) override {}
+  void after_backward(size_t) override {}
+
+  Model& model() const { return *model_; }
+  const StrategyOptions& options() const { return options_; }
+  const UpdateTarget& target() const { return *target_; }
+  const FlatLayout& layout() const { return *target_->layout; }
+  std::optional<at::ScalarType> autocast() const { return autocast_; }
+  const optim::Optimizer& optimizer() const { return *optimizer_; }
+  /// Waits, and counts the time.
+  void wait(const comm::Work& work) const;
+  /// Throws RunError unless the weights are the same on all ranks.
+  void compare_replicas(int64_t update) const;
+
+ private:
+  void run(const MicroBatch& batch, const Counts& global, const StepSettings& settings);
+  void add_losses(StepResult& result, const Counts& global);
+  std::string first_non_finite_gradient() const;
+  void visit_blocks(StateVisitor& visitor, const std::string& kind,
+                    const std::function<at::Tensor(const UpdateTarget::Block&)>& piece) const;
+  void visit_frozen(StateVisitor& visitor) const;
+
+  comm::Group group_;
+  StrategyOptions options_;
+  Model* model_ = nullptr;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::shared_ptr<UpdateTarget> target_;
+  std::optional<at::ScalarType> autocast_;
+  std::unique_ptr<TermSums> sums_;
+  mutable double waited_ = 0;  ///< seconds
+  std::unique_ptr<SegmentHooks> hooks_;  ///< where the events are needed
+};
+
+}  // namespace funicular::parallel

@@ -1,0 +1,100 @@
+#include "funicular/parallel/segment_hooks.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <utility>
+#include <vector>
+
+namespace funicular::parallel {
+
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+/// Passes tensors on; tells when their gradients come back.
+struct Border : torch::autograd::Function<Border> {
+  using Event = void (SegmentEvents::*)(size_t);
+
+  static variable_list forward(AutogradContext* context, at::TensorList tensors, SegmentEvents* events,
+                               int64_t segment, bool entry) {
+    context->saved_data["events"] = reinterpret_cast<int64_t>(events);
+    context->saved_data["segment"] = segment;
+    context->saved_data["entry"] = entry;
+    context->set_materialize_grads(false);
+    return {tensors.begin(), tensors.end()};
+  }
+
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    auto& events = *reinterpret_cast<SegmentEvents*>(context->saved_data["events"].toInt());
+    const auto segment = static_cast<size_t>(context->saved_data["segment"].toInt());
+    if (context->saved_data["entry"].toBool())
+      events.after_backward(segment);
+    else
+      events.before_backward(segment);
+    gradients.resize(gradients.size() + 3);
+    return gradients;
+  }
+};
+
+/// Leads the tensors that gradients flow through over the border.
+void cross(const std::vector<at::Tensor*>& tensors, SegmentEvents& events, size_t segment, bool entry) {
+  std::vector<at::Tensor*> learning;
+  variable_list values;
+  for (at::Tensor* tensor : tensors)
+    if (tensor->defined() && tensor->requires_grad()) {
+      learning.push_back(tensor);
+      values.push_back(*tensor);
+    }
+  if (values.empty()) return;
+  const variable_list passed =
+      Border::apply(at::TensorList(values), &events, static_cast<int64_t>(segment), entry);
+  for (size_t i = 0; i < learning.size(); ++i) *learning[i] = passed[i];
+}
+
+std::vector<at::Tensor*> values_of(Activations& activations) {
+  std::vector<at::Tensor*> values;
+  for (auto& [name, value] : activations) values.push_back(&value);
+  return values;
+}
+
+Activations run_segment(const decltype(Segment::forward)& forward, size_t number, SegmentEvents& events,
+                        Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+  events.before_forward(number);
+  const bool recorded = at::GradMode::is_enabled();
+  if (recorded) cross(values_of(input), events, number, /*entry=*/true);
+  LossSink own;
+  own.keep_outputs = loss.keep_outputs;
+  Activations output = forward(std::move(input), batch, taps, own);
+  std::vector<LossSink::Term> terms = own.terms();
+  if (recorded) {
+    std::vector<at::Tensor*> leaving = values_of(output);
+    for (LossSink::Term& term : terms) leaving.push_back(&term.sum);
+    cross(leaving, events, number, /*entry=*/false);
+  }
+  for (LossSink::Term& term : terms) loss.add(std::move(term.name), std::move(term.sum), term.weight);
+  for (const auto& [name, value] : own.outputs()) loss.output(name, value);
+  events.after_forward(number);
+  return output;
+}
+
+}  // namespace
+
+SegmentHooks::SegmentHooks(Model& model, SegmentEvents& events) : model_(model) {
+  for (size_t number = 0; number < model.segments.size(); ++number) {
+    Segment& segment = model.segments[number];
+    before_.push_back(segment.forward);
+    segment.forward = [forward = segment.forward, number, &events](Activations input, const MicroBatch& batch,
+                                                                   const Taps& taps, LossSink& loss) {
+      return run_segment(forward, number, events, std::move(input), batch, taps, loss);
+    };
+  }
+}
+
+SegmentHooks::~SegmentHooks() {
+  for (size_t number = 0; number < before_.size(); ++number)
+    model_.segments[number].forward = std::move(before_[number]);
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,38 @@
+#pragma once
+// Sums of loss terms over micro-batches and ranks.
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <string>
+
+#include "funicular/comm/group.h"
+#include "funicular/core/batch.h"
+
+namespace funicular::parallel {
+
+/// Sums stay tensors until the end: reading one waits for the device.
+class TermSums {
+ public:
+  /// Throws InputError where one name comes with two weights.
+  void add(const LossSink& sink);
+
+  struct Total {
+    double sum = 0, weight = 1;
+  };
+  /// Over the micro-batches of this rank.
+  std::map<std::string, Total> totals() const;
+
+ private:
+  struct Sum {
+    at::Tensor value;
+    double weight = 1;
+  };
+  std::map<std::string, Sum> sums_;
+};
+
+/// Over all ranks, in their order: the same on each. Collective.
+std::map<std::string, TermSums::Total> add_over_ranks(const comm::Group& group,
+                                                      const std::map<std::string, TermSums::Total>& own);
+
+}  // namespace funicular::parallel

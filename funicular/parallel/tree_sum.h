@@ -1,0 +1,50 @@
+#pragma once
+// Sums in the order of a tree, whatever the number of terms is known to be.
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+#include <vector>
+
+namespace funicular::parallel {
+
+/// ((0 + 1) + (2 + 3)) + …, what is left over last: the sum of 2^k neighbours is the same whether it is made here or
+/// elsewhere. Holds a sum for each level of the tree.
+class TreeSum {
+ public:
+  using Tensors = std::vector<at::Tensor>;
+
+  /// Copies the term.
+  void add(const Tensors& term) {
+    Tensors sum;
+    for (const at::Tensor& tensor : term) sum.push_back(tensor.clone());
+    int level = 0;
+    for (; !levels_.empty() && levels_.back().first == level; ++level) {
+      add_to(levels_.back().second, sum);
+      sum = std::move(levels_.back().second);
+      levels_.pop_back();
+    }
+    levels_.emplace_back(level, std::move(sum));
+  }
+
+  /// Writes the sum to `result` and starts anew; leaves `result` alone where there was no term.
+  void finish(const Tensors& result) {
+    while (levels_.size() > 1) {
+      Tensors smaller = std::move(levels_.back().second);
+      levels_.pop_back();
+      add_to(levels_.back().second, smaller);
+    }
+    if (!levels_.empty())
+      for (size_t i = 0; i < result.size(); ++i) result[i].copy_(levels_.back().second[i]);
+    levels_.clear();
+  }
+
+ private:
+  static void add_to(const Tensors& sums, const Tensors& more) {
+    for (size_t i = 0; i < sums.size(); ++i) sums[i].add_(more[i]);
+  }
+
+  std::vector<std::pair<int, Tensors>> levels_;  ///< of sums of 2^level terms, the largest first
+};
+
+}  // namespace funicular::parallel

@@ -1,0 +1,71 @@
+#pragma once
+// A unit of weights that ranks share, and what one rank holds of it.
+
+#include <c10/core/Allocator.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstring>
+#include <vector>
+
+#include "funicular/comm/group.h"
+#include "funicular/core/flat_layout.h"
+
+namespace funicular::parallel {
+
+/// A flat tensor whose memory comes and goes, while the views into it stay what they are.
+class Releasable {
+ public:
+  Releasable() = default;
+  explicit Releasable(at::Tensor tensor) : tensor_(std::move(tensor)), bytes_(tensor_.nbytes()) {}
+
+  const at::Tensor& tensor() const { return tensor_; }
+  bool present() const { return present_; }
+
+  void release() {
+    storage().set_data_ptr_noswap(at::DataPtr(nullptr, tensor_.device()));
+    storage().set_nbytes(0);
+    present_ = false;
+  }
+  /// Its contents are undefined then.
+  void restore() {
+    storage().set_data_ptr_noswap(c10::GetAllocator(tensor_.device().type())->allocate(bytes_));
+    storage().set_nbytes(bytes_);
+    present_ = true;
+  }
+
+ private:
+  c10::StorageImpl& storage() const { return *tensor_.storage().unsafeGetStorageImpl(); }
+
+  at::Tensor tensor_;
+  size_t bytes_ = 0;
+  bool present_ = true;
+};
+
+struct ZeroUnit {
+  FlatRange elements;  ///< matrices of the layout
+  size_t segment = 0;  ///< the first that uses them: its backward pass is the last to add to their gradients
+  std::vector<comm::Shard> pieces;  ///< of each rank, from elements.begin
+  comm::Shard own;                  ///< this rank's
+  int64_t compact = 0;              ///< where that begins in buffers that hold own pieces only
+  std::vector<const FlatLayout::Entry*> entries;
+
+  Releasable weights;      ///< stage 3
+  comm::Work gathering;    ///< of the weights
+  bool gathered = false;   ///< or being gathered; stage 3
+  at::Tensor gradient;     ///< of one micro-batch; stages 2 and 3
+  bool reduced = false;    ///< in this round
+
+  /// This rank's piece of a flat tensor of the unit.
+  at::Tensor own_piece(const at::Tensor& flat) const { return flat.narrow(0, own.begin, own.size); }
+  /// This rank's piece in a buffer of own pieces.
+  at::Tensor own_compact(const at::Tensor& compact_flat) const {
+    return compact_flat.narrow(0, compact, own.size);
+  }
+};
+
+/// Raw bytes, of which autograd's version counters do not hear: the values are those that were there before.
+inline void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
+  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,188 @@
+#include "funicular/plan/rank_use.h"
+
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <numeric>
+#include <set>
+
+#include "funicular/core/flat_layout.h"
+#include "funicular/nn/bert.h"
+#include "funicular/objective/masked_lm.h"
+#include "funicular/plan/generated_text.h"
+#include "funicular/plan/training_step.h"
+#include "funicular/train/batching.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::plan {
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+/// Bytes of storages, each counted once, whatever it was met as.
+class Count {
+ public:
+  int64_t add(const at::Tensor& tensor) {
+    if (!tensor.defined() || tensor.storage().nbytes() == 0 || !seen_.insert(tensor.storage().data()).second) return 0;
+    return static_cast<int64_t>(tensor.storage().nbytes());
+  }
+
+ private:
+  std::set<const void*> seen_;
+};
+
+RankBytes measure_bytes(parallel::Strategy& strategy, const Model& model) {
+  RankBytes bytes;
+  Count count;
+  for (const auto& parameter : model.parameters) {
+    bytes.weights += count.add(parameter->compute) + count.add(parameter->master);
+    bytes.gradients += count.add(parameter->gradient);
+  }
+  struct Visitor final : parallel::StateVisitor {
+    Visitor(Count& counted, RankBytes& result) : count(counted), bytes(result) {}
+    void visit(const parallel::StateSlice& slice) override {
+      const int64_t size = count.add(slice.local);
+      (slice.kind == "gradient" ? bytes.gradients : slice.kind == "model" ? bytes.weights : bytes.state) += size;
+    }
+    Count& count;
+    RankBytes& bytes;
+  } visitor(count, bytes);
+  strategy.visit_state(visitor);
+  strategy.visit_gradients(visitor);
+  bytes.weights += strategy.shadow_bytes();
+  bytes.gathered = strategy.most_gathered_bytes();
+  return bytes;
+}
+
+/// The most that is held in a backward pass, of a BERT whose last segment shares the first one's word embeddings: the
+/// weights of a segment and of the one that is computed next; the gradients of the segment, of the one before, which
+/// are being reduced, and of the shared embeddings.
+int64_t gathered(const FlatLayout& layout, int64_t weight_bytes, int64_t gradient_bytes) {
+  const auto& units = layout.units();
+  const auto size = [&](const std::set<size_t>& held) {
+    int64_t elements = 0;
+    for (const size_t unit : held) elements += units[unit].matrices.size();
+    return elements;
+  };
+  const size_t last = units.size() - 1;
+  int64_t most = 0;
+  for (size_t u = 0; u < units.size(); ++u) {
+    std::set<size_t> weights{u}, gradients{0, u};
+    if (u > 0) weights.insert(u - 1);
+    if (u == last) weights.insert(0);
+    if (u < last) gradients.insert(u + 1);
+    most = std::max(most, size(weights) * weight_bytes + size(gradients) * gradient_bytes);
+  }
+  return most;
+}
+
+/// See parallel/zero.h.
+RankBytes predict(const FlatLayout& layout, const std::string& strategy, int ranks, bool mixed, bool accumulates,
+                  int64_t master_bytes) {
+  const int64_t matrices = layout.decay_end(), vectors = layout.size() - matrices;
+  const int64_t w = mixed ? 2 : master_bytes, g = mixed && !accumulates ? 2 : master_bytes;
+  const int stage = strategy.starts_with("zero") ? strategy[4] - '0' : 0;
+  const auto over = [&](int64_t bytes, bool divided) { return divided ? bytes / ranks : bytes; };
+  RankBytes bytes;
+  bytes.weights = over(matrices * w, stage == 3) + (mixed ? over(matrices * master_bytes, stage > 0) : 0) +
+                  vectors * master_bytes;
+  bytes.gradients = over(matrices * g, stage > 1) + vectors * master_bytes;
+  bytes.state = over((matrices + vectors) * 2 * master_bytes, stage > 0);
+  bytes.gathered = stage < 2 ? 0 : gathered(layout, stage == 3 ? w : 0, g);
+  return bytes;
+}
+
+double largest(const comm::Group& group, double value) {
+  const at::Tensor all = at::full({1}, value, at::kDouble);
+  group.all_reduce(all, comm::Reduction::maximum);
+  return all.item<double>();
+}
+
+double sum(const comm::Group& group, double value) {
+  const at::Tensor all = at::full({1}, value, at::kDouble);
+  group.all_reduce(all);
+  return all.item<double>();
+}
+
+/// What all strategies are measured on.
+class Bench {
+ public:
+  Bench(const comm::Group& group, const RankUseOptions& options)
+      : group_(group),
+        options_(options),
+        tokenizer_(generated_tokenizer(options.config.vocab_size)),
+        text_(options.rule, options.steps + options.warmup),
+        objective_(tokenizer_, masking(options)),
+        source_(objective_, text_),
+        sampler_(source_.size(), {.shuffle = false, .batch_size = options.rule.batch_size}) {
+    train::TrainerOptions sizes;
+    sizes.batch_size = options.rule.batch_size;
+    sizes.micro_batch_size = options.micro_batch_size;
+    plan_ = train::plan_batches(sizes, group.size());
+  }
+
+  RankUse run(const std::string& name) {
+    const at::ScalarType type = train::master_type(options_.precision);
+    Model model = nn::build_bert({options_.config, nn::Head::masked_lm, type, 1});
+    const FlatLayout layout(model);
+    const auto compute = train::compute_type(options_.precision);
+    const auto strategy = parallel::make_strategy(name, group_, {.compare_every = 0});
+    strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}),
+                     {.compute = compute, .accumulates = plan_.accumulation > 1});
+    RankUse use{name, group_.size(), {}, {}, 0, 0, 0};
+    std::vector<double> seconds, waits;
+    double tokens = 0;
+    for (int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
+      const train::GlobalBatch batch = train::collate(sampler_.batch(step), source_, plan_, {1, /*training=*/true},
+                                                      type, strategy->data_share());
+      group_.barrier();
+      const auto start = Clock::now();
+      const double waited = strategy->exchange_wait_seconds();
+      strategy->step(batch.micro_batches, strategy->global_counts(batch.counts),
+                     {.learning_rate = 1e-4, .max_gradient_norm = 1, .update = step + 1, .recompute = options_.recompute});
+      const double time = largest(group_, std::chrono::duration<double>(Clock::now() - start).count());
+      if (step < options_.warmup) continue;
+      seconds.push_back(time);
+      waits.push_back(strategy->exchange_wait_seconds() - waited);
+      tokens += sum(group_, static_cast<double>(batch.tokens));
+    }
+    use.step_seconds = median(seconds);
+    use.wait_seconds = median(waits);
+    use.tokens_per_second = tokens / std::accumulate(seconds.begin(), seconds.end(), 0.0);
+    use.measured = measure_bytes(*strategy, model);
+    use.predicted = predict(layout, name, group_.size(), compute.has_value(), plan_.accumulation > 1,
+                            static_cast<int64_t>(at::elementSize(type)));
+    return use;
+  }
+
+ private:
+  static objective::MaskedLmOptions masking(const RankUseOptions& options) {
+    objective::MaskedLmOptions masking;
+    masking.sequence.max_length = static_cast<int32_t>(options.rule.longest);
+    return masking;
+  }
+
+  const comm::Group& group_;
+  const RankUseOptions& options_;
+  text::WordPiece tokenizer_;
+  GeneratedText text_;
+  objective::MaskedLm objective_;
+  train::DatasetSource<objective::MaskedLm> source_;
+  data::Sampler sampler_;
+  train::BatchPlan plan_;
+};
+
+}  // namespace
+
+std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<std::string>& strategies,
+                                   const RankUseOptions& options) {
+  Bench bench(group, options);
+  std::vector<RankUse> uses;
+  for (const std::string& strategy : strategies) uses.push_back(bench.run(strategy));
+  return uses;
+}
+
+}  // namespace funicular::plan

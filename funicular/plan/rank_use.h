@@ -1,0 +1,47 @@
+#pragma once
+// What a strategy costs a rank: bytes by kind, beside what its formula says, and the time of a step.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "funicular/comm/group.h"
+#include "funicular/core/recompute.h"
+#include "funicular/format/bert_config.h"
+#include "funicular/plan/rows.h"
+#include "funicular/train/precision.h"
+
+namespace funicular::plan {
+
+/// Bytes of one rank.
+struct RankBytes {
+  int64_t weights = 0;    ///< that are computed with, and masters
+  int64_t gradients = 0;
+  int64_t state = 0;      ///< of AdamW
+  int64_t gathered = 0;   ///< the most at a time: segments' weights and gradients that are held for a while
+};
+
+struct RankUse {
+  std::string strategy;
+  int ranks = 1;
+  RankBytes measured;   ///< storages that the strategy holds after its first steps
+  RankBytes predicted;  ///< parallel/zero.h's formula
+  double step_seconds = 0;       ///< median, of the slowest rank
+  double tokens_per_second = 0;  ///< of all ranks
+  double wait_seconds = 0;       ///< of a step, waiting for exchanges that no computing hides; median
+};
+
+struct RankUseOptions {
+  format::BertConfig config;
+  RowsRule rule;  ///< rule.batch_size is the global batch
+  train::Precision precision = train::Precision::fp32;
+  Recompute recompute = Recompute::none;
+  int64_t micro_batch_size = 0;  ///< 0: a rank's share in one piece
+  int64_t steps = 5, warmup = 2;
+};
+
+/// Trains a BERT with random weights by masked LM under each strategy in turn. Collective.
+std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<std::string>& strategies,
+                                   const RankUseOptions& options);
+
+}  // namespace funicular::plan

@@ -1,0 +1,130 @@
+"""Training on several ranks with the program: launched, killed, restarted, resumed elsewhere, proved."""
+
+import os
+import re
+import subprocess
+import sys
+import time
+
+from harness import *
+
+
+def launch(ranks, words, *options, variables=None):
+    """funicular launch -n RANKS OPTIONS -- funicular WORDS"""
+    done = subprocess.run([PROGRAM, "launch", "-n", str(ranks), *map(str, options), "--", PROGRAM, *map(str, words)],
+                          capture_output=True, timeout=300, check=False, env={**environment(), **(variables or {})})
+    return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+
+
+def result_of(launched):
+    """The JSON that rank 0 printed."""
+    lines = [line[len("[0] "):] for line in launched.out.splitlines() if line.startswith("[0] {")]
+    return json.loads(lines[-1])
+
+
+def ranks_of(launcher):
+    """The processes of the ranks that are there."""
+    listing = subprocess.run(["ps", "-o", "pid=,args=", "--ppid", str(launcher)], capture_output=True, text=True, check=False)
+    return [int(line.split(None, 1)[0]) for line in listing.stdout.splitlines() if "pretrain" in line and " launch " not in line]
+
+
+class Finetune(ProgramTest):
+    def test_two_ranks_find_the_metrics_of_one(self):
+        model = self.model()
+        one = self.succeeds(*self.finetune_words(model, "one", precision="fp64")).json()
+        for strategy in ("ddp", "zero3"):
+            launched = launch(2, self.finetune_words(model, strategy, precision="fp64", strategy=strategy))
+            self.assertEqual(launched.code, 0, launched.err)
+            two = result_of(launched)
+            for name in ("accuracy", "macro_f1", "loss", "train_loss", "best_step", "steps"):
+                self.assertAlmostEqual(two[name], one[name], delta=1e-9 * abs(one[name]), msg=f"{strategy} {name}")
+            for name, (shape, _) in read_safetensors(self.folder / "one" / "model" / "model.safetensors").items():
+                self.assertEqual(read_safetensors(self.folder / strategy / "model" / "model.safetensors")[name][0], shape)
+            self.assertEqual(len([line for line in launched.out.splitlines() if "{" in line]), 1, "one rank speaks")
+
+    def test_a_run_goes_on_under_another_strategy_and_number_of_ranks(self):
+        model = self.model()
+        words = {"precision": "fp64", "save_steps": 4, "num_train_epochs": None, "max_steps": 12}
+        self.succeeds(*self.finetune_words(model, "whole", **words))
+        layouts = [("zero2", 3), ("single", 1), ("zero1", 2), ("zero3", 4)]
+        for number, (strategy, ranks) in enumerate(layouts):
+            launched = launch(ranks, self.finetune_words(model, "moved", **{**words, "strategy": strategy,
+                                                                             "max_steps": 3 * (number + 1),
+                                                                             "lr_scheduler_type": "constant"}))
+            self.assertEqual(launched.code, 0, launched.err)
+        self.succeeds(*self.finetune_words(model, "constant", **{**words, "lr_scheduler_type": "constant"}))
+        names = [f"checkpoints/step-000012/{file}.safetensors" for file in ("model", "optimizer")]
+        for name in names:
+            moved, whole = (read_safetensors(self.folder / run / name) for run in ("moved", "constant"))
+            self.assertEqual(moved.keys(), whole.keys())
+            for tensor, (_, data) in whole.items():
+                a, b = array.array("d", moved[tensor][1]), array.array("d", data)
+                self.assertLess(max(map(lambda x, y: abs(x - y), a, b), default=0), 1e-9, tensor)
+
+    def test_wrong_input_is_said_with_exit_code_2(self):
+        model = self.model()
+        for words, phrase in (({"strategy": "zero4"}, "zero4"), ({"strategy": "single"}, "2 ranks"),
+                              ({"batch_size": 8, "gradient_accumulation_steps": 5}, "on each of 2 ranks"),
+                              ({"train": self.folder / "absent.tsv"}, "absent.tsv")):
+            launched = launch(2, self.finetune_words(model, **words))
+            self.assertEqual(launched.code, 2, launched.err)
+            self.assertIn(phrase, launched.err)
+
+
+class KilledRanks(ProgramTest):
+    def words(self, output, strategy):
+        return ["pretrain", "--model", self.folder / "model", "--data", self.data, "--output", self.folder / output,
+                "--max-length", 32, "--max-steps", 60, "--batch-size", 8, "--save-steps", 5, "--strategy", strategy]
+
+    def test_a_run_whose_ranks_are_killed_ends_as_if_they_had_not_been(self):
+        self.data = self.store(self.model())
+        for strategy in ("ddp", "zero2"):
+            undisturbed = launch(2, self.words(strategy + "-whole", strategy))
+            self.assertEqual(undisturbed.code, 0, undisturbed.err)
+            process = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--max-restarts", "100", "--grace", "1", "--", PROGRAM,
+                                        *map(str, self.words(strategy + "-killed", strategy))], stdout=subprocess.PIPE,
+                                       stderr=subprocess.PIPE, env=environment())
+            source, kills = random.Random(7), 0
+            while process.poll() is None and kills < 4:
+                time.sleep(source.uniform(0.3, 1.2))
+                ranks = ranks_of(process.pid)
+                if ranks:
+                    os.kill(source.choice(ranks), signal.SIGKILL)
+                    kills += 1
+            _, err = process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 0, err.decode())
+            self.assertGreaterEqual(kills, 1, "the run ended before a kill")
+            for name in ("model/model.safetensors", "checkpoints/step-000060/model.safetensors",
+                         "checkpoints/step-000060/optimizer.safetensors"):
+                self.assertEqual((self.folder / (strategy + "-killed") / name).read_bytes(),
+                                 (self.folder / (strategy + "-whole") / name).read_bytes(), f"{strategy}: {name}")
+
+
+class Prove(ProgramTest):
+    def test_layouts_that_agree(self):
+        found = json.loads(self.succeeds("prove", "ddp -n 2 --micro-batch-size 3", "single", "--steps", 2, "--json").out)
+        self.assertTrue(found["holds"])
+        self.assertGreater(found["gradient"]["relative"], 0)
+        self.assertLess(found["gradient"]["relative"], 1e-10)
+
+    def test_a_fault_ends_with_exit_code_1_and_names_the_tensor(self):
+        done = run("prove", "ddp -n 2 --fault dropped-bucket", "single", "--steps", 1)
+        self.assertEqual(done.code, 1, done.err)
+        self.assertRegex(done.out, r"first difference above the bound: step 1, gradient cls\.predictions\.")
+        self.assertIn("DOES NOT HOLD", done.out)
+
+    def test_a_model_and_rows_of_ones_own(self):
+        model = self.model()
+        data = self.store(model)
+        done = self.succeeds("prove", "zero3 -n 2", "single", "--steps", 2, "--model", model, "--data", data,
+                             "--max-length", 48)
+        self.assertIn("holds", done.out)
+
+    def test_wrong_words_are_refused(self):
+        self.refuses(["prove", "ddp -n 2"], "two layouts")
+        self.refuses(["prove", "ddp -n 2", "dp"], "unknown strategy \"dp\"")
+        self.refuses(["prove", "ddp --ranks 2", "single"], "unknown word \"--ranks\"")
+
+
+if __name__ == "__main__":
+    unittest.main()

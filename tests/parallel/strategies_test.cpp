@@ -1,0 +1,199 @@
+// Claims about strategies with modules of users: on real processes, against one process.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "../comm/ranks.h"
+#include "funicular/base/error.h"
+#include "funicular/core/wrap_module.h"
+#include "funicular/parallel/strategy.h"
+
+namespace funicular::parallel {
+namespace {
+
+using comm::test::is_rank;
+using comm::test::with_ranks;
+
+/// With a tied weight, one that is never used, one that is used every other step only, and a frozen one.
+struct NetImpl : torch::nn::Module {
+  torch::nn::Linear first{5, 8}, second{8, 5}, sometimes{8, 5}, never{4, 4}, frozen{5, 5};
+  torch::Tensor tied;
+  NetImpl() {
+    register_module("first", first);
+    register_module("second", second);
+    register_module("sometimes", sometimes);
+    register_module("never", never);
+    register_module("frozen", frozen);
+    tied = register_parameter("tied", first->weight);
+    for (const auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x, bool with) {
+    const auto hidden = torch::tanh(first(frozen(x)));
+    const auto out = second(hidden) + torch::matmul(hidden, tied);
+    return with ? out + sometimes(hidden) : out;
+  }
+};
+TORCH_MODULE(Net);
+
+MicroBatch make_batch(const torch::Tensor& x) {
+  MicroBatch batch;
+  batch.tensors["x"] = x;
+  const auto rows = static_cast<size_t>(x.size(0));
+  batch.packing = Packing::from_lengths(std::vector<int32_t>(rows, 1), std::vector<int64_t>(rows),
+                                        std::vector<int64_t>(rows), {});
+  batch.counts = {{"all", static_cast<double>(rows)}};
+  return batch;
+}
+
+struct Rig {
+  Net net;
+  bool with = false;
+  Model model;
+  std::unique_ptr<Strategy> strategy;
+
+  Rig(const std::string& name, const comm::Group& group, const optim::OptimizerSpec& optimizer, int64_t seed = 1) {
+    torch::manual_seed(seed);
+    net = Net();
+    model = wrap_module(net, [this](NetImpl& module, const MicroBatch& batch, LossSink& sink) {
+      const auto out = module.forward(batch["x"], with);
+      sink.add("all", out.square().sum() + out.sum());
+      sink.output("out", out);
+    });
+    strategy = make_strategy(name, group, {.compare_every = 1});
+    strategy->attach(model, optim::make_optimizer(optimizer));
+  }
+
+  StepResult step(const std::vector<MicroBatch>& own, int64_t update) {
+    Counts counts;
+    for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
+    with = update % 2 == 0;
+    return strategy->step(own, strategy->global_counts(counts),
+                          {.learning_rate = 0.01, .max_gradient_norm = 0.5, .update = update});
+  }
+
+  /// All weights, whole on every rank afterwards.
+  torch::Tensor weights() {
+    strategy->detach();
+    std::vector<torch::Tensor> all;
+    for (const auto& parameter : model.parameters) all.push_back(parameter->compute.detach().flatten());
+    return torch::cat(all);
+  }
+};
+
+const std::vector<std::string> kStrategies = {"ddp", "zero1", "zero2", "zero3"};
+
+/// The rows of each rank's micro-batches in a step: uneven, and none on one rank at times.
+std::vector<MicroBatch> share(const torch::Tensor& rows, int rank, int ranks, int64_t step) {
+  std::vector<MicroBatch> own;
+  for (int64_t row = rank; row < rows.size(0); row += ranks)
+    if (step != 3 || rank == 0) own.push_back(make_batch(rows.narrow(0, row, 1)));
+  if (step == 3 && rank == 0)
+    for (int64_t row = 0; row < rows.size(0); ++row)
+      if (row % ranks != 0) own.push_back(make_batch(rows.narrow(0, row, 1)));
+  return own;
+}
+
+TEST(Strategies, AModuleWithTiedUnusedAndFrozenWeightsTrainsAsInOneProcess) {
+  const auto body = [] {
+    const auto group = comm::Group::from_environment();
+    for (const optim::OptimizerSpec& optimizer :
+         {optim::OptimizerSpec(optim::AdamW{.weight_decay = 0.1}), optim::OptimizerSpec(optim::Lamb{}),
+          optim::OptimizerSpec(optim::Sgd{.momentum = 0.9})}) {
+      for (const std::string& name : kStrategies) {
+        // Other seeds: attach makes all ranks begin with rank 0's weights.
+        Rig ours(name, group, optimizer, 1 + group.rank()), reference("single", {}, optimizer, 1);
+        for (int64_t step = 1; step <= 5; ++step) {
+          torch::manual_seed(step);
+          const auto rows = torch::randn({7, 5}, torch::kDouble);
+          const StepResult a = ours.step(share(rows, group.rank(), group.size(), step), step);
+          const StepResult b = reference.step({make_batch(rows)}, step);
+          ASSERT_TRUE(a.finite);
+          EXPECT_NEAR(a.loss, b.loss, 1e-11) << name << " step " << step;
+          EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-11) << name << " step " << step;
+        }
+        EXPECT_LT((ours.weights() - reference.weights()).abs().max().item<double>(), 1e-11) << name;
+      }
+    }
+    group.barrier();
+    if (testing::Test::HasFailure()) std::exit(1);
+  };
+  for (const int ranks : {1, 2, 3, 4}) {
+    with_ranks(ranks, body);
+    if (is_rank()) return;
+  }
+}
+
+TEST(Strategies, WhatIsNotFiniteOnOneRankIsNamedOnAllAndChangesNothing) {
+  with_ranks(3, [] {
+    const auto group = comm::Group::from_environment();
+    for (const std::string& name : kStrategies) {
+      Rig rig(name, group, optim::Sgd{});
+      auto rows = torch::ones({1, 5}, torch::kDouble);
+      if (group.rank() == 1) rows[0][2] = NAN;
+      const StepResult result = rig.step({make_batch(rows)}, 1);
+      EXPECT_FALSE(result.finite) << name;
+      EXPECT_EQ(result.non_finite_loss, "all");
+      EXPECT_EQ(result.non_finite_gradient, "tied") << name;
+      // The next step is as if this one had not been.
+      Rig fresh(name, group, optim::Sgd{});
+      const auto good = torch::ones({1, 5}, torch::kDouble) * (1 + group.rank());
+      const StepResult a = rig.step({make_batch(good)}, 1), b = fresh.step({make_batch(good)}, 1);
+      EXPECT_EQ(a.loss, b.loss);
+      EXPECT_EQ(a.gradient_norm, b.gradient_norm);
+      EXPECT_TRUE(torch::equal(rig.weights(), fresh.weights())) << name;
+    }
+    group.barrier();
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(Strategies, AWeightThatOneRankAloneChangedIsNoticedAndNamed) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    Rig rig("ddp", group, optim::Sgd{});
+    const auto rows = torch::ones({1, 5}, torch::kDouble);
+    rig.step({make_batch(rows)}, 1);
+    if (group.rank() == 1) rig.net->second->bias.data()[1] += 1e-13;
+    std::string message;
+    try {
+      rig.step({make_batch(rows)}, 2);
+    } catch (const RunError& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("weights of rank 1"), std::string::npos) << message;
+    EXPECT_NE(message.find("second.bias"), std::string::npos) << message;
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(Strategies, EachElementOfTheStateIsOwnedOnce) {
+  with_ranks(3, [] {
+    const auto group = comm::Group::from_environment();
+    struct Owned final : StateVisitor {
+      std::map<std::string, int64_t> elements, all;
+      void visit(const StateSlice& slice) override {
+        int64_t size = 1;
+        for (const int64_t n : slice.shape) size *= n;
+        all[slice.kind + " " + slice.name] = size;
+        elements[slice.kind + " " + slice.name] += slice.owned ? slice.local.numel() : 0;
+      }
+    };
+    for (const std::string& name : kStrategies) {
+      Rig rig(name, group, optim::AdamW{});
+      Owned owned;
+      rig.strategy->visit_state(owned);
+      for (const auto& [key, own] : owned.elements) {
+        const torch::Tensor sum = torch::full({1}, own, torch::kLong);
+        group.all_reduce(sum);
+        EXPECT_EQ(sum.item<int64_t>(), owned.all.at(key)) << name << " " << key;
+      }
+    }
+    group.barrier();
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+}  // namespace
+}  // namespace funicular::parallel

@@ -1,0 +1,273 @@
+// Claims about training on several ranks: real processes, each one the whole way through the trainer.
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+
+#include "../comm/ranks.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/eval/metrics.h"
+#include "funicular/format/safetensors.h"
+#include "funicular/nn/bert.h"
+#include "funicular/objective/masked_lm.h"
+#include "funicular/plan/generated_text.h"
+#include "funicular/train/checkpoint.h"
+#include "helpers.h"
+
+namespace funicular::train {
+namespace {
+
+using namespace funicular::test;
+using comm::test::Endings;
+using comm::test::is_rank;
+using comm::test::Ranks;
+
+constexpr int64_t kRows = 19;  // of an epoch, in batches of 7, 7 and 5
+constexpr int64_t kVocabulary = 997, kBatch = 7, kSteps = 6;
+
+/// What the ranks of a test are to do: told to their processes by the environment.
+struct Job {
+  std::string strategy = "single";
+  int ranks = 1;
+  fs::path output;
+  std::string resume = "auto";
+  int64_t steps = kSteps;
+  bool deterministic = false;
+  std::string event = "none";  ///< in step 3
+
+  void tell() const {
+    const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
+    set("TEST_STRATEGY", strategy);
+    set("TEST_OUTPUT", output.string());
+    set("TEST_RESUME", resume);
+    set("TEST_STEPS", std::to_string(steps));
+    set("TEST_DETERMINISTIC", deterministic ? "1" : "0");
+    set("TEST_EVENT", event);
+  }
+  static Job told() {
+    const auto get = [](const char* name) { return std::string(std::getenv(name)); };
+    Job job;
+    job.strategy = get("TEST_STRATEGY");
+    job.output = get("TEST_OUTPUT");
+    job.resume = get("TEST_RESUME");
+    job.steps = std::stoll(get("TEST_STEPS"));
+    job.deterministic = get("TEST_DETERMINISTIC") == "1";
+    job.event = get("TEST_EVENT");
+    return job;
+  }
+};
+
+format::BertConfig small_config() {
+  format::BertConfig config;
+  config.vocab_size = kVocabulary;
+  config.hidden_size = 32;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 72;
+  config.max_position_embeddings = 64;
+  return config;
+}
+
+TrainerOptions options_for(const Job& job) {
+  TrainerOptions options;
+  options.output = job.output;
+  options.max_steps = job.steps;
+  options.batch_size = kBatch;       // 7 rows on 2, 3, 4 ranks: never as many on each
+  options.micro_batch_size = 1;      // one rank of four has fewer micro-batches than the others
+  if (job.deterministic) options.batch_size = 8;
+  options.precision = Precision::fp64;
+  options.schedule.warmup_steps = 2;
+  options.logging_steps = 1;
+  options.save_steps = 3;
+  options.save_total_limit = 0;
+  options.eval_steps = 3;
+  options.eval_batch_size = 3;
+  options.resume = job.resume;
+  options.progress = false;
+  return options;
+}
+
+/// One rank's whole life. Ends as the program would: 75 after an interruption, 1 after an error.
+void run_rank() {
+  log::set_level(log::Level::error);
+  const Job job = Job::told();
+  const comm::Group group = comm::Group::from_environment();
+  plan::GeneratedText rows({.longest = 40, .batch_size = kRows, .vocabulary = kVocabulary}, 1);
+  const plan::FirstSamples unseen(rows, 11);  // 11 rows in batches of 3: the last round has ranks without data
+  const text::WordPiece tokenizer = plan::generated_tokenizer(kVocabulary);
+  objective::MaskedLmOptions masking;
+  masking.sequence.max_length = 40;
+  const objective::MaskedLm objective(tokenizer, masking);
+  Model model = nn::build_bert({small_config(), nn::Head::masked_lm, at::kDouble, 5});
+  Trainer trainer(
+      options_for(job),
+      [&] { return parallel::make_strategy(job.strategy, group, {.deterministic = job.deterministic}); },
+      optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.1});
+  trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) {
+    if (step != 3) return;
+    if (job.event == "signal" && group.rank() == group.size() - 1) std::raise(SIGTERM);
+  };
+  struct Failing final : Source {
+    explicit Failing(const Source& source, bool fail) : inner(source), fails(fail) {}
+    int64_t size() const override { return inner.size(); }
+    uint64_t fingerprint() const override { return inner.fingerprint(); }
+    int64_t length(int64_t sample) const override { return inner.length(sample); }
+    MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
+      if (fails && draws[0].draw_id >= kRows) throw InputError("data", "row {} is torn", draws[0].sample_id);
+      return inner.collate(draws, random);
+    }
+    const Source& inner;
+    bool fails;
+  };
+  const DatasetSource<objective::MaskedLm> source(objective, rows), held_out(objective, unseen);
+  const Failing train(source, job.event == "loader" && group.rank() == 1);
+  eval::LanguageModelMetrics metrics;
+  try {
+    const FitResult result = trainer.fit(model, train, {&held_out, &metrics});
+    clear_interrupt();
+    group.barrier();
+    std::_Exit(result.interrupted ? 75 : 0);
+  } catch (const Error& error) {
+    if (job.event == "loader") {
+      const std::string text = error.what();
+      const bool named = text.find("is torn") != std::string::npos &&
+                         (group.rank() == 1 || text.find("rank 1 stopped") != std::string::npos);
+      std::_Exit(named ? 2 : 3);
+    }
+    std::fprintf(stderr, "%s\n", error.what());
+    std::_Exit(1);
+  }
+}
+
+Endings start(const Job& job) {
+  job.tell();
+  return Ranks(job.ranks).end();
+}
+
+void expect_done(const Job& job) {
+  EXPECT_EQ(start(job), Endings(static_cast<size_t>(job.ranks), 0)) << job.strategy << " on " << job.ranks;
+}
+
+/// The largest difference of an element of two files of float64 tensors, relative to the largest element of all.
+double difference(const fs::path& a, const fs::path& b) {
+  const format::SafetensorsFile first(a), second(b);
+  EXPECT_EQ(first.entries().size(), second.entries().size());
+  double largest = 0, worst = 0;
+  for (const format::TensorEntry& entry : first.entries()) {
+    const format::TensorEntry& other = second.at(entry.name);
+    EXPECT_EQ(entry.data.size(), other.data.size());
+    for (size_t i = 0; i + 8 <= entry.data.size(); i += 8) {
+      double x, y;
+      std::memcpy(&x, entry.data.data() + i, 8);
+      std::memcpy(&y, other.data.data() + i, 8);
+      largest = std::fmax(largest, std::fabs(y));
+      worst = std::fmax(worst, std::isnan(x - y) ? INFINITY : std::fabs(x - y));
+    }
+  }
+  return worst / largest;
+}
+
+double model_difference(const fs::path& a, const fs::path& b, int64_t step) {
+  const fs::path name = "checkpoints/" + checkpoint_name(step);
+  return std::fmax(difference(a / name / "model.safetensors", b / name / "model.safetensors"),
+                   difference(a / name / "optimizer.safetensors", b / name / "optimizer.safetensors"));
+}
+
+struct Place {
+  const char* strategy;
+  int ranks;
+  std::string name() const { return std::string(strategy) + "-" + std::to_string(ranks); }
+};
+
+std::vector<Place> all_places() {
+  std::vector<Place> places{{"single", 1}};
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"})
+    for (int ranks = 1; ranks <= 4; ++ranks) places.push_back({strategy, ranks});
+  return places;
+}
+
+class TrainingOnRanks : public ::testing::Test {
+ protected:
+  TemporaryFolder folder;
+};
+
+TEST_F(TrainingOnRanks, EveryStrategyTrainsAndEvaluatesAsOneProcessDoes) {
+  if (is_rank()) return run_rank();
+  for (const Place& place : all_places()) expect_done({place.strategy, place.ranks, folder / place.name()});
+  const auto reference = read_lines(folder / "single-1/metrics.jsonl");
+  ASSERT_EQ(reference.size(), 8u);  // six steps, two evaluations
+  for (const Place& place : all_places()) {
+    SCOPED_TRACE(place.name());
+    const fs::path output = folder / place.name();
+    EXPECT_LT(model_difference(output, folder / "single-1", kSteps), 1e-10);
+    EXPECT_LT(difference(output / "model/model.safetensors", folder / "single-1/model/model.safetensors"), 1e-10);
+    const auto lines = read_lines(output / "metrics.jsonl");
+    ASSERT_EQ(lines.size(), reference.size());
+    for (size_t i = 0; i < lines.size(); ++i)
+      for (const char* key : {"loss", "gradient_norm", "eval_loss", "eval_perplexity"}) {
+        if (!reference[i].contains(key)) continue;
+        const double expected = reference[i].at(key).get<double>();
+        EXPECT_NEAR(lines[i].at(key).get<double>(), expected, 1e-10 * std::fabs(expected))
+            << key << " in line " << i;
+      }
+  }
+}
+
+TEST_F(TrainingOnRanks, ACheckpointOfAnyLayoutIsResumedByAnyOther) {
+  if (is_rank()) return run_rank();
+  const std::vector<Place> places = all_places();
+  for (const Place& place : places) expect_done({place.strategy, place.ranks, folder / place.name()});
+  // Each goes on from step 3 of one of the others; all the others have their turn.
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Place &place = places[i], &writer = places[(i * 5 + 7) % places.size()];
+    SCOPED_TRACE(place.name() + " goes on from " + writer.name());
+    const fs::path output = folder / ("from-" + std::to_string(i));
+    expect_done({place.strategy, place.ranks, output,
+                 (folder / writer.name() / "checkpoints" / checkpoint_name(3)).string()});
+    EXPECT_LT(model_difference(output, folder / "single-1", kSteps), 1e-10);
+  }
+}
+
+TEST_F(TrainingOnRanks, DeterministicLayoutsLeaveTheSameBytes) {
+  if (is_rank()) return run_rank();
+  const auto bytes = [&](const std::string& name) {
+    const fs::path checkpoint = folder / name / "checkpoints" / checkpoint_name(kSteps);
+    return read_file(checkpoint / "model.safetensors") + read_file(checkpoint / "optimizer.safetensors");
+  };
+  expect_done({.strategy = "single", .ranks = 1, .output = folder / "one", .deterministic = true});
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"})
+    for (const int ranks : {2, 3, 4}) {
+      if (ranks == 3 && std::string(strategy) > "zero1") continue;
+      const std::string name = std::string(strategy) + std::to_string(ranks);
+      expect_done({.strategy = strategy, .ranks = ranks, .output = folder / name, .deterministic = true});
+      EXPECT_TRUE(bytes(name) == bytes("one")) << name;
+    }
+}
+
+TEST_F(TrainingOnRanks, ASignalToOneRankSavesOnAllAndTheRunGoesOn) {
+  if (is_rank()) return run_rank();
+  expect_done({"ddp", 2, folder / "whole"});
+  for (const char* strategy : {"ddp", "zero3"}) {
+    Job job{strategy, 2, folder / strategy};
+    job.event = "signal";
+    EXPECT_EQ(start(job), (Endings{75, 75}));
+    job.event = "none";
+    expect_done(job);
+    EXPECT_LT(model_difference(job.output, folder / "whole", kSteps), 1e-10);
+  }
+}
+
+TEST_F(TrainingOnRanks, WhatOneRankCannotReadStopsAllAndSavesFirst) {
+  if (is_rank()) return run_rank();
+  for (const char* strategy : {"ddp", "zero2"}) {
+    Job job{strategy, 3, folder / strategy};
+    job.event = "loader";
+    EXPECT_EQ(start(job), (Endings{2, 2, 2})) << "2: the error named rank 1 and the row";
+    EXPECT_EQ(list_checkpoints(job.output / "checkpoints").front().first, 3);
+  }
+}
+
+}  // namespace
+}  // namespace funicular::train
