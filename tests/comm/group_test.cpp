@@ -9,6 +9,8 @@
 #include <ATen/ops/randn.h>
 #include <ATen/ops/zeros.h>
 
+#include <bit>
+
 #include "funicular/base/error.h"
 #include "tests/comm/ranks.h"
 
@@ -38,6 +40,16 @@ at::Tensor expected(int ranks, int64_t size, at::ScalarType type, Reduction redu
   }
   if (reduction == Reduction::average) result = result.to(at::kFloat).div(ranks).to(at::kDouble);
   return result.to(type);
+}
+
+/// Of the tensors that ranks [begin, end) draw, ((0 + 1) + (2 + 3)) + …
+at::Tensor tree_sum(int begin, int end, int64_t size) {
+  if (end - begin > 1) {
+    const int middle = begin + static_cast<int>(std::bit_floor(static_cast<unsigned>(end - begin - 1)));
+    return tree_sum(begin, middle, size) + tree_sum(middle, end, size);
+  }
+  at::manual_seed(static_cast<uint64_t>(begin));
+  return at::randn({size});
 }
 
 std::vector<Reduction> reductions_of(at::ScalarType type) {
@@ -78,8 +90,8 @@ void expect_all_collectives_exact(const Group& group) {
 class Collectives : public testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   static int ranks() { return std::get<0>(GetParam()); }
-  static Group join() {
-    const Group group = Group::from_environment({.shared_memory = std::get<1>(GetParam())});
+  static Group join(bool fixed_order = false) {
+    const Group group = Group::from_environment({.fixed_order = fixed_order, .shared_memory = std::get<1>(GetParam())});
     EXPECT_EQ(group.shares_memory(), std::get<1>(GetParam()));
     return group;
   }
@@ -93,13 +105,7 @@ TEST_P(Collectives, GiveAllRanksTheSameBitsInAFixedOrder) {
   with_ranks(ranks(), [] {
     const Group group = join();
     for (const int64_t size : {1000, 1000003}) {
-      at::Tensor sum;
-      for (int rank = 0; rank < group.size(); ++rank) {
-        at::manual_seed(static_cast<uint64_t>(rank));
-        const at::Tensor one = at::randn({size});
-        sum = rank == 0 ? one : sum + one;
-        if (rank == group.rank()) group.barrier();
-      }
+      const at::Tensor sum = tree_sum(0, group.size(), size);
       at::manual_seed(static_cast<uint64_t>(group.rank()));
       const at::Tensor mine = at::randn({size}), again = mine.clone();
       group.all_reduce(mine);
@@ -109,9 +115,54 @@ TEST_P(Collectives, GiveAllRanksTheSameBitsInAFixedOrder) {
       group.broadcast(first, 0);
       EXPECT_TRUE(at::equal(mine, first));
       if (group.shares_memory()) {
-        EXPECT_TRUE(at::equal(mine, sum)) << "not in the order of the ranks";
+        EXPECT_TRUE(at::equal(mine, sum)) << "not the tree over the ranks";
       }
     }
+  });
+}
+
+TEST_P(Collectives, InAFixedOrderSumAsATreeOverAnyConnection) {
+  with_ranks(ranks(), [] {
+    const Group group = join(/*fixed_order=*/true);
+    for (const int64_t size : {3, 1000, 1000003}) {
+      at::manual_seed(static_cast<uint64_t>(group.rank()));
+      const at::Tensor mine = at::randn({size});
+      group.all_reduce(mine);
+      EXPECT_TRUE(at::equal(mine, tree_sum(0, group.size(), size))) << size;
+    }
+  });
+}
+
+TEST_P(Collectives, TakePiecesOfAnySizes) {
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    for (const int64_t scale : {1, 50000}) {
+      std::vector<Shard> pieces;  // rank r has r pieces: rank 0 has none
+      int64_t size = 0;
+      for (int rank = 0; rank < group.size(); ++rank) {
+        pieces.push_back({size, rank * scale});
+        size += rank * scale;
+      }
+      const Shard own = pieces[size_t(group.rank())];
+      const at::Tensor sum = values(0, size, at::kDouble);
+      for (int rank = 1; rank < group.size(); ++rank) sum.add_(values(rank, size, at::kDouble));
+      const at::Tensor tensor = values(group.rank(), size, at::kDouble);
+      group.reduce_scatter(tensor, pieces);
+      EXPECT_TRUE(at::allclose(tensor.narrow(0, own.begin, own.size), sum.narrow(0, own.begin, own.size), 1e-12));
+      group.start_all_gather(tensor, pieces).wait();
+      EXPECT_TRUE(at::allclose(tensor, sum, 1e-12));
+    }
+    EXPECT_THROW(group.all_gather(at::zeros({5}), {{0, 5}, {5, 1}}), InputError);
+  });
+}
+
+TEST_P(Collectives, GatherTextsOfAnyLength) {
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    const auto text = [](int rank) { return std::string(static_cast<size_t>(rank * rank * 5001), char('a' + rank)); };
+    const std::vector<std::string> all = group.gather_texts(text(group.rank()));
+    ASSERT_EQ(all.size(), static_cast<size_t>(group.size()));
+    for (int rank = 0; rank < group.size(); ++rank) EXPECT_EQ(all[size_t(rank)], text(rank));
   });
 }
 
