@@ -23,6 +23,7 @@ using Clock = std::chrono::steady_clock;
 constexpr const char* kComponent = "horovod";
 /// Cycles without a pause while a thread waits; afterwards it is not worth the processor's time.
 constexpr int kHastyCycles = 1000;
+constexpr size_t kNamesInWarning = 10;
 
 template <class Error>
 std::exception_ptr make_error(const std::string& text) {
@@ -85,10 +86,9 @@ CoordinatorOptions Coordinator::agree_on(const comm::Group& group, const Coordin
           std::chrono::milliseconds(value[4])};
 }
 
-std::shared_ptr<Request> Coordinator::submit(const std::string& name, Signature signature,
-                                             Operands operands) {
+std::shared_ptr<Request> Coordinator::submit(std::string name, Signature signature, Operands operands) {
   auto request = std::make_shared<Request>();
-  request->name_ = name;
+  signature.returns = !name.empty();
   request->signature_ = std::move(signature);
   request->operands_ = std::move(operands);
   request->since_ = Clock::now();
@@ -97,11 +97,14 @@ std::shared_ptr<Request> Coordinator::submit(const std::string& name, Signature 
     if (ended_) std::rethrow_exception(ended_);
     if (join_)
       throw InputError(kComponent, "{}: this rank has joined, and cannot ask for more until all have", name);
+    const Collective collective = request->signature_.collective;
+    if (name.empty()) name = fmt::format("{}.noname.{}", name_of(collective), ++unnamed_[collective]);
     if (!names_.insert(name).second)
       throw InputError(kComponent,
                        "{}: this rank has asked for this name already, and it is not done; wait for it, or "
                        "use another name",
                        name);
+    request->name_ = std::move(name);
     incoming_.push_back(request);
   }
   if (group_.size() == 1) changed_.notify_all();
@@ -328,6 +331,7 @@ void Coordinator::finish_join() {
     const std::lock_guard lock(mutex_);
     request.swap(join_);
     join_told_ = false;
+    unnamed_.clear();  // those with less data have made fewer calls
   }
   request->result_ = *last;
   request->finish(nullptr);
@@ -351,7 +355,9 @@ void Coordinator::look_for_stalled(std::vector<Message>& messages) {
   if (found.empty()) return;
   last_warning_ = Clock::now();
   std::vector<std::string> lines;
-  for (const Stalled& stalled : found) lines.push_back(describe(stalled));
+  for (const Stalled& stalled : found)
+    if (lines.size() < kNamesInWarning) lines.push_back(describe(stalled));
+  if (found.size() > lines.size()) lines.push_back(fmt::format("and {} more", found.size() - lines.size()));
   log::warning("[{}] not all ranks ask for the same: {}", kComponent, fmt::join(lines, "; "));
   const std::lock_guard lock(mutex_);
   ++counters_.stalls;

@@ -78,9 +78,10 @@ class Coordinator {
 
   const comm::Group& group() const { return group_; }
 
-  /// From any thread. The tensors must be left alone until wait(). Throws InputError if the name is asked for
+  /// From any thread. Without a name it gets one by the number of such calls since the start, or since all
+  /// ranks joined. The tensors must be left alone until wait(). Throws InputError if the name is asked for
   /// already, or this rank has joined; RunError if the coordinator has ended.
-  std::shared_ptr<Request> submit(const std::string& name, Signature signature, Operands operands);
+  std::shared_ptr<Request> submit(std::string name, Signature signature, Operands operands);
   /// Until it is done, with its results. Throws InputError on all ranks if they asked for different things,
   /// RunError if it cannot be done any more. Any number of threads may wait, any number of times.
   const std::vector<at::Tensor>& wait(Request& request);
@@ -123,6 +124,7 @@ class Coordinator {
   std::condition_variable changed_;
   std::vector<std::shared_ptr<Request>> incoming_;
   std::set<std::string> names_;  ///< in flight
+  std::map<Collective, int64_t> unnamed_;
   std::shared_ptr<Request> join_;
   int waiting_ = 0;      ///< threads in wait() or join()
   int idle_cycles_ = 0;  ///< in which nothing was done while threads waited

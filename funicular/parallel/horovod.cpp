@@ -38,7 +38,6 @@ struct State {
   std::mutex mutex;
   std::shared_ptr<Coordinator> coordinator;
   comm::Environment place;
-  std::map<std::string, int64_t> unnamed;  ///< calls without a name, by collective
 };
 
 /// Never destroyed: threads may end after it would be.
@@ -136,7 +135,7 @@ std::vector<at::Tensor> empty_like(const std::vector<at::Tensor>& tensors) {
 
 }  // namespace
 
-/// `what` names the call in messages, and those without a name.
+/// `what` names the call in messages.
 Handle start(const char* what, const std::string& name, Signature signature, Operands operands) {
   for (at::Tensor& input : operands.inputs) {
     check(what, name, input);
@@ -144,18 +143,9 @@ Handle start(const char* what, const std::string& name, Signature signature, Ope
     signature.tensors.push_back({input.scalar_type(), input.sizes().vec()});
   }
   for (at::Tensor& output : operands.outputs) output = output.detach();
-  std::string full = name;
   Handle handle;
-  {
-    const std::lock_guard lock(state().mutex);
-    if (!state().coordinator) refuse_uninitialized();
-    handle.coordinator_ = state().coordinator;
-    if (name.empty()) {
-      full = fmt::format("{}.noname.{}", what, ++state().unnamed[what]);
-      signature.returns = false;
-    }
-  }
-  handle.request_ = handle.coordinator_->submit(full, std::move(signature), std::move(operands));
+  handle.coordinator_ = coordinator();
+  handle.request_ = handle.coordinator_->submit(name, std::move(signature), std::move(operands));
   return handle;
 }
 
@@ -164,7 +154,6 @@ void init(const InitOptions& options) {
   if (state().coordinator) return;
   const CoordinatorOptions read = read_options(options);
   state().place = comm::read_environment();
-  state().unnamed.clear();
   state().coordinator = std::make_shared<Coordinator>(comm::Group::from_environment(options.group), read);
   // Before the destructors of static objects, which the thread may need.
   [[maybe_unused]] static const int registered = std::atexit(shutdown);

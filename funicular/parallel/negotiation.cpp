@@ -14,11 +14,6 @@ namespace {
 
 constexpr const char* kComponent = "horovod";
 
-const char* name_of(Collective collective) {
-  static constexpr const char* kNames[] = {"allreduce", "allgather", "broadcast", "reducescatter", "barrier"};
-  return kNames[static_cast<int>(collective)];
-}
-
 const char* name_of(comm::Reduction reduction) {
   static constexpr const char* kNames[] = {"sum", "average", "minimum", "maximum"};
   return kNames[static_cast<int>(reduction)];
@@ -119,6 +114,11 @@ int64_t first_dimension(const Signature& signature) {
 }
 
 }  // namespace
+
+const char* name_of(Collective collective) {
+  static constexpr const char* kNames[] = {"allreduce", "allgather", "broadcast", "reducescatter", "barrier"};
+  return kNames[static_cast<int>(collective)];
+}
 
 std::string describe(const Signature& signature) {
   std::vector<std::string> tensors;
@@ -221,7 +221,7 @@ void Negotiation::note(int rank, const Message& message) {
   }
   if (message.kind == Message::Kind::abandon) {
     const auto row = table_.find(message.name);
-    if (row != table_.end()) abandoned_ = describe_row(row->first, row->second);
+    if (row != table_.end() && !abandoned_) abandoned_ = describe_row(row->first, row->second);
     return;
   }
   forget(message.name);

@@ -37,7 +37,9 @@ struct Signature {
   bool operator==(const Signature&) const = default;
 };
 
-/// "allreduce of float [2, 3], average".
+/// "allreduce".
+const char* name_of(Collective collective);
+/// "allreduce of Float [2, 3], average".
 std::string describe(const Signature& signature);
 
 /// What a rank tells all others.
