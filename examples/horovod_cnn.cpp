@@ -68,14 +68,21 @@ class Images : public torch::data::Dataset<Images> {
   at::Tensor images_, labels_;
 };
 
-template <class Loader>
-void train(int64_t epoch, Net& model, Loader& train_loader, hvd::DistributedOptimizer& optimizer,
-           torch::data::samplers::DistributedRandomSampler& train_sampler) {
+using Sampler = torch::data::samplers::DistributedRandomSampler;
+
+auto load(const Images& images, const Sampler& sampler, int64_t batch_size) {
+  return torch::data::make_data_loader(Images(images).map(torch::data::transforms::Stack<>()), sampler,
+                                       batch_size);
+}
+
+void train(int64_t epoch, Net& model, const Images& images, hvd::DistributedOptimizer& optimizer,
+           Sampler& train_sampler) {
   model->train();
   // Horovod: set epoch to sampler for shuffling.
   train_sampler.set_epoch(static_cast<size_t>(epoch));
+  const auto train_loader = load(images, train_sampler, kBatchSize);
   int64_t batch_index = 0;
-  for (auto& batch : train_loader) {
+  for (auto& batch : *train_loader) {
     optimizer.zero_grad();
     const at::Tensor output = model->forward(batch.data);
     const at::Tensor loss = F::nll_loss(output, batch.target);
@@ -91,20 +98,20 @@ double metric_average(double value, const std::string& name) {
   return hvd::allreduce(torch::tensor(value), name).item<double>();
 }
 
-template <class Loader>
-double test(Net& model, Loader& test_loader, size_t images_of_this_rank) {
+double test(Net& model, const Images& images, const Sampler& test_sampler) {
   const torch::NoGradGuard no_gradient;
   model->eval();
-  double loss = 0, accuracy = 0;
-  for (auto& batch : test_loader) {
+  const auto test_loader = load(images, test_sampler, kTestBatchSize);
+  double loss = 0, accuracy = 0, count = 0;
+  for (auto& batch : *test_loader) {
     const at::Tensor output = model->forward(batch.data);
-    loss += F::nll_loss(output, batch.target, F::NLLLossFuncOptions().reduction(torch::kSum))
-                .template item<double>();
-    accuracy += output.argmax(1).eq(batch.target).sum().template item<double>();
+    loss += F::nll_loss(output, batch.target, F::NLLLossFuncOptions().reduction(torch::kSum)).item<double>();
+    accuracy += output.argmax(1).eq(batch.target).sum().item<double>();
+    count += static_cast<double>(batch.target.size(0));
   }
   // Horovod: average the metrics over the ranks.
-  loss = metric_average(loss / static_cast<double>(images_of_this_rank), "avg_loss");
-  accuracy = metric_average(accuracy / static_cast<double>(images_of_this_rank), "avg_accuracy");
+  loss = metric_average(loss / count, "avg_loss");
+  accuracy = metric_average(accuracy / count, "avg_accuracy");
   if (hvd::rank() == 0) std::printf("test: loss %.4f, accuracy %.3f\n", loss, accuracy);
   return accuracy;
 }
@@ -115,14 +122,8 @@ int main() {
   const auto rank = static_cast<size_t>(hvd::rank()), size = static_cast<size_t>(hvd::size());
 
   // Horovod: each rank reads its own part of the images.
-  Images train_images(1800, kSeed), test_images(600, kSeed + 1);
-  torch::data::samplers::DistributedRandomSampler train_sampler(*train_images.size(), size, rank),
-      test_sampler(*test_images.size(), size, rank);
-  const size_t test_count = (*test_images.size() + size - 1) / size;
-  auto train_loader = torch::data::make_data_loader(train_images.map(torch::data::transforms::Stack<>()),
-                                                    std::ref(train_sampler), kBatchSize);
-  auto test_loader = torch::data::make_data_loader(test_images.map(torch::data::transforms::Stack<>()),
-                                                   std::ref(test_sampler), kTestBatchSize);
+  const Images train_images(1800, kSeed), test_images(600, kSeed + 1);
+  Sampler train_sampler(*train_images.size(), size, rank), test_sampler(*test_images.size(), size, rank);
 
   torch::manual_seed(kSeed + rank);  // the weights are told below; dropout should differ
   Net model;
@@ -142,8 +143,8 @@ int main() {
 
   double accuracy = 0;
   for (int64_t epoch = 1; epoch <= kEpochs; ++epoch) {
-    train(epoch, model, *train_loader, optimizer, train_sampler);
-    accuracy = test(model, *test_loader, test_count);
+    train(epoch, model, train_images, optimizer, train_sampler);
+    accuracy = test(model, test_images, test_sampler);
   }
   hvd::shutdown();
   return accuracy > 0.9 ? 0 : 1;
