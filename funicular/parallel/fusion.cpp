@@ -89,7 +89,7 @@ at::ScalarType wire_type(at::ScalarType type, Compression compression) {
   return compression == Compression::fp16 ? at::kHalf : at::kBFloat16;
 }
 
-std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold) {
+std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold, int64_t alone) {
   std::vector<Batch> batches;
   std::map<std::pair<at::ScalarType, comm::Reduction>, size_t> open;
   for (size_t job = 0; job < jobs.size(); ++job) {
@@ -105,12 +105,15 @@ std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold)
       needed[wire] += bytes_of(wire, count(shape));
     }
     for (const auto& [wire, bytes] : needed) {
-      const auto [place, is_new] = open.try_emplace({wire, signature.reduction}, batches.size());
-      if (is_new || bytes_of(wire, batches[place->second].elements) + bytes > threshold) {
-        place->second = batches.size();
-        batches.push_back({.parts = {}, .wire = wire});
+      size_t place = batches.size();
+      if (bytes <= alone) {
+        const auto [shared, is_new] = open.try_emplace({wire, signature.reduction}, place);
+        if (!is_new && bytes_of(wire, batches[shared->second].elements) + bytes > threshold)
+          shared->second = place;
+        place = shared->second;
       }
-      Batch& batch = batches[place->second];
+      if (place == batches.size()) batches.push_back({.parts = {}, .wire = wire});
+      Batch& batch = batches[place];
       for (size_t tensor = 0; tensor < signature.tensors.size(); ++tensor) {
         const auto& [type, shape] = signature.tensors[tensor];
         if (wire_type(type, signature.compression) != wire) continue;
@@ -152,8 +155,12 @@ void gather_bytes(const comm::Group& group, const void* own, const std::vector<i
   }
 }
 
+// As measured with 200 tensors of each size: in shared memory the buffer gains nothing above 4 KiB.
+JobRunner::JobRunner(comm::Group group, int64_t threshold)
+    : group_(std::move(group)), threshold_(threshold), alone_(group_.shares_memory() ? 4 << 10 : 1 << 20) {}
+
 void JobRunner::run(const std::vector<Job>& jobs, const std::function<void(size_t)>& done) {
-  const std::vector<Batch> batches = plan_batches(jobs, threshold_);
+  const std::vector<Batch> batches = plan_batches(jobs, threshold_, alone_);
   std::vector<size_t> open(jobs.size());
   for (const Batch& batch : batches)
     for (const Batch::Part& part : batch.parts) ++open[part.job];

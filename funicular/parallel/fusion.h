@@ -36,9 +36,10 @@ struct Batch {
 /// The type in which tensors of `type` are reduced. Whole numbers and truth values travel as int64.
 at::ScalarType wire_type(at::ScalarType type, Compression compression);
 
-/// Tensors that travel in the same type and are reduced alike share a batch, up to `threshold` bytes; a group
-/// is never divided among batches, and of what is larger each makes its own. The same on all ranks.
-std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold);
+/// Tensors that travel in the same type and are reduced alike share a batch, up to `threshold` bytes. A group
+/// is never divided among batches. What has more than `alone` bytes shares with nobody: to copy it into the
+/// buffer and back takes longer than a collective of its own. The same on all ranks.
+std::vector<Batch> plan_batches(const std::vector<Job>& jobs, int64_t threshold, int64_t alone);
 
 /// `sizes` [ranks] bytes of each rank, of which `own` points to this one's; one after the other to `all`.
 void gather_bytes(const comm::Group& group, const void* own, const std::vector<int64_t>& sizes, void* all);
@@ -46,7 +47,7 @@ void gather_bytes(const comm::Group& group, const void* own, const std::vector<i
 /// By one thread, the one that uses the group.
 class JobRunner {
  public:
-  JobRunner(comm::Group group, int64_t threshold) : group_(std::move(group)), threshold_(threshold) {}
+  JobRunner(comm::Group group, int64_t threshold);
 
   /// Calls `done` with a job's place as soon as it is. Jobs with an error are left out.
   void run(const std::vector<Job>& jobs, const std::function<void(size_t)>& done);
@@ -63,7 +64,7 @@ class JobRunner {
   at::Tensor buffer(at::ScalarType type, int64_t elements);
 
   const comm::Group group_;
-  const int64_t threshold_;
+  const int64_t threshold_, alone_;
   at::Tensor memory_;  ///< bytes; grows up to the threshold
   int64_t collectives_ = 0, tensors_ = 0;
 };

@@ -875,6 +875,9 @@ TEST_P(Training, SixteenBitGradientsTrainNearlyTheSame) {
       optimizer.step();
     }
     expect_near(net, alone, 1e-3);
+    if (size() > 1) {
+      EXPECT_GT((net->first->weight - alone->first->weight).abs().max().item<double>(), 1e-9) << "not narrow";
+    }
     const at::Tensor each = allgather(net->first->weight.detach().unsqueeze(0));
     for (int of = 0; of < size(); ++of) EXPECT_TRUE(at::equal(each[of], each[0])) << "the replicas differ";
   });

@@ -201,10 +201,18 @@ TEST(Fusion, FillsABufferUpToTheThresholdWithWhatTravelsAlike) {
                               job(reduction_of({2}))};
   using Parts = std::vector<std::vector<std::pair<size_t, size_t>>>;
   EXPECT_EQ(
-      parts_of(plan_batches(jobs, 80)),
+      parts_of(plan_batches(jobs, 80, 100)),
       (Parts{
           {{0, 0}, {3, 0}}, {{1, 0}}, {{2, 0}, {7, 0}}, {{4, 0}}, {{5, 0}}, {{8, 0}}, {{9, 0}}, {{10, 0}}}));
-  for (const auto& batch : plan_batches(jobs, 0)) EXPECT_EQ(batch.parts.size(), 1u);
+  for (const auto& batch : plan_batches(jobs, 0, 100)) EXPECT_EQ(batch.parts.size(), 1u);
+}
+
+TEST(Fusion, LeavesLargeTensorsWhereTheyAre) {
+  std::vector<Job> jobs;
+  for (const int64_t size : {2, 100, 3, 26, 25})
+    jobs.push_back({{.name = "", .signature = reduction_of({size}), .rows = {}}, nullptr});
+  using Parts = std::vector<std::vector<std::pair<size_t, size_t>>>;
+  EXPECT_EQ(parts_of(plan_batches(jobs, 1000, 100)), (Parts{{{0, 0}, {2, 0}, {4, 0}}, {{1, 0}}, {{3, 0}}}));
 }
 
 TEST(Fusion, NeverDividesAGroup) {
@@ -215,8 +223,8 @@ TEST(Fusion, NeverDividesAGroup) {
   const std::vector<Job> jobs{{{.name = "", .signature = reduction_of({1}), .rows = {}}, nullptr},
                               {{.name = "", .signature = group, .rows = {}}, nullptr}};
   using Parts = std::vector<std::vector<std::pair<size_t, size_t>>>;
-  EXPECT_EQ(parts_of(plan_batches(jobs, 100)), (Parts{{{0, 0}}, {{1, 2}}, {{1, 0}, {1, 1}, {1, 3}}}));
-  EXPECT_EQ(parts_of(plan_batches(jobs, 1000)), (Parts{{{0, 0}, {1, 0}, {1, 1}, {1, 3}}, {{1, 2}}}));
+  EXPECT_EQ(parts_of(plan_batches(jobs, 100, 1000)), (Parts{{{0, 0}}, {{1, 2}}, {{1, 0}, {1, 1}, {1, 3}}}));
+  EXPECT_EQ(parts_of(plan_batches(jobs, 1000, 1000)), (Parts{{{0, 0}, {1, 0}, {1, 1}, {1, 3}}, {{1, 2}}}));
 }
 
 }  // namespace
