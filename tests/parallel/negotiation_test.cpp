@@ -197,13 +197,12 @@ TEST(Fusion, FillsABufferUpToTheThresholdWithWhatTravelsAlike) {
                               wrong,
                               job(reduction_of({10}, at::kHalf)),  // 20: beside the compressed one
                               job(reduction_of({1})),              // does not fit any more
-                              job(reduction_of({1000})),           // larger than all
+                              job(reduction_of({1000})),           // larger than all: by itself
                               job(reduction_of({2}))};
   using Parts = std::vector<std::vector<std::pair<size_t, size_t>>>;
   EXPECT_EQ(
       parts_of(plan_batches(jobs, 80, 100)),
-      (Parts{
-          {{0, 0}, {3, 0}}, {{1, 0}}, {{2, 0}, {7, 0}}, {{4, 0}}, {{5, 0}}, {{8, 0}}, {{9, 0}}, {{10, 0}}}));
+      (Parts{{{0, 0}, {3, 0}}, {{1, 0}}, {{2, 0}, {7, 0}}, {{4, 0}}, {{5, 0}}, {{8, 0}, {10, 0}}, {{9, 0}}}));
   for (const auto& batch : plan_batches(jobs, 0, 100)) EXPECT_EQ(batch.parts.size(), 1u);
 }
 
