@@ -3,10 +3,15 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdlib>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/comm/environment.h"
+#include "funicular/comm/processors.h"
 #include "funicular/train/batching.h"
 
 namespace funicular::cli {
@@ -251,6 +256,19 @@ void TrainingOptions::declare(Arguments& arguments) {
   declare_ranks(*this, arguments);
 }
 
+namespace {
+
+/// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none) leaves all
+/// cores to each; ranks that take them all would stand in each other's way.
+void share_threads(const comm::Environment& place) {
+  if (place.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
+  const std::vector<comm::Processor> processors = comm::available_processors();
+  if (static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN)) return;  // bound to some
+  at::set_num_threads(comm::divide_processors(processors, place.local_size).front().threads);
+}
+
+}  // namespace
+
 void TrainingOptions::apply() {
   if (max_steps && num_train_epochs)
     throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
@@ -261,6 +279,7 @@ void TrainingOptions::apply() {
   const comm::Environment place = comm::read_environment();
   train::plan_batches(trainer(), place.size);  // contradictions are told before files are read
   device.apply();
+  if (device.threads == 0) share_threads(place);
   group_ = comm::Group::from_environment(
       {.interface = interface, .check_collectives = debug_collectives, .fixed_order = deterministic});
   // What all ranks would say is said once.
