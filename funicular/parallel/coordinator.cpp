@@ -141,13 +141,14 @@ int Coordinator::join() {
   return request->result_;
 }
 
-void Coordinator::stop() {
+bool Coordinator::stop() {
   {
     const std::lock_guard lock(mutex_);
     stopping_ = true;
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
+  return ended_together_;
 }
 
 CoordinatorCounters Coordinator::counters() const {
@@ -166,6 +167,7 @@ void Coordinator::run() {
     }
     fail_all(make_error<RunError>("a rank has called shutdown(), or has ended"));
     group_.barrier();  // nobody leaves while another still reads
+    ended_together_ = true;
   } catch (...) {
     fail_all(std::current_exception());
   }

@@ -89,8 +89,9 @@ class Coordinator {
   /// that change nothing. Requests that were made before are carried out first. Returns the last rank to
   /// join.
   int join();
-  /// Ends all ranks' coordinators: what is not done yet fails everywhere. Waits for the thread.
-  void stop();
+  /// Ends all ranks' coordinators: what is not done yet fails everywhere. Waits for the thread. Returns
+  /// whether all ranks ended together: then the group may be used again.
+  bool stop();
 
   CoordinatorCounters counters() const;
 
@@ -131,6 +132,7 @@ class Coordinator {
   bool stopping_ = false;
   std::exception_ptr ended_;  ///< why there are no more cycles
   CoordinatorCounters counters_;
+  bool ended_together_ = false;  ///< known once the thread has ended
 
   std::thread thread_;
 };

@@ -38,6 +38,8 @@ struct State {
   std::mutex mutex;
   std::shared_ptr<Coordinator> coordinator;
   comm::Environment place;
+  /// Of an earlier init(). To meet again at the same port, another rank may still close the old connections.
+  std::optional<comm::Group> group;
 };
 
 /// Never destroyed: threads may end after it would be.
@@ -149,14 +151,26 @@ Handle start(const char* what, const std::string& name, Signature signature, Ope
   return handle;
 }
 
+namespace {
+
+/// At the end of the process.
+void end() {
+  shutdown();
+  const std::lock_guard lock(state().mutex);
+  state().group.reset();
+}
+
+}  // namespace
+
 void init(const InitOptions& options) {
   const std::lock_guard lock(state().mutex);
   if (state().coordinator) return;
   const CoordinatorOptions read = read_options(options);
   state().place = comm::read_environment();
-  state().coordinator = std::make_shared<Coordinator>(comm::Group::from_environment(options.group), read);
+  if (!state().group) state().group = comm::Group::from_environment(options.group);
+  state().coordinator = std::make_shared<Coordinator>(*state().group, read);
   // Before the destructors of static objects, which the thread may need.
-  [[maybe_unused]] static const int registered = std::atexit(shutdown);
+  [[maybe_unused]] static const int registered = std::atexit(end);
 }
 
 void shutdown() {
@@ -165,7 +179,9 @@ void shutdown() {
     const std::lock_guard lock(state().mutex);
     ending.swap(state().coordinator);
   }
-  if (ending) ending->stop();
+  if (!ending || ending->stop()) return;
+  const std::lock_guard lock(state().mutex);
+  state().group.reset();
 }
 
 bool is_initialized() {

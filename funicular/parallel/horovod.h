@@ -41,8 +41,8 @@ struct InitOptions {
 };
 
 /// Finds this process's place (comm::read_environment) and meets the others; alone without a launcher. A
-/// second call does nothing. Collective. Throws InputError for an environment that contradicts itself,
-/// RunError if the others do not come.
+/// second call does nothing; one after shutdown() uses the same connections. Collective. Throws InputError
+/// for an environment that contradicts itself, RunError if the others do not come.
 void init(const InitOptions& options = {});
 /// Ends it on all ranks: what any rank still waits for fails. Called at the end of the process by itself.
 void shutdown();
