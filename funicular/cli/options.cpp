@@ -258,8 +258,8 @@ void TrainingOptions::declare(Arguments& arguments) {
 
 namespace {
 
-/// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none) leaves all
-/// cores to each; ranks that take them all would stand in each other's way.
+/// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none)
+/// leaves all cores to each; ranks that take them all would stand in each other's way.
 void share_threads(const comm::Environment& place) {
   if (place.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
   const std::vector<comm::Processor> processors = comm::available_processors();

@@ -28,7 +28,8 @@ class Scratch {
       return;
     }
     std::string name = (fs::temp_directory_path() / "funicular-prove-XXXXXX").string();
-    if (!::mkdtemp(name.data())) throw RunError("prove", "cannot make a folder in {}", fs::temp_directory_path().string());
+    if (!::mkdtemp(name.data()))
+      throw RunError("prove", "cannot make a folder in {}", fs::temp_directory_path().string());
     path_ = name;
   }
   ~Scratch() {
@@ -62,28 +63,34 @@ std::string figures(const Row& row) {
 class Prove final : public Command {
  public:
   Prove()
-      : Command("prove", "Train under two layouts, and say what differs",
-                "Trains the same seed and global batches under layout A and layout B, each on its own ranks, and "
-                "compares every gradient, weight and piece of optimiser state after every step. A layout is, in "
-                "quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
-                "[--deterministic] [--fault NAME]\". Exit code 1 if a difference is larger than docs/numerics.md "
-                "promises. Without --model and --data: a small BERT with random weights, and generated rows.") {
+      : Command(
+            "prove", "Train under two layouts, and say what differs",
+            "Trains the same seed and global batches under layout A and layout B, each on its own ranks, and "
+            "compares every gradient, weight and piece of optimiser state after every step. A layout is, in "
+            "quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
+            "[--deterministic] [--fault NAME]\". Exit code 1 if a difference is larger than docs/numerics.md "
+            "promises. Without --model and --data: a small BERT with random weights, and generated rows.") {
     arguments.positional("A B", layouts_, "two layouts, each one word in quotes");
-    arguments.add("all", all_, "every strategy on 1 to 4 ranks, with accumulation and recomputation, against single");
+    arguments.add("all", all_,
+                  "every strategy on 1 to 4 ranks, with accumulation and recomputation, against single");
     arguments.add("model", "DIR|config.json", task_.model, "what to train").default_text("a small BERT");
-    arguments.add("data", "STORE", task_.data, "token store, of the tokeniser in --model").default_text("generated");
+    arguments.add("data", "STORE", task_.data, "token store, of the tokeniser in --model")
+        .default_text("generated");
     arguments.add("steps", "N", task_.steps, "optimiser steps").range(1);
-    arguments.add("batch-size", "SEQUENCES", task_.batch_size, "global sequences per optimiser step").range(1);
+    arguments.add("batch-size", "SEQUENCES", task_.batch_size, "global sequences per optimiser step")
+        .range(1);
     arguments.add("max-length", "TOKENS", task_.max_length, "longest row").range(32);
     arguments.add("precision", "NAME", precision_, "arithmetic; in fp64 a difference is an error of logic")
         .choices({"fp64", "fp32", "bf16"});
     arguments.add("optim", "NAME", optim_, "optimiser").choices({"adamw", "adam", "sgd", "lamb", "lars"});
     arguments.add("learning-rate", "RATE", rate_, "constant learning rate").above(0);
-    arguments.add("max-grad-norm", "NORM", task_.max_grad_norm, "clipping by the global norm; 0: none").range(0);
+    arguments.add("max-grad-norm", "NORM", task_.max_grad_norm, "clipping by the global norm; 0: none")
+        .range(0);
     declare_seed(arguments, seed_, "of weights, rows and every random choice");
     arguments.add("keep", "DIR", keep_, "keep what the runs leave here").default_text("nothing is kept");
     arguments.add("json", json_, "print the comparison as JSON");
-    arguments.add("run-layout", "DIR", run_folder_, "train the one layout as a rank and leave its tensors in DIR")
+    arguments
+        .add("run-layout", "DIR", run_folder_, "train the one layout as a rank and leave its tensors in DIR")
         .hidden();
   }
 
@@ -93,9 +100,10 @@ class Prove final : public Command {
     task_.seed = static_cast<uint64_t>(seed_);
     if (!run_folder_.empty()) return run_as_rank();
     if (all_ ? !layouts_.empty() : layouts_.size() != 2)
-      throw InputError("usage",
-                       "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
-                       layouts_.size());
+      throw InputError(
+          "usage",
+          "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
+          layouts_.size());
     const Scratch scratch(keep_);
     folder_ = scratch.path();
     return all_ ? prove_all() : prove_two();
@@ -139,17 +147,21 @@ class Prove final : public Command {
     ::setenv("OMP_NUM_THREADS", std::to_string(layout.threads).c_str(), 1);
     ::setenv("FUNICULAR_LOG", "warning", 0);
     if (const int code = comm::launch(launch); code != 0)
-      throw RunError("prove", "the run under \"{}\" ended with exit code {}; what it said stands above", layout.text,
-                     code);
+      throw RunError("prove", "the run under \"{}\" ended with exit code {}; what it said stands above",
+                     layout.text, code);
     return found->second;
   }
 
   std::vector<std::pair<std::string, std::string>> shared_words() const {
     std::vector<std::pair<std::string, std::string>> words = {
-        {"--steps", std::to_string(task_.steps)},   {"--batch-size", std::to_string(task_.batch_size)},
-        {"--max-length", std::to_string(task_.max_length)}, {"--precision", precision_},
-        {"--optim", optim_},                        {"--learning-rate", fmt::format("{}", rate_)},
-        {"--max-grad-norm", fmt::format("{}", task_.max_grad_norm)}, {"--seed", std::to_string(seed_)}};
+        {"--steps", std::to_string(task_.steps)},
+        {"--batch-size", std::to_string(task_.batch_size)},
+        {"--max-length", std::to_string(task_.max_length)},
+        {"--precision", precision_},
+        {"--optim", optim_},
+        {"--learning-rate", fmt::format("{}", rate_)},
+        {"--max-grad-norm", fmt::format("{}", task_.max_grad_norm)},
+        {"--seed", std::to_string(seed_)}};
     if (!task_.model.empty()) words.emplace_back("--model", task_.model.string());
     if (!task_.data.empty()) words.emplace_back("--data", task_.data.string());
     return words;
@@ -172,14 +184,15 @@ class Prove final : public Command {
       fmt::print("{:<10} {:.2e}   {:.2e}   {}\n", what, value.relative, value.absolute,
                  value.relative > 0 ? fmt::format("{}, step {}", value.tensor, value.step) : "identical");
     };
-    fmt::print("{} tensors over {} steps, {}\n\n{:<10} {:<10} {:<10} {}\n", row.proof.tensors, task_.steps, precision_,
-               "largest", "relative", "absolute", "where");
+    fmt::print("{} tensors over {} steps, {}\n\n{:<10} {:<10} {:<10} {}\n", row.proof.tensors, task_.steps,
+               precision_, "largest", "relative", "absolute", "where");
     line("gradient", row.proof.gradient);
     line("weight", row.proof.weight);
     line("state", row.proof.state);
     fmt::print("{:<10} {:.2e}\n\n", "loss", row.proof.loss);
     if (!row.proof.noise.empty())
-      fmt::print("left out, since their gradients are rounding noise: {}\n", fmt::join(row.proof.noise, ", "));
+      fmt::print("left out, since their gradients are rounding noise: {}\n",
+                 fmt::join(row.proof.noise, ", "));
     if (!row.proof.first.empty()) fmt::print("first difference above the bound: {}\n", row.proof.first);
     fmt::print("promised: {} ({}); {}\n",
                row.promise.bit_identical ? "bit-identical" : fmt::format("within {:.0e}", row.promise.bound),

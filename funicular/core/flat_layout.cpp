@@ -29,8 +29,9 @@ std::map<const Parameter*, size_t> first_users(const Model& model) {
 void check_alike(const Parameter& parameter, const Parameter& first) {
   if (parameter.master.scalar_type() != first.master.scalar_type() ||
       parameter.master.device() != first.master.device())
-    throw InputError("parameters", "{} is of type {}; expected {} as the parameters before it", parameter.name,
-                     c10::toString(parameter.master.scalar_type()), c10::toString(first.master.scalar_type()));
+    throw InputError("parameters", "{} is of type {}; expected {} as the parameters before it",
+                     parameter.name, c10::toString(parameter.master.scalar_type()),
+                     c10::toString(first.master.scalar_type()));
 }
 
 }  // namespace
@@ -77,8 +78,8 @@ void FlatLayout::add_layers(const Entry& entry) {
     layer.elements = {entry.offset + slice.begin * width, entry.offset + slice.end * width};
     layer.blocks.begin = static_cast<int64_t>(blocks_.size());
     for (int64_t begin = layer.elements.begin; begin < layer.elements.end; begin += kBlock)
-      blocks_.push_back({static_cast<int64_t>(layers_.size()),
-                         {begin, std::min(layer.elements.end, begin + kBlock)}});
+      blocks_.push_back(
+          {static_cast<int64_t>(layers_.size()), {begin, std::min(layer.elements.end, begin + kBlock)}});
     layer.blocks.end = static_cast<int64_t>(blocks_.size());
     layers_.push_back(std::move(layer));
   }

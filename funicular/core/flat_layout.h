@@ -1,6 +1,7 @@
 #pragma once
-// Where each trainable parameter lies in flat buffers, and how these are divided: into the units that strategies
-// gather and reduce, into the layers that optimisers know, and into the blocks that threads and ranks share.
+// Where each trainable parameter lies in flat buffers, and how these are divided: into the units that
+// strategies gather and reduce, into the layers that optimisers know, and into the blocks that threads and
+// ranks share.
 
 #include <cstdint>
 #include <functional>
@@ -38,13 +39,13 @@ class FlatLayout {
     size_t segment = 0;
     FlatRange matrices, vectors;
   };
-  /// A logical tensor: each Parameter::Slice is a layer of its own, so that fused and separate weights (query,
-  /// key, value) are trained alike.
+  /// A logical tensor: each Parameter::Slice is a layer of its own, so that fused and separate weights
+  /// (query, key, value) are trained alike.
   struct Layer {
     std::string name;
-    bool decay = false;   ///< a matrix
+    bool decay = false;  ///< a matrix
     FlatRange elements;
-    FlatRange blocks;     ///< numbers of its blocks
+    FlatRange blocks;  ///< numbers of its blocks
     std::vector<int64_t> shape;
   };
   /// Layers are cut into blocks from their start, so that no sum over blocks depends on who holds which.

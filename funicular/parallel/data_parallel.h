@@ -7,9 +7,9 @@
 
 namespace funicular::parallel {
 
-/// Every rank holds all weights, gradients and optimiser state. Gradients are reduced in buckets while the backward
-/// pass goes on, in the last micro-batch of a step only. Unused and shared weights are right by construction: a
-/// bucket is reduced when the segment that uses its weights first is done, or at the end.
+/// Every rank holds all weights, gradients and optimiser state. Gradients are reduced in buckets while the
+/// backward pass goes on, in the last micro-batch of a step only. Unused and shared weights are right by
+/// construction: a bucket is reduced when the segment that uses its weights first is done, or at the end.
 std::unique_ptr<Strategy> make_data_parallel(comm::Group group, const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

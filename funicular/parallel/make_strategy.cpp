@@ -36,10 +36,12 @@ std::unique_ptr<Strategy> make_single() {
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options) {
   if (name == "single" && group.size() > 1)
-    throw InputError("strategy",
-                     "\"single\" is for one process, and there are {} ranks; expected one of: ddp, zero1, zero2, zero3",
-                     group.size());
-  if (name == "auto" || name == "single" || name == "ddp") return make_data_parallel(std::move(group), options);
+    throw InputError(
+        "strategy",
+        "\"single\" is for one process, and there are {} ranks; expected one of: ddp, zero1, zero2, zero3",
+        group.size());
+  if (name == "auto" || name == "single" || name == "ddp")
+    return make_data_parallel(std::move(group), options);
   if (name.size() == 5 && name.starts_with("zero") && name[4] >= '1' && name[4] <= '3')
     return make_zero(name[4] - '0', std::move(group), options);
   throw InputError("strategy", "unknown strategy \"{}\"; expected one of: {}", name,

@@ -51,7 +51,8 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   for (const Buffer& buffer : model.buffers) take_first(group_, buffer.value);
   target_ = allocate(model, types);
   optimizer_->attach(target_);
-  if (group_.size() > 1 || needs_events()) hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
+  if (group_.size() > 1 || needs_events())
+    hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
 }
 
 void Replicated::detach() {
@@ -149,7 +150,8 @@ std::string Replicated::first_non_finite_gradient() const {
     for (const UpdateTarget::Block& block : target_->blocks) {
       const int64_t begin = layout().blocks()[static_cast<size_t>(block.number)].elements.begin;
       if (begin < entry.offset || begin >= entry.offset + entry.size) continue;
-      const at::Tensor& flat = target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
+      const at::Tensor& flat =
+          target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
       if (!std::isfinite(optim::global_norm(flat.narrow(0, block.gradient, block.size))))
         first = std::min(first, numbers.at(entry.parameter));
     }
@@ -170,7 +172,8 @@ void Replicated::visit_blocks(StateVisitor& visitor, const std::string& kind,
   auto block = target_->blocks.begin();
   const auto end = target_->blocks.end();
   for (const FlatLayout::Layer& layer : layout().layers()) {
-    StateSlice slice{kind, layer.name, layer.shape, 0, at::empty({0}, target_->matrix_master.options()), true};
+    StateSlice slice{kind, layer.name, layer.shape, 0, at::empty({0}, target_->matrix_master.options()),
+                     true};
     if (block != end && block->number < layer.blocks.end) {
       const auto first = block;
       int64_t size = 0;
@@ -190,7 +193,8 @@ void Replicated::visit_frozen(StateVisitor& visitor) const {
     if (parameter->trainable) continue;
     const at::Tensor value = parameter->master.detach();
     for (const Parameter::Slice& slice : parameter->slices) {
-      const at::Tensor local = value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin);
+      const at::Tensor local =
+          value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin);
       visitor.visit({"model", slice.name, local.sizes().vec(), 0, local, first});
     }
   }
@@ -207,15 +211,15 @@ void Replicated::visit_state(StateVisitor& visitor) {
     return from(target_->layer(block).decay ? target_->matrix_master : target_->vector_master, block.master);
   });
   for (const auto& [name, state] : optimizer_->state())
-    visit_blocks(visitor, "optimizer." + name, [&, flat = state](const UpdateTarget::Block& block) {
-      return from(flat, block.state);
-    });
+    visit_blocks(visitor, "optimizer." + name,
+                 [&, flat = state](const UpdateTarget::Block& block) { return from(flat, block.state); });
   visit_frozen(visitor);
 }
 
 void Replicated::visit_gradients(StateVisitor& visitor) {
   visit_blocks(visitor, "gradient", [&](const UpdateTarget::Block& block) {
-    const at::Tensor& flat = target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
+    const at::Tensor& flat =
+        target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
     return flat.narrow(0, block.gradient, flat.numel() - block.gradient);
   });
 }
@@ -231,8 +235,7 @@ void Replicated::compare_replicas(int64_t update) const {
   for (const auto& parameter : model_->parameters) {
     const at::Tensor value = parameter->compute.detach();
     if (value.numel() > 0 && value.storage().nbytes() > 0)
-      hashes += fmt::format("{:016x} {}\n",
-                            hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
+      hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
                             parameter->name);
   }
   const std::vector<std::string> all = group_.gather_texts(hashes);
@@ -243,10 +246,11 @@ void Replicated::compare_replicas(int64_t update) const {
     const size_t line = first.rfind('\n', static_cast<size_t>(differing - first.begin()));
     const size_t begin = line == std::string::npos ? 0 : line + 1;
     const std::string name = first.substr(begin, first.find('\n', begin) - begin);
-    throw RunError("strategy",
-                   "after update {} the weights of rank {} are no longer those of rank 0; the first that differs is "
-                   "{}. Something outside the strategy writes to the weights of one rank, or its memory is damaged",
-                   update, rank, name.size() > 17 ? name.substr(17) : name);
+    throw RunError(
+        "strategy",
+        "after update {} the weights of rank {} are no longer those of rank 0; the first that differs is "
+        "{}. Something outside the strategy writes to the weights of one rank, or its memory is damaged",
+        update, rank, name.size() > 17 ? name.substr(17) : name);
   }
 }
 

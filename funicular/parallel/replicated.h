@@ -13,9 +13,9 @@
 
 namespace funicular::parallel {
 
-/// One step: forward and backward passes over this rank's micro-batches; gradients reduced over the ranks; the loss
-/// and the norm of the whole; the update of what this rank updates. Subclasses say where weights, gradients and
-/// state lie, and reduce.
+/// One step: forward and backward passes over this rank's micro-batches; gradients reduced over the ranks;
+/// the loss and the norm of the whole; the update of what this rank updates. Subclasses say where weights,
+/// gradients and state lie, and reduce.
 class Replicated : public Strategy, protected SegmentEvents {
  public:
   Replicated(comm::Group group, const StrategyOptions& options);
@@ -86,7 +86,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   std::shared_ptr<UpdateTarget> target_;
   std::optional<at::ScalarType> autocast_;
   std::unique_ptr<TermSums> sums_;
-  mutable double waited_ = 0;  ///< seconds
+  mutable double waited_ = 0;            ///< seconds
   std::unique_ptr<SegmentHooks> hooks_;  ///< where the events are needed
 };
 

@@ -1,5 +1,6 @@
 #pragma once
-// What happens around each segment's forward and backward pass, for strategies that gather and reduce by segment.
+// What happens around each segment's forward and backward pass, for strategies that gather and reduce by
+// segment.
 
 #include <cstddef>
 #include <vector>
@@ -8,8 +9,8 @@
 
 namespace funicular::parallel {
 
-/// Called with the segment's number. A backward pass is heard of where gradients flow: not for segments before the
-/// first that learns; after_backward not for that one itself, which ends with the pass as a whole.
+/// Called with the segment's number. A backward pass is heard of where gradients flow: not for segments
+/// before the first that learns; after_backward not for that one itself, which ends with the pass as a whole.
 class SegmentEvents {
  public:
   virtual ~SegmentEvents() = default;
@@ -23,9 +24,9 @@ class SegmentEvents {
 
 /// While it lives, the segments' functions call `events`; both must outlive it.
 ///
-/// The graph gets nodes at the segments' borders. Autograd runs nodes that are ready in the reverse order of their
-/// making (on the CPU, by the thread that called backward()), so a border's node runs when the segment behind it
-/// is done; also within a recomputed group (core/recompute.h).
+/// The graph gets nodes at the segments' borders. Autograd runs nodes that are ready in the reverse order of
+/// their making (on the CPU, by the thread that called backward()), so a border's node runs when the segment
+/// behind it is done; also within a recomputed group (core/recompute.h).
 class SegmentHooks {
  public:
   SegmentHooks(Model& model, SegmentEvents& events);

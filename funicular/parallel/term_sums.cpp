@@ -10,12 +10,12 @@ namespace {
 
 [[noreturn]] void refuse_weights(const std::string& name, double first, double second) {
   throw InputError("loss",
-                   "the loss term {} has the weight {} and the weight {}; give the terms different names", name,
-                   first, second);
+                   "the loss term {} has the weight {} and the weight {}; give the terms different names",
+                   name, first, second);
 }
 
-// One term: sum and weight as hexadecimal floating-point numbers (exact, infinities and NaN too), the length of the
-// name, the name.
+// One term: sum and weight as hexadecimal floating-point numbers (exact, infinities and NaN too), the length
+// of the name, the name.
 std::string encode(const std::map<std::string, TermSums::Total>& totals) {
   std::string text;
   for (const auto& [name, total] : totals)

@@ -8,8 +8,8 @@
 
 namespace funicular::parallel {
 
-/// ((0 + 1) + (2 + 3)) + …, what is left over last: the sum of 2^k neighbours is the same whether it is made here or
-/// elsewhere. Holds a sum for each level of the tree.
+/// ((0 + 1) + (2 + 3)) + …, what is left over last: the sum of 2^k neighbours is the same whether it is made
+/// here or elsewhere. Holds a sum for each level of the tree.
 class TreeSum {
  public:
   using Tensors = std::vector<at::Tensor>;

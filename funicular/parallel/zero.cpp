@@ -81,7 +81,9 @@ class Zero final : public Replicated {
   static int64_t bytes_of(const at::Tensor& tensor) {
     return tensor.numel() * static_cast<int64_t>(tensor.element_size());
   }
-  void hold(const at::Tensor& tensor) { most_gathered_ = std::max(most_gathered_, held_ += bytes_of(tensor)); }
+  void hold(const at::Tensor& tensor) {
+    most_gathered_ = std::max(most_gathered_, held_ += bytes_of(tensor));
+  }
   void gather(ZeroUnit& unit);
   void ensure(size_t segment);
   void release(ZeroUnit& unit);
@@ -93,12 +95,12 @@ class Zero final : public Replicated {
 
   const int stage_;
   bool mixed_ = false;
-  std::vector<ZeroUnit> units_;                      ///< in the order of their segments
-  std::vector<std::vector<ZeroUnit*>> used_by_;      ///< of each segment
-  size_t first_learning_ = 0;                        ///< segment
+  std::vector<ZeroUnit> units_;                  ///< in the order of their segments
+  std::vector<std::vector<ZeroUnit*>> used_by_;  ///< of each segment
+  size_t first_learning_ = 0;                    ///< segment
   std::vector<comm::Shard> vector_pieces_;
   comm::Shard own_vectors_;
-  int64_t own_matrices_ = 0;                         ///< elements
+  int64_t own_matrices_ = 0;  ///< elements
   std::shared_ptr<FlatLayout> layout_;
   std::shared_ptr<UpdateTarget> target_;
   at::Tensor matrices_;  ///< stages 1 and 2: all weights that are computed with
@@ -107,7 +109,7 @@ class Zero final : public Replicated {
   ZeroUnit* reducing_ = nullptr;  ///< stages 2 and 3
   comm::Work reduction_, vectors_gathering_;
   std::vector<comm::Work> works_;
-  size_t unreduced_ = 0;  ///< units [0, unreduced_) have not been reduced in this round
+  size_t unreduced_ = 0;                  ///< units [0, unreduced_) have not been reduced in this round
   int64_t held_ = 0, most_gathered_ = 0;  ///< bytes
   TreeSum tree_;
   Recompute recompute_ = Recompute::none;
@@ -175,7 +177,8 @@ void Zero::cut_units(const Model& model) {
 }
 
 void Zero::allocate_weights(const MatrixTypes& types) {
-  const at::TensorOptions options = layout_->entries().front().parameter->master.options().requires_grad(false);
+  const at::TensorOptions options =
+      layout_->entries().front().parameter->master.options().requires_grad(false);
   const at::TensorOptions computed = types.compute ? options.dtype(*types.compute) : options;
   vectors_ = at::zeros({layout_->size() - layout_->decay_end()}, options);
   if (stage_ < 3) matrices_ = at::zeros({layout_->decay_end()}, computed);
@@ -247,8 +250,7 @@ void Zero::state_changed() {
   if (mixed_)
     for (const ZeroUnit& unit : units_) {
       const at::Tensor& shadow = target_->shadow;
-      const at::Tensor own =
-          stage_ == 3 ? unit.own_compact(shadow) : unit.own_piece(weights_of(unit));
+      const at::Tensor own = stage_ == 3 ? unit.own_compact(shadow) : unit.own_piece(weights_of(unit));
       own.copy_(unit.own_compact(target_->matrix_master));
     }
   for (const auto& parameter : model().parameters)
@@ -296,7 +298,8 @@ void Zero::detach() {
     if (mixed_)
       make_masters_whole(unit, true);
     else
-      for (const FlatLayout::Entry* entry : unit.entries) entry->parameter->master = entry->parameter->compute;
+      for (const FlatLayout::Entry* entry : unit.entries)
+        entry->parameter->master = entry->parameter->compute;
   }
 }
 
@@ -411,7 +414,8 @@ void Zero::after_forward(size_t segment) {
   const bool last = segment + 1 == used_by_.size();
   if (last && in_step_) return;  // its backward pass comes next
   for (ZeroUnit* unit : used_by_[segment])
-    if (last || std::count(used_by_[segment + 1].begin(), used_by_[segment + 1].end(), unit) == 0) release(*unit);
+    if (last || std::count(used_by_[segment + 1].begin(), used_by_[segment + 1].end(), unit) == 0)
+      release(*unit);
 }
 
 void Zero::before_backward(size_t segment) {
@@ -427,7 +431,8 @@ void Zero::after_backward(size_t segment) {
   if (stage_ > 1 || (last_round_ && !options().deterministic)) reduce_until(segment);
   if (stage_ < 3) return;
   for (ZeroUnit* unit : used_by_[segment]) {
-    const bool next = segment > 0 && std::count(used_by_[segment - 1].begin(), used_by_[segment - 1].end(), unit) > 0;
+    const bool next =
+        segment > 0 && std::count(used_by_[segment - 1].begin(), used_by_[segment - 1].end(), unit) > 0;
     if (!next) release(*unit);
   }
 }

@@ -1,6 +1,6 @@
 #pragma once
-// Replicas that share what they hold: S. Rajbhandari, J. Rasley, O. Ruwase, Y. He: "ZeRO: Memory Optimizations Toward
-// Training Trillion Parameter Models", SC 2020, section 5.
+// Replicas that share what they hold: S. Rajbhandari, J. Rasley, O. Ruwase, Y. He: "ZeRO: Memory
+// Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5.
 
 #include <memory>
 
@@ -8,21 +8,24 @@
 
 namespace funicular::parallel {
 
-/// Of R ranks each updates a piece of every unit's matrices (core/flat_layout.h: the weights of one segment), and a
-/// piece of the vectors, and holds their optimiser state alone. With P matrix elements, w bytes of a weight that is
-/// computed with, g of a gradient, m of a master weight where that is not the weight itself (4 in mixed precision, else
-/// 0) and s of optimiser state (8 for AdamW), a rank holds
+/// Of R ranks each updates a piece of every unit's matrices (core/flat_layout.h: the weights of one segment),
+/// and a piece of the vectors, and holds their optimiser state alone. With P matrix elements, w bytes of a
+/// weight that is computed with, g of a gradient, m of a master weight where that is not the weight itself (4
+/// in mixed precision, else 0) and s of optimiser state (8 for AdamW), a rank holds
 ///
 ///   stage 1   P (w + g) + P (m + s) / R      gradients reduced while the backward pass goes on
-///   stage 2   P w + P (g + m + s) / R        and two units' whole gradients at a time, one being reduced while the next
+///   stage 2   P w + P (g + m + s) / R        and two units' whole gradients at a time, one being reduced
+///   while the next
 ///                                            is made, in every micro-batch
-///   stage 3   P (w' + g + m + s) / R         and the weights of two units at a time, gathered before they are used and
-///                                            released after; w' = w in mixed precision, else 4 for the master
+///   stage 3   P (w' + g + m + s) / R         and the weights of two units at a time, gathered before they
+///   are used and
+///                                            released after; w' = w in mixed precision, else 4 for the
+///                                            master
 ///
 /// A unit that two segments share (tied word embeddings) keeps its gradient from the one to the other.
 ///
-/// Vectors (biases, normalisation: a thousandth of the weights) are whole everywhere but for their state. Ranks with
-/// fewer micro-batches take part in the others' exchanges without data.
+/// Vectors (biases, normalisation: a thousandth of the weights) are whole everywhere but for their state.
+/// Ranks with fewer micro-batches take part in the others' exchanges without data.
 std::unique_ptr<Strategy> make_zero(int stage, comm::Group group, const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

@@ -1,8 +1,8 @@
 #pragma once
 // A unit of weights that ranks share, and what one rank holds of it.
 
-#include <c10/core/Allocator.h>
 #include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
 
 #include <cstring>
 #include <vector>
@@ -49,11 +49,11 @@ struct ZeroUnit {
   int64_t compact = 0;              ///< where that begins in buffers that hold own pieces only
   std::vector<const FlatLayout::Entry*> entries;
 
-  Releasable weights;      ///< stage 3
-  comm::Work gathering;    ///< of the weights
-  bool gathered = false;   ///< or being gathered; stage 3
-  at::Tensor gradient;     ///< of one micro-batch; stages 2 and 3
-  bool reduced = false;    ///< in this round
+  Releasable weights;     ///< stage 3
+  comm::Work gathering;   ///< of the weights
+  bool gathered = false;  ///< or being gathered; stage 3
+  at::Tensor gradient;    ///< of one micro-batch; stages 2 and 3
+  bool reduced = false;   ///< in this round
 
   /// This rank's piece of a flat tensor of the unit.
   at::Tensor own_piece(const at::Tensor& flat) const { return flat.narrow(0, own.begin, own.size); }

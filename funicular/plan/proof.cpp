@@ -65,10 +65,11 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
   else if (option == "--fault")
     layout.fault = parallel::parse_fault(value);
   else
-    throw InputError("layout",
-                     "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, "
-                     "--deterministic or --fault",
-                     option, layout.text);
+    throw InputError(
+        "layout",
+        "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, "
+        "--deterministic or --fault",
+        option, layout.text);
 }
 
 // ---- a run
@@ -99,7 +100,8 @@ Text open_text(const ProofTask& task, int64_t vocabulary) {
     return text;
   }
   if (fs::is_regular_file(task.model) || task.model.empty())
-    throw InputError("prove", "rows of a token store need the tokeniser of a model folder; give one with --model");
+    throw InputError("prove",
+                     "rows of a token store need the tokeniser of a model folder; give one with --model");
   text.tokenizer = std::make_unique<text::WordPiece>(format::load_tokenizer(task.model));
   const auto store = data::TokenStore::open(task.data);
   store->require_tokenizer(*text.tokenizer);
@@ -128,8 +130,8 @@ class Pair {
  public:
   Pair(const fs::path& a, const fs::path& b) : a_(a), b_(b) {
     if (a_.entries().size() != b_.entries().size())
-      throw InputError("prove", "{} holds {} tensors and {} holds {}; they are of different models", a.string(),
-                       a_.entries().size(), b.string(), b_.entries().size());
+      throw InputError("prove", "{} holds {} tensors and {} holds {}; they are of different models",
+                       a.string(), a_.entries().size(), b.string(), b_.entries().size());
     for (const format::TensorEntry& entry : b_.entries()) {
       const std::vector<double> values = widen(entry);
       for (const double value : values) square_sum_ += value * value;
@@ -201,7 +203,8 @@ class Pair {
 /// Compares what two runs left, step by step.
 class Comparison {
  public:
-  Comparison(const fs::path& a, const fs::path& b, const Promise& promise) : a_(a), b_(b), promise_(promise) {}
+  Comparison(const fs::path& a, const fs::path& b, const Promise& promise)
+      : a_(a), b_(b), promise_(promise) {}
 
   Proof run(int64_t steps) {
     for (int64_t step = 1; step <= steps; ++step) note_noise(step);
@@ -240,8 +243,9 @@ class Comparison {
       const Pair::Measure measure = pair.measure(entry);
       ++proof_.tensors;
       proof_.bit_identical = proof_.bit_identical && measure.same_bits;
-      const bool too_large = promise_.bit_identical ? !measure.same_bits
-                                                    : !(measure.relative <= promise_.bound) && !is_noise(entry.name);
+      const bool too_large = promise_.bit_identical
+                                 ? !measure.same_bits
+                                 : !(measure.relative <= promise_.bound) && !is_noise(entry.name);
       if (too_large && proof_.first.empty())
         proof_.first = fmt::format("step {}, {} {}: {:.1e}", step, kind, entry.name, measure.relative);
       if (is_noise(entry.name)) continue;
@@ -274,7 +278,8 @@ bool power_of_two(int64_t value) {
 
 /// Sequences of a micro-batch.
 int64_t micro_batch_of(const Layout& layout, const ProofTask& task) {
-  return layout.micro_batch_size > 0 ? layout.micro_batch_size : (task.batch_size + layout.ranks - 1) / layout.ranks;
+  return layout.micro_batch_size > 0 ? layout.micro_batch_size
+                                     : (task.batch_size + layout.ranks - 1) / layout.ranks;
 }
 
 }  // namespace
@@ -283,7 +288,8 @@ Layout Layout::parse(const std::string& text) {
   Layout layout;
   layout.text = text;
   std::istringstream words(text);
-  if (!(words >> layout.strategy)) throw InputError("layout", "a layout is empty; expected \"ddp -n 2\", say");
+  if (!(words >> layout.strategy))
+    throw InputError("layout", "a layout is empty; expected \"ddp -n 2\", say");
   for (std::string option; words >> option;) set_option(layout, option, words);
   const auto& names = parallel::strategy_names();
   if (std::find(names.begin(), names.end(), layout.strategy) == names.end())
@@ -294,11 +300,13 @@ Layout Layout::parse(const std::string& text) {
   return layout;
 }
 
-void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group, const fs::path& folder) {
+void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
+                const fs::path& folder) {
   const format::BertConfig config =
       task.model.empty() ? small_config() : format::read_bert_config(task.model);
-  Model model = nn::build_bert({config, nn::Head::masked_lm,
-                                task.precision == train::Precision::fp64 ? at::kDouble : at::kFloat, task.seed});
+  Model model =
+      nn::build_bert({config, nn::Head::masked_lm,
+                      task.precision == train::Precision::fp64 ? at::kDouble : at::kFloat, task.seed});
   if (fs::is_directory(task.model)) nn::load_pretrained(model, task.model);
   const Text text = open_text(task, config.vocab_size);
   objective::MaskedLmOptions masking;
@@ -315,7 +323,9 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();
-  trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) { losses.push_back(result.loss); };
+  trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) {
+    losses.push_back(result.loss);
+  };
   trainer.callbacks.inspect = [&](int64_t step, bool updated, parallel::Strategy& strategy) {
     const auto keep = [&](const char* kind, const std::function<void(parallel::StateVisitor&)>& visit) {
       train::write_slices(group, folder / step_file(kind, step), visit);
@@ -333,7 +343,8 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
         strategy.visit_state(filter);
       };
     };
-    if (!updated) return keep("gradient", [&](parallel::StateVisitor& visitor) { strategy.visit_gradients(visitor); });
+    if (!updated)
+      return keep("gradient", [&](parallel::StateVisitor& visitor) { strategy.visit_gradients(visitor); });
     keep("weight", part(false));
     keep("state", part(true));
   };
@@ -343,14 +354,16 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
 }
 
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
-  const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.micro_batch_size == b.micro_batch_size;
+  const bool same_cut =
+      a.strategy == b.strategy && a.ranks == b.ranks && a.micro_batch_size == b.micro_batch_size;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
     return {true, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {
     const bool ranks_first = layout.strategy == "zero2" || layout.strategy == "zero3";
     return layout.deterministic && (!ranks_first || power_of_two(layout.ranks));
   };
-  if (is_tree(a) && is_tree(b) && a.threads == b.threads && micro_batch_of(a, task) == micro_batch_of(b, task))
+  if (is_tree(a) && is_tree(b) && a.threads == b.threads &&
+      micro_batch_of(a, task) == micro_batch_of(b, task))
     return {true, 0, "one tree of sums over the same micro-batches"};
   switch (task.precision) {
     case train::Precision::fp64:

@@ -17,14 +17,14 @@ struct Layout {
   std::string text;  ///< as it was given
   std::string strategy = "single";
   int ranks = 1;
-  int64_t threads = 1;  ///< of each rank
+  int64_t threads = 1;           ///< of each rank
   int64_t micro_batch_size = 0;  ///< sequences; 0: a rank's share in one piece
   Recompute recompute = Recompute::none;
   bool deterministic = false;
   parallel::Fault fault = parallel::Fault::none;
 
-  /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic] [--fault NAME]".
-  /// Throws InputError naming the word.
+  /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic] [--fault
+  /// NAME]". Throws InputError naming the word.
   static Layout parse(const std::string& text);
 };
 
@@ -39,9 +39,11 @@ struct ProofTask {
   uint64_t seed = 42;
 };
 
-/// Trains under `layout` on the ranks of `group`, whose number must be the layout's, and leaves in `folder` for each
-/// step the gradients before the update, the weights and optimiser state after it, and the losses. Collective.
-void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group, const fs::path& folder);
+/// Trains under `layout` on the ranks of `group`, whose number must be the layout's, and leaves in `folder`
+/// for each step the gradients before the update, the weights and optimiser state after it, and the losses.
+/// Collective.
+void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
+                const fs::path& folder);
 
 /// ‖a − b‖ / max(‖b‖, 10⁻⁶ ‖b_all‖), the largest over steps and tensors (docs/numerics.md).
 struct Difference {
@@ -53,12 +55,14 @@ struct Difference {
 struct Proof {
   Difference gradient, weight, state;
   double loss = 0;  ///< largest |a − b| / |b|
-  /// The first step and tensor with a difference above the bound, gradients before weights; "" if there is none.
+  /// The first step and tensor with a difference above the bound, gradients before weights; "" if there is
+  /// none.
   std::string first;
   bool bit_identical = true;
   int64_t tensors = 0;  ///< compared, over all steps
-  /// Weights that are left out because their gradient is rounding noise in every step (below 10⁻⁶ of the whole; the
-  /// attention's key bias has none in theory): an optimiser that divides by the gradient's size makes steps of it.
+  /// Weights that are left out because their gradient is rounding noise in every step (below 10⁻⁶ of the
+  /// whole; the attention's key bias has none in theory): an optimiser that divides by the gradient's size
+  /// makes steps of it.
   std::vector<std::string> noise;
 };
 

@@ -26,7 +26,8 @@ using Clock = std::chrono::steady_clock;
 class Count {
  public:
   int64_t add(const at::Tensor& tensor) {
-    if (!tensor.defined() || tensor.storage().nbytes() == 0 || !seen_.insert(tensor.storage().data()).second) return 0;
+    if (!tensor.defined() || tensor.storage().nbytes() == 0 || !seen_.insert(tensor.storage().data()).second)
+      return 0;
     return static_cast<int64_t>(tensor.storage().nbytes());
   }
 
@@ -45,7 +46,9 @@ RankBytes measure_bytes(parallel::Strategy& strategy, const Model& model) {
     Visitor(Count& counted, RankBytes& result) : count(counted), bytes(result) {}
     void visit(const parallel::StateSlice& slice) override {
       const int64_t size = count.add(slice.local);
-      (slice.kind == "gradient" ? bytes.gradients : slice.kind == "model" ? bytes.weights : bytes.state) += size;
+      (slice.kind == "gradient" ? bytes.gradients
+       : slice.kind == "model"  ? bytes.weights
+                                : bytes.state) += size;
     }
     Count& count;
     RankBytes& bytes;
@@ -57,9 +60,9 @@ RankBytes measure_bytes(parallel::Strategy& strategy, const Model& model) {
   return bytes;
 }
 
-/// The most that is held in a backward pass, of a BERT whose last segment shares the first one's word embeddings: the
-/// weights of a segment and of the one that is computed next; the gradients of the segment, of the one before, which
-/// are being reduced, and of the shared embeddings.
+/// The most that is held in a backward pass, of a BERT whose last segment shares the first one's word
+/// embeddings: the weights of a segment and of the one that is computed next; the gradients of the segment,
+/// of the one before, which are being reduced, and of the shared embeddings.
 int64_t gathered(const FlatLayout& layout, int64_t weight_bytes, int64_t gradient_bytes) {
   const auto& units = layout.units();
   const auto size = [&](const std::set<size_t>& held) {
@@ -80,8 +83,8 @@ int64_t gathered(const FlatLayout& layout, int64_t weight_bytes, int64_t gradien
 }
 
 /// See parallel/zero.h.
-RankBytes predict(const FlatLayout& layout, const std::string& strategy, int ranks, bool mixed, bool accumulates,
-                  int64_t master_bytes) {
+RankBytes predict(const FlatLayout& layout, const std::string& strategy, int ranks, bool mixed,
+                  bool accumulates, int64_t master_bytes) {
   const int64_t matrices = layout.decay_end(), vectors = layout.size() - matrices;
   const int64_t w = mixed ? 2 : master_bytes, g = mixed && !accumulates ? 2 : master_bytes;
   const int stage = strategy.starts_with("zero") ? strategy[4] - '0' : 0;
@@ -136,13 +139,16 @@ class Bench {
     std::vector<double> seconds, waits;
     double tokens = 0;
     for (int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
-      const train::GlobalBatch batch = train::collate(sampler_.batch(step), source_, plan_, {1, /*training=*/true},
-                                                      type, strategy->data_share());
+      const train::GlobalBatch batch = train::collate(sampler_.batch(step), source_, plan_,
+                                                      {1, /*training=*/true}, type, strategy->data_share());
       group_.barrier();
       const auto start = Clock::now();
       const double waited = strategy->exchange_wait_seconds();
       strategy->step(batch.micro_batches, strategy->global_counts(batch.counts),
-                     {.learning_rate = 1e-4, .max_gradient_norm = 1, .update = step + 1, .recompute = options_.recompute});
+                     {.learning_rate = 1e-4,
+                      .max_gradient_norm = 1,
+                      .update = step + 1,
+                      .recompute = options_.recompute});
       const double time = largest(group_, std::chrono::duration<double>(Clock::now() - start).count());
       if (step < options_.warmup) continue;
       seconds.push_back(time);

@@ -15,17 +15,17 @@ namespace funicular::plan {
 
 /// Bytes of one rank.
 struct RankBytes {
-  int64_t weights = 0;    ///< that are computed with, and masters
+  int64_t weights = 0;  ///< that are computed with, and masters
   int64_t gradients = 0;
-  int64_t state = 0;      ///< of AdamW
-  int64_t gathered = 0;   ///< the most at a time: segments' weights and gradients that are held for a while
+  int64_t state = 0;     ///< of AdamW
+  int64_t gathered = 0;  ///< the most at a time: segments' weights and gradients that are held for a while
 };
 
 struct RankUse {
   std::string strategy;
   int ranks = 1;
-  RankBytes measured;   ///< storages that the strategy holds after its first steps
-  RankBytes predicted;  ///< parallel/zero.h's formula
+  RankBytes measured;            ///< storages that the strategy holds after its first steps
+  RankBytes predicted;           ///< parallel/zero.h's formula
   double step_seconds = 0;       ///< median, of the slowest rank
   double tokens_per_second = 0;  ///< of all ranks
   double wait_seconds = 0;       ///< of a step, waiting for exchanges that no computing hides; median

@@ -10,8 +10,8 @@
 
 namespace funicular::train {
 
-/// Calls `action` on every rank; if it throws on any, throws on all: what it threw where it threw, and elsewhere an
-/// error of the same kind that names the first such rank. Collective; `action` must not be.
+/// Calls `action` on every rank; if it throws on any, throws on all: what it threw where it threw, and
+/// elsewhere an error of the same kind that names the first such rank. Collective; `action` must not be.
 void together(const comm::Group& group, const std::function<void()>& action);
 
 /// What rank 0 makes, on all ranks; throws as together does. Collective.

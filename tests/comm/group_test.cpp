@@ -91,7 +91,8 @@ class Collectives : public testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   static int ranks() { return std::get<0>(GetParam()); }
   static Group join(bool fixed_order = false) {
-    const Group group = Group::from_environment({.fixed_order = fixed_order, .shared_memory = std::get<1>(GetParam())});
+    const Group group =
+        Group::from_environment({.fixed_order = fixed_order, .shared_memory = std::get<1>(GetParam())});
     EXPECT_EQ(group.shares_memory(), std::get<1>(GetParam()));
     return group;
   }
@@ -148,7 +149,8 @@ TEST_P(Collectives, TakePiecesOfAnySizes) {
       for (int rank = 1; rank < group.size(); ++rank) sum.add_(values(rank, size, at::kDouble));
       const at::Tensor tensor = values(group.rank(), size, at::kDouble);
       group.reduce_scatter(tensor, pieces);
-      EXPECT_TRUE(at::allclose(tensor.narrow(0, own.begin, own.size), sum.narrow(0, own.begin, own.size), 1e-12));
+      EXPECT_TRUE(
+          at::allclose(tensor.narrow(0, own.begin, own.size), sum.narrow(0, own.begin, own.size), 1e-12));
       group.start_all_gather(tensor, pieces).wait();
       EXPECT_TRUE(at::allclose(tensor, sum, 1e-12));
     }
@@ -159,7 +161,9 @@ TEST_P(Collectives, TakePiecesOfAnySizes) {
 TEST_P(Collectives, GatherTextsOfAnyLength) {
   with_ranks(ranks(), [] {
     const Group group = join();
-    const auto text = [](int rank) { return std::string(static_cast<size_t>(rank * rank * 5001), char('a' + rank)); };
+    const auto text = [](int rank) {
+      return std::string(static_cast<size_t>(rank * rank * 5001), char('a' + rank));
+    };
     const std::vector<std::string> all = group.gather_texts(text(group.rank()));
     ASSERT_EQ(all.size(), static_cast<size_t>(group.size()));
     for (int rank = 0; rank < group.size(); ++rank) EXPECT_EQ(all[size_t(rank)], text(rank));

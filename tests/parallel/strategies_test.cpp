@@ -53,7 +53,8 @@ struct Rig {
   Model model;
   std::unique_ptr<Strategy> strategy;
 
-  Rig(const std::string& name, const comm::Group& group, const optim::OptimizerSpec& optimizer, int64_t seed = 1) {
+  Rig(const std::string& name, const comm::Group& group, const optim::OptimizerSpec& optimizer,
+      int64_t seed = 1) {
     torch::manual_seed(seed);
     net = Net();
     model = wrap_module(net, [this](NetImpl& module, const MicroBatch& batch, LossSink& sink) {

@@ -76,7 +76,8 @@ TEST_F(Proofs, EverySeededFaultIsCaught) {
 
 TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
   if (is_rank()) return run_rank();
-  const Proof proof = compare("zero2 -n 2 --micro-batch-size 5 --deterministic", "single --micro-batch-size 5 --deterministic");
+  const Proof proof = compare("zero2 -n 2 --micro-batch-size 5 --deterministic",
+                              "single --micro-batch-size 5 --deterministic");
   EXPECT_TRUE(promise.bit_identical);
   EXPECT_TRUE(holds(proof, promise)) << proof.first;
   const Proof other = compare("ddp -n 2 --micro-batch-size 3", "single --micro-batch-size 5 --deterministic");
@@ -85,13 +86,14 @@ TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
 }
 
 TEST(Layouts, WrongWordsAreNamed) {
-  for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{{"dp2", "dp2"},
-                                                                                  {"ddp -n", "-n"},
-                                                                                  {"ddp -n two", "two"},
-                                                                                  {"ddp --ranks 2", "--ranks"},
-                                                                                  {"single -n 2", "single"},
-                                                                                  {"ddp --fault typo", "typo"},
-                                                                                  {"", "empty"}}) {
+  for (const auto& [text, word] :
+       std::vector<std::pair<std::string, std::string>>{{"dp2", "dp2"},
+                                                        {"ddp -n", "-n"},
+                                                        {"ddp -n two", "two"},
+                                                        {"ddp --ranks 2", "--ranks"},
+                                                        {"single -n 2", "single"},
+                                                        {"ddp --fault typo", "typo"},
+                                                        {"", "empty"}}) {
     const std::string message = funicular::test::error_of([&] { Layout::parse(text); });
     EXPECT_NE(message.find(word), std::string::npos) << text << ": " << message;
   }

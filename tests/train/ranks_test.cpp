@@ -74,8 +74,8 @@ TrainerOptions options_for(const Job& job) {
   TrainerOptions options;
   options.output = job.output;
   options.max_steps = job.steps;
-  options.batch_size = kBatch;       // 7 rows on 2, 3, 4 ranks: never as many on each
-  options.micro_batch_size = 1;      // one rank of four has fewer micro-batches than the others
+  options.batch_size = kBatch;   // 7 rows on 2, 3, 4 ranks: never as many on each
+  options.micro_batch_size = 1;  // one rank of four has fewer micro-batches than the others
   if (job.deterministic) options.batch_size = 8;
   options.precision = Precision::fp64;
   options.schedule.warmup_steps = 2;
@@ -95,7 +95,8 @@ void run_rank() {
   const Job job = Job::told();
   const comm::Group group = comm::Group::from_environment();
   plan::GeneratedText rows({.longest = 40, .batch_size = kRows, .vocabulary = kVocabulary}, 1);
-  const plan::FirstSamples unseen(rows, 11);  // 11 rows in batches of 3: the last round has ranks without data
+  const plan::FirstSamples unseen(rows,
+                                  11);  // 11 rows in batches of 3: the last round has ranks without data
   const text::WordPiece tokenizer = plan::generated_tokenizer(kVocabulary);
   objective::MaskedLmOptions masking;
   masking.sequence.max_length = 40;
@@ -150,7 +151,8 @@ void expect_done(const Job& job) {
   EXPECT_EQ(start(job), Endings(static_cast<size_t>(job.ranks), 0)) << job.strategy << " on " << job.ranks;
 }
 
-/// The largest difference of an element of two files of float64 tensors, relative to the largest element of all.
+/// The largest difference of an element of two files of float64 tensors, relative to the largest element of
+/// all.
 double difference(const fs::path& a, const fs::path& b) {
   const format::SafetensorsFile first(a), second(b);
   EXPECT_EQ(first.entries().size(), second.entries().size());
@@ -202,7 +204,8 @@ TEST_F(TrainingOnRanks, EveryStrategyTrainsAndEvaluatesAsOneProcessDoes) {
     SCOPED_TRACE(place.name());
     const fs::path output = folder / place.name();
     EXPECT_LT(model_difference(output, folder / "single-1", kSteps), 1e-10);
-    EXPECT_LT(difference(output / "model/model.safetensors", folder / "single-1/model/model.safetensors"), 1e-10);
+    EXPECT_LT(difference(output / "model/model.safetensors", folder / "single-1/model/model.safetensors"),
+              1e-10);
     const auto lines = read_lines(output / "metrics.jsonl");
     ASSERT_EQ(lines.size(), reference.size());
     for (size_t i = 0; i < lines.size(); ++i)
