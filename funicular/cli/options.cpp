@@ -5,6 +5,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
 
 #include "funicular/base/error.h"
@@ -232,10 +234,17 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
       .add("strategy", "NAME", options.strategy,
            "how the ranks share the work; auto: single on one, ddp on several")
       .choices(parallel::strategy_names());
+  arguments
+      .add("servers", "N", options.servers, "of ps-sync: how many of the ranks, the last ones, are servers")
+      .range(1, 1024);
   arguments.add("deterministic", options.deterministic,
                 "add gradients up in the order of a tree over the micro-batches: any number of ranks (zero2, "
                 "zero3: 1, 2, "
                 "4, …) with the same micro-batches then gives the same bits");
+  arguments
+      .add("offload-optimizer", "DIR", options.offload_optimizer,
+           "keep optimiser state in mapped files in this folder, on a fast disk of this host")
+      .default_text("in memory");
   arguments.add("debug-collectives", options.debug_collectives,
                 "compare every exchange between the ranks before it starts; slow");
   arguments.add("interface", "NAME", options.interface, "network interface of the ranks' connections")
@@ -277,19 +286,26 @@ void TrainingOptions::apply() {
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
                      *warmup_steps, *warmup_ratio);
   const comm::Environment place = comm::read_environment();
-  train::plan_batches(trainer(), place.size);  // contradictions are told before files are read
+  const int64_t workers = strategy == "ps-sync" ? std::max<int64_t>(1, place.size - servers) : place.size;
+  train::plan_batches(trainer(), workers);  // contradictions are told before files are read
   device.apply();
   if (device.threads == 0) share_threads(place);
   group_ = comm::Group::from_environment(
-      {.interface = interface, .check_collectives = debug_collectives, .fixed_order = deterministic});
+      {.timeout = std::chrono::hours(
+           4),  // the others wait while rank 0 tokenises or saves; the dead are noticed sooner
+       .interface = interface,
+       .check_collectives = debug_collectives,
+       .fixed_order = deterministic});
   // What all ranks would say is said once.
-  if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::warning);
+  if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   strategy_factory()();
 }
 
 train::StrategyFactory TrainingOptions::strategy_factory() const {
-  return [name = strategy, group = group_, deterministic = deterministic] {
-    return parallel::make_strategy(name, group, {.deterministic = deterministic});
+  return [name = strategy, group = group_, deterministic = deterministic, offload = offload_optimizer,
+          servers = static_cast<int>(servers)] {
+    return parallel::make_strategy(name, group,
+                                   {.deterministic = deterministic, .servers = servers, .offload = offload});
   };
 }
 

@@ -76,7 +76,9 @@ struct TrainingOptions {
   std::string recompute = "none";
   std::string strategy = "auto";
   bool deterministic = false, debug_collectives = false;
-  std::string interface;  ///< empty: chosen
+  int64_t servers = 1;
+  std::string interface;       ///< empty: chosen
+  fs::path offload_optimizer;  ///< empty: none
   int64_t seed = 42;
   int64_t num_workers = 1;
   DeviceOptions device;

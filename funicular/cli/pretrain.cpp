@@ -79,7 +79,10 @@ class Pretrain final : public Command {
     }
     // Held over both trainings: a signal between them is saved like one within, not a sudden end.
     const InterruptGuard guard;
-    if (!train_head(model, objective)) return static_cast<int>(ExitCode::interrupted);
+    if (!train_head(model, objective)) {
+      training_.group().barrier();
+      return static_cast<int>(ExitCode::interrupted);
+    }
     log::info("training all weights");
     return train_all(model, objective);
   }

@@ -68,7 +68,8 @@ class Prove final : public Command {
             "Trains the same seed and global batches under layout A and layout B, each on its own ranks, and "
             "compares every gradient, weight and piece of optimiser state after every step. A layout is, in "
             "quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
-            "[--deterministic] [--fault NAME]\". Exit code 1 if a difference is larger than docs/numerics.md "
+            "[--deterministic] [--servers N] [--fault NAME]\". Exit code 1 if a difference is larger than "
+            "docs/numerics.md "
             "promises. Without --model and --data: a small BERT with random weights, and generated rows.") {
     arguments.positional("A B", layouts_, "two layouts, each one word in quotes");
     arguments.add("all", all_,
@@ -146,7 +147,10 @@ class Prove final : public Command {
     launch.grace_seconds = 5;
     ::setenv("OMP_NUM_THREADS", std::to_string(layout.threads).c_str(), 1);
     ::setenv("FUNICULAR_LOG", "warning", 0);
-    if (const int code = comm::launch(launch); code != 0)
+    const int code = comm::launch(launch);
+    if (code == static_cast<int>(ExitCode::usage))
+      throw InputError("prove", "the ranks of \"{}\" refuse it; what they said stands above", layout.text);
+    if (code != 0)
       throw RunError("prove", "the run under \"{}\" ended with exit code {}; what it said stands above",
                      layout.text, code);
     return found->second;
@@ -220,6 +224,13 @@ class Prove final : public Command {
             "single --micro-batch-size 4 --deterministic");
       }
     }
+    for (int ranks = 2; ranks <= 4; ++ranks) {
+      add(fmt::format("ps-sync -n {}", ranks), "single");
+      add(fmt::format("ps-sync -n {} --micro-batch-size 3 --recompute full", ranks), "single");
+      add(fmt::format("ps-sync -n {} --micro-batch-size 4 --deterministic", ranks),
+          "single --micro-batch-size 4 --deterministic");
+    }
+    add("ps-sync -n 4 --servers 2", "single");
     size_t held = 0;
     OrderedJson list = OrderedJson::array();
     for (const Row& row : rows) {

@@ -100,6 +100,8 @@ struct UpdateTarget {
   int64_t state_size = 0;                       ///< elements of a state tensor, padding included
   /// Adds a flat tensor of doubles up over the ranks that hold the other blocks; empty: all blocks are here.
   std::function<void(const at::Tensor&)> add_over_ranks;
+  /// Makes a state tensor of so many elements, zero; empty: in memory.
+  std::function<at::Tensor(int64_t, const at::TensorOptions&)> make_state;
 
   const FlatLayout::Layer& layer(const Block& block) const {
     return layout->layers()[static_cast<size_t>(layout->blocks()[static_cast<size_t>(block.number)].layer)];

@@ -152,7 +152,9 @@ void check_updatable(const UpdateTarget& target) {
 }
 
 at::Tensor make_state(const UpdateTarget& target) {
-  return at::zeros({target.state_size}, target.matrix_master.options().requires_grad(false));
+  const at::TensorOptions options = target.matrix_master.options().requires_grad(false);
+  return target.make_state ? target.make_state(target.state_size, options)
+                           : at::zeros({target.state_size}, options);
 }
 
 std::unique_ptr<Optimizer> make_optimizer(const OptimizerSpec& spec) {

@@ -14,6 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/core/autocast.h"
+#include "funicular/core/mapped_tensor.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/parallel/term_sums.h"
 
@@ -43,19 +44,25 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   MatrixTypes types;
   if (model.low_precision && numerics.compute) {
     types.compute = numerics.compute;
-    // One micro-batch a step: each gradient is written once, so nothing is lost by its product's type.
+    // One micro-batch a rank: each gradient is written once, so its product's type loses nothing; sums over
+    // ranks are made in float and rounded once more.
     if (!numerics.accumulates && !options_.deterministic) types.gradient = numerics.compute;
   }
   if (!model.low_precision) autocast_ = numerics.compute;
   for (const auto& parameter : model.parameters) take_first(group_, parameter->master);
   for (const Buffer& buffer : model.buffers) take_first(group_, buffer.value);
   target_ = allocate(model, types);
+  if (!options_.offload.empty())
+    target_->make_state = [folder = options_.offload](int64_t size, const at::TensorOptions& tensor) {
+      return map_scratch_tensor(folder, size, tensor);
+    };
   optimizer_->attach(target_);
   if (group_.size() > 1 || needs_events())
     hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
 }
 
 void Replicated::detach() {
+  share_buffers();
   hooks_.reset();
 }
 
@@ -94,7 +101,7 @@ StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Cou
   add_losses(result, global);
   {
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
-    result.gradient_norm = optim::global_norm(*target_) / settings.loss_scale;
+    result.gradient_norm = norm_of_first(optim::global_norm(*target_)) / settings.loss_scale;
   }
   if (settings.inspect) settings.inspect();
   result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
@@ -139,6 +146,15 @@ void Replicated::add_losses(StepResult& result, const Counts& global) {
   }
 }
 
+/// Rank 0's: processors of another kind add up in another order, and replicas must not differ in the last
+/// bit.
+double Replicated::norm_of_first(double own) const {
+  if (group_.size() == 1) return own;
+  const at::Tensor norm = at::tensor({own}, at::kDouble);
+  group_.broadcast(norm, 0);
+  return norm.item<double>();
+}
+
 /// In the model's order, or "" (then only the sum of squares overflowed). Collective.
 std::string Replicated::first_non_finite_gradient() const {
   const auto none = static_cast<int64_t>(model_->parameters.size());
@@ -161,25 +177,32 @@ std::string Replicated::first_non_finite_gradient() const {
   return first == none ? "" : model_->parameters[static_cast<size_t>(first)]->name;
 }
 
+void Replicated::share_buffers() {
+  const at::NoGradGuard no_gradient;
+  for (const Buffer& buffer : model_->buffers) take_first(group_, buffer.value);
+}
+
 EvalResult Replicated::evaluate(std::span<const MicroBatch> micro_batches) {
   const Autocast autocast(autocast_);
   return evaluate_micro_batches(*model_, micro_batches);
 }
 
-/// piece(first block) is the flat tensor from where the block lies; blocks of a layer lie end to end.
+/// flat_of(layer) is the flat tensor in which a block of that layer lies at `offset`; blocks of a layer lie
+/// end to end. A layer of which this rank has none is given as an empty slice of the same type.
 void Replicated::visit_blocks(StateVisitor& visitor, const std::string& kind,
-                              const std::function<at::Tensor(const UpdateTarget::Block&)>& piece) const {
+                              const std::function<const at::Tensor&(const FlatLayout::Layer&)>& flat_of,
+                              int64_t UpdateTarget::Block::*offset) const {
   auto block = target_->blocks.begin();
   const auto end = target_->blocks.end();
   for (const FlatLayout::Layer& layer : layout().layers()) {
-    StateSlice slice{kind, layer.name, layer.shape, 0, at::empty({0}, target_->matrix_master.options()),
-                     true};
+    const at::Tensor& flat = flat_of(layer);
+    StateSlice slice{kind, layer.name, layer.shape, 0, at::empty({0}, flat.options()), true};
     if (block != end && block->number < layer.blocks.end) {
       const auto first = block;
       int64_t size = 0;
       for (; block != end && block->number < layer.blocks.end; ++block) size += block->size;
       slice.begin = (first->number - layer.blocks.begin) * FlatLayout::kBlock;
-      slice.local = piece(*first).narrow(0, 0, size);
+      slice.local = flat.narrow(0, (*first).*offset, size);
       slice.owned = owns(*first);
       if (size == layer.elements.size()) slice.local = slice.local.view(layer.shape);
     }
@@ -204,24 +227,29 @@ void Replicated::visit_frozen(StateVisitor& visitor) const {
 
 void Replicated::visit_state(StateVisitor& visitor) {
   settle();
-  const auto from = [](const at::Tensor& flat, int64_t begin) {
-    return flat.narrow(0, begin, flat.numel() - begin);
-  };
-  visit_blocks(visitor, "model", [&](const UpdateTarget::Block& block) {
-    return from(target_->layer(block).decay ? target_->matrix_master : target_->vector_master, block.master);
-  });
-  for (const auto& [name, state] : optimizer_->state())
-    visit_blocks(visitor, "optimizer." + name,
-                 [&, flat = state](const UpdateTarget::Block& block) { return from(flat, block.state); });
+  using Block = UpdateTarget::Block;
+  visit_blocks(
+      visitor, "model",
+      [&](const FlatLayout::Layer& layer) -> const at::Tensor& {
+        return layer.decay ? target_->matrix_master : target_->vector_master;
+      },
+      &Block::master);
+  for (const auto& [name, state] : optimizer_->state()) {
+    const at::Tensor& flat = state;
+    visit_blocks(
+        visitor, "optimizer." + name, [&](const FlatLayout::Layer&) -> const at::Tensor& { return flat; },
+        &Block::state);
+  }
   visit_frozen(visitor);
 }
 
 void Replicated::visit_gradients(StateVisitor& visitor) {
-  visit_blocks(visitor, "gradient", [&](const UpdateTarget::Block& block) {
-    const at::Tensor& flat =
-        target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
-    return flat.narrow(0, block.gradient, flat.numel() - block.gradient);
-  });
+  visit_blocks(
+      visitor, "gradient",
+      [&](const FlatLayout::Layer& layer) -> const at::Tensor& {
+        return layer.decay ? target_->matrix_gradient : target_->vector_gradient;
+      },
+      &UpdateTarget::Block::gradient);
 }
 
 void Replicated::wait(const comm::Work& work) const {
@@ -234,14 +262,14 @@ void Replicated::compare_replicas(int64_t update) const {
   std::string hashes;
   for (const auto& parameter : model_->parameters) {
     const at::Tensor value = parameter->compute.detach();
-    if (value.numel() > 0 && value.storage().nbytes() > 0)
+    if (computes() && value.numel() > 0 && value.storage().nbytes() > 0)
       hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
                             parameter->name);
   }
   const std::vector<std::string> all = group_.gather_texts(hashes);
   for (int rank = 1; rank < group_.size(); ++rank) {
     const std::string &first = all[0], &other = all[static_cast<size_t>(rank)];
-    if (first == other) continue;
+    if (first == other || other.empty()) continue;
     const auto differing = std::mismatch(first.begin(), first.end(), other.begin(), other.end()).first;
     const size_t line = first.rfind('\n', static_cast<size_t>(differing - first.begin()));
     const size_t begin = line == std::string::npos ? 0 : line + 1;

@@ -22,6 +22,7 @@ class Replicated : public Strategy, protected SegmentEvents {
 
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) final;
   void detach() override;
+  void share_buffers() final;
   const comm::Group& group() const final { return group_; }
   DataShare data_share() const override;
   Counts global_counts(const Counts& own) const final;
@@ -50,6 +51,8 @@ class Replicated : public Strategy, protected SegmentEvents {
   virtual void finish_update() = 0;
   /// Whether the segments' events are needed on one rank, too.
   virtual bool needs_events() const { return false; }
+  /// Whether this rank computes, and so must have the weights of the others that do.
+  virtual bool computes() const { return true; }
   /// Returns when the weights that are computed with are whole again.
   virtual void settle() {}
   /// Whether this rank writes a part of the model that other ranks hold too.
@@ -74,9 +77,11 @@ class Replicated : public Strategy, protected SegmentEvents {
  private:
   void run(const MicroBatch& batch, const Counts& global, const StepSettings& settings);
   void add_losses(StepResult& result, const Counts& global);
+  double norm_of_first(double own) const;
   std::string first_non_finite_gradient() const;
   void visit_blocks(StateVisitor& visitor, const std::string& kind,
-                    const std::function<at::Tensor(const UpdateTarget::Block&)>& piece) const;
+                    const std::function<const at::Tensor&(const FlatLayout::Layer&)>& flat_of,
+                    int64_t UpdateTarget::Block::*offset) const;
   void visit_frozen(StateVisitor& visitor) const;
 
   comm::Group group_;

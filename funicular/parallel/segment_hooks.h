@@ -9,8 +9,10 @@
 
 namespace funicular::parallel {
 
-/// Called with the segment's number. A backward pass is heard of where gradients flow: not for segments
-/// before the first that learns; after_backward not for that one itself, which ends with the pass as a whole.
+/// Strategies that gather by segment need a model whose every segment after the first that learns passes
+/// gradients on to the one before it: a chain. Called with the segment's number. A backward pass is heard of
+/// where gradients flow: not for segments before the first that learns; after_backward not for that one
+/// itself, which ends with the pass as a whole.
 class SegmentEvents {
  public:
   virtual ~SegmentEvents() = default;

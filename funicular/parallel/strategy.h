@@ -2,6 +2,7 @@
 // How a global batch becomes one optimiser step on this rank.
 
 #include <cstdint>
+#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -104,6 +105,9 @@ class Strategy {
                           const StepSettings& settings) = 0;
   /// Of this rank's micro-batches alone. Every rank must call it equally often, if need be with none.
   virtual EvalResult evaluate(std::span<const MicroBatch> micro_batches) = 0;
+  /// Buffers (BatchNorm's running statistics), which each rank's own data have changed, become rank 0's:
+  /// before an evaluation, so that all ranks evaluate the model that is saved.
+  virtual void share_buffers() {}
   /// Not collective.
   virtual void visit_state(StateVisitor& visitor) = 0;
   /// Not collective; within StepSettings::inspect. Multiplied by the loss scale.
@@ -143,6 +147,10 @@ struct StrategyOptions {
   /// cost more time a byte.
   int64_t bucket_bytes = 4 << 20;
   Fault fault = Fault::none;
+  int servers = 1;  ///< ps-sync: how many of the ranks, the last ones, are servers
+  /// A folder on a disk of this host: optimiser state lies in mapped files there, whose pages the system
+  /// writes out and reads back as memory becomes scarce. Empty: in memory.
+  std::filesystem::path offload{};
 };
 
 /// One process, one device.

@@ -1,6 +1,7 @@
 #include "funicular/parallel/term_sums.h"
 
-#include <cstdlib>
+#include <cstdint>
+#include <cstring>
 
 #include "funicular/base/error.h"
 
@@ -14,25 +15,36 @@ namespace {
                    name, first, second);
 }
 
-// One term: sum and weight as hexadecimal floating-point numbers (exact, infinities and NaN too), the length
-// of the name, the name.
+// One term: sum and weight as they lie in memory, the length of the name, the name.
 std::string encode(const std::map<std::string, TermSums::Total>& totals) {
-  std::string text;
-  for (const auto& [name, total] : totals)
-    text += fmt::format("{:a} {:a} {} {}", total.sum, total.weight, name.size(), name);
-  return text;
+  std::string bytes;
+  const auto append = [&](const auto& value) {
+    bytes.append(reinterpret_cast<const char*>(&value), sizeof value);
+  };
+  for (const auto& [name, total] : totals) {
+    append(total.sum);
+    append(total.weight);
+    append(static_cast<uint64_t>(name.size()));
+    bytes += name;
+  }
+  return bytes;
 }
 
-std::map<std::string, TermSums::Total> decode(const std::string& text) {
+std::map<std::string, TermSums::Total> decode(const std::string& bytes) {
   std::map<std::string, TermSums::Total> totals;
-  const char* at = text.c_str();
-  const char* const end = at + text.size();
-  while (at < end) {
-    char* next = nullptr;
-    const double sum = std::strtod(at, &next), weight = std::strtod(next, &next);
-    const size_t length = std::strtoul(next, &next, 10);
-    totals[std::string(next + 1, length)] = {sum, weight};
-    at = next + 1 + length;
+  size_t at = 0;
+  const auto take = [&](auto& value) {
+    std::memcpy(&value, bytes.data() + at, sizeof value);
+    at += sizeof value;
+  };
+  while (at < bytes.size()) {
+    TermSums::Total total;
+    uint64_t length = 0;
+    take(total.sum);
+    take(total.weight);
+    take(length);
+    totals[bytes.substr(at, length)] = total;
+    at += length;
   }
   return totals;
 }

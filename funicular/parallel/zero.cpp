@@ -69,6 +69,7 @@ class Zero final : public Replicated {
   void run_empty() override { forward_without_data(); }
   void finish_gradients() override;
   void finish_update() override;
+  void spread_weights();
   void settle() override;
 
   void before_forward(size_t segment) override;
@@ -256,7 +257,7 @@ void Zero::state_changed() {
   for (const auto& parameter : model().parameters)
     if (!parameter->trainable && parameter->compute.scalar_type() != parameter->master.scalar_type())
       parameter->compute.detach().copy_(parameter->master);
-  finish_update();
+  spread_weights();
   settle();
 }
 
@@ -360,6 +361,10 @@ void Zero::finish_gradients() {
 
 void Zero::finish_update() {
   gradients_are_zero_ = true;
+  spread_weights();
+}
+
+void Zero::spread_weights() {
   if (stage_ < 3)
     for (ZeroUnit& unit : units_) unit.gathering = group().start_all_gather(weights_of(unit), unit.pieces);
   vectors_gathering_ = group().start_all_gather(vectors_, vector_pieces_);

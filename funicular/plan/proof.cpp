@@ -42,8 +42,9 @@ int64_t whole_number(const std::string& option, const std::string& text, int64_t
   int64_t value = 0;
   const char* const end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
-  if (parsed.ec != std::errc() || parsed.ptr != end || value < least)
-    throw InputError("layout", "{} expects a whole number of at least {}, found \"{}\"", option, least, text);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < least || value > 65536)
+    throw InputError("layout", "{} expects a whole number from {} to 65536, found \"{}\"", option, least,
+                     text);
   return value;
 }
 
@@ -60,6 +61,8 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     layout.threads = whole_number(option, value, 1);
   else if (option == "--micro-batch-size")
     layout.micro_batch_size = whole_number(option, value, 1);
+  else if (option == "--servers")
+    layout.servers = static_cast<int>(whole_number(option, value, 1));
   else if (option == "--recompute")
     layout.recompute = parse_recompute(value);
   else if (option == "--fault")
@@ -67,7 +70,7 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
   else
     throw InputError(
         "layout",
-        "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, "
+        "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "
         "--deterministic or --fault",
         option, layout.text);
 }
@@ -142,7 +145,7 @@ class Pair {
   std::span<const format::TensorEntry> entries() const { return b_.entries(); }
 
   struct Measure {
-    double relative = 0, absolute = 0, norm = 0;
+    double relative = 0, absolute = 0, norm = 0, other_norm = 0;
     bool same_bits = true;
   };
   Measure measure(const format::TensorEntry& entry) const {
@@ -151,15 +154,17 @@ class Pair {
       throw InputError("prove", "{} has another shape in {}", entry.name, a_.path().string());
     const std::vector<double> left = widen(other), right = widen(entry);
     Measure result;
-    double difference = 0, own = 0;
+    double difference = 0, own = 0, others = 0;
     for (size_t i = 0; i < right.size(); ++i) {
       const double d = left[i] - right[i];
       difference += d * d;
       own += right[i] * right[i];
+      others += left[i] * left[i];
       result.absolute = std::fmax(result.absolute, std::fabs(d));
       if (std::isnan(d)) result.absolute = difference = INFINITY;
     }
     result.norm = std::sqrt(own);
+    result.other_norm = std::sqrt(others);
     result.relative = difference == 0 ? 0 : std::sqrt(difference) / std::fmax(result.norm, 1e-6 * norm());
     result.same_bits = other.dtype == entry.dtype && result.absolute == 0;  // 0 and -0 are the same
     return result;
@@ -224,7 +229,9 @@ class Comparison {
     const Pair pair(a_ / step_file("gradient", step), b_ / step_file("gradient", step));
     std::set<std::string> noise;
     for (const format::TensorEntry& entry : pair.entries())
-      if (pair.measure(entry).norm < 1e-6 * pair.norm()) noise.insert(entry.name);
+      if (const auto m = pair.measure(entry);
+          m.norm > 0 && std::fmax(m.norm, m.other_norm) < 1e-6 * pair.norm())
+        noise.insert(entry.name);
     if (step == 1) {
       noise_ = noise;
     } else {
@@ -260,9 +267,14 @@ class Comparison {
 
   void compare_losses() {
     const Json a = read_json(a_ / "losses.json"), b = read_json(b_ / "losses.json");
+    if (!a.is_array() || !b.is_array() || a.size() != b.size())
+      throw InputError("prove", "{} and {} do not hold the losses of as many steps",
+                       (a_ / "losses.json").string(), (b_ / "losses.json").string());
     for (size_t i = 0; i < b.size(); ++i) {
-      const double left = a.at(i).get<double>(), right = b.at(i).get<double>();
-      proof_.loss = std::fmax(proof_.loss, std::fabs(left - right) / std::fabs(right));
+      const double left = a[i].is_number() ? a[i].get<double>() : NAN;  // JSON has no NaN: null
+      const double right = b[i].is_number() ? b[i].get<double>() : NAN;
+      const double difference = left == right ? 0 : std::fabs(left - right) / std::fabs(right);
+      proof_.loss = std::isnan(difference) ? INFINITY : std::fmax(proof_.loss, difference);
     }
   }
 
@@ -276,10 +288,14 @@ bool power_of_two(int64_t value) {
   return std::has_single_bit(static_cast<uint64_t>(value));
 }
 
+int64_t workers_of(const Layout& layout) {
+  return layout.strategy == "ps-sync" ? std::max(1, layout.ranks - layout.servers) : layout.ranks;
+}
+
 /// Sequences of a micro-batch.
 int64_t micro_batch_of(const Layout& layout, const ProofTask& task) {
   return layout.micro_batch_size > 0 ? layout.micro_batch_size
-                                     : (task.batch_size + layout.ranks - 1) / layout.ranks;
+                                     : (task.batch_size + workers_of(layout) - 1) / workers_of(layout);
 }
 
 }  // namespace
@@ -319,7 +335,8 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
                                        {.deterministic = layout.deterministic,
                                         .compare_every = 0,
                                         .bucket_bytes = 1,  // one for each segment
-                                        .fault = layout.fault});
+                                        .fault = layout.fault,
+                                        .servers = layout.servers});
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();

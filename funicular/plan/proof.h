@@ -21,10 +21,11 @@ struct Layout {
   int64_t micro_batch_size = 0;  ///< sequences; 0: a rank's share in one piece
   Recompute recompute = Recompute::none;
   bool deterministic = false;
+  int servers = 1;  ///< of ps-sync
   parallel::Fault fault = parallel::Fault::none;
 
-  /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic] [--fault
-  /// NAME]". Throws InputError naming the word.
+  /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
+  /// [--servers N] [--fault NAME]". Throws InputError naming the word.
   static Layout parse(const std::string& text);
 };
 

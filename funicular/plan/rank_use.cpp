@@ -149,6 +149,7 @@ class Bench {
                       .max_gradient_norm = 1,
                       .update = step + 1,
                       .recompute = options_.recompute});
+      group_.barrier();  // comes after the weights' exchange, which step() only starts
       const double time = largest(group_, std::chrono::duration<double>(Clock::now() - start).count());
       if (step < options_.warmup) continue;
       seconds.push_back(time);

@@ -28,11 +28,15 @@ void check_positive(const char* name, int64_t value) {
 
 }  // namespace
 
-BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks) {
+void check_batch_sizes(const TrainerOptions& options) {
   check_positive("a batch size", options.batch_size);
   check_positive("a micro-batch size", options.micro_batch_size);
   check_positive("a gradient accumulation", options.gradient_accumulation);
   check_positive("a micro-batch token limit", options.micro_batch_tokens);
+}
+
+BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks) {
+  check_batch_sizes(options);
   BatchPlan plan{options.batch_size, options.micro_batch_size, options.gradient_accumulation,
                  options.micro_batch_tokens};
   if (plan.batch == 0 && plan.micro_batch > 0)

@@ -24,6 +24,8 @@ struct BatchPlan {
 /// Completes what the options leave open, for so many ranks that share each batch; throws InputError for
 /// sizes below 1 and for contradictions.
 BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks = 1);
+/// Throws InputError for sizes below 0, whatever the number of ranks.
+void check_batch_sizes(const TrainerOptions& options);
 
 /// Whether a rank may need more than one micro-batch for a global batch. Reads every row's length where
 /// tokens decide.

@@ -28,6 +28,15 @@ void check_data(const Source& data) {
     throw InputError("evaluation", "the evaluation data is empty; expected at least one sample");
 }
 
+/// together(), whose error all ranks then have.
+void run_shared(const comm::Group& group, const std::function<void()>& action) {
+  try {
+    together(group, action);
+  } catch (...) {
+    throw SharedError{std::current_exception()};
+  }
+}
+
 /// Loss and metrics from the parts of an evaluation, in the order of the data.
 class Tally {
  public:
@@ -92,30 +101,35 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
                                              const std::function<bool()>& interrupted) {
   check_data(data);
   const comm::Group& group = strategy.group();
-  const int64_t ranks = group.size(), rank = group.rank();
+  const parallel::DataShare share = strategy.data_share();
+  const bool first_rank = group.rank() == 0;
   const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
-  Tally tally(rank == 0 ? metrics : nullptr);
+  Tally tally(first_rank ? metrics : nullptr);
   bool stop = false;
-  for (int64_t first = 0; first < batches && !stop; first += ranks) {
-    // Rank 0 needs the others' batches too: their labels.
-    std::vector<GlobalBatch> round(static_cast<size_t>(ranks));
-    together(group, [&] {
-      for (int64_t i = 0; i < ranks && first + i < batches; ++i)
-        if (rank == 0 || i == rank)
+  for (int64_t first = 0; first < batches && !stop; first += share.count) {
+    // Rank 0 needs the others' batches too: their labels. A rank without a share has no batch.
+    std::vector<GlobalBatch> round(static_cast<size_t>(std::max(share.count, share.index + 1)));
+    run_shared(group, [&] {
+      for (int64_t i = 0; i < share.count && first + i < batches; ++i)
+        if (first_rank || i == share.index)
           round[static_cast<size_t>(i)] = evaluation_batch(data, plan, seed, floating, first + i);
     });
-    const auto& own = round[static_cast<size_t>(rank)].micro_batches;
-    const parallel::EvalResult part = strategy.evaluate(own);
+    const parallel::EvalResult part =
+        strategy.evaluate(round[static_cast<size_t>(share.index)].micro_batches);
     const auto texts = group.gather_texts(fmt::format("{:d}{}", interrupted(), encode(part)));
-    for (int64_t i = 0; i < ranks; ++i) {
-      const std::string& text = texts[static_cast<size_t>(i)];
-      stop = stop || text[0] == '1';
-      if (rank == 0 && first + i < batches)
-        tally.add(round[static_cast<size_t>(i)].micro_batches, decode(text.substr(1)));
-    }
+    for (const std::string& text : texts) stop = stop || text[0] == '1';
+    run_shared(group, [&] {
+      for (int64_t i = 0; first_rank && i < share.count && first + i < batches; ++i)
+        tally.add(round[static_cast<size_t>(i)].micro_batches,
+                  decode(texts[static_cast<size_t>(i)].substr(1)));
+    });
   }
   if (stop) return {};
-  return decode_metrics(from_first(group, [&] { return encode_metrics(tally.finish()); }));
+  std::string text;
+  run_shared(group, [&] {
+    if (first_rank) text = encode_metrics(tally.finish());
+  });
+  return decode_metrics(group.gather_texts(text).front());
 }
 
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,

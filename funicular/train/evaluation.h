@@ -2,6 +2,7 @@
 // One pass over data without gradients: the loss, and metrics of any kind.
 
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <span>
@@ -43,6 +44,12 @@ using EvaluateBatch = std::function<parallel::EvalResult(std::span<const MicroBa
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating,
                                              const EvaluateBatch& evaluate_batch);
+
+/// What went wrong on some rank and is known on all.
+struct SharedError {
+  std::exception_ptr error;
+  [[noreturn]] void rethrow() const { std::rethrow_exception(error); }
+};
 
 /// The same over ranks, which take micro-batches in turn; rank 0 counts. Every sample counts once, in the
 /// order of the data, whatever the ranks; the result is the same on all. `interrupted` is asked between

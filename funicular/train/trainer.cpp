@@ -54,7 +54,7 @@ void check_options(const TrainerOptions& options) {
   at_least_0("a patience", options.patience);
   at_least_0("an evaluation batch size", options.eval_batch_size);
   at_least_0("loader threads", options.num_workers);
-  plan_batches(options);
+  check_batch_sizes(options);
   optim::LossScaler{options.loss_scale};
   optim::warmup_steps(options.schedule, std::max<int64_t>(1, options.max_steps));
 }
@@ -426,9 +426,15 @@ void Fit::evaluate() {
   if (!evaluation_due()) return;
   const int64_t batch_size = options_.eval_batch_size > 0 ? options_.eval_batch_size : plan_.micro_batch;
   const BatchPlan plan = evaluation_plan(batch_size, plan_.tokens);
+  strategy_->share_buffers();
   if (group_.size() > 1) {
-    result_.evaluation = run_evaluation(*evaluation_.data, evaluation_.metrics, plan, options_.seed,
-                                        floating_, *strategy_, [] { return interrupt_requested() != 0; });
+    try {
+      result_.evaluation = run_evaluation(*evaluation_.data, evaluation_.metrics, plan, options_.seed,
+                                          floating_, *strategy_, [] { return interrupt_requested() != 0; });
+    } catch (const SharedError& error) {  // all ranks know of it, and can still save together
+      save();
+      error.rethrow();
+    }
     if (result_.evaluation.empty()) throw Interrupted{};
   } else {
     const auto evaluate_batch = [&](std::span<const MicroBatch> batch) {

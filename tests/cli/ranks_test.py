@@ -113,6 +113,12 @@ class Prove(ProgramTest):
         self.assertRegex(done.out, r"first difference above the bound: step 1, gradient cls\.predictions\.")
         self.assertIn("DOES NOT HOLD", done.out)
 
+    def test_mixed_precision_agrees_within_its_bound(self):
+        for layout in ("zero2 -n 2", "zero3 -n 3", "ps-sync -n 3"):
+            found = json.loads(self.succeeds("prove", layout, "single", "--steps", 2, "--precision", "bf16", "--json").out)
+            self.assertTrue(found["holds"], found["first"])
+            self.assertGreater(found["gradient"]["relative"], 0)
+
     def test_a_model_and_rows_of_ones_own(self):
         model = self.model()
         data = self.store(model)
@@ -123,6 +129,7 @@ class Prove(ProgramTest):
     def test_wrong_words_are_refused(self):
         self.refuses(["prove", "ddp -n 2"], "two layouts")
         self.refuses(["prove", "ddp -n 2", "dp"], "unknown strategy \"dp\"")
+        self.refuses(["prove", "zero1 -n 2 --fault untied-weight", "single", "--steps", 1], "refuse it")
         self.refuses(["prove", "ddp --ranks 2", "single"], "unknown word \"--ranks\"")
 
 

@@ -2,7 +2,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <unistd.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
@@ -54,7 +59,7 @@ struct Rig {
   std::unique_ptr<Strategy> strategy;
 
   Rig(const std::string& name, const comm::Group& group, const optim::OptimizerSpec& optimizer,
-      int64_t seed = 1) {
+      int64_t seed = 1, const std::filesystem::path& offload = {}) {
     torch::manual_seed(seed);
     net = Net();
     model = wrap_module(net, [this](NetImpl& module, const MicroBatch& batch, LossSink& sink) {
@@ -62,7 +67,7 @@ struct Rig {
       sink.add("all", out.square().sum() + out.sum());
       sink.output("out", out);
     });
-    strategy = make_strategy(name, group, {.compare_every = 1});
+    strategy = make_strategy(name, group, {.compare_every = 1, .offload = offload});
     strategy->attach(model, optim::make_optimizer(optimizer));
   }
 
@@ -83,11 +88,13 @@ struct Rig {
   }
 };
 
-const std::vector<std::string> kStrategies = {"ddp", "zero1", "zero2", "zero3"};
+const std::vector<std::string> kStrategies = {"ddp", "zero1", "zero2", "zero3", "ps-sync"};
 
 /// The rows of each rank's micro-batches in a step: uneven, and none on one rank at times.
-std::vector<MicroBatch> share(const torch::Tensor& rows, int rank, int ranks, int64_t step) {
+std::vector<MicroBatch> share(const torch::Tensor& rows, const DataShare& part, int64_t step) {
+  const int64_t rank = part.index, ranks = part.count;
   std::vector<MicroBatch> own;
+  if (rank >= ranks) return own;  // a server
   for (int64_t row = rank; row < rows.size(0); row += ranks)
     if (step != 3 || rank == 0) own.push_back(make_batch(rows.narrow(0, row, 1)));
   if (step == 3 && rank == 0)
@@ -101,14 +108,16 @@ TEST(Strategies, AModuleWithTiedUnusedAndFrozenWeightsTrainsAsInOneProcess) {
     const auto group = comm::Group::from_environment();
     for (const optim::OptimizerSpec& optimizer :
          {optim::OptimizerSpec(optim::AdamW{.weight_decay = 0.1}), optim::OptimizerSpec(optim::Lamb{}),
-          optim::OptimizerSpec(optim::Sgd{.momentum = 0.9})}) {
+          optim::OptimizerSpec(optim::Lars{}), optim::OptimizerSpec(optim::Sgd{.momentum = 0.9})}) {
       for (const std::string& name : kStrategies) {
+        if (name == "ps-sync" && group.size() == 1) continue;
         // Other seeds: attach makes all ranks begin with rank 0's weights.
         Rig ours(name, group, optimizer, 1 + group.rank()), reference("single", {}, optimizer, 1);
         for (int64_t step = 1; step <= 5; ++step) {
           torch::manual_seed(step);
           const auto rows = torch::randn({7, 5}, torch::kDouble);
-          const StepResult a = ours.step(share(rows, group.rank(), group.size(), step), step);
+          const DataShare part = ours.strategy->data_share();
+          const StepResult a = ours.step(share(rows, part, step), step);
           const StepResult b = reference.step({make_batch(rows)}, step);
           ASSERT_TRUE(a.finite);
           EXPECT_NEAR(a.loss, b.loss, 1e-11) << name << " step " << step;
@@ -133,14 +142,18 @@ TEST(Strategies, WhatIsNotFiniteOnOneRankIsNamedOnAllAndChangesNothing) {
       Rig rig(name, group, optim::Sgd{});
       auto rows = torch::ones({1, 5}, torch::kDouble);
       if (group.rank() == 1) rows[0][2] = NAN;
-      const StepResult result = rig.step({make_batch(rows)}, 1);
+      const auto own = [&](const torch::Tensor& x) {  // a server has none
+        const DataShare part = rig.strategy->data_share();
+        return part.index < part.count ? std::vector<MicroBatch>{make_batch(x)} : std::vector<MicroBatch>{};
+      };
+      const StepResult result = rig.step(own(rows), 1);
       EXPECT_FALSE(result.finite) << name;
       EXPECT_EQ(result.non_finite_loss, "all");
       EXPECT_EQ(result.non_finite_gradient, "tied") << name;
       // The next step is as if this one had not been.
       Rig fresh(name, group, optim::Sgd{});
       const auto good = torch::ones({1, 5}, torch::kDouble) * (1 + group.rank());
-      const StepResult a = rig.step({make_batch(good)}, 1), b = fresh.step({make_batch(good)}, 1);
+      const StepResult a = rig.step(own(good), 1), b = fresh.step(own(good), 1);
       EXPECT_EQ(a.loss, b.loss);
       EXPECT_EQ(a.gradient_norm, b.gradient_norm);
       EXPECT_TRUE(torch::equal(rig.weights(), fresh.weights())) << name;
@@ -194,6 +207,42 @@ TEST(Strategies, EachElementOfTheStateIsOwnedOnce) {
     group.barrier();
     if (testing::Test::HasFailure()) std::exit(1);
   });
+}
+
+TEST(Strategies, StateInMappedFilesIsTheSameAndTheFilesGoWithIt) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    const auto folder =
+        std::filesystem::temp_directory_path() / ("funicular-offload-" + std::to_string(::getpid()));
+    for (const std::string& name : kStrategies) {
+      Rig mapped(name, group, optim::AdamW{}, 1, folder), plain(name, group, optim::AdamW{}, 1);
+      std::ifstream maps("/proc/self/maps");
+      const std::string text{std::istreambuf_iterator<char>(maps), {}};
+      const bool has_state = name != "ps-sync" || group.rank() == 1;  // not a worker
+      EXPECT_EQ(text.find(folder.string() + "/funicular-state-") != std::string::npos, has_state) << name;
+      EXPECT_TRUE(std::filesystem::is_empty(folder)) << "the files have no name any more";
+      for (int64_t step = 1; step <= 3; ++step) {
+        torch::manual_seed(step);
+        const auto rows = torch::randn({4, 5}, torch::kDouble);
+        mapped.step(share(rows, mapped.strategy->data_share(), 1), step);
+        plain.step(share(rows, plain.strategy->data_share(), 1), step);
+      }
+      EXPECT_TRUE(torch::equal(mapped.weights(), plain.weights())) << name;
+    }
+    std::filesystem::remove_all(folder);
+    group.barrier();
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(Strategies, AFolderThatCannotHoldTheStateIsNamed) {
+  std::string message;
+  try {
+    Rig rig("single", {}, optim::AdamW{}, 1, "/proc/nowhere");
+  } catch (const Error& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find("/proc/nowhere"), std::string::npos) << message;
 }
 
 }  // namespace

@@ -36,6 +36,7 @@ struct Job {
   int64_t steps = kSteps;
   bool deterministic = false;
   std::string event = "none";  ///< in step 3
+  std::string precision = "fp64";
 
   void tell() const {
     const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
@@ -45,6 +46,7 @@ struct Job {
     set("TEST_STEPS", std::to_string(steps));
     set("TEST_DETERMINISTIC", deterministic ? "1" : "0");
     set("TEST_EVENT", event);
+    set("TEST_PRECISION", precision);
   }
   static Job told() {
     const auto get = [](const char* name) { return std::string(std::getenv(name)); };
@@ -55,6 +57,7 @@ struct Job {
     job.steps = std::stoll(get("TEST_STEPS"));
     job.deterministic = get("TEST_DETERMINISTIC") == "1";
     job.event = get("TEST_EVENT");
+    job.precision = get("TEST_PRECISION");
     return job;
   }
 };
@@ -77,7 +80,8 @@ TrainerOptions options_for(const Job& job) {
   options.batch_size = kBatch;   // 7 rows on 2, 3, 4 ranks: never as many on each
   options.micro_batch_size = 1;  // one rank of four has fewer micro-batches than the others
   if (job.deterministic) options.batch_size = 8;
-  options.precision = Precision::fp64;
+  options.precision = parse_precision(job.precision);
+  options.loss_scale.initial_scale = 0x1p24;  // of fp16: the first steps overflow
   options.schedule.warmup_steps = 2;
   options.logging_steps = 1;
   options.save_steps = 3;
@@ -101,7 +105,8 @@ void run_rank() {
   objective::MaskedLmOptions masking;
   masking.sequence.max_length = 40;
   const objective::MaskedLm objective(tokenizer, masking);
-  Model model = nn::build_bert({small_config(), nn::Head::masked_lm, at::kDouble, 5});
+  Model model =
+      nn::build_bert({small_config(), nn::Head::masked_lm, master_type(parse_precision(job.precision)), 5});
   Trainer trainer(
       options_for(job),
       [&] { return parallel::make_strategy(job.strategy, group, {.deterministic = job.deterministic}); },
@@ -111,27 +116,29 @@ void run_rank() {
     if (job.event == "signal" && group.rank() == group.size() - 1) std::raise(SIGTERM);
   };
   struct Failing final : Source {
-    explicit Failing(const Source& source, bool fail) : inner(source), fails(fail) {}
+    Failing(const Source& source, bool fail, int64_t draw) : inner(source), fails(fail), from(draw) {}
     int64_t size() const override { return inner.size(); }
     uint64_t fingerprint() const override { return inner.fingerprint(); }
     int64_t length(int64_t sample) const override { return inner.length(sample); }
     MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
-      if (fails && draws[0].draw_id >= kRows) throw InputError("data", "row {} is torn", draws[0].sample_id);
+      if (fails && draws[0].draw_id >= from) throw InputError("data", "row {} is torn", draws[0].sample_id);
       return inner.collate(draws, random);
     }
     const Source& inner;
     bool fails;
+    int64_t from;
   };
   const DatasetSource<objective::MaskedLm> source(objective, rows), held_out(objective, unseen);
-  const Failing train(source, job.event == "loader" && group.rank() == 1);
+  const Failing train(source, job.event == "loader" && group.rank() == 1, kRows);
+  const Failing evaluated(held_out, job.event == "evaluation" && group.rank() == 1, 3);
   eval::LanguageModelMetrics metrics;
   try {
-    const FitResult result = trainer.fit(model, train, {&held_out, &metrics});
+    const FitResult result = trainer.fit(model, train, {&evaluated, &metrics});
     clear_interrupt();
     group.barrier();
     std::_Exit(result.interrupted ? 75 : 0);
   } catch (const Error& error) {
-    if (job.event == "loader") {
+    if (job.event == "loader" || job.event == "evaluation") {
       const std::string text = error.what();
       const bool named = text.find("is torn") != std::string::npos &&
                          (group.rank() == 1 || text.find("rank 1 stopped") != std::string::npos);
@@ -187,6 +194,7 @@ std::vector<Place> all_places() {
   std::vector<Place> places{{"single", 1}};
   for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"})
     for (int ranks = 1; ranks <= 4; ++ranks) places.push_back({strategy, ranks});
+  for (int ranks = 2; ranks <= 4; ++ranks) places.push_back({"ps-sync", ranks});
   return places;
 }
 
@@ -240,7 +248,7 @@ TEST_F(TrainingOnRanks, DeterministicLayoutsLeaveTheSameBytes) {
     return read_file(checkpoint / "model.safetensors") + read_file(checkpoint / "optimizer.safetensors");
   };
   expect_done({.strategy = "single", .ranks = 1, .output = folder / "one", .deterministic = true});
-  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"})
+  for (const char* strategy : {"ddp", "zero1", "zero2", "zero3", "ps-sync"})
     for (const int ranks : {2, 3, 4}) {
       if (ranks == 3 && std::string(strategy) > "zero1") continue;
       const std::string name = std::string(strategy) + std::to_string(ranks);
@@ -269,7 +277,49 @@ TEST_F(TrainingOnRanks, WhatOneRankCannotReadStopsAllAndSavesFirst) {
     job.event = "loader";
     EXPECT_EQ(start(job), (Endings{2, 2, 2})) << "2: the error named rank 1 and the row";
     EXPECT_EQ(list_checkpoints(job.output / "checkpoints").front().first, 3);
+    job.event = "evaluation";
+    job.output = folder / (std::string(strategy) + "-evaluation");
+    EXPECT_EQ(start(job), (Endings{2, 2, 2}));
+    EXPECT_EQ(list_checkpoints(job.output / "checkpoints").front().first, 3) << "what was trained is saved";
   }
+}
+
+TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
+  if (is_rank()) return run_rank();
+  const auto losses = [&](const std::string& name) {
+    std::vector<double> values;
+    for (const Json& line : read_lines(folder / name / "metrics.jsonl"))
+      if (line.contains("loss")) values.push_back(line.at("loss").get<double>());
+    return values;
+  };
+  for (const char* precision : {"bf16", "fp16"}) {
+    const std::string suffix = std::string("-") + precision;
+    Job job{"single", 1, folder / ("single" + suffix)};
+    job.precision = precision;
+    expect_done(job);
+    const std::vector<double> reference = losses("single" + suffix);
+    for (const Place& place : {Place{"ddp", 2}, {"zero1", 2}, {"zero2", 3}, {"zero3", 3}, {"ps-sync", 3}}) {
+      const std::string name = place.name() + suffix, moved = name + "-moved";
+      Job whole{place.strategy, place.ranks, folder / name};
+      whole.precision = precision;
+      expect_done(whole);
+      // The other half under this layout, from what one process saved.
+      Job half{place.strategy, place.ranks, folder / moved,
+               (folder / ("single" + suffix) / "checkpoints" / checkpoint_name(3)).string()};
+      half.precision = precision;
+      expect_done(half);
+      const std::vector<double> own = losses(name), after = losses(moved);
+      ASSERT_EQ(own.size(), reference.size()) << name;
+      for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], reference[i], 0.01) << name << " " << i;
+      ASSERT_FALSE(after.empty());
+      EXPECT_NEAR(after.back(), reference.back(), 0.01) << moved;
+      if (std::string(precision) == "fp16") {
+        EXPECT_EQ(read_json(folder / name / "run.json").at("result").at("skipped_steps"),
+                  read_json(folder / ("single" + suffix) / "run.json").at("result").at("skipped_steps"));
+      }
+    }
+  }
+  EXPECT_GT(read_json(folder / "single-fp16/run.json").at("result").at("skipped_steps").get<int64_t>(), 0);
 }
 
 }  // namespace

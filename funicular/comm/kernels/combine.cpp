@@ -7,7 +7,7 @@ namespace funicular::comm::FUNICULAR_ISA {
 
 namespace {
 
-constexpr int64_t kBlock = 512;  // elements: the partial results of a block stay in the first cache
+constexpr int64_t kBlock = 256;  // elements: the partial results of a block stay in the first cache
 
 template <class T>
 struct Wide {
@@ -67,7 +67,7 @@ void combine_two(T* out, const T* a, const T* b, int64_t size) {
   for (int64_t i = 0; i < size; ++i) store(Operation::apply(load(a[i]), load(b[i])), out[i]);
 }
 
-constexpr int kLevels = 12;  // of a tree over the inputs: as many ranks as one host can have
+constexpr int kLevels = 31;  // of a tree over the inputs: for any number that an int counts
 
 /// partial[i] = the reduction of all inputs at begin + i, as a tree: neighbours first. A partial result of
 /// 2^k inputs waits in levels[k] for the next one like it.
