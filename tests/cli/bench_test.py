@@ -124,7 +124,7 @@ class Techniques(ProgramTest):
 
 class WrongInput(ProgramTest):
     def test_an_unknown_thing_to_measure(self):
-        self.refuses(["bench", "memroy"], "expects memory, techniques or nothing", "memroy")
+        self.refuses(["bench", "memroy"], "expects memory, techniques, ranks or nothing", "memroy")
         self.refuses(["bench", "memory", "techniques"], "memory techniques")
 
     def test_options_of_another_mode(self):
