@@ -137,7 +137,7 @@ class Bench final : public Command {
   Values batch_size_{"batch-size", {}}, max_length_{"max-length", {}}, precision_{"precision", {}},
       recompute_{"recompute", {}}, accumulation_{"gradient-accumulation-steps", {}};
   fs::path batches_, trace_, data_, tokenizer_, plot_;
-  int64_t micro_batch_size_ = 0, warmup_ = 3, seed_ = 1;
+  int64_t micro_batch_size_ = 0, warmup_ = 3, seed_ = 1, devices_ = 2;
   std::optional<int64_t> steps_;
   std::vector<std::string> strategies_;
   plan::TechniquesOptions techniques_;
@@ -184,7 +184,8 @@ Bench::Bench()
   arguments.add("plot", "FILE", plot_, "write the table as a bar chart, an SVG file");
   arguments.section("Of ranks");
   arguments.add("strategy", "NAME…", strategies_, "strategies to compare (under funicular launch)")
-      .default_text("all on several ranks");
+      .default_text("ddp and zero1 to zero3 on several ranks");
+  arguments.add("devices", "N", devices_, "of the strategy dp: replicas in this process").range(1, 1024);
   arguments.section("Machine and output");
   declare_seed(arguments, seed_, "of weights, rows and dropout");
   arguments.add("json", json_, "print one JSON object");
@@ -248,6 +249,7 @@ int Bench::measure_ranks() {
                   .vocabulary = options.config.vocab_size,
                   .seed = seed()};
   options.micro_batch_size = micro_batch_size_;
+  options.devices = static_cast<int>(devices_);
   options.steps = steps_.value_or(5);
   options.warmup = warmup_;
   std::vector<std::string> strategies = strategies_;
@@ -277,6 +279,18 @@ void Bench::print_ranks(const std::vector<plan::RankUse>& uses) const {
                  use.ranks, cell(m.weights, p.weights), cell(m.gradients, p.gradients),
                  cell(m.state, p.state), cell(m.gathered, p.gathered), use.tokens_per_second,
                  use.step_seconds, use.wait_seconds);
+    OrderedJson devices = OrderedJson::array();
+    for (const parallel::DeviceUse& device : use.devices) {
+      if (!json_)
+        fmt::print("  device {:<2} {:>22.1f} {:>18.1f} {:>18.1f} {:>18} {:>10} {:>7.3f} busy\n",
+                   devices.size(), static_cast<double>(device.weights) / 1e6,
+                   static_cast<double>(device.gradients) / 1e6, static_cast<double>(device.state) / 1e6, "",
+                   "", device.busy_seconds);
+      devices.push_back({{"weights", device.weights},
+                         {"gradients", device.gradients},
+                         {"state", device.state},
+                         {"busy_seconds", device.busy_seconds}});
+    }
     const auto bytes = [](const plan::RankBytes& b) {
       return OrderedJson{
           {"weights", b.weights}, {"gradients", b.gradients}, {"state", b.state}, {"gathered", b.gathered}};
@@ -287,6 +301,7 @@ void Bench::print_ranks(const std::vector<plan::RankUse>& uses) const {
                     {"predicted", bytes(p)},
                     {"step_seconds", use.step_seconds},
                     {"wait_seconds", use.wait_seconds},
+                    {"devices", devices},
                     {"tokens_per_second", use.tokens_per_second}});
   }
   if (json_) fmt::print("{}\n", list.dump());

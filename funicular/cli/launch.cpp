@@ -4,6 +4,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/cli/command.h"
+#include "funicular/comm/hosts.h"
 #include "funicular/comm/launcher.h"
 
 namespace funicular::cli {
@@ -26,8 +27,21 @@ class Launch final : public Command {
         .letter('n')
         .alias("nproc-per-node")
         .range(1, 1024);
+    arguments
+        .add("hosts", "HOST:RANKS,…", hosts_,
+             "start the ranks on these hosts, by a remote shell; program and folder are the same there")
+        .letter('H')
+        .default_text("this one");
+    arguments.add("remote-shell", "COMMAND", options_.remote_shell,
+                  "what is called with a host and a command line for its shell");
     arguments.add("nnodes", "N", nodes_, "hosts, each with N ranks and a launch of its own").range(1, 65536);
     arguments.add("node-rank", "R", node_rank_, "which of the hosts this is, from 0").range(0, 65535);
+    arguments.add("first-rank", "R", first_rank_, "the first rank of this host")
+        .range(0, 65536 * 1024)
+        .default_text("where each host has N ranks: what follows");
+    arguments.add("world-size", "N", world_size_, "ranks of all hosts")
+        .range(1, 65536 * 1024)
+        .default_text("where each host has N ranks: what follows");
     arguments
         .add("rendezvous", "HOST:PORT", rendezvous_,
              "where the ranks meet: the host of rank 0, and a free port")
@@ -40,6 +54,11 @@ class Launch final : public Command {
         .add("grace", "SECONDS", options_.grace_seconds, "from asking the other ranks to end to killing them")
         .range(0, 1e6);
     arguments.add("pin", options_.pin, "keep each rank on cores of its own, where there are enough");
+    arguments.add("first-restart", "K", first_restart_, "FUNICULAR_RESTART of the first start").range(0, 1e6);
+    arguments.add(
+        "controlled", options_.controlled,
+        "take \"signal N\" for a signal, and the end, from standard input: how --hosts starts a launch "
+        "on each");
   }
 
   int run() override {
@@ -47,6 +66,16 @@ class Launch final : public Command {
     options_.nodes = static_cast<int>(nodes_);
     options_.node_rank = static_cast<int>(node_rank_);
     options_.max_restarts = static_cast<int>(restarts_);
+    options_.first_rank = static_cast<int>(first_rank_.value_or(-1));
+    options_.world_size = static_cast<int>(world_size_.value_or(0));
+    options_.first_restart = static_cast<int>(first_restart_);
+    if (arguments.given("hosts")) {
+      for (const char* other : {"ranks", "nnodes", "node-rank"})
+        if (arguments.given(other))
+          throw InputError(
+              "usage", "funicular launch: --hosts tells how many ranks each host has; leave out --{}", other);
+      options_.hosts = comm::parse_hosts(hosts_);
+    }
     if (!rendezvous_.empty()) split_rendezvous();
     return comm::launch(options_);
   }
@@ -62,14 +91,16 @@ class Launch final : public Command {
           "usage",
           "funicular launch: --rendezvous expects HOST:PORT with a port from 1 to 65535, found \"{}\"",
           rendezvous_);
+    options_.address_given = true;
     options_.address = rendezvous_.substr(0, colon);
     if (options_.address.size() > 2 && options_.address.front() == '[' && options_.address.back() == ']')
       options_.address = options_.address.substr(1, options_.address.size() - 2);  // an IPv6 address
   }
 
   comm::LaunchOptions options_;
-  int64_t ranks_ = 1, nodes_ = 1, node_rank_ = 0, restarts_ = 0;
-  std::string rendezvous_;
+  int64_t ranks_ = 1, nodes_ = 1, node_rank_ = 0, restarts_ = 0, first_restart_ = 0;
+  std::optional<int64_t> first_rank_, world_size_;
+  std::string hosts_, rendezvous_;
 };
 
 }  // namespace

@@ -59,8 +59,7 @@ Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, con
                    near.empty() ? "" : "; did you mean " + near + "?");
 }
 
-int run(const std::vector<std::string>& words) {
-  const auto commands = all_commands();
+int run(const std::vector<std::unique_ptr<Command>>& commands, const std::vector<std::string>& words) {
   if (words.empty()) {
     std::fputs(overview(commands).c_str(), stderr);
     return static_cast<int>(ExitCode::usage);
@@ -85,8 +84,11 @@ void require_output_written() {
 }
 
 int guarded(const std::vector<std::string>& words) {
+  // Outlives the message of an error: ending the connections to a rank that hangs takes seconds, in which a
+  // launcher may kill this one.
+  const auto commands = all_commands();
   try {
-    const int code = run(words);
+    const int code = run(commands, words);
     require_output_written();
     return code;
   } catch (const Error& error) {

@@ -235,8 +235,26 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
            "how the ranks share the work; auto: single on one, ddp on several")
       .choices(parallel::strategy_names());
   arguments
-      .add("servers", "N", options.servers, "of ps-sync: how many of the ranks, the last ones, are servers")
+      .add("devices", "N", options.devices,
+           "of dp: how many replicas compute in this process, each on its share of the threads")
       .range(1, 1024);
+  arguments
+      .add("servers", "N", options.servers,
+           "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
+      .range(1, 1024);
+  arguments
+      .add("staleness", "STEPS", options.staleness,
+           "of ps-async: how many steps a worker may be ahead of the slowest")
+      .range(0);
+  arguments
+      .add("record-interleaving", "DIR", options.record_interleaving,
+           "of ps-async: write down the order in which the servers deal with the workers")
+      .default_text("not");
+  arguments
+      .add("replay-interleaving", "DIR", options.replay_interleaving,
+           "of ps-async: deal with the workers in a recorded order")
+      .default_text("not");
+  arguments.rivals({"record-interleaving", "replay-interleaving"});
   arguments.add("deterministic", options.deterministic,
                 "add gradients up in the order of a tree over the micro-batches: any number of ranks (zero2, "
                 "zero3: 1, 2, "
@@ -286,8 +304,10 @@ void TrainingOptions::apply() {
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
                      *warmup_steps, *warmup_ratio);
   const comm::Environment place = comm::read_environment();
-  const int64_t workers = strategy == "ps-sync" ? std::max<int64_t>(1, place.size - servers) : place.size;
-  train::plan_batches(trainer(), workers);  // contradictions are told before files are read
+  const int64_t parts = strategy == "dp"              ? devices
+                        : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
+                                                      : place.size;
+  train::plan_batches(trainer(), parts);  // contradictions are told before files are read
   device.apply();
   if (device.threads == 0) share_threads(place);
   group_ = comm::Group::from_environment(
@@ -302,11 +322,15 @@ void TrainingOptions::apply() {
 }
 
 train::StrategyFactory TrainingOptions::strategy_factory() const {
-  return [name = strategy, group = group_, deterministic = deterministic, offload = offload_optimizer,
-          servers = static_cast<int>(servers)] {
-    return parallel::make_strategy(name, group,
-                                   {.deterministic = deterministic, .servers = servers, .offload = offload});
-  };
+  parallel::StrategyOptions options;
+  options.deterministic = deterministic;
+  options.devices = static_cast<int>(devices);
+  options.servers = static_cast<int>(servers);
+  options.staleness = staleness;
+  options.record = record_interleaving;
+  options.replay = replay_interleaving;
+  options.offload = offload_optimizer;
+  return [name = strategy, group = group_, options] { return parallel::make_strategy(name, group, options); };
 }
 
 train::TrainerOptions TrainingOptions::trainer() const {

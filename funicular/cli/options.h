@@ -76,9 +76,10 @@ struct TrainingOptions {
   std::string recompute = "none";
   std::string strategy = "auto";
   bool deterministic = false, debug_collectives = false;
-  int64_t servers = 1;
+  int64_t devices = 2, servers = 1, staleness = 3;
   std::string interface;       ///< empty: chosen
   fs::path offload_optimizer;  ///< empty: none
+  fs::path record_interleaving, replay_interleaving;
   int64_t seed = 42;
   int64_t num_workers = 1;
   DeviceOptions device;

@@ -224,6 +224,12 @@ class Prove final : public Command {
             "single --micro-batch-size 4 --deterministic");
       }
     }
+    for (const int devices : {2, 3, 4}) {
+      add(fmt::format("dp -n {}", devices), "single");
+      add(fmt::format("dp -n {} --micro-batch-size 3 --recompute full", devices), "single");
+      add(fmt::format("dp -n {} --micro-batch-size 4 --deterministic", devices),
+          "single --micro-batch-size 4 --deterministic");
+    }
     for (int ranks = 2; ranks <= 4; ++ranks) {
       add(fmt::format("ps-sync -n {}", ranks), "single");
       add(fmt::format("ps-sync -n {} --micro-batch-size 3 --recompute full", ranks), "single");

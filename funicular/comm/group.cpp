@@ -5,17 +5,14 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
-#include <thread>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/comm/collective_sequence.h"
 #include "funicular/comm/link.h"
 #include "funicular/comm/meeting.h"
 #include "funicular/comm/ring.h"
@@ -81,24 +78,12 @@ void check_reduction(const char* operation, Element element, Reduction reduction
 
 }  // namespace
 
-struct Work::State {
-  std::mutex mutex;
-  std::condition_variable changed;
-  bool done = false;
-  std::exception_ptr error;
-};
-
 void Work::wait() const {
-  if (!state_) return;
-  std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->done; });
-  if (state_->error) std::rethrow_exception(state_->error);
+  if (pending_) pending_->wait();
 }
 
 bool Work::done() const {
-  if (!state_) return true;
-  const std::lock_guard lock(state_->mutex);
-  return state_->done;
+  return !pending_ || pending_->done();
 }
 
 /// A group of several ranks.
@@ -112,53 +97,17 @@ class Group::Impl {
         members_(std::move(members)),
         rank_(rank),
         options_(options),
-        link_(meeting_, rank, size(), options.timeout, watch_) {
+        link_(meeting_, rank, size(), options.timeout, watch_),
+        sequence_(meeting_, watch_, rank, size(), {options.timeout, options.check_collectives}) {
     if (options.shared_memory)
       memory_ = SharedMemory::open(meeting_, members_, rank, options.timeout, watch_);
-  }
-
-  ~Impl() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_all();
-    if (worker_.joinable()) worker_.join();
   }
 
   int rank() const { return rank_; }
   int size() const { return static_cast<int>(members_.size()); }
   bool shares_memory() const { return memory_ != nullptr; }
 
-  /// Carries out a collective once all that were started before are done. `what` describes it, the same on
-  /// all ranks.
-  void run(const std::string& what, const std::function<void()>& action) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
-    }
-    carry_out(what, true, action);
-  }
-
-  void run_between_two(const std::string& what, const std::function<void()>& action) {
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
-    }
-    carry_out(what, false, action);
-  }
-
-  /// In the background. `kept` are the tensors.
-  std::shared_ptr<Work::State> start(std::string what, std::function<void()> action) {
-    auto state = std::make_shared<Work::State>();
-    {
-      const std::lock_guard lock(mutex_);
-      queue_.push_back({std::move(what), std::move(action), state});
-      if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
-    }
-    changed_.notify_all();
-    return state;
-  }
+  CollectiveSequence& sequence() { return sequence_; }
 
   void all_reduce(const at::Tensor& tensor, Element element, Reduction reduction) {
     const double divisor = reduction == Reduction::average ? size() : 1;
@@ -183,9 +132,8 @@ class Group::Impl {
     if (memory_)
       return memory_->reduce_scatter(bytes(input), bytes(output), shards, element, reduction, divisor);
     const at::Tensor spoilt = input.reshape({-1}).clone();
-    reduce_pieces(bytes(spoilt), shards, element, reduction);
+    reduce_scatter(spoilt, shards, element, reduction);
     const Shard own = shards[size_t(rank_)];
-    divide(spoilt, own, divisor);
     output.reshape({-1}).copy_(spoilt.narrow(0, own.begin, own.size));
   }
 
@@ -240,59 +188,6 @@ class Group::Impl {
   }
 
  private:
-  struct Item {
-    std::string what;
-    std::function<void()> action;
-    std::shared_ptr<Work::State> state;
-  };
-
-  void carry_out(const std::string& what, bool by_all, const std::function<void()>& action) {
-    if (broken_)
-      throw RunError(kComponent, "rank {} of {}: {}: the group broke earlier: {}", rank_, size(), what,
-                     *broken_);
-    const int64_t number = number_ + 1;
-    const std::string full = by_all ? fmt::format("{} (collective {})", what, number) : what;
-    watch_->note(full);
-    try {
-      if (by_all && (number == 1 || options_.check_collectives)) compare(number, what);
-      action();
-    } catch (const RunError& error) {
-      std::string text = error.what();
-      if (const std::string prefix = fmt::format("[{}] ", kComponent); text.rfind(prefix, 0) == 0)
-        text.erase(0, prefix.size());
-      broken_ = fmt::format("in {}: {}", full, text);
-      watch_->note_failure(*broken_);
-      throw RunError(kComponent, "rank {} of {}, {}", rank_, size(), *broken_);
-    }
-    if (by_all) number_ = number;
-    watch_->note("no collective; the last was " + full);
-  }
-
-  /// Throws unless all ranks are about to do the same.
-  void compare(int64_t number, const std::string& what) {
-    const auto call = [&](int rank) { return fmt::format("call/{}/{}", number, rank); };
-    const auto verdict = [](int64_t of) { return fmt::format("agreed/{}", of); };
-    meeting_.set(call(rank_), what);
-    if (rank_ == 0) {
-      std::string different;
-      for (int other = 1; other < size(); ++other) {
-        const std::string theirs = ask(call(other));
-        if (theirs != what) different += fmt::format("; rank {} calls {}", other, theirs);
-        meeting_.erase(call(other));
-      }
-      // Whoever tells its call has read the verdict before.
-      if (number > 1) meeting_.erase(verdict(number - 1));
-      meeting_.set(verdict(number),
-                   different.empty() ? "yes" : fmt::format("rank 0 calls {}{}", what, different));
-      if (!different.empty())
-        throw RunError(kComponent, "the ranks call different collectives: rank 0 calls {}{}", what,
-                       different);
-      return;
-    }
-    if (const std::string text = ask(verdict(number)); text != "yes")
-      throw RunError(kComponent, "the ranks call different collectives: {}", text);
-  }
-
   void reduce_pieces(std::byte* data, const std::vector<Shard>& pieces, Element element,
                      Reduction reduction) {
     if (options_.fixed_order)
@@ -301,48 +196,8 @@ class Group::Impl {
       ring_reduce_scatter(link_, data, pieces, element, reduction);
   }
 
-  std::string ask(const std::string& key) {
-    Patience patience(watch_.get(), options_.timeout);
-    while (true) {
-      if (auto value = meeting_.get(key, Patience::kStep)) return *value;
-      patience.step();
-    }
-  }
-
   static void divide(const at::Tensor& tensor, const Shard& shard, double divisor) {
     if (divisor != 1 && shard.size > 0) tensor.view({-1}).narrow(0, shard.begin, shard.size).div_(divisor);
-  }
-
-  void work() {
-    while (true) {
-      Item item;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-        if (queue_.empty()) return;
-        item = std::move(queue_.front());
-        queue_.pop_front();
-        busy_ = true;
-      }
-      std::exception_ptr error;
-      try {
-        carry_out(item.what, true, item.action);
-      } catch (...) {
-        error = std::current_exception();
-      }
-      item.action = nullptr;  // lets the tensors go
-      {
-        const std::lock_guard lock(item.state->mutex);
-        item.state->done = true;
-        item.state->error = error;
-      }
-      item.state->changed.notify_all();
-      {
-        const std::lock_guard lock(mutex_);
-        busy_ = false;
-      }
-      changed_.notify_all();
-    }
   }
 
   const Meeting meeting_;
@@ -353,15 +208,7 @@ class Group::Impl {
   Link link_;
   std::unique_ptr<SharedMemory> memory_;
   std::map<std::string, int> subgroups_;
-
-  int64_t number_ = 0;                 ///< collectives done
-  std::optional<std::string> broken_;  ///< why
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  bool busy_ = false, stopping_ = false;
-  std::thread worker_;
+  CollectiveSequence sequence_;  ///< last: what it still carries out needs the others
 };
 
 Group::Group() = default;
@@ -507,121 +354,115 @@ Call<Impl> broadcast_call(const at::Tensor& tensor, int root, int size) {
 
 }  // namespace
 
+template <class Call>
+void Group::run(const Call& call) const {
+  if (impl_) impl_->sequence().run(call.what, [&] { call.action(*impl_); });
+}
+
+template <class Call>
+Work Group::start(const Call& call) const {
+  Work work;
+  if (impl_)
+    work.pending_ =
+        impl_->sequence().start(call.what, [action = call.action, impl = impl_.get()] { action(*impl); });
+  return work;
+}
+
 void Group::all_reduce(const at::Tensor& tensor, Reduction reduction) const {
-  const auto call = all_reduce_call<Impl>(tensor, reduction);
-  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
+  run(all_reduce_call<Impl>(tensor, reduction));
 }
 
 void Group::reduce_scatter(const at::Tensor& input, const at::Tensor& output, Reduction reduction) const {
-  const auto call = reduce_scatter_call<Impl>(input, output, reduction, shard(input.numel()).size);
-  if (impl_) return impl_->run(call.what, [&] { call.action(*impl_); });
-  output.copy_(input.view(output.sizes()));
+  run(reduce_scatter_call<Impl>(input, output, reduction, shard(input.numel()).size));
+  if (!impl_) output.copy_(input.view(output.sizes()));
+}
+
+void Group::reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                           Reduction reduction) const {
+  run(reduce_scatter_call<Impl>(tensor, pieces, reduction, size()));
 }
 
 void Group::all_gather(const at::Tensor& tensor) const {
   all_gather(tensor, shards_of(tensor.defined() ? tensor.numel() : 0, size()));
 }
 
-void Group::reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
-                           Reduction reduction) const {
-  const auto call = reduce_scatter_call<Impl>(tensor, pieces, reduction, size());
-  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
-}
-
 void Group::all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const {
-  const auto call = all_gather_call<Impl>(tensor, pieces, size());
-  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
-}
-
-std::vector<std::string> Group::gather_texts(const std::string& text) const {
-  if (!impl_) return {text};
-  const at::Tensor sizes = at::zeros({size()}, at::kLong);
-  sizes[rank()] = static_cast<int64_t>(text.size());
-  all_gather(sizes);
-  std::vector<Shard> pieces;  // in whole numbers, of 8 bytes
-  int64_t words = 0;
-  for (int r = 0; r < size(); ++r) {
-    pieces.push_back({words, (sizes[r].item<int64_t>() + 7) / 8});
-    words += pieces.back().size;
-  }
-  const at::Tensor all = at::zeros({words}, at::kLong);
-  auto* const data = reinterpret_cast<char*>(all.data_ptr<int64_t>());
-  text.copy(data + pieces[size_t(rank())].begin * 8, text.size());
-  all_gather(all, pieces);
-  std::vector<std::string> texts;
-  for (int r = 0; r < size(); ++r)
-    texts.emplace_back(data + pieces[size_t(r)].begin * 8, static_cast<size_t>(sizes[r].item<int64_t>()));
-  return texts;
+  run(all_gather_call<Impl>(tensor, pieces, size()));
 }
 
 void Group::broadcast(const at::Tensor& tensor, int root) const {
-  const auto call = broadcast_call<Impl>(tensor, root, size());
-  if (impl_) impl_->run(call.what, [&] { call.action(*impl_); });
+  run(broadcast_call<Impl>(tensor, root, size()));
 }
 
 void Group::barrier() const {
-  if (impl_) impl_->run("barrier", [&] { impl_->barrier(); });
-}
-
-void Group::send(const at::Tensor& tensor, int to) const {
-  const Element element = check_tensor("send", tensor);
-  check_rank("send", to, size());
-  if (to == rank()) throw InputError(kComponent, "send: rank {} cannot send to itself", to);
-  impl_->run_between_two(describe("send", tensor, element, fmt::format(" to rank {}", to)),
-                         [&] { impl_->send(tensor, bytes_of(element), to); });
-}
-
-void Group::receive(const at::Tensor& tensor, int from) const {
-  const Element element = check_tensor("receive", tensor);
-  check_rank("receive", from, size());
-  if (from == rank()) throw InputError(kComponent, "receive: rank {} cannot receive from itself", from);
-  impl_->run_between_two(describe("receive", tensor, element, fmt::format(" from rank {}", from)),
-                         [&] { impl_->receive(tensor, bytes_of(element), from); });
+  if (impl_) impl_->sequence().run("barrier", [&] { impl_->barrier(); });
 }
 
 Work Group::start_all_reduce(const at::Tensor& tensor, Reduction reduction) const {
-  const auto call = all_reduce_call<Impl>(tensor, reduction);
-  Work work;
-  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
-  return work;
+  return start(all_reduce_call<Impl>(tensor, reduction));
 }
 
-Work Group::start_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
+Work Group::start_reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
                                  Reduction reduction) const {
-  const auto call = reduce_scatter_call<Impl>(input, output, reduction, shard(input.numel()).size);
-  Work work;
-  if (impl_) {
-    work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
-  } else {
-    output.copy_(input.view(output.sizes()));
-  }
-  return work;
+  return start(reduce_scatter_call<Impl>(tensor, pieces, reduction, size()));
 }
 
 Work Group::start_all_gather(const at::Tensor& tensor) const {
   return start_all_gather(tensor, shards_of(tensor.defined() ? tensor.numel() : 0, size()));
 }
 
-Work Group::start_reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
-                                 Reduction reduction) const {
-  const auto call = reduce_scatter_call<Impl>(tensor, pieces, reduction, size());
-  Work work;
-  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
-  return work;
-}
-
 Work Group::start_all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) const {
-  const auto call = all_gather_call<Impl>(tensor, pieces, size());
-  Work work;
-  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
-  return work;
+  return start(all_gather_call<Impl>(tensor, pieces, size()));
 }
 
 Work Group::start_broadcast(const at::Tensor& tensor, int root) const {
-  const auto call = broadcast_call<Impl>(tensor, root, size());
-  Work work;
-  if (impl_) work.state_ = impl_->start(call.what, [call, impl = impl_.get()] { call.action(*impl); });
-  return work;
+  return start(broadcast_call<Impl>(tensor, root, size()));
+}
+
+// Short texts, which are almost all there are, travel in one exchange: their lengths and their first bytes.
+std::vector<std::string> Group::gather_texts(const std::string& text) const {
+  if (!impl_) return {text};
+  constexpr int64_t kWord = 8, kFirst = 31;  // the first bytes, in words, behind the length
+  const at::Tensor heads = at::zeros({size(), 1 + kFirst}, at::kLong);
+  const auto head_of = [&](int rank) { return heads.data_ptr<int64_t>() + rank * (1 + kFirst); };
+  *head_of(rank()) = static_cast<int64_t>(text.size());
+  text.copy(reinterpret_cast<char*>(head_of(rank()) + 1), kFirst * kWord);
+  all_gather(heads.view({-1}));
+  std::vector<Shard> pieces;  // what is left, in words
+  int64_t words = 0;
+  for (int r = 0; r < size(); ++r) {
+    pieces.push_back({words, std::max<int64_t>(0, (*head_of(r) + kWord - 1) / kWord - kFirst)});
+    words += pieces.back().size;
+  }
+  const at::Tensor tails = at::zeros({words}, at::kLong);
+  const auto tail_of = [&](int rank) {
+    return reinterpret_cast<char*>(tails.data_ptr<int64_t>() + pieces[size_t(rank)].begin);
+  };
+  if (text.size() > kFirst * kWord) text.copy(tail_of(rank()), text.size(), kFirst * kWord);
+  if (words > 0) all_gather(tails, pieces);
+  std::vector<std::string> texts;
+  for (int r = 0; r < size(); ++r) {
+    const auto length = static_cast<size_t>(*head_of(r)), first = std::min<size_t>(length, kFirst * kWord);
+    texts.emplace_back(reinterpret_cast<const char*>(head_of(r) + 1), first);
+    texts.back().append(tail_of(r), length - first);
+  }
+  return texts;
+}
+
+void Group::send(const at::Tensor& tensor, int to) const {
+  const Element element = check_tensor("send", tensor);
+  check_rank("send", to, size());
+  if (to == rank()) throw InputError(kComponent, "send: rank {} cannot send to itself", to);
+  impl_->sequence().run_between_two(describe("send", tensor, element, fmt::format(" to rank {}", to)),
+                                    [&] { impl_->send(tensor, bytes_of(element), to); });
+}
+
+void Group::receive(const at::Tensor& tensor, int from) const {
+  const Element element = check_tensor("receive", tensor);
+  check_rank("receive", from, size());
+  if (from == rank()) throw InputError(kComponent, "receive: rank {} cannot receive from itself", from);
+  impl_->sequence().run_between_two(describe("receive", tensor, element, fmt::format(" from rank {}", from)),
+                                    [&] { impl_->receive(tensor, bytes_of(element), from); });
 }
 
 }  // namespace funicular::comm

@@ -35,6 +35,8 @@ struct GroupOptions {
   bool shared_memory = true;
 };
 
+class Pending;
+
 /// A collective that was started. A value; the tensors are kept alive.
 class Work {
  public:
@@ -45,8 +47,7 @@ class Work {
 
  private:
   friend class Group;
-  struct State;
-  std::shared_ptr<State> state_;
+  std::shared_ptr<Pending> pending_;
 };
 
 /// A set of ranks and their connections. A value: copies are the same group. A default-made one is this
@@ -106,8 +107,6 @@ class Group {
   /// The same, in the background: they are carried out one after the other in the order of the calls, and
   /// before any collective that is called later. The tensors must be left alone until wait().
   Work start_all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum) const;
-  Work start_reduce_scatter(const at::Tensor& input, const at::Tensor& output,
-                            Reduction reduction = Reduction::sum) const;
   Work start_reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
                             Reduction reduction = Reduction::sum) const;
   Work start_all_gather(const at::Tensor& tensor) const;
@@ -117,6 +116,11 @@ class Group {
  private:
   class Impl;
   explicit Group(std::shared_ptr<Impl> impl);
+  /// Of a collective that was checked; nothing for one rank alone.
+  template <class Call>
+  void run(const Call& call) const;
+  template <class Call>
+  Work start(const Call& call) const;
   std::shared_ptr<Impl> impl_;  ///< null for one rank alone
 };
 

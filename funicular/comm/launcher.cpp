@@ -1,6 +1,7 @@
 #include "funicular/comm/launcher.h"
 
 #include <arpa/inet.h>
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 #include <netinet/in.h>
@@ -22,6 +23,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/comm/hosts.h"
 #include "funicular/comm/processors.h"
 #include "funicular/comm/rank_process.h"
 
@@ -63,6 +65,42 @@ class SignalQueue {
  private:
   int descriptor_ = -1;
   sigset_t old_{};
+};
+
+/// What the launch that controls this one says on standard input.
+class ControlInput {
+ public:
+  explicit ControlInput(bool controlled) : descriptor_(controlled ? STDIN_FILENO : -1) {
+    if (controlled) ::fcntl(descriptor_, F_SETFL, O_NONBLOCK);
+  }
+
+  /// To poll; -1 if there is nothing to hear, or no longer.
+  int descriptor() const { return descriptor_; }
+  /// The next signal that it was told, SIGKILL at the end of the input, or nothing.
+  std::optional<int> next() {
+    char buffer[256];
+    while (descriptor_ >= 0 && text_.find('\n') == std::string::npos) {
+      const ssize_t size = ::read(descriptor_, buffer, sizeof buffer);
+      if (size < 0 && errno == EINTR) continue;
+      if (size < 0 && errno == EAGAIN) return std::nullopt;
+      if (size <= 0) {
+        descriptor_ = -1;
+        return SIGKILL;
+      }
+      text_.append(buffer, static_cast<size_t>(size));
+    }
+    const size_t end = text_.find('\n');
+    if (end == std::string::npos) return std::nullopt;
+    const std::string line = text_.substr(0, end);
+    text_.erase(0, end + 1);
+    int signal = SIGTERM;
+    std::sscanf(line.c_str(), "signal %d", &signal);
+    return signal;
+  }
+
+ private:
+  int descriptor_;
+  std::string text_;
 };
 
 bool port_is_free(int port) {
@@ -115,11 +153,11 @@ constexpr int kUsage = static_cast<int>(ExitCode::usage);
 /// One start of all ranks, until the last one has ended.
 class Round {
  public:
-  Round(const LaunchOptions& options, const SignalQueue& signals, std::vector<RankStart> starts)
-      : options_(options), signals_(signals) {
-    const int first = options.node_rank * options.ranks;
-    for (size_t i = 0; i < starts.size(); ++i) {
-      ranks_.push_back(std::make_unique<RankProcess>(first + static_cast<int>(i), starts[i]));
+  Round(const LaunchOptions& options, const SignalQueue& signals, ControlInput& control,
+        const std::vector<RankStart>& starts)
+      : options_(options), signals_(signals), control_(control) {
+    for (const RankStart& start : starts) {
+      ranks_.push_back(std::make_unique<RankProcess>(start));
       guardian_.watch(ranks_.back()->pid());
     }
   }
@@ -129,6 +167,7 @@ class Round {
       wait();
       while (const int signal = signals_.next())
         if (signal != SIGCHLD) pass_on(signal);
+      while (const std::optional<int> signal = control_.next()) obey(*signal);
       collect_the_dead();
       if (deadline_ && Clock::now() >= *deadline_) kill_the_rest();
     }
@@ -143,7 +182,7 @@ class Round {
  private:
   /// Until there is output, a signal, or the end of the grace period.
   void wait() {
-    std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}};
+    std::vector<pollfd> polled{{signals_.descriptor(), POLLIN, 0}, {control_.descriptor(), POLLIN, 0}};
     std::vector<std::pair<RankProcess*, int>> sources;
     for (const auto& rank : ranks_)
       for (int stream : {0, 1})
@@ -156,7 +195,7 @@ class Round {
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(left).count();
     ::poll(polled.data(), polled.size(), static_cast<int>(std::clamp<int64_t>(milliseconds, 0, 1000)));
     for (size_t i = 0; i < sources.size(); ++i)
-      if (polled[i + 1].revents != 0) sources[i].first->copy_output(sources[i].second);
+      if (polled[i + 2].revents != 0) sources[i].first->copy_output(sources[i].second);
   }
 
   void collect_the_dead() {
@@ -181,10 +220,9 @@ class Round {
     if (failure_) return;  // the others end because of the first
     failure_ = &rank;
     if (code == kInterrupted) {
-      log::info("[launch] rank {} was interrupted and can be resumed (exit code {})", rank.rank(), code);
+      log::info("[launch] {} was interrupted and can be resumed (exit code {})", rank.name(), code);
     } else if (passed_on_ != 0) {
-      log::info("[launch] rank {} {} after {}", rank.rank(), ending_text(rank.ending()),
-                signal_text(passed_on_));
+      log::info("[launch] {} {} after {}", rank.name(), ending_text(rank.ending()), signal_text(passed_on_));
     } else {
       report(rank);
     }
@@ -193,10 +231,15 @@ class Round {
 
   void report(const RankProcess& rank) const {
     std::string lines;
-    for (const std::string& line : rank.last_lines()) lines += "\n  | " + line;
-    log::error("[launch] rank {} (process {}) {} after {:.1f} s{}{}", rank.rank(), rank.pid(),
+    // A host's launch has named the rank, and its lines.
+    if (options_.hosts.empty())
+      for (const std::string& line : rank.last_lines()) lines += "\n  | " + line;
+    log::error("[launch] {} (process {}) {} after {:.1f} s{}{}", rank.name(), rank.pid(),
                ending_text(rank.ending()), rank.seconds(),
-               lines.empty() ? "; it had written nothing" : "; its last lines:", lines);
+               !options_.hosts.empty() ? ""
+               : lines.empty()         ? "; it had written nothing"
+                                       : "; its last lines:",
+               lines);
   }
 
   void pass_on(int signal) {
@@ -214,6 +257,13 @@ class Round {
     send(signal);
   }
 
+  /// What the launch that controls this one says, which itself counts signals and time.
+  void obey(int signal) {
+    if (signal == SIGKILL) return kill_the_rest();
+    if (signal == SIGCONT) return;
+    pass_on(signal);
+  }
+
   void send(int signal) const {
     for (const auto& rank : ranks_) {
       rank->send(signal);
@@ -228,12 +278,11 @@ class Round {
   }
 
   void kill_the_rest() {
-    std::vector<int> left;
+    std::vector<std::string> left;
     for (const auto& rank : ranks_)
-      if (rank->running()) left.push_back(rank->rank());
+      if (rank->running()) left.push_back(rank->name());
     if (left.empty() || killed_) return;
-    log::warning("[launch] rank{} {} did not end when asked to: killed", left.size() == 1 ? "" : "s",
-                 fmt::join(left, ", "));
+    log::warning("[launch] {} did not end when asked to: killed", fmt::join(left, ", "));
     killed_ = true;
     deadline_.reset();
     for (const auto& rank : ranks_) rank->send(SIGKILL);
@@ -241,6 +290,7 @@ class Round {
 
   const LaunchOptions& options_;
   const SignalQueue& signals_;
+  ControlInput& control_;
   Guardian guardian_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   RankProcess* failure_ = nullptr;
@@ -256,6 +306,7 @@ void check(const LaunchOptions& options) {
                      "funicular pretrain …");
   if (options.ranks < 1 || options.ranks > 1024)
     throw InputError(kComponent, "expected 1 to 1024 ranks on a host, found {}", options.ranks);
+  if (!options.hosts.empty()) return;
   if (options.nodes < 1 || options.node_rank < 0 || options.node_rank >= options.nodes)
     throw InputError(kComponent, "--node-rank must be from 0 to --nnodes - 1, found {} of {} nodes",
                      options.node_rank, options.nodes);
@@ -266,11 +317,13 @@ void check(const LaunchOptions& options) {
                      options.nodes);
 }
 
-std::vector<RankStart> starts_of(const LaunchOptions& options, const std::string& path, int restart) {
+std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int restart) {
+  const std::string path = find_program(options.command[0]);
   std::vector<std::string> common;
   for (char** entry = environ; *entry; ++entry) common.emplace_back(*entry);
-  const int port = options.port ? options.port : free_port();
-  set_variable(common, "WORLD_SIZE", fmt::to_string(options.nodes * options.ranks));
+  const int first = options.first_rank >= 0 ? options.first_rank : options.node_rank * options.ranks;
+  const int world = options.world_size > 0 ? options.world_size : options.nodes * options.ranks;
+  set_variable(common, "WORLD_SIZE", fmt::to_string(world));
   set_variable(common, "LOCAL_WORLD_SIZE", fmt::to_string(options.ranks));
   set_variable(common, "GROUP_RANK", fmt::to_string(options.node_rank));
   set_variable(common, "MASTER_ADDR", options.address);
@@ -285,7 +338,9 @@ std::vector<RankStart> starts_of(const LaunchOptions& options, const std::string
   for (int local = 0; local < options.ranks; ++local) {
     const ProcessorShare& share = shares[static_cast<size_t>(local)];
     RankStart start{path, options.command, common, options.pin ? share.ids : std::vector<int>{}};
-    set_variable(start.environment, "RANK", fmt::to_string(options.node_rank * options.ranks + local));
+    start.name = fmt::format("rank {}", first + local);
+    start.prefix = fmt::format("[{}] ", first + local);
+    set_variable(start.environment, "RANK", fmt::to_string(first + local));
     set_variable(start.environment, "LOCAL_RANK", fmt::to_string(local));
     if (!threads_given) set_variable(start.environment, "OMP_NUM_THREADS", fmt::to_string(share.threads));
     starts.push_back(std::move(start));
@@ -297,10 +352,14 @@ std::vector<RankStart> starts_of(const LaunchOptions& options, const std::string
 
 int launch(const LaunchOptions& options) {
   check(options);
-  const std::string path = find_program(options.command[0]);
   const SignalQueue signals;
+  ControlInput control(options.controlled);
   for (int restart = 0;; ++restart) {
-    Round round(options, signals, starts_of(options, path, restart));
+    const int port = options.port ? options.port : free_port();
+    const int number = options.first_restart + restart;
+    Round round(
+        options, signals, control,
+        options.hosts.empty() ? rank_starts(options, port, number) : host_starts(options, port, number));
     round.run();
     if (!round.may_restart() || restart == options.max_restarts) return round.code();
     log::warning("[launch] starting all ranks again (restart {} of {})", restart + 1, options.max_restarts);

@@ -6,15 +6,29 @@
 
 namespace funicular::comm {
 
+/// A host and how many ranks it gets.
+struct LaunchHost {
+  std::string name;
+  int ranks = 1;
+};
+
 struct LaunchOptions {
-  std::vector<std::string> command;   ///< the program (looked up in PATH) and its arguments
-  int ranks = 1;                      ///< on this host
-  int nodes = 1, node_rank = 0;       ///< hosts, each with `ranks` ranks, and which of them this is
-  std::string address = "127.0.0.1";  ///< where rank 0 listens
-  int port = 0;                       ///< 0: one that is free, for a single host
-  int max_restarts = 0;               ///< times that all ranks are started again after one failed
-  double grace_seconds = 30;          ///< from SIGTERM to SIGKILL
-  bool pin = true;                    ///< each rank on cores of its own, where there are enough
+  std::vector<std::string> command;     ///< the program (looked up in PATH) and its arguments
+  int ranks = 1;                        ///< on this host
+  int nodes = 1, node_rank = 0;         ///< hosts, each with `ranks` ranks, and which of them this is
+  int first_rank = -1, world_size = 0;  ///< where hosts have different numbers of ranks; else they follow
+  std::string address = "127.0.0.1";    ///< where rank 0 listens
+  bool address_given = false;
+  int port = 0;               ///< 0: one that is free, for a single host
+  int max_restarts = 0;       ///< times that all ranks are started again after one failed
+  double grace_seconds = 30;  ///< from SIGTERM to SIGKILL
+  bool pin = true;            ///< each rank on cores of its own, where there are enough
+  int first_restart = 0;      ///< FUNICULAR_RESTART of the first start
+  /// Standard input says "signal N" for a signal to this process, and its end kills all ranks at once: for a
+  /// launch on another host, which signals do not reach.
+  bool controlled = false;
+  std::vector<LaunchHost> hosts{};  ///< to start a launch on each; empty: the ranks are of this host
+  std::string remote_shell = "ssh -o BatchMode=yes";  ///< called with a host and a command
 };
 
 /// Starts `options.ranks` processes and waits for them. Returns the exit code of the first one that failed
@@ -32,6 +46,9 @@ struct LaunchOptions {
 ///   starts the grace period, a third kills at once.
 /// - After a failure all ranks are started again, at most max_restarts times; not after exit code 2 (wrong
 ///   input stays wrong), 75, or a signal to this process.
+///
+/// With options.hosts the ranks are those of a launch on each (comm/hosts.h), and hosts are treated as ranks
+/// are here: they fail, end and start again together.
 ///
 /// Throws InputError for options out of range and a program that cannot be started, RunError where the system
 /// refuses processes or pipes. To be called from a process without other threads that wait for children.

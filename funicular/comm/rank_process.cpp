@@ -42,6 +42,7 @@ struct Pipe {
     end = -1;
   }
   int release_read_end() { return std::exchange(read_end, -1); }
+  int release_write_end() { return std::exchange(write_end, -1); }
 };
 
 std::vector<char*> pointers(const std::vector<std::string>& texts) {
@@ -58,7 +59,7 @@ struct Child {
   char* const* arguments;
   char* const* environment;
   const cpu_set_t* processors;  ///< or null
-  int out, err, status;
+  int in, out, err, status;     ///< in: -1 for an empty one
 
   [[noreturn]] void become() const {
     ::setpgid(0, 0);
@@ -66,8 +67,7 @@ struct Child {
     if (::getppid() != parent) ::_exit(127);  // it died before the line above
     // A set that the system refuses (processors taken away meanwhile) costs speed only.
     if (processors) ::sched_setaffinity(0, sizeof *processors, processors);
-    const int null = ::open("/dev/null", O_RDONLY);
-    ::dup2(null, STDIN_FILENO);
+    ::dup2(in >= 0 ? in : ::open("/dev/null", O_RDONLY), STDIN_FILENO);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(err, STDERR_FILENO);
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) ::signal(signal, SIG_DFL);
@@ -117,9 +117,9 @@ std::string find_program(const std::string& name) {
   throw InputError(kComponent, "no program \"{}\" in the folders of PATH; give its path", name);
 }
 
-RankProcess::RankProcess(int rank, const RankStart& start)
-    : rank_(rank), start_(std::chrono::steady_clock::now()) {
-  Pipe out, err, status;
+RankProcess::RankProcess(const RankStart& start)
+    : name_(start.name), prefix_(start.prefix), start_(std::chrono::steady_clock::now()) {
+  Pipe in, out, err, status;
   const std::vector<char*> arguments = pointers(start.arguments), environment = pointers(start.environment);
   cpu_set_t processors;
   CPU_ZERO(&processors);
@@ -129,11 +129,12 @@ RankProcess::RankProcess(int rank, const RankStart& start)
                     arguments.data(),
                     environment.data(),
                     start.processors.empty() ? nullptr : &processors,
+                    start.controlled ? in.read_end : -1,
                     out.write_end,
                     err.write_end,
                     status.write_end};
   pid_ = ::fork();
-  if (pid_ < 0) throw RunError(kComponent, "rank {}: no new process: {}", rank, errno_text(errno));
+  if (pid_ < 0) throw RunError(kComponent, "{}: no new process: {}", name_, errno_text(errno));
   if (pid_ == 0) child.become();
   running_ = true;
   ::setpgid(pid_, pid_);  // both do it: whoever comes first; refused once the child runs its program
@@ -147,6 +148,7 @@ RankProcess::RankProcess(int rank, const RankStart& start)
     ::waitpid(pid_, nullptr, 0);
     throw InputError(kComponent, "{} cannot be executed: {}", start.path, errno_text(error));
   }
+  if (start.controlled) control_ = in.release_write_end();
   Pipe* ends[] = {&out, &err};
   for (int stream : {0, 1}) {
     streams_[stream].descriptor = ends[stream]->release_read_end();
@@ -159,8 +161,8 @@ RankProcess::~RankProcess() {
     send(SIGKILL);
     ::waitpid(pid_, nullptr, 0);
   }
-  for (int stream : {0, 1})
-    if (streams_[stream].descriptor >= 0) ::close(streams_[stream].descriptor);
+  for (const int descriptor : {streams_[0].descriptor, streams_[1].descriptor, control_})
+    if (descriptor >= 0) ::close(descriptor);
 }
 
 double RankProcess::seconds() const {
@@ -168,7 +170,7 @@ double RankProcess::seconds() const {
 }
 
 void RankProcess::write_line(int stream, std::string_view line) {
-  write_all(stream == 0 ? STDOUT_FILENO : STDERR_FILENO, fmt::format("[{}] {}\n", rank_, line));
+  write_all(stream == 0 ? STDOUT_FILENO : STDERR_FILENO, fmt::format("{}{}\n", prefix_, line));
   last_lines_.emplace_back(line.substr(0, 1000));
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }
@@ -193,7 +195,9 @@ void RankProcess::copy_output(int stream) {
 }
 
 void RankProcess::send(int signal) const {
-  if (running_) ::kill(-pid_, signal);
+  if (!running_) return;
+  if (control_ >= 0 && signal != SIGKILL) return write_all(control_, fmt::format("signal {}\n", signal));
+  ::kill(-pid_, signal);
 }
 
 bool RankProcess::reap() {

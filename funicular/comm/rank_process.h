@@ -19,6 +19,9 @@ struct RankStart {
   std::vector<std::string> arguments;    ///< arguments[0] is the program's name
   std::vector<std::string> environment;  ///< "NAME=value"
   std::vector<int> processors;           ///< empty: all
+  std::string name{};                    ///< for messages: "rank 2"
+  std::string prefix{};                  ///< of its lines
+  bool controlled = false;               ///< signals are told to it by its standard input, "signal N"
 };
 
 /// The path of a program as a shell finds it. Throws InputError if there is none that can be executed.
@@ -35,12 +38,12 @@ struct Ending {
 class RankProcess {
  public:
   /// Throws InputError if the program cannot be executed, RunError if there can be no process.
-  RankProcess(int rank, const RankStart& start);
+  explicit RankProcess(const RankStart& start);
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
 
-  int rank() const { return rank_; }
+  const std::string& name() const { return name_; }
   pid_t pid() const { return pid_; }
   bool running() const { return running_; }
   const Ending& ending() const { return ending_; }
@@ -53,7 +56,7 @@ class RankProcess {
   /// Copies what is there to this process's stream, in whole lines; does not wait.
   void copy_output(int stream);
 
-  /// To the whole group.
+  /// To the whole group; SIGKILL also to one that is controlled.
   void send(int signal) const;
   /// If it has ended: kills what is left of its group, copies the rest of its output, and returns true.
   bool reap();
@@ -66,8 +69,9 @@ class RankProcess {
   void write_line(int stream, std::string_view line);
   void close_stream(int stream);
 
-  int rank_;
+  const std::string name_, prefix_;
   pid_t pid_ = -1;
+  int control_ = -1;  ///< the writing end of its standard input, or -1
   bool running_ = false;
   Ending ending_;
   Stream streams_[2];

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <climits>
 #include <cstring>
+#include <optional>
 #include <random>
 #include <sstream>
 
@@ -75,10 +76,12 @@ struct SharedMemory::Flow {
   std::byte* own;         ///< where this rank's result goes; null: it lies in data already
   const std::vector<Shard>& shards;
   int64_t element_bytes, piece;  ///< elements of a block's part
-  bool reduces;
-  Element element;
-  Reduction reduction;
-  double divisor;
+  struct Sum {
+    Element element;
+    Reduction reduction;
+    double divisor;
+  };
+  std::optional<Sum> sum;  ///< none: values are passed on as they are
 
   int64_t begin(int rank, uint32_t block) const { return std::min(block * piece, shards[size_t(rank)].size); }
   int64_t bytes(int rank, uint32_t block) const {
@@ -242,25 +245,18 @@ void SharedMemory::all_reduce(std::byte* data, int64_t size, Element element, Re
        .shards = shards,
        .element_bytes = element_bytes,
        .piece = part_bytes_ / element_bytes,
-       .reduces = true,
-       .element = element,
-       .reduction = reduction,
-       .divisor = divisor});
+       .sum = Flow::Sum{element, reduction, divisor}});
 }
 
 void SharedMemory::reduce_scatter(const std::byte* data, std::byte* out, const std::vector<Shard>& shards,
                                   Element element, Reduction reduction, double divisor) {
-  const int64_t element_bytes = bytes_of(element);
   run({.data = data,
        .out = nullptr,
        .own = out,
        .shards = shards,
-       .element_bytes = element_bytes,
-       .piece = part_bytes_ / element_bytes,
-       .reduces = true,
-       .element = element,
-       .reduction = reduction,
-       .divisor = divisor});
+       .element_bytes = bytes_of(element),
+       .piece = part_bytes_ / bytes_of(element),
+       .sum = Flow::Sum{element, reduction, divisor}});
 }
 
 void SharedMemory::all_gather(std::byte* data, const std::vector<Shard>& shards, int64_t element_bytes) {
@@ -270,10 +266,7 @@ void SharedMemory::all_gather(std::byte* data, const std::vector<Shard>& shards,
        .shards = shards,
        .element_bytes = element_bytes,
        .piece = part_bytes_ / element_bytes,
-       .reduces = false,
-       .element = Element::int64,
-       .reduction = Reduction::sum,
-       .divisor = 1});
+       .sum = std::nullopt});
 }
 
 void SharedMemory::run(const Flow& flow) {
@@ -291,7 +284,7 @@ void SharedMemory::run(const Flow& flow) {
 
 void SharedMemory::copy_in(const Flow& flow, uint32_t block) {
   const uint32_t number = blocks_ + block;
-  if (flow.reduces) {
+  if (flow.sum) {
     wait_for_all(&Control::made, number + 1 - kBuffers);  // what lay in the slot has been read
     for (int part = 0; part < ranks_; ++part)
       if (part != rank_)
@@ -305,14 +298,14 @@ void SharedMemory::make_result(const Flow& flow, uint32_t block) {
   const uint32_t number = blocks_ + block;
   const int64_t bytes = flow.bytes(rank_, block);
   const std::byte* own = flow.data + flow.offset(rank_, block);
-  if (flow.reduces) {
+  if (flow.sum) {
     std::byte* target = flow.own + flow.begin(rank_, block) * flow.element_bytes;
     wait_for_all(&Control::copied_in, number + 1);
     std::vector<const void*> inputs;
     for (int rank = 0; rank < ranks_; ++rank)
       inputs.push_back(rank == rank_ ? own : input_slot(rank, number, rank_));
-    combine(flow.element, flow.reduction, target, inputs.data(), ranks_, bytes / flow.element_bytes,
-            flow.divisor);
+    combine(flow.sum->element, flow.sum->reduction, target, inputs.data(), ranks_, bytes / flow.element_bytes,
+            flow.sum->divisor);
     own = target;
   }
   if (flow.out) {

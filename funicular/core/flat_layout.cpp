@@ -73,7 +73,12 @@ void FlatLayout::add_layers(const Entry& entry) {
   const int64_t rows = parameter.slices.back().end;
   const int64_t width = rows == 0 ? 0 : entry.size / rows;
   for (const Parameter::Slice& slice : parameter.slices) {
-    Layer layer{slice.name, parameter.group == ParameterGroup::decay, {}, {}, parameter.master.sizes().vec()};
+    Layer layer{slice.name,
+                entry.parameter,
+                parameter.group == ParameterGroup::decay,
+                {},
+                {},
+                parameter.master.sizes().vec()};
     if (!layer.shape.empty()) layer.shape[0] = slice.end - slice.begin;
     layer.elements = {entry.offset + slice.begin * width, entry.offset + slice.end * width};
     layer.blocks.begin = static_cast<int64_t>(blocks_.size());

@@ -43,6 +43,7 @@ class FlatLayout {
   /// (query, key, value) are trained alike.
   struct Layer {
     std::string name;
+    Parameter* parameter = nullptr;
     bool decay = false;  ///< a matrix
     FlatRange elements;
     FlatRange blocks;  ///< numbers of its blocks

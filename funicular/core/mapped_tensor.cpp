@@ -15,7 +15,8 @@
 
 namespace funicular {
 
-at::Tensor map_scratch_tensor(const std::filesystem::path& folder, int64_t size, const at::TensorOptions& options) {
+at::Tensor map_scratch_tensor(const std::filesystem::path& folder, int64_t size,
+                              const at::TensorOptions& options) {
   const size_t bytes = static_cast<size_t>(size) * options.dtype().itemsize();
   if (bytes == 0) return at::zeros({size}, options);
   make_directories(folder);
@@ -30,9 +31,11 @@ at::Tensor map_scratch_tensor(const std::filesystem::path& folder, int64_t size,
   const int reason = refused ? refused : errno;
   ::close(descriptor);
   if (memory == MAP_FAILED)
-    throw RunError("offload", "{} cannot hold {} bytes of optimiser state: {}; choose a folder on a disk with more room",
+    throw RunError("offload",
+                   "{} cannot hold {} bytes of optimiser state: {}; choose a folder on a disk with more room",
                    folder.string(), bytes, std::strerror(reason));
-  return at::from_blob(memory, {size}, [bytes](void* data) { ::munmap(data, bytes); }, options);
+  return at::from_blob(
+      memory, {size}, [bytes](void* data) { ::munmap(data, bytes); }, options);
 }
 
 }  // namespace funicular

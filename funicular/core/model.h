@@ -63,6 +63,10 @@ struct Model {
   /// have none.
   std::function<void(bool on)> set_selective_recompute;
 
+  /// Another model of the same structure, with weights and buffers of its own, whatever their values. Empty,
+  /// or throws InputError: there can be none.
+  std::function<Model()> replicate;
+
   Model() = default;
   Model(Model&&) = default;
   Model& operator=(Model&&) = default;

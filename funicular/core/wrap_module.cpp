@@ -4,7 +4,9 @@
 #include <torch/nn/module.h>
 
 #include <set>
+#include <string>
 
+#include "funicular/base/error.h"
 #include "funicular/base/random.h"
 
 namespace funicular {
@@ -21,6 +23,23 @@ void seed_generator(const Packing& packing) {
 }
 
 }  // namespace
+
+std::shared_ptr<torch::nn::Module> clone_module(const torch::nn::Module& module) {
+  for (const auto& one : module.modules())
+    if (one->name().find("Dropout") != std::string::npos)
+      throw InputError("model",
+                       "{} draws from the process's one generator, which threads would share; expected a "
+                       "strategy with a process for each device (ddp)",
+                       one->name());
+  try {
+    return module.clone();
+  } catch (const c10::Error& error) {
+    throw InputError("model",
+                     "the module cannot be cloned for a second device: {}; derive it from "
+                     "torch::nn::Cloneable, or use a strategy with a process for each device (ddp)",
+                     error.what_without_backtrace());
+  }
+}
 
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
                   std::function<void(const MicroBatch&, LossSink&)> forward) {

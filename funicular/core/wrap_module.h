@@ -18,18 +18,30 @@ namespace funicular {
 /// norms) get no weight decay; parameters that do not require a gradient are frozen. In training the global
 /// generator is seeded anew before each forward from the batch's seed and first draw, so that
 /// torch::nn::Dropout repeats after a resume.
+///
+/// The forms that take a function of the module can be replicated (Model::replicate) if torch can clone the
+/// module (torch::nn::Cloneable; it unties weights that modules share, for which replicate must be set by
+/// hand) and it holds no Dropout: threads would share its generator.
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
                   std::function<void(const MicroBatch&, LossSink&)> forward);
+
+/// Throws InputError for a module that cannot be replicated.
+std::shared_ptr<torch::nn::Module> clone_module(const torch::nn::Module& module);
 
 /// The same with the module handed to the function: loss(net, batch, sink).
 template <class Net, class Loss>
 Model wrap_module(std::shared_ptr<Net> net, Loss loss) {
   Net* raw = net.get();
-  return wrap_module(std::shared_ptr<torch::nn::Module>(std::move(net)),
-                     std::function<void(const MicroBatch&, LossSink&)>(
-                         [raw, loss = std::move(loss)](const MicroBatch& batch, LossSink& sink) {
-                           loss(*raw, batch, sink);
-                         }));
+  const auto clone = [raw, loss] {
+    return wrap_module(std::static_pointer_cast<Net>(clone_module(*raw)), loss);
+  };
+  Model model = wrap_module(std::shared_ptr<torch::nn::Module>(std::move(net)),
+                            std::function<void(const MicroBatch&, LossSink&)>(
+                                [raw, loss = std::move(loss)](const MicroBatch& batch, LossSink& sink) {
+                                  loss(*raw, batch, sink);
+                                }));
+  model.replicate = clone;
+  return model;
 }
 
 /// For the holders that TORCH_MODULE declares.

@@ -294,7 +294,9 @@ Model build_bert(const BertOptions& options) {
     throw InputError(
         "bert", "problem_type is regression with {} labels; expected 1: only one number a text can be learnt",
         config.num_labels);
-  return Builder(options).build();
+  Model model = Builder(options).build();
+  model.replicate = [options] { return build_bert(options); };
+  return model;
 }
 
 }  // namespace funicular::nn

@@ -10,6 +10,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/format/safetensors_writer.h"
 
 namespace funicular::nn {
 

@@ -40,6 +40,7 @@ class LambOptimizer final : public Optimizer {
         });
   }
 
+  bool needs_layer_norms() const override { return true; }
   std::vector<std::pair<std::string, at::Tensor>> state() const override {
     return {{"exp_avg", first_}, {"exp_avg_sq", second_}};
   }

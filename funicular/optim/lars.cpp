@@ -46,6 +46,7 @@ class LarsOptimizer final : public Optimizer {
         });
   }
 
+  bool needs_layer_norms() const override { return true; }
   std::vector<std::pair<std::string, at::Tensor>> state() const override {
     if (!velocity_.defined()) return {};
     return {{"momentum_buffer", velocity_}};

@@ -36,6 +36,8 @@ class Optimizer {
   void attach(const FlatParameters& parameters) { attach(parameters.target()); }
   /// Updates parameters in place from their gradients.
   virtual void step(const StepInput& input) = 0;
+  /// Whether an update needs the norms of whole layers, and so all ranks that hold parts of one.
+  virtual bool needs_layer_norms() const { return false; }
   /// Flat state tensors [UpdateTarget::state_size] by name ("exp_avg", …).
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
 };

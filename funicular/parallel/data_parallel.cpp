@@ -19,11 +19,7 @@ class DataParallel final : public Replicated {
   using Replicated::Replicated;
   std::string name() const override { return group().size() == 1 ? "single" : "ddp"; }
 
-  void state_changed() override {
-    for (const auto& parameter : model().parameters)
-      if (parameter->compute.scalar_type() != parameter->master.scalar_type())
-        parameter->compute.detach().copy_(parameter->master);
-  }
+  void state_changed() override { refresh_all(); }
 
  private:
   /// A range of the matrices' gradients that is reduced at once.
@@ -32,13 +28,13 @@ class DataParallel final : public Replicated {
     size_t segment = 0;  ///< it is complete when the backward pass of this one is done
   };
 
-  std::shared_ptr<UpdateTarget> allocate(Model& model, const MatrixTypes& types) override {
+  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override {
     flat_ = std::make_unique<FlatParameters>(model, types);
+    target = *flat_->target();
     make_buckets();
-    return flat_->target();
   }
 
-  void start_step(std::span<const MicroBatch>, const StepSettings&) override {
+  void start_step(const StepSettings&) override {
     gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
     gradients_are_zero_ = false;
     started_ = 0;

@@ -4,7 +4,9 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/parallel/async_parameter_server.h"
 #include "funicular/parallel/data_parallel.h"
+#include "funicular/parallel/device_replicas.h"
 #include "funicular/parallel/parameter_server.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/parallel/zero.h"
@@ -26,8 +28,8 @@ Fault parse_fault(const std::string& name) {
 }
 
 const std::vector<std::string>& strategy_names() {
-  static const std::vector<std::string> names = {"auto",  "single", "ddp",    "zero1",
-                                                 "zero2", "zero3",  "ps-sync"};
+  static const std::vector<std::string> names = {"auto",  "single", "dp",      "ddp",     "zero1",
+                                                 "zero2", "zero3",  "ps-sync", "ps-async"};
   return names;
 }
 
@@ -37,14 +39,16 @@ std::unique_ptr<Strategy> make_single() {
 
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options) {
-  if (name == "single" && group.size() > 1)
+  if ((name == "single" || name == "dp") && group.size() > 1)
     throw InputError("strategy",
-                     "\"single\" is for one process, and there are {} ranks; expected one of: ddp, zero1, "
-                     "zero2, zero3, ps-sync",
-                     group.size());
+                     "\"{}\" is for one process, and there are {} ranks; expected one of: ddp, zero1, "
+                     "zero2, zero3, ps-sync, ps-async",
+                     name, group.size());
   if (name == "auto" || name == "single" || name == "ddp")
     return make_data_parallel(std::move(group), options);
+  if (name == "dp") return make_device_replicas(options);
   if (name == "ps-sync") return make_parameter_server(std::move(group), options);
+  if (name == "ps-async") return make_async_parameter_server(std::move(group), options);
   if (name.size() == 5 && name.starts_with("zero") && name[4] >= '1' && name[4] <= '3')
     return make_zero(name[4] - '0', std::move(group), options);
   throw InputError("strategy", "unknown strategy \"{}\"; expected one of: {}", name,

@@ -4,8 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <cstring>
 
+#include "funicular/base/bytes.h"
 #include "funicular/base/error.h"
 
 namespace funicular::parallel {
@@ -23,82 +23,39 @@ std::string describe(const TensorType& tensor) {
   return fmt::format("{} [{}]", c10::toString(tensor.type), fmt::join(tensor.shape, ", "));
 }
 
-/// Fixed-size values and lengths in the machine's own order.
-class Writer {
- public:
-  template <class T>
-  void put(const T& value) {
-    static_assert(std::is_trivially_copyable_v<T>);
-    bytes_.append(reinterpret_cast<const char*>(&value), sizeof value);
+void put_signature(ByteWriter& writer, const Signature& signature) {
+  writer.put(signature.collective);
+  writer.put(signature.reduction);
+  writer.put(signature.root);
+  writer.put(signature.prescale);
+  writer.put(signature.postscale);
+  writer.put(signature.compression);
+  writer.put(signature.returns);
+  writer.put(signature.tensors.size());
+  for (const TensorType& tensor : signature.tensors) {
+    writer.put(tensor.type);
+    writer.put(tensor.shape.size());
+    for (const int64_t size : tensor.shape) writer.put(size);
   }
-  void put(const std::string& text) {
-    put(text.size());
-    bytes_ += text;
-  }
-  void put(const Signature& signature) {
-    put(signature.collective);
-    put(signature.reduction);
-    put(signature.root);
-    put(signature.prescale);
-    put(signature.postscale);
-    put(signature.compression);
-    put(signature.returns);
-    put(signature.tensors.size());
-    for (const TensorType& tensor : signature.tensors) {
-      put(tensor.type);
-      put(tensor.shape.size());
-      for (const int64_t size : tensor.shape) put(size);
-    }
-  }
-  std::string take() { return std::move(bytes_); }
+}
 
- private:
-  std::string bytes_;
-};
-
-class Reader {
- public:
-  explicit Reader(const std::string& bytes) : bytes_(bytes) {}
-  template <class T>
-  T get() {
-    T value;
-    std::memcpy(&value, take(sizeof value), sizeof value);
-    return value;
+Signature get_signature(ByteReader& reader) {
+  Signature signature;
+  signature.collective = reader.get<Collective>();
+  signature.reduction = reader.get<comm::Reduction>();
+  signature.root = reader.get<int>();
+  signature.prescale = reader.get<double>();
+  signature.postscale = reader.get<double>();
+  signature.compression = reader.get<Compression>();
+  signature.returns = reader.get<bool>();
+  signature.tensors.resize(reader.get<size_t>());
+  for (TensorType& tensor : signature.tensors) {
+    tensor.type = reader.get<at::ScalarType>();
+    tensor.shape.resize(reader.get<size_t>());
+    for (int64_t& size : tensor.shape) size = reader.get<int64_t>();
   }
-  std::string get_text() {
-    const auto size = get<size_t>();
-    return {take(size), size};
-  }
-  Signature get_signature() {
-    Signature signature;
-    signature.collective = get<Collective>();
-    signature.reduction = get<comm::Reduction>();
-    signature.root = get<int>();
-    signature.prescale = get<double>();
-    signature.postscale = get<double>();
-    signature.compression = get<Compression>();
-    signature.returns = get<bool>();
-    signature.tensors.resize(get<size_t>());
-    for (TensorType& tensor : signature.tensors) {
-      tensor.type = get<at::ScalarType>();
-      tensor.shape.resize(get<size_t>());
-      for (int64_t& size : tensor.shape) size = get<int64_t>();
-    }
-    return signature;
-  }
-  bool done() const { return at_ == bytes_.size(); }
-
- private:
-  const char* take(size_t size) {
-    if (size > bytes_.size() - at_)
-      throw RunError(kComponent, "a message between ranks is cut short; all ranks must run the same program");
-    at_ += size;
-    return bytes_.data() + at_ - size;
-  }
-
-  const std::string& bytes_;
-  size_t at_ = 0;
-};
+  return signature;
+}
 
 /// The signature without what ranks may differ in.
 Signature comparable(Signature signature) {
@@ -136,12 +93,12 @@ std::string describe(const Signature& signature) {
 }
 
 std::string encode(const std::vector<Message>& messages) {
-  Writer writer;
+  ByteWriter writer;
   for (const Message& message : messages) {
     writer.put(message.kind);
-    writer.put(message.name);
+    writer.put_text(message.name);
     if (message.kind != Message::Kind::request) continue;
-    writer.put(message.signature);
+    put_signature(writer, message.signature);
     writer.put(message.age.count());
   }
   return writer.take();
@@ -149,12 +106,12 @@ std::string encode(const std::vector<Message>& messages) {
 
 std::vector<Message> decode(const std::string& bytes) {
   std::vector<Message> messages;
-  for (Reader reader(bytes); !reader.done();) {
+  for (ByteReader reader(bytes); !reader.done();) {
     Message& message = messages.emplace_back();
     message.kind = reader.get<Message::Kind>();
     message.name = reader.get_text();
     if (message.kind != Message::Kind::request) continue;
-    message.signature = reader.get_signature();
+    message.signature = get_signature(reader);
     message.age = std::chrono::milliseconds(reader.get<std::chrono::milliseconds::rep>());
   }
   return messages;

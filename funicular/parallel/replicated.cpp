@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -50,8 +49,9 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   }
   if (!model.low_precision) autocast_ = numerics.compute;
   for (const auto& parameter : model.parameters) take_first(group_, parameter->master);
-  for (const Buffer& buffer : model.buffers) take_first(group_, buffer.value);
-  target_ = allocate(model, types);
+  share_buffers();
+  target_ = std::make_shared<UpdateTarget>();
+  allocate(model, types, *target_);
   if (!options_.offload.empty())
     target_->make_state = [folder = options_.offload](int64_t size, const at::TensorOptions& tensor) {
       return map_scratch_tensor(folder, size, tensor);
@@ -84,21 +84,12 @@ Counts Replicated::global_counts(const Counts& own) const {
 StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Counts& global,
                             const StepSettings& settings) {
   if (model_->set_training) model_->set_training(true);
-  sums_ = std::make_unique<TermSums>();
-  start_step(micro_batches, settings);
-  const auto own = static_cast<int64_t>(micro_batches.size());
-  const int64_t count = rounds(own);
-  for (int64_t round = 0; round < count; ++round) {
-    start_round(round + 1 == count);
-    if (round < own)
-      run(micro_batches[static_cast<size_t>(round)], global, settings);
-    else
-      run_empty();
-    finish_round(round + 1 == count);
-  }
+  TermSums sums;
+  start_step(settings);
+  run_rounds(micro_batches, global, settings, sums);
   finish_gradients();
   StepResult result;
-  add_losses(result, global);
+  add_losses(result, add_over_ranks(group_, sums.totals()), global);
   {
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
     result.gradient_norm = norm_of_first(optim::global_norm(*target_)) / settings.loss_scale;
@@ -125,20 +116,36 @@ StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Cou
   return result;
 }
 
-void Replicated::run(const MicroBatch& batch, const Counts& global, const StepSettings& settings) {
+void Replicated::run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+                            const StepSettings& settings, TermSums& sums) {
+  const auto own = static_cast<int64_t>(micro_batches.size());
+  const int64_t count = rounds(own);
+  for (int64_t round = 0; round < count; ++round) {
+    start_round(round + 1 == count);
+    if (round < own)
+      run(*model_, micro_batches[static_cast<size_t>(round)], global, settings, sums);
+    else
+      run_empty();
+    finish_round(round + 1 == count);
+  }
+}
+
+void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts,
+                     const StepSettings& settings, TermSums& sums) const {
   LossSink sink;
   {
     const Autocast autocast(autocast_);
-    forward_recomputed(*model_, settings.recompute, {}, batch, {}, sink);
+    forward_recomputed(model, settings.recompute, {}, batch, {}, sink);
   }
-  sums_->add(sink);
-  const at::Tensor total = sink.total(global);
+  sums.add(sink);
+  const at::Tensor total = sink.total(counts);
   if (total.defined()) (settings.loss_scale == 1 ? total : total * settings.loss_scale).backward();
 }
 
-void Replicated::add_losses(StepResult& result, const Counts& global) {
-  for (const auto& [name, total] : add_over_ranks(group_, sums_->totals())) {
-    const double count = count_of(global, name);
+void Replicated::add_losses(StepResult& result, const std::map<std::string, TermSums::Total>& totals,
+                            const Counts& counts) {
+  for (const auto& [name, total] : totals) {
+    const double count = count_of(counts, name);
     const double mean = count == 0 ? 0 : total.sum / count;
     result.losses[name] = mean;
     result.loss += total.weight * mean;
@@ -146,10 +153,10 @@ void Replicated::add_losses(StepResult& result, const Counts& global) {
   }
 }
 
-/// Rank 0's: processors of another kind add up in another order, and replicas must not differ in the last
-/// bit.
+/// Rank 0's, where each rank has taken it by itself: processors of another kind add up in another order, and
+/// replicas must not differ in the last bit.
 double Replicated::norm_of_first(double own) const {
-  if (group_.size() == 1) return own;
+  if (group_.size() == 1 || target_->add_over_ranks) return own;
   const at::Tensor norm = at::tensor({own}, at::kDouble);
   group_.broadcast(norm, 0);
   return norm.item<double>();
@@ -162,15 +169,12 @@ std::string Replicated::first_non_finite_gradient() const {
   std::map<const Parameter*, int64_t> numbers;
   for (size_t i = 0; i < model_->parameters.size(); ++i)
     numbers[model_->parameters[i].get()] = static_cast<int64_t>(i);
-  for (const FlatLayout::Entry& entry : layout().entries())
-    for (const UpdateTarget::Block& block : target_->blocks) {
-      const int64_t begin = layout().blocks()[static_cast<size_t>(block.number)].elements.begin;
-      if (begin < entry.offset || begin >= entry.offset + entry.size) continue;
-      const at::Tensor& flat =
-          target_->layer(block).decay ? target_->matrix_gradient : target_->vector_gradient;
-      if (!std::isfinite(optim::global_norm(flat.narrow(0, block.gradient, block.size))))
-        first = std::min(first, numbers.at(entry.parameter));
-    }
+  for (const UpdateTarget::Block& block : target_->blocks) {
+    const FlatLayout::Layer& layer = target_->layer(block);
+    const at::Tensor& flat = layer.decay ? target_->matrix_gradient : target_->vector_gradient;
+    if (!std::isfinite(optim::global_norm(flat.narrow(0, block.gradient, block.size))))
+      first = std::min(first, numbers.at(layer.parameter));
+  }
   const at::Tensor number = at::tensor({first}, at::kLong);
   group_.all_reduce(number, comm::Reduction::minimum);
   first = number.item<int64_t>();
@@ -252,9 +256,42 @@ void Replicated::visit_gradients(StateVisitor& visitor) {
       &UpdateTarget::Block::gradient);
 }
 
+void Replicated::with_whole_model(const std::function<void()>& use) {
+  settle();
+  if (masters_are_whole()) return Strategy::with_whole_model(use);
+  make_masters_whole(group_.rank() == 0);
+  const auto forget = [&] {
+    for (const FlatLayout::Entry& entry : layout().entries())
+      if (entry.parameter->group == ParameterGroup::decay) entry.parameter->master = at::Tensor();
+  };
+  try {
+    Strategy::with_whole_model(use);
+  } catch (...) {
+    forget();
+    throw;
+  }
+  forget();
+}
+
+void Replicated::refresh_frozen() const {
+  for (const auto& parameter : model_->parameters)
+    if (!parameter->trainable && parameter->compute.scalar_type() != parameter->master.scalar_type())
+      parameter->compute.detach().copy_(parameter->master);
+}
+
+void Replicated::refresh_all() const {
+  for (const auto& parameter : model_->parameters)
+    if (parameter->compute.scalar_type() != parameter->master.scalar_type())
+      parameter->compute.detach().copy_(parameter->master);
+}
+
 void Replicated::wait(const comm::Work& work) const {
+  count_wait([&] { work.wait(); });
+}
+
+void Replicated::count_wait(const std::function<void()>& wait) const {
   const auto start = std::chrono::steady_clock::now();
-  work.wait();
+  wait();
   waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -277,7 +314,10 @@ void Replicated::compare_replicas(int64_t update) const {
     throw RunError(
         "strategy",
         "after update {} the weights of rank {} are no longer those of rank 0; the first that differs is "
-        "{}. Something outside the strategy writes to the weights of one rank, or its memory is damaged",
+        "{}. Either something besides the strategy writes to the weights of one rank, or the ranks' "
+        "processors "
+        "compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is damaged; the "
+        "checkpoints before this update can be resumed",
         update, rank, name.size() > 17 ? name.substr(17) : name);
   }
 }

@@ -25,19 +25,23 @@ class Replicated : public Strategy, protected SegmentEvents {
   void share_buffers() final;
   const comm::Group& group() const final { return group_; }
   DataShare data_share() const override;
-  Counts global_counts(const Counts& own) const final;
+  Counts global_counts(const Counts& own) const override;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
-                  const StepSettings& settings) final;
+                  const StepSettings& settings) override;
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void visit_state(StateVisitor& visitor) final;
   void visit_gradients(StateVisitor& visitor) final;
+  void with_whole_model(const std::function<void()>& use) final;
   double exchange_wait_seconds() const final { return waited_; }
 
  protected:
-  /// Takes the model's trainable parameters into its buffers, and says what this rank updates.
-  virtual std::shared_ptr<UpdateTarget> allocate(Model& model, const MatrixTypes& types) = 0;
+  /// Takes the model's trainable parameters into its buffers, and fills in what this rank updates.
+  virtual void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) = 0;
   /// Before the first forward pass of a step: all gradients are zero.
-  virtual void start_step(std::span<const MicroBatch> micro_batches, const StepSettings& settings) = 0;
+  virtual void start_step(const StepSettings& settings) = 0;
+  /// Forward and backward passes over this rank's micro-batches: in its own thread, one after the other.
+  virtual void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+                          const StepSettings& settings, TermSums& sums);
   /// How many forward and backward passes this rank takes part in, `own` of them with data.
   virtual int64_t rounds(int64_t own) const { return own; }
   virtual void start_round(bool last) = 0;
@@ -55,6 +59,10 @@ class Replicated : public Strategy, protected SegmentEvents {
   virtual bool computes() const { return true; }
   /// Returns when the weights that are computed with are whole again.
   virtual void settle() {}
+  /// Whether Parameter::master holds all of the matrices' masters; else it is undefined outside of
+  /// with_whole_model, for which make_masters_whole (collective) defines it on this rank if it `keeps` them.
+  virtual bool masters_are_whole() const { return true; }
+  virtual void make_masters_whole(bool /*keeps*/) {}
   /// Whether this rank writes a part of the model that other ranks hold too.
   virtual bool owns(const UpdateTarget::Block&) const { return group_.rank() == 0; }
 
@@ -64,19 +72,27 @@ class Replicated : public Strategy, protected SegmentEvents {
   void after_backward(size_t) override {}
 
   Model& model() const { return *model_; }
+  optim::Optimizer& optimizer() const { return *optimizer_; }
   const StrategyOptions& options() const { return options_; }
-  const UpdateTarget& target() const { return *target_; }
+  UpdateTarget& target() const { return *target_; }
   const FlatLayout& layout() const { return *target_->layout; }
   std::optional<at::ScalarType> autocast() const { return autocast_; }
-  const optim::Optimizer& optimizer() const { return *optimizer_; }
   /// Waits, and counts the time.
   void wait(const comm::Work& work) const;
-  /// Throws RunError unless the weights are the same on all ranks.
-  void compare_replicas(int64_t update) const;
+  void count_wait(const std::function<void()>& wait) const;
+  /// One forward and backward pass. Any thread.
+  void run(Model& model, const MicroBatch& batch, const Counts& counts, const StepSettings& settings,
+           TermSums& sums) const;
+  /// The losses from their sums over the batch that `counts` are of.
+  static void add_losses(StepResult& result, const std::map<std::string, TermSums::Total>& totals,
+                         const Counts& counts);
+  /// What frozen weights, or all, are computed with follows their masters.
+  void refresh_frozen() const;
+  void refresh_all() const;
 
  private:
-  void run(const MicroBatch& batch, const Counts& global, const StepSettings& settings);
-  void add_losses(StepResult& result, const Counts& global);
+  /// Throws RunError unless the weights are the same on all ranks that compute.
+  void compare_replicas(int64_t update) const;
   double norm_of_first(double own) const;
   std::string first_non_finite_gradient() const;
   void visit_blocks(StateVisitor& visitor, const std::string& kind,
@@ -90,7 +106,6 @@ class Replicated : public Strategy, protected SegmentEvents {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::shared_ptr<UpdateTarget> target_;
   std::optional<at::ScalarType> autocast_;
-  std::unique_ptr<TermSums> sums_;
   mutable double waited_ = 0;            ///< seconds
   std::unique_ptr<SegmentHooks> hooks_;  ///< where the events are needed
 };

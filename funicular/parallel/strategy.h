@@ -37,6 +37,9 @@ struct StepSettings {
   /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
   double loss_scale = 1;
   Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
+  /// Of strategies that are not synchronous: the next update after which all ranks meet; one before this: it
+  /// is this.
+  int64_t meeting = 0;
   /// Called before the update, when visit_gradients gives those of the global batch; may be empty.
   std::function<void()> inspect{};
 };
@@ -83,6 +86,12 @@ struct Numerics {
       true;  ///< a step may have several micro-batches, whose gradients are added in the masters' type
 };
 
+/// What one device of several in this process holds and does.
+struct DeviceUse {
+  int64_t weights = 0, gradients = 0, state = 0;  ///< bytes
+  double busy_seconds = 0;                        ///< since attach
+};
+
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -96,8 +105,20 @@ class Strategy {
   virtual std::string name() const = 0;
   /// All ranks that train together; not collective.
   virtual const comm::Group& group() const;
+  /// Whether the ranks take every step together. Otherwise step() and global_counts() are not collective,
+  /// results are this rank's own, and only after meet() do all ranks hold the same weights, and may anything
+  /// else be called. Not collective.
+  virtual bool synchronous() const { return true; }
+  /// All ranks have done equally many steps.
+  virtual void meet() {}
+  /// After detach, on every rank: how many updates were made with gradients i updates old, for i = 0, 1, …
+  /// Empty for synchronous strategies.
+  virtual std::vector<int64_t> staleness() const { return {}; }
   /// Not collective.
   virtual DataShare data_share() const = 0;
+  /// Into how many parts a batch is cut at least, so that all ranks and devices have something to do. Not
+  /// collective.
+  virtual int64_t parts() const { return data_share().count; }
   /// The counts of the global batch from those of this rank's part.
   virtual Counts global_counts(const Counts& own) const { return own; }
   /// `micro_batches` are this rank's, there may be none; `global` are the counts of the global batch.
@@ -121,6 +142,8 @@ class Strategy {
   virtual int64_t most_gathered_bytes() const { return 0; }
   /// Time in which this rank stood still for an exchange of weights or gradients.
   virtual double exchange_wait_seconds() const { return 0; }
+  /// Of each device, where there are several in this process.
+  virtual std::vector<DeviceUse> devices() const { return {}; }
   /// Calls `use` on rank 0, while Parameter::master and the buffers hold the whole model there.
   virtual void with_whole_model(const std::function<void()>& use);
 };
@@ -147,7 +170,12 @@ struct StrategyOptions {
   /// cost more time a byte.
   int64_t bucket_bytes = 4 << 20;
   Fault fault = Fault::none;
-  int servers = 1;  ///< ps-sync: how many of the ranks, the last ones, are servers
+  int servers = 1;  ///< ps-sync, ps-async: how many of the ranks, the last ones, are servers
+  int devices = 2;  ///< dp: in this process
+  /// ps-async: how many steps a worker may be ahead of the slowest.
+  int64_t staleness = 3;
+  /// ps-async: folders for what Interleaving records and replays, server-0.txt, …; empty: not.
+  std::filesystem::path record{}, replay{};
   /// A folder on a disk of this host: optimiser state lies in mapped files there, whose pages the system
   /// writes out and reads back as memory becomes scarce. Empty: in memory.
   std::filesystem::path offload{};
@@ -156,8 +184,9 @@ struct StrategyOptions {
 /// One process, one device.
 std::unique_ptr<Strategy> make_single();
 
-/// The strategy of this name over these ranks: "single", "ddp", "zero1", "zero2", "zero3"; "auto": single on
-/// one rank, ddp on several. Throws InputError that lists the names, and for single on several ranks.
+/// The strategy of this name over these ranks: "single", "dp", "ddp", "zero1", "zero2", "zero3", "ps-sync",
+/// "ps-async"; "auto": single on one rank, ddp on several. Throws InputError that lists the names, and for
+/// single and dp on several ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options = {});
 /// As make_strategy takes them, "auto" first.

@@ -16,6 +16,7 @@ class TermSums {
  public:
   /// Throws InputError where one name comes with two weights.
   void add(const LossSink& sink);
+  void add(const TermSums& other);
 
   struct Total {
     double sum = 0, weight = 1;
@@ -28,6 +29,7 @@ class TermSums {
     at::Tensor value;
     double weight = 1;
   };
+  void add(const std::string& name, const at::Tensor& value, double weight);
   std::map<std::string, Sum> sums_;
 };
 

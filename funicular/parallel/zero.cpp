@@ -36,33 +36,33 @@ class Zero final : public Replicated {
   }
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
-  void with_whole_model(const std::function<void()>& use) override;
   void detach() override;
   int64_t shadow_bytes() const override {
-    return mixed_ && stage_ == 3 ? static_cast<int64_t>(target_->shadow.nbytes()) : 0;
+    return mixed_ && stage_ == 3 ? static_cast<int64_t>(target().shadow.nbytes()) : 0;
   }
   int64_t most_gathered_bytes() const override { return most_gathered_; }
 
  private:
   // ---- what lies where
-  std::shared_ptr<UpdateTarget> allocate(Model& model, const MatrixTypes& types) override;
+  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void cut_units(const Model& model);
   void allocate_weights(const MatrixTypes& types);
   void allocate_gradients(const MatrixTypes& types);
   void point(const FlatLayout::Entry& entry);
   void add_blocks(const FlatRange& range, bool matrices, const std::function<int64_t(int64_t)>& compact);
-  void make_masters_whole(const ZeroUnit& unit, bool keeps);
+  bool masters_are_whole() const override { return !masters_are_compact(); }
+  void make_masters_whole(bool keeps) override;
   bool owns(const UpdateTarget::Block&) const override { return true; }
   bool needs_events() const override { return stage_ > 1; }
   bool masters_are_compact() const { return mixed_ || stage_ == 3; }
-  /// This rank's piece of the unit among the weights that are computed with.
+  /// The unit's weights that are computed with, flat and whole.
   at::Tensor weights_of(const ZeroUnit& unit) const {
     return stage_ == 3 ? unit.weights.tensor()
                        : matrices_.narrow(0, unit.elements.begin, unit.elements.size());
   }
 
   // ---- a step
-  void start_step(std::span<const MicroBatch> micro_batches, const StepSettings& settings) override;
+  void start_step(const StepSettings& settings) override;
   int64_t rounds(int64_t own) const override;
   void start_round(bool last) override;
   void finish_round(bool last) override;
@@ -102,9 +102,7 @@ class Zero final : public Replicated {
   std::vector<comm::Shard> vector_pieces_;
   comm::Shard own_vectors_;
   int64_t own_matrices_ = 0;  ///< elements
-  std::shared_ptr<FlatLayout> layout_;
-  std::shared_ptr<UpdateTarget> target_;
-  at::Tensor matrices_;  ///< stages 1 and 2: all weights that are computed with
+  at::Tensor matrices_;       ///< stages 1 and 2: all weights that are computed with
   at::Tensor vectors_;
 
   ZeroUnit* reducing_ = nullptr;  ///< stages 2 and 3
@@ -125,12 +123,10 @@ std::vector<comm::Shard> relative(const std::vector<FlatRange>& ranges, int64_t 
 
 // ---- what lies where
 
-std::shared_ptr<UpdateTarget> Zero::allocate(Model& model, const MatrixTypes& types) {
+void Zero::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
   mixed_ = types.compute.has_value();
-  layout_ = std::make_shared<FlatLayout>(model);
+  target.layout = std::make_shared<FlatLayout>(model);
   cut_units(model);
-  target_ = std::make_shared<UpdateTarget>();
-  target_->layout = layout_;
   allocate_weights(types);
   allocate_gradients(types);
   for (const ZeroUnit& unit : units_) {
@@ -138,29 +134,28 @@ std::shared_ptr<UpdateTarget> Zero::allocate(Model& model, const MatrixTypes& ty
     add_blocks({begin, begin + unit.own.size}, true,
                [&](int64_t element) { return unit.compact + element - begin; });
   }
-  const int64_t begin = layout_->decay_end() + own_vectors_.begin;
+  const int64_t begin = layout().decay_end() + own_vectors_.begin;
   add_blocks({begin, begin + own_vectors_.size}, false,
              [&](int64_t element) { return own_matrices_ + element - begin; });
-  target_->state_size = own_matrices_ + own_vectors_.size;
-  target_->add_over_ranks = [group = group()](const at::Tensor& sums) { group.all_reduce(sums); };
+  target.state_size = own_matrices_ + own_vectors_.size;
+  target.add_over_ranks = [group = group()](const at::Tensor& sums) { group.all_reduce(sums); };
   if (types.compute) convert_frozen_matrices(model, *types.compute);
-  return target_;
 }
 
 void Zero::cut_units(const Model& model) {
   const auto rank = static_cast<size_t>(group().rank());
-  for (const FlatLayout::Unit& part : layout_->units()) {
+  for (const FlatLayout::Unit& part : layout().units()) {
     ZeroUnit unit;
     unit.elements = part.matrices;
     unit.segment = part.segment;
-    unit.pieces = relative(layout_->divide(part.matrices, group().size()), part.matrices.begin);
+    unit.pieces = relative(layout().divide(part.matrices, group().size()), part.matrices.begin);
     unit.own = unit.pieces[rank];
     unit.compact = own_matrices_;
     own_matrices_ += unit.own.size;
     units_.push_back(std::move(unit));
   }
   std::map<const Parameter*, ZeroUnit*> unit_of;
-  for (const FlatLayout::Entry& entry : layout_->entries())
+  for (const FlatLayout::Entry& entry : layout().entries())
     if (entry.parameter->group == ParameterGroup::decay) {
       units_[entry.unit].entries.push_back(&entry);
       unit_of[entry.parameter] = &units_[entry.unit];
@@ -171,21 +166,21 @@ void Zero::cut_units(const Model& model) {
       if (const auto found = unit_of.find(parameter); found != unit_of.end()) used.insert(found->second);
     used_by_.emplace_back(used.begin(), used.end());
   }
-  first_learning_ = layout_->units().front().segment;
-  const FlatRange vectors{layout_->decay_end(), layout_->size()};
-  vector_pieces_ = relative(layout_->divide(vectors, group().size()), vectors.begin);
+  first_learning_ = layout().units().front().segment;
+  const FlatRange vectors{layout().decay_end(), layout().size()};
+  vector_pieces_ = relative(layout().divide(vectors, group().size()), vectors.begin);
   own_vectors_ = vector_pieces_[rank];
 }
 
 void Zero::allocate_weights(const MatrixTypes& types) {
   const at::TensorOptions options =
-      layout_->entries().front().parameter->master.options().requires_grad(false);
+      layout().entries().front().parameter->master.options().requires_grad(false);
   const at::TensorOptions computed = types.compute ? options.dtype(*types.compute) : options;
-  vectors_ = at::zeros({layout_->size() - layout_->decay_end()}, options);
-  if (stage_ < 3) matrices_ = at::zeros({layout_->decay_end()}, computed);
-  target_->vector_master = vectors_;
-  target_->matrix_master = masters_are_compact() ? at::zeros({own_matrices_}, options) : matrices_;
-  if (mixed_) target_->shadow = stage_ == 3 ? at::zeros({own_matrices_}, computed) : matrices_;
+  vectors_ = at::zeros({layout().size() - layout().decay_end()}, options);
+  if (stage_ < 3) matrices_ = at::zeros({layout().decay_end()}, computed);
+  target().vector_master = vectors_;
+  target().matrix_master = masters_are_compact() ? at::zeros({own_matrices_}, options) : matrices_;
+  if (mixed_) target().shadow = stage_ == 3 ? at::zeros({own_matrices_}, computed) : matrices_;
   for (ZeroUnit& unit : units_) {
     if (stage_ == 3) unit.weights = Releasable(at::zeros({unit.elements.size()}, computed));
     if (masters_are_compact()) {
@@ -193,13 +188,13 @@ void Zero::allocate_weights(const MatrixTypes& types) {
       for (const FlatLayout::Entry* entry : unit.entries)
         whole.narrow(0, entry->offset - unit.elements.begin, entry->size)
             .copy_(entry->parameter->master.detach().reshape({-1}));
-      unit.own_compact(target_->matrix_master).copy_(unit.own_piece(whole));
-      if (mixed_ && stage_ == 3) unit.own_compact(target_->shadow).copy_(unit.own_piece(whole));
+      unit.own_compact(target().matrix_master).copy_(unit.own_piece(whole));
+      if (mixed_ && stage_ == 3) unit.own_compact(target().shadow).copy_(unit.own_piece(whole));
     }
     for (const FlatLayout::Entry* entry : unit.entries) point(*entry);
     if (stage_ == 3) unit.weights.release();
   }
-  for (const FlatLayout::Entry& entry : layout_->entries())
+  for (const FlatLayout::Entry& entry : layout().entries())
     if (entry.parameter->group != ParameterGroup::decay) point(entry);
 }
 
@@ -210,7 +205,7 @@ void Zero::point(const FlatLayout::Entry& entry) {
   const at::Tensor master = parameter.master.detach();
   const ZeroUnit& unit = units_[entry.unit];
   const at::Tensor flat = matrix ? weights_of(unit) : vectors_;
-  const int64_t begin = matrix ? unit.elements.begin : layout_->decay_end();
+  const int64_t begin = matrix ? unit.elements.begin : layout().decay_end();
   const at::Tensor value = flat.narrow(0, entry.offset - begin, entry.size).view(master.sizes());
   value.copy_(master);
   parameter.compute.set_data(value);
@@ -220,28 +215,28 @@ void Zero::point(const FlatLayout::Entry& entry) {
 void Zero::allocate_gradients(const MatrixTypes& types) {
   const at::TensorOptions options = vectors_.options();
   const at::TensorOptions matrix = types.gradient ? options.dtype(*types.gradient) : options;
-  target_->vector_gradient = at::zeros_like(vectors_);
-  target_->matrix_gradient = at::zeros({stage_ == 1 ? layout_->decay_end() : own_matrices_}, matrix);
-  for (const FlatLayout::Entry& entry : layout_->entries()) {
+  target().vector_gradient = at::zeros_like(vectors_);
+  target().matrix_gradient = at::zeros({stage_ == 1 ? layout().decay_end() : own_matrices_}, matrix);
+  for (const FlatLayout::Entry& entry : layout().entries()) {
     const bool decay = entry.parameter->group == ParameterGroup::decay;
     if (decay && stage_ > 1) continue;
-    const at::Tensor& flat = decay ? target_->matrix_gradient : target_->vector_gradient;
-    entry.parameter->gradient = flat.narrow(0, entry.offset - (decay ? 0 : layout_->decay_end()), entry.size)
+    const at::Tensor& flat = decay ? target().matrix_gradient : target().vector_gradient;
+    entry.parameter->gradient = flat.narrow(0, entry.offset - (decay ? 0 : layout().decay_end()), entry.size)
                                     .view(entry.parameter->compute.sizes());
   }
 }
 
 /// compact(element) is where an element of `range` lies in buffers of own pieces.
 void Zero::add_blocks(const FlatRange& range, bool matrices, const std::function<int64_t(int64_t)>& compact) {
-  const auto& blocks = layout_->blocks();
+  const auto& blocks = layout().blocks();
   auto block = std::lower_bound(
       blocks.begin(), blocks.end(), range.begin,
       [](const FlatLayout::Block& one, int64_t begin) { return one.elements.begin < begin; });
   for (; block != blocks.end() && block->elements.begin < range.end; ++block) {
     const int64_t begin = block->elements.begin, own = compact(begin);
-    const int64_t whole = matrices ? begin : begin - layout_->decay_end();
+    const int64_t whole = matrices ? begin : begin - layout().decay_end();
     const bool compact_master = matrices && masters_are_compact(), compact_gradient = matrices && stage_ > 1;
-    target_->blocks.push_back({block - blocks.begin(), block->elements.size(), compact_master ? own : whole,
+    target().blocks.push_back({block - blocks.begin(), block->elements.size(), compact_master ? own : whole,
                                compact_gradient ? own : whole, stage_ == 3 ? own : whole, own});
   }
 }
@@ -250,43 +245,25 @@ void Zero::state_changed() {
   const at::NoGradGuard no_gradient;
   if (mixed_)
     for (const ZeroUnit& unit : units_) {
-      const at::Tensor& shadow = target_->shadow;
+      const at::Tensor& shadow = target().shadow;
       const at::Tensor own = stage_ == 3 ? unit.own_compact(shadow) : unit.own_piece(weights_of(unit));
-      own.copy_(unit.own_compact(target_->matrix_master));
+      own.copy_(unit.own_compact(target().matrix_master));
     }
-  for (const auto& parameter : model().parameters)
-    if (!parameter->trainable && parameter->compute.scalar_type() != parameter->master.scalar_type())
-      parameter->compute.detach().copy_(parameter->master);
+  refresh_frozen();
   spread_weights();
   settle();
 }
 
-/// Parameter::master of the unit's matrices, whole, on this rank if it `keeps` them. Collective.
-void Zero::make_masters_whole(const ZeroUnit& unit, bool keeps) {
-  const at::Tensor whole = at::zeros({unit.elements.size()}, target_->matrix_master.options());
-  unit.own_piece(whole).copy_(unit.own_compact(target_->matrix_master));
-  group().all_gather(whole, unit.pieces);
-  if (!keeps) return;
-  for (const FlatLayout::Entry* entry : unit.entries)
-    entry->parameter->master = whole.narrow(0, entry->offset - unit.elements.begin, entry->size)
-                                   .view(entry->parameter->compute.sizes());
-}
-
-void Zero::with_whole_model(const std::function<void()>& use) {
-  settle();
-  if (!masters_are_compact()) return Strategy::with_whole_model(use);
-  for (const ZeroUnit& unit : units_) make_masters_whole(unit, group().rank() == 0);
-  const auto forget = [&] {
-    for (const ZeroUnit& unit : units_)
-      for (const FlatLayout::Entry* entry : unit.entries) entry->parameter->master = at::Tensor();
-  };
-  try {
-    Strategy::with_whole_model(use);
-  } catch (...) {
-    forget();
-    throw;
+void Zero::make_masters_whole(bool keeps) {
+  for (const ZeroUnit& unit : units_) {
+    const at::Tensor whole = at::zeros({unit.elements.size()}, target().matrix_master.options());
+    unit.own_piece(whole).copy_(unit.own_compact(target().matrix_master));
+    group().all_gather(whole, unit.pieces);
+    if (!keeps) continue;
+    for (const FlatLayout::Entry* entry : unit.entries)
+      entry->parameter->master = whole.narrow(0, entry->offset - unit.elements.begin, entry->size)
+                                     .view(entry->parameter->compute.sizes());
   }
-  forget();
 }
 
 void Zero::detach() {
@@ -295,25 +272,23 @@ void Zero::detach() {
   for (ZeroUnit& unit : units_) {
     gather(unit);
     wait(unit.gathering);
-    if (!masters_are_compact()) continue;
-    if (mixed_)
-      make_masters_whole(unit, true);
-    else
+    if (!mixed_)
       for (const FlatLayout::Entry* entry : unit.entries)
         entry->parameter->master = entry->parameter->compute;
   }
+  if (mixed_) make_masters_whole(/*keeps=*/true);
 }
 
 // ---- a step
 
-void Zero::start_step(std::span<const MicroBatch>, const StepSettings& settings) {
+void Zero::start_step(const StepSettings& settings) {
   recompute_ = settings.recompute;
   in_step_ = true;
-  target_->vector_gradient.zero_();
-  if (stage_ == 1 || !gradients_are_zero_) target_->matrix_gradient.zero_();
+  target().vector_gradient.zero_();
+  if (stage_ == 1 || !gradients_are_zero_) target().matrix_gradient.zero_();
   gradients_are_zero_ = false;
   unreduced_ = units_.size();
-  for (const FlatLayout::Entry& entry : layout_->entries())
+  for (const FlatLayout::Entry& entry : layout().entries())
     if (entry.parameter->group != ParameterGroup::decay || stage_ == 1)
       entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
 }
@@ -340,20 +315,18 @@ void Zero::finish_round(bool) {
   if (stage_ == 3) release_all();
   in_backward_ = false;
   if (!options().deterministic) return;
-  const std::vector<at::Tensor> gradients{target_->matrix_gradient, target_->vector_gradient};
-  if (stage_ > 1) group().all_reduce(target_->vector_gradient);
+  const std::vector<at::Tensor> gradients{target().matrix_gradient, target().vector_gradient};
+  if (stage_ > 1) group().all_reduce(target().vector_gradient);
   tree_.add(gradients);
   for (const at::Tensor& gradient : gradients) gradient.zero_();
 }
 
 void Zero::finish_gradients() {
   const bool ordered = options().deterministic;
-  if (ordered) tree_.finish({target_->matrix_gradient, target_->vector_gradient});
-  if (stage_ == 1) {
-    reduce_until(0);
-  }
+  if (ordered) tree_.finish({target().matrix_gradient, target().vector_gradient});
+  if (stage_ == 1) reduce_until(0);
   if (!ordered || stage_ == 1)
-    works_.push_back(group().start_reduce_scatter(target_->vector_gradient, vector_pieces_));
+    works_.push_back(group().start_reduce_scatter(target().vector_gradient, vector_pieces_));
   for (const comm::Work& work : works_) wait(work);
   works_.clear();
   in_step_ = false;
@@ -381,7 +354,7 @@ void Zero::gather(ZeroUnit& unit) {
   if (unit.gathered || stage_ < 3) return;
   unit.weights.restore();
   hold(unit.weights.tensor());
-  const at::Tensor& own = mixed_ ? target_->shadow : target_->matrix_master;
+  const at::Tensor& own = mixed_ ? target().shadow : target().matrix_master;
   copy_bytes(unit.own_compact(own), unit.own_piece(unit.weights.tensor()));
   unit.gathering = group().start_all_gather(unit.weights.tensor(), unit.pieces);
   unit.gathered = true;
@@ -472,7 +445,7 @@ void Zero::backward_without_data() {
 
 void Zero::make_gradient(ZeroUnit& unit) {
   if (unit.gradient.defined() || unit.reduced) return;
-  unit.gradient = at::zeros({unit.elements.size()}, target_->matrix_gradient.options());
+  unit.gradient = at::zeros({unit.elements.size()}, target().matrix_gradient.options());
   hold(unit.gradient);
   for (const FlatLayout::Entry* entry : unit.entries) {
     entry->parameter->gradient = unit.gradient.narrow(0, entry->offset - unit.elements.begin, entry->size)
@@ -490,7 +463,7 @@ void Zero::reduce_until(size_t segment) {
 void Zero::reduce(ZeroUnit& unit) {
   const bool dropped = options().fault == Fault::dropped_bucket && &unit == &units_.back();
   if (stage_ == 1) {
-    const at::Tensor gradient = target_->matrix_gradient.narrow(0, unit.elements.begin, unit.elements.size());
+    const at::Tensor gradient = target().matrix_gradient.narrow(0, unit.elements.begin, unit.elements.size());
     if (!dropped) works_.push_back(group().start_reduce_scatter(gradient, unit.pieces));
     return;
   }
@@ -505,7 +478,7 @@ void Zero::take_reduced() {
   if (!reducing_) return;
   const at::NoGradGuard no_gradient;
   wait(reduction_);
-  reducing_->own_compact(target_->matrix_gradient).add_(reducing_->own_piece(reducing_->gradient));
+  reducing_->own_compact(target().matrix_gradient).add_(reducing_->own_piece(reducing_->gradient));
   for (const FlatLayout::Entry* entry : reducing_->entries) {
     entry->parameter->compute.mutable_grad().reset();
     entry->parameter->gradient.reset();

@@ -289,6 +289,7 @@ bool power_of_two(int64_t value) {
 }
 
 int64_t workers_of(const Layout& layout) {
+  if (layout.strategy == "dp") return layout.devices;
   return layout.strategy == "ps-sync" ? std::max(1, layout.ranks - layout.servers) : layout.ranks;
 }
 
@@ -311,6 +312,13 @@ Layout Layout::parse(const std::string& text) {
   if (std::find(names.begin(), names.end(), layout.strategy) == names.end())
     throw InputError("layout", "\"{}\": unknown strategy \"{}\"; expected one of: {}", text, layout.strategy,
                      fmt::join(names, ", "));
+  if (layout.strategy == "ps-async")
+    throw InputError(
+        "layout",
+        "\"{}\": ps-async gives other weights by design; --replay-interleaving brings a run of it "
+        "about again",
+        text);
+  if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
   return layout;
@@ -336,7 +344,8 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
                                         .compare_every = 0,
                                         .bucket_bytes = 1,  // one for each segment
                                         .fault = layout.fault,
-                                        .servers = layout.servers});
+                                        .servers = layout.servers,
+                                        .devices = layout.devices});
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();
@@ -371,8 +380,8 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
 }
 
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
-  const bool same_cut =
-      a.strategy == b.strategy && a.ranks == b.ranks && a.micro_batch_size == b.micro_batch_size;
+  const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.devices == b.devices &&
+                        a.micro_batch_size == b.micro_batch_size;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
     return {true, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {

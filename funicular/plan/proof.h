@@ -17,6 +17,7 @@ struct Layout {
   std::string text;  ///< as it was given
   std::string strategy = "single";
   int ranks = 1;
+  int devices = 1;               ///< of dp, which -n tells instead of ranks
   int64_t threads = 1;           ///< of each rank
   int64_t micro_batch_size = 0;  ///< sequences; 0: a rank's share in one piece
   Recompute recompute = Recompute::none;

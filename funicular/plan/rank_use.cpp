@@ -121,10 +121,8 @@ class Bench {
         objective_(tokenizer_, masking(options)),
         source_(objective_, text_),
         sampler_(source_.size(), {.shuffle = false, .batch_size = options.rule.batch_size}) {
-    train::TrainerOptions sizes;
-    sizes.batch_size = options.rule.batch_size;
-    sizes.micro_batch_size = options.micro_batch_size;
-    plan_ = train::plan_batches(sizes, group.size());
+    sizes_.batch_size = options.rule.batch_size;
+    sizes_.micro_batch_size = options.micro_batch_size;
   }
 
   RankUse run(const std::string& name) {
@@ -132,15 +130,21 @@ class Bench {
     Model model = nn::build_bert({options_.config, nn::Head::masked_lm, type, 1});
     const FlatLayout layout(model);
     const auto compute = train::compute_type(options_.precision);
-    const auto strategy = parallel::make_strategy(name, group_, {.compare_every = 0});
+    const auto strategy =
+        parallel::make_strategy(name, group_, {.compare_every = 0, .devices = options_.devices});
+    const train::BatchPlan plan = train::plan_batches(sizes_, strategy->parts());
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}),
-                     {.compute = compute, .accumulates = plan_.accumulation > 1});
-    RankUse use{name, group_.size(), {}, {}, 0, 0, 0};
+                     {.compute = compute, .accumulates = plan.accumulation > 1});
+    RankUse use;
+    use.strategy = name;
+    use.ranks = group_.size();
     std::vector<double> seconds, waits;
+    std::vector<parallel::DeviceUse> before;
     double tokens = 0;
     for (int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
-      const train::GlobalBatch batch = train::collate(sampler_.batch(step), source_, plan_,
+      const train::GlobalBatch batch = train::collate(sampler_.batch(step), source_, plan,
                                                       {1, /*training=*/true}, type, strategy->data_share());
+      if (step == options_.warmup) before = strategy->devices();
       group_.barrier();
       const auto start = Clock::now();
       const double waited = strategy->exchange_wait_seconds();
@@ -159,8 +163,12 @@ class Bench {
     use.step_seconds = median(seconds);
     use.wait_seconds = median(waits);
     use.tokens_per_second = tokens / std::accumulate(seconds.begin(), seconds.end(), 0.0);
+    use.devices = strategy->devices();
+    for (size_t i = 0; i < before.size(); ++i)
+      use.devices[i].busy_seconds =
+          (use.devices[i].busy_seconds - before[i].busy_seconds) / static_cast<double>(options_.steps);
     use.measured = measure_bytes(*strategy, model);
-    use.predicted = predict(layout, name, group_.size(), compute.has_value(), plan_.accumulation > 1,
+    use.predicted = predict(layout, name, group_.size(), compute.has_value(), plan.accumulation > 1,
                             static_cast<int64_t>(at::elementSize(type)));
     return use;
   }
@@ -179,7 +187,7 @@ class Bench {
   objective::MaskedLm objective_;
   train::DatasetSource<objective::MaskedLm> source_;
   data::Sampler sampler_;
-  train::BatchPlan plan_;
+  train::TrainerOptions sizes_;
 };
 
 }  // namespace

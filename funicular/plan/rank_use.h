@@ -8,6 +8,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/core/recompute.h"
 #include "funicular/format/bert_config.h"
+#include "funicular/parallel/strategy.h"
 #include "funicular/plan/rows.h"
 #include "funicular/train/precision.h"
 
@@ -24,11 +25,12 @@ struct RankBytes {
 struct RankUse {
   std::string strategy;
   int ranks = 1;
-  RankBytes measured;            ///< storages that the strategy holds after its first steps
-  RankBytes predicted;           ///< parallel/zero.h's formula
-  double step_seconds = 0;       ///< median, of the slowest rank
-  double tokens_per_second = 0;  ///< of all ranks
-  double wait_seconds = 0;       ///< of a step, waiting for exchanges that no computing hides; median
+  RankBytes measured;                        ///< storages that the strategy holds after its first steps
+  RankBytes predicted;                       ///< parallel/zero.h's formula
+  double step_seconds = 0;                   ///< median, of the slowest rank
+  double tokens_per_second = 0;              ///< of all ranks
+  std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds of a step
+  double wait_seconds = 0;  ///< of a step, waiting for exchanges that no computing hides; median
 };
 
 struct RankUseOptions {
@@ -37,6 +39,7 @@ struct RankUseOptions {
   train::Precision precision = train::Precision::fp32;
   Recompute recompute = Recompute::none;
   int64_t micro_batch_size = 0;  ///< 0: a rank's share in one piece
+  int devices = 2;               ///< of dp
   int64_t steps = 5, warmup = 2;
 };
 

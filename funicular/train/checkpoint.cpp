@@ -15,6 +15,7 @@
 #include "funicular/base/log.h"
 #include "funicular/format/manifest.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/format/safetensors_writer.h"
 #include "funicular/train/together.h"
 
 namespace funicular::train {

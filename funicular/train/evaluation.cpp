@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <string_view>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -104,24 +106,28 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   const parallel::DataShare share = strategy.data_share();
   const bool first_rank = group.rank() == 0;
   const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
+  const int64_t rounds = (batches + share.count - 1) / share.count;
+  // Of a round: this rank's batch; on rank 0 the others' too, for their labels. A rank without a share has
+  // none.
+  using Round = std::map<int64_t, GlobalBatch>;
+  Prefetcher<Round> loader(0, rounds, /*threads=*/1, /*ahead=*/2, [&](int64_t number) {
+    Round round;
+    for (int64_t i = 0; i < share.count && number * share.count + i < batches; ++i)
+      if (first_rank || i == share.index)
+        round[i] = evaluation_batch(data, plan, seed, floating, number * share.count + i);
+    return round;
+  });
   Tally tally(first_rank ? metrics : nullptr);
   bool stop = false;
-  for (int64_t first = 0; first < batches && !stop; first += share.count) {
-    // Rank 0 needs the others' batches too: their labels. A rank without a share has no batch.
-    std::vector<GlobalBatch> round(static_cast<size_t>(std::max(share.count, share.index + 1)));
-    run_shared(group, [&] {
-      for (int64_t i = 0; i < share.count && first + i < batches; ++i)
-        if (first_rank || i == share.index)
-          round[static_cast<size_t>(i)] = evaluation_batch(data, plan, seed, floating, first + i);
-    });
-    const parallel::EvalResult part =
-        strategy.evaluate(round[static_cast<size_t>(share.index)].micro_batches);
+  for (int64_t number = 0; number < rounds && !stop; ++number) {
+    Round round;
+    run_shared(group, [&] { round = loader.next(); });
+    const parallel::EvalResult part = strategy.evaluate(round[share.index].micro_batches);
     const auto texts = group.gather_texts(fmt::format("{:d}{}", interrupted(), encode(part)));
     for (const std::string& text : texts) stop = stop || text[0] == '1';
     run_shared(group, [&] {
-      for (int64_t i = 0; first_rank && i < share.count && first + i < batches; ++i)
-        tally.add(round[static_cast<size_t>(i)].micro_batches,
-                  decode(texts[static_cast<size_t>(i)].substr(1)));
+      for (int64_t i = 0; first_rank && i < share.count && number * share.count + i < batches; ++i)
+        tally.add(round[i].micro_batches, decode(std::string_view(texts[static_cast<size_t>(i)]).substr(1)));
     });
   }
   if (stop) return {};

@@ -61,6 +61,9 @@ void check_options(const TrainerOptions& options) {
 
 struct Interrupted {};
 
+/// How often asynchronous ranks meet where nothing else makes them: to notice a signal.
+constexpr int64_t kMeetingSteps = 100;
+
 int64_t steps_of(const TrainerOptions& options, int64_t steps_per_epoch) {
   if (options.max_steps > 0) return options.max_steps;
   const double epochs = options.num_train_epochs > 0 ? options.num_train_epochs : 3;
@@ -81,7 +84,7 @@ class Fit {
         model_(model),
         train_(train),
         evaluation_(evaluation),
-        plan_(plan_batches(options, strategy_->data_share().count)),
+        plan_(plan_batches(options, strategy_->parts())),
         sampler_(train.size(), {.seed = options.seed,
                                 .shuffle = options.shuffle,
                                 .batch_size = plan_.batch,
@@ -121,6 +124,10 @@ class Fit {
     return options_.patience > 0 && state_.evaluations_without_gain >= options_.patience;
   }
   bool finished() const { return state_.step >= max_steps_ || out_of_patience(); }
+  /// Whether the ranks are together after this step: always, if the strategy is synchronous; otherwise where
+  /// one of them has to do something with the others.
+  bool meet_after(int64_t step) const;
+  int64_t next_meeting() const;
 
   void resume();
   void share_state();
@@ -136,6 +143,7 @@ class Fit {
   int64_t skipped_steps() const { return scaler_ ? scaler_->skipped_steps() : 0; }
   void log_step(const parallel::StepResult& result);
   double sum_over_ranks(double value) const;
+  void share_losses();
   void evaluate();
   void check_evaluation();
   void note_evaluation();
@@ -167,6 +175,20 @@ class Fit {
   int64_t window_steps_ = 0, window_tokens_ = 0;
   double window_seconds_ = 0, window_wait_ = 0;
 };
+
+bool Fit::meet_after(int64_t step) const {
+  const auto due_at = [&](int64_t every) { return every > 0 && step % every == 0; };
+  if (strategy_->synchronous() || step >= max_steps_ || step == result_.resumed_from) return true;
+  const int64_t evaluations = options_.eval_steps > 0 ? options_.eval_steps : sampler_.batches_per_epoch();
+  return due_at(options_.logging_steps > 0 ? options_.logging_steps : kMeetingSteps) ||
+         due_at(options_.save_steps) || (evaluation_.data && due_at(evaluations));
+}
+
+int64_t Fit::next_meeting() const {
+  int64_t step = state_.step + 1;
+  while (!meet_after(step)) ++step;
+  return step;
+}
 
 void Fit::resume() {
   state_.identity = identity_of(run_);
@@ -239,6 +261,7 @@ FitResult Fit::run() {
   train();
   if (progress_) progress_->finish();
   strategy_->detach();
+  result_.staleness = strategy_->staleness();
   if (model_.set_training) model_.set_training(false);
   result_.step = state_.step;
   result_.stopped_early = out_of_patience() && state_.step < max_steps_;
@@ -256,16 +279,17 @@ void Fit::write_outcome(const OrderedJson& earlier) {
                            result_.step == result_.resumed_from &&
                            earlier.value("best_step", OrderedJson()) == result_.best_step;
   if (!writes() || did_nothing) return;
-  write_run_file(run_, result_.resumed_from,
-                 {{"step", result_.step},
-                  {"interrupted", result_.interrupted},
-                  {"stopped_early", result_.stopped_early},
-                  {"loss", result_.loss},
-                  {"best_step", result_.best_step},
-                  {"best_evaluation", result_.best_evaluation},
-                  {"skipped_steps", result_.skipped_steps},
-                  {"tokens", result_.tokens},
-                  {"seconds", result_.seconds}});
+  OrderedJson result = {{"step", result_.step},
+                        {"interrupted", result_.interrupted},
+                        {"stopped_early", result_.stopped_early},
+                        {"loss", result_.loss},
+                        {"best_step", result_.best_step},
+                        {"best_evaluation", result_.best_evaluation},
+                        {"skipped_steps", result_.skipped_steps},
+                        {"tokens", result_.tokens},
+                        {"seconds", result_.seconds}};
+  if (!strategy_->synchronous()) result["staleness"] = result_.staleness;
+  write_run_file(run_, result_.resumed_from, result);
 }
 
 void Fit::train() {
@@ -279,12 +303,17 @@ void Fit::train() {
     evaluate();  // a run that was interrupted during an evaluation
     if (options_.save_steps > 0 && finished()) save();
     while (!finished()) {
-      if (any_interrupted()) throw Interrupted{};
+      const bool met = meet_after(state_.step);
+      if (met && any_interrupted()) throw Interrupted{};
       const auto start = Clock::now();
       GlobalBatch batch;
-      or_save("the loader", [&] { batch = loader.next(); });
+      if (met)
+        or_save("the loader", [&] { batch = loader.next(); });
+      else
+        batch = loader.next();
       window_wait_ += seconds_since(start);
       const parallel::StepResult result = step(batch);
+      if (!strategy_->synchronous() && meet_after(state_.step)) strategy_->meet();
       window_seconds_ += seconds_since(start);
       log_step(result);
       evaluate();
@@ -339,6 +368,7 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
                                   .update = state_.step + 1 - skipped_steps(),
                                   .loss_scale = scaler_ ? scaler_->scale() : 1,
                                   .recompute = options_.recompute};
+  if (!strategy_->synchronous()) settings.meeting = next_meeting();
   if (callbacks_.inspect) settings.inspect = [&] { callbacks_.inspect(state_.step + 1, false, *strategy_); };
   const Counts counts = strategy_->global_counts(batch.counts);
   const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
@@ -348,12 +378,14 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   if (!result.finite && !overflow) fail(result);
   if (scaler_ && scaler_->update(overflow) == optim::LossScaler::Verdict::exhausted) fail_scaled(result);
   ++state_.step;
-  state_.loss_sum += result.loss;
-  ++state_.loss_steps;
+  if (strategy_->synchronous() || !batch.micro_batches.empty()) {
+    state_.loss_sum += result.loss;
+    ++state_.loss_steps;
+    result_.loss = result.loss;
+  }
   ++window_steps_;
   window_tokens_ += batch.tokens;
   result_.tokens += batch.tokens;
-  result_.loss = result.loss;
   return result;
 }
 
@@ -387,7 +419,10 @@ void Fit::log_step(const parallel::StepResult& result) {
   const bool recorded = due(options_.logging_steps);
   // Of all ranks; between records taken as if all had as many as this one.
   double tokens = static_cast<double>(window_tokens_ * group_.size());
-  if (recorded) tokens = sum_over_ranks(static_cast<double>(window_tokens_));
+  if (recorded) {
+    tokens = sum_over_ranks(static_cast<double>(window_tokens_));
+    share_losses();
+  }
   const double speed = tokens / std::max(window_seconds_, 1e-9);
   const int64_t memory = resident_memory();
   if (progress_)
@@ -398,7 +433,7 @@ void Fit::log_step(const parallel::StepResult& result) {
   StepRecord record;
   record.step = state_.step;
   record.epoch = epoch(state_.step);
-  record.loss = state_.loss_sum / static_cast<double>(state_.loss_steps);
+  record.loss = state_.loss_sum / static_cast<double>(std::max<int64_t>(1, state_.loss_steps));
   record.learning_rate = rate(state_.step);
   record.gradient_norm = result.gradient_norm;
   record.tokens_per_second = speed;
@@ -414,6 +449,13 @@ void Fit::log_step(const parallel::StepResult& result) {
   state_.loss_steps = 0;
   window_steps_ = window_tokens_ = 0;
   window_seconds_ = window_wait_ = 0;
+}
+
+/// Where each rank has losses of its own, the record is of all.
+void Fit::share_losses() {
+  if (strategy_->synchronous()) return;
+  state_.loss_sum = sum_over_ranks(state_.loss_sum);
+  state_.loss_steps = static_cast<int64_t>(sum_over_ranks(static_cast<double>(state_.loss_steps)));
 }
 
 double Fit::sum_over_ranks(double value) const {

@@ -110,10 +110,11 @@ struct FitResult {
   double loss = NAN;                         ///< of the last step
   std::map<std::string, double> evaluation;  ///< of the last evaluation, without "eval_"
   std::map<std::string, double> best_evaluation;
-  int64_t best_step = 0;      ///< 0: no evaluation
-  int64_t skipped_steps = 0;  ///< of fp16, see StepRecord
-  int64_t tokens = 0;         ///< real tokens trained on by these processes
-  double seconds = 0;         ///< wall-clock time of this process, evaluation and saving included
+  int64_t best_step = 0;           ///< 0: no evaluation
+  int64_t skipped_steps = 0;       ///< of fp16, see StepRecord
+  int64_t tokens = 0;              ///< real tokens trained on by these processes
+  std::vector<int64_t> staleness;  ///< see Strategy::staleness
+  double seconds = 0;              ///< wall-clock time of this process, evaluation and saving included
 };
 
 using StrategyFactory = std::function<std::unique_ptr<parallel::Strategy>()>;

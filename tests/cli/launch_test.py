@@ -95,6 +95,70 @@ class WhatTheRanksAreTold(ProgramTest):
         self.assertEqual((result.code, result.out), (0, ""))
 
 
+class Hosts(ProgramTest):
+    """Other hosts stand in as shells with nothing of this process's environment but what the launch sends."""
+
+    def setUp(self):
+        super().setUp()
+        self.shell = self.folder / "remote"
+        self.shell.write_text('#!/bin/sh\necho "$1" >> "$0.called"\nexec env -i sh -c "$2"\n')
+        self.shell.chmod(0o755)
+
+    def on(self, hosts, *words):
+        return launch("-H", hosts, "--remote-shell", self.shell, *words)
+
+    def test_ranks_are_numbered_over_hosts_of_different_sizes(self):
+        names = " ".join(f"${name}" for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR"))
+        result = self.on("a:2,b,localhost:2", "--", "sh", "-c", f'echo "{names}" $(pwd) "it\'s"')
+        self.assertEqual(result.code, 0, result.err)
+        here = os.getcwd()
+        self.assertEqual(sorted(result.out.splitlines()),
+                         [f"[{rank}] {rank} {local} 5 {size} {node} a {here} it's"
+                          for rank, local, size, node in ((0, 0, 2, 0), (1, 1, 2, 0), (2, 0, 1, 1), (3, 0, 2, 2), (4, 1, 2, 2))])
+        self.assertEqual(sorted((self.folder / "remote.called").read_text().split()), ["a", "b"], "not this host")
+
+    def test_all_hosts_end_when_a_rank_of_one_dies_and_the_rank_is_named(self):
+        result = self.on("a:2,b:2", "--grace", 20, "--", "sh", "-c",
+                         'if [ $RANK = 2 ]; then echo "lost" >&2; exit 7; fi; sleep 100')
+        self.assertEqual(result.code, 7, result.err)
+        self.assertIn("rank 2", result.err)
+        self.assertIn("| lost", result.err)
+        self.assertRegex(result.err, r"host b \(process \d+\) ended with exit code 7")
+
+    def test_a_signal_reaches_the_ranks_of_all_hosts(self):
+        marks = self.folder / "marks"
+        marks.mkdir()
+        script = f'trap "echo saved; exit 75" TERM; touch {marks}/$RANK; while :; do sleep 0.05; done'
+        started = Started("-H", "a:1,b:2", "--remote-shell", self.shell, "--", "sh", "-c", script)
+        self.assertTrue(wait_until(lambda: len(list(marks.iterdir())) == 3))
+        started.process.send_signal(signal.SIGTERM)
+        code, out, err = started.end()
+        self.assertEqual(code, 75, err)
+        self.assertEqual(sorted(out.splitlines()), ["[0] saved", "[1] saved", "[2] saved"])
+
+    def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(self):
+        pids = self.folder / "pids"
+        started = Started("-H", "a:1,b:2", "--remote-shell", self.shell, "--", "sh", "-c", f"echo $$ >> {pids}; sleep 1000")
+        self.assertTrue(wait_until(lambda: pids.exists() and len(pids.read_text().split()) == 3))
+        started.process.kill()
+        started.process.communicate()
+        self.assertTrue(wait_until(lambda: not any(alive(int(pid)) for pid in pids.read_text().split())))
+
+    def test_all_hosts_start_again(self):
+        result = self.on("a:1,b:1", "--max-restarts", 2, "--", "sh", "-c",
+                         'echo start $FUNICULAR_RESTART; [ $FUNICULAR_RESTART = 1 ] || [ $RANK = 0 ] || exit 3; sleep 0.3')
+        self.assertEqual(result.code, 0, result.err)
+        self.assertEqual({line for line in result.out.splitlines() if line.startswith("[0]")}, {"[0] start 0", "[0] start 1"})
+
+    def test_wrong_hosts_are_refused(self):
+        for hosts, phrase in (("a:0", "1 to 1024 ranks"), ("a:x", "\"a:x\""), ("a,a", "twice"), ("", "found nothing"),
+                              ("-oProxyCommand=x", "name of a host"), ("a:1,:2", "name of a host")):
+            result = launch(f"--hosts={hosts}", "--", "true")
+            self.assertEqual(result.code, 2, result.err)
+            self.assertIn(phrase, result.err)
+        self.assertEqual(launch("-H", "a:1", "-n", 2, "--", "true").code, 2)
+
+
 class Output(ProgramTest):
     def test_lines_are_whole_and_each_has_its_rank(self):
         # Four ranks write the same long lines in small pieces.

@@ -100,6 +100,41 @@ class KilledRanks(ProgramTest):
                                  (self.folder / (strategy + "-whole") / name).read_bytes(), f"{strategy}: {name}")
 
 
+class AsyncServers(ProgramTest):
+    def words(self, output, **options):
+        values = {"max_length": 32, "max_steps": 24, "batch_size": 8, "save_steps": 12, "logging_steps": 6,
+                  "eval_fraction": 0.2, "eval_steps": 8, "strategy": "ps-async", **options}
+        words = ["pretrain", "--model", self.folder / "model", "--data", self.data, "--output", self.folder / output]
+        for name, value in values.items():
+            words += ["--" + name.replace("_", "-"), value]
+        return words
+
+    def test_a_recorded_run_is_replayed_to_the_same_bytes(self):
+        self.data = self.store(self.model())
+        runs = {"recorded": {"record_interleaving": self.folder / "order"},
+                "replayed": {"replay_interleaving": self.folder / "order"}}
+        for name, options in runs.items():
+            launched = launch(3, self.words(name, staleness=2, **options))
+            self.assertEqual(launched.code, 0, launched.err)
+            outcome = json.loads((self.folder / name / "run.json").read_text())["result"]
+            self.assertEqual(sum(outcome["staleness"]), 48, "a push of each worker in each step")
+        for file in ("model/model.safetensors", "checkpoints/step-000024/optimizer.safetensors", "metrics.jsonl"):
+            recorded, replayed = ((self.folder / name / file).read_bytes() for name in runs)
+            if file == "metrics.jsonl":
+                recorded, replayed = ([json.loads(line).get("loss") for line in text.splitlines()] for text in (recorded, replayed))
+            self.assertEqual(recorded, replayed, file)
+
+    def test_a_run_goes_on_from_its_checkpoint(self):
+        self.data = self.store(self.model())
+        first = launch(3, self.words("moved", max_steps=12))
+        self.assertEqual(first.code, 0, first.err)
+        second = launch(4, self.words("moved", servers=2))
+        self.assertEqual(second.code, 0, second.err)
+        self.assertIn("resumed from", second.err)
+        alone = self.succeeds(*self.words("moved", max_steps=30, strategy="single"))
+        self.assertIn("resumed from", alone.err)
+
+
 class Prove(ProgramTest):
     def test_layouts_that_agree(self):
         found = json.loads(self.succeeds("prove", "ddp -n 2 --micro-batch-size 3", "single", "--steps", 2, "--json").out)
@@ -114,7 +149,7 @@ class Prove(ProgramTest):
         self.assertIn("DOES NOT HOLD", done.out)
 
     def test_mixed_precision_agrees_within_its_bound(self):
-        for layout in ("zero2 -n 2", "zero3 -n 3", "ps-sync -n 3"):
+        for layout in ("zero2 -n 2", "zero3 -n 3", "ps-sync -n 3", "dp -n 2"):
             found = json.loads(self.succeeds("prove", layout, "single", "--steps", 2, "--precision", "bf16", "--json").out)
             self.assertTrue(found["holds"], found["first"])
             self.assertGreater(found["gradient"]["relative"], 0)
@@ -128,7 +163,7 @@ class Prove(ProgramTest):
 
     def test_wrong_words_are_refused(self):
         self.refuses(["prove", "ddp -n 2"], "two layouts")
-        self.refuses(["prove", "ddp -n 2", "dp"], "unknown strategy \"dp\"")
+        self.refuses(["prove", "ddp -n 2", "dq"], "unknown strategy \"dq\"")
         self.refuses(["prove", "zero1 -n 2 --fault untied-weight", "single", "--steps", 1], "refuse it")
         self.refuses(["prove", "ddp --ranks 2", "single"], "unknown word \"--ranks\"")
 

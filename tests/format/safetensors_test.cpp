@@ -1,6 +1,7 @@
 // Safetensors: what is written is read back, and no malformed header passes.
 
 #include "funicular/format/safetensors.h"
+#include "funicular/format/safetensors_writer.h"
 
 #include <cstring>
 #include <thread>

@@ -12,6 +12,7 @@
 #include "funicular/base/json.h"
 #include "funicular/format/bert_config.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/format/safetensors_writer.h"
 #include "funicular/format/tensorboard.h"
 
 namespace {

@@ -6,6 +6,7 @@
 
 #include "funicular/core/wrap_module.h"
 #include "funicular/parallel/strategy.h"
+#include "net.h"
 
 namespace funicular::parallel {
 namespace {
@@ -38,12 +39,8 @@ Model wrap(const Net& net) {
 }
 
 MicroBatch make_batch(const torch::Tensor& x) {
-  MicroBatch batch;
-  batch.tensors["x"] = x;
-  const auto rows = static_cast<size_t>(x.size(0));
-  batch.packing = Packing::from_lengths(std::vector<int32_t>(rows, 1), std::vector<int64_t>(rows),
-                                        std::vector<int64_t>(rows), {});
-  batch.counts = {{"all", static_cast<double>(rows)}, {"some", (x.select(1, 0) > 0).sum().item<double>()}};
+  MicroBatch batch = test::make_batch(x);
+  batch.counts["some"] = (x.select(1, 0) > 0).sum().item<double>();
   return batch;
 }
 

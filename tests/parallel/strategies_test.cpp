@@ -11,46 +11,15 @@
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
-#include "funicular/core/wrap_module.h"
 #include "funicular/parallel/strategy.h"
+#include "net.h"
 
 namespace funicular::parallel {
 namespace {
 
 using comm::test::is_rank;
 using comm::test::with_ranks;
-
-/// With a tied weight, one that is never used, one that is used every other step only, and a frozen one.
-struct NetImpl : torch::nn::Module {
-  torch::nn::Linear first{5, 8}, second{8, 5}, sometimes{8, 5}, never{4, 4}, frozen{5, 5};
-  torch::Tensor tied;
-  NetImpl() {
-    register_module("first", first);
-    register_module("second", second);
-    register_module("sometimes", sometimes);
-    register_module("never", never);
-    register_module("frozen", frozen);
-    tied = register_parameter("tied", first->weight);
-    for (const auto& parameter : frozen->parameters()) parameter.set_requires_grad(false);
-    to(torch::kDouble);
-  }
-  torch::Tensor forward(const torch::Tensor& x, bool with) {
-    const auto hidden = torch::tanh(first(frozen(x)));
-    const auto out = second(hidden) + torch::matmul(hidden, tied);
-    return with ? out + sometimes(hidden) : out;
-  }
-};
-TORCH_MODULE(Net);
-
-MicroBatch make_batch(const torch::Tensor& x) {
-  MicroBatch batch;
-  batch.tensors["x"] = x;
-  const auto rows = static_cast<size_t>(x.size(0));
-  batch.packing = Packing::from_lengths(std::vector<int32_t>(rows, 1), std::vector<int64_t>(rows),
-                                        std::vector<int64_t>(rows), {});
-  batch.counts = {{"all", static_cast<double>(rows)}};
-  return batch;
-}
+using namespace parallel::test;
 
 struct Rig {
   Net net;
@@ -62,11 +31,7 @@ struct Rig {
       int64_t seed = 1, const std::filesystem::path& offload = {}) {
     torch::manual_seed(seed);
     net = Net();
-    model = wrap_module(net, [this](NetImpl& module, const MicroBatch& batch, LossSink& sink) {
-      const auto out = module.forward(batch["x"], with);
-      sink.add("all", out.square().sum() + out.sum());
-      sink.output("out", out);
-    });
+    model = wrap(net, with);
     strategy = make_strategy(name, group, {.compare_every = 1, .offload = offload});
     strategy->attach(model, optim::make_optimizer(optimizer));
   }

@@ -51,8 +51,9 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
   for (const char* layout :
        {"ddp -n 2", "ddp -n 3 --micro-batch-size 2 --recompute full", "zero1 -n 4 --micro-batch-size 1",
         "zero2 -n 3 --micro-batch-size 2 --recompute sqrt", "zero3 -n 2 --recompute full",
-        "zero3 -n 4 --micro-batch-size 1 --recompute sqrt", "zero3 -n 3 --recompute selective",
-        "ps-sync -n 3", "ps-sync -n 4 --servers 2 --micro-batch-size 2 --recompute full"}) {
+        "zero3 -n 4 --micro-batch-size 1 --recompute sqrt", "zero3 -n 3 --recompute selective", "dp -n 2",
+        "dp -n 3 --micro-batch-size 2 --recompute full", "ps-sync -n 3",
+        "ps-sync -n 4 --servers 2 --micro-batch-size 2 --recompute full"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);

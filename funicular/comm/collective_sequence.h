@@ -1,0 +1,89 @@
+#pragma once
+// The collectives of one group, one after the other: numbered, compared between the ranks, in the background
+// or not.
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "funicular/comm/meeting.h"
+#include "funicular/comm/watch.h"
+
+namespace funicular::comm {
+
+/// A collective that was started and may not be done yet. Any thread may wait for it.
+class Pending {
+ public:
+  /// Throws what the collective threw.
+  void wait();
+  bool done();
+  /// By who carried it out; once.
+  void finish(std::exception_ptr error);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool done_ = false;
+  std::exception_ptr error_;
+};
+
+/// Carries out actions strictly one after the other, in the order of the calls. A RunError of one breaks the
+/// sequence: it is thrown with the rank's and the collective's name, and so is every later call.
+class CollectiveSequence {
+ public:
+  struct Options {
+    std::chrono::milliseconds timeout;  ///< for the others to say what they call
+    bool compare_all;                   ///< compare every collective between the ranks, not the first one only
+  };
+  /// `rank` of `size` ranks of a group, whose part of the store is `meeting`.
+  CollectiveSequence(const Meeting& meeting, std::shared_ptr<Watch> watch, int rank, int size,
+                     const Options& options);
+  /// Waits for what was started.
+  ~CollectiveSequence();
+  CollectiveSequence(const CollectiveSequence&) = delete;
+  CollectiveSequence& operator=(const CollectiveSequence&) = delete;
+
+  /// Once all that was started before is done. `what` describes the collective, the same on all ranks.
+  void run(const std::string& what, const std::function<void()>& action);
+  /// The same for what concerns two ranks alone, and so has no number.
+  void run_between_two(const std::string& what, const std::function<void()>& action);
+  /// In the background. What `action` holds is let go before it counts as done.
+  std::shared_ptr<Pending> start(std::string what, std::function<void()> action);
+
+ private:
+  struct Item {
+    std::string what;
+    std::function<void()> action;
+    std::shared_ptr<Pending> pending;
+  };
+
+  void wait_for_all();
+  void carry_out(const std::string& what, bool by_all, const std::function<void()>& action);
+  void compare(int64_t number, const std::string& what);
+  std::string ask(const std::string& key);
+  void work();
+
+  const Meeting meeting_;
+  const std::shared_ptr<Watch> watch_;
+  const int rank_, size_;
+  const Options options_;
+
+  int64_t number_ = 0;                 ///< collectives done
+  std::optional<std::string> broken_;  ///< why
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Item> queue_;
+  bool busy_ = false, stopping_ = false;
+  std::thread worker_;
+};
+
+}  // namespace funicular::comm

@@ -1,0 +1,29 @@
+#pragma once
+// What reading and writing safetensors files share besides the format's types.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "funicular/base/json.h"
+
+namespace funicular::format {
+
+inline constexpr uint64_t kMaximumSafetensorsHeader = 100'000'000;  // bytes, the reference's limit
+
+/// A name from an untrusted file as it may stand in a message: quoted, escaped and short.
+inline std::string shown(std::string_view name) {
+  std::string text = Json(std::string(name)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  if (text.size() > 100) text = text.substr(0, 96) + "…\"";
+  return text;
+}
+
+inline std::string shown(std::span<const int64_t> shape) {
+  return fmt::format("[{}]", fmt::join(shape.begin(), shape.end(), ", "));
+}
+
+}  // namespace funicular::format

@@ -1,0 +1,263 @@
+#include "funicular/parallel/device_replicas.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros.h>
+
+#include <algorithm>
+#include <bit>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <future>
+#include <mutex>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/parallel/replicated.h"
+#include "funicular/parallel/tree_sum.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+/// A thread that lasts, so that the threads it computes with (OpenMP's) do, too.
+class DeviceThread {
+ public:
+  explicit DeviceThread(int threads) : thread_([this, threads] { work(threads); }) {}
+  ~DeviceThread() {
+    {
+      const std::lock_guard lock(mutex_);
+      stopping_ = true;
+    }
+    changed_.notify_one();
+    thread_.join();
+  }
+  DeviceThread(const DeviceThread&) = delete;
+  DeviceThread& operator=(const DeviceThread&) = delete;
+
+  std::future<void> start(std::function<void()> action) {
+    std::packaged_task<void()> task(std::move(action));
+    std::future<void> done = task.get_future();
+    {
+      const std::lock_guard lock(mutex_);
+      tasks_.push_back(std::move(task));
+    }
+    changed_.notify_one();
+    return done;
+  }
+
+ private:
+  void work(int threads) {
+    at::set_num_threads(threads);
+    while (true) {
+      std::packaged_task<void()> task;
+      {
+        std::unique_lock lock(mutex_);
+        changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
+        if (tasks_.empty()) return;
+        task = std::move(tasks_.front());
+        tasks_.pop_front();
+      }
+      task();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<std::packaged_task<void()>> tasks_;
+  bool stopping_ = false;
+  std::thread thread_;
+};
+
+/// Calls action(i) for i in [0, devices), each on its thread; throws the first device's error once all are
+/// done.
+void on_all(const std::vector<std::unique_ptr<DeviceThread>>& threads, const std::function<void(size_t)>& action) {
+  std::vector<std::future<void>> done;
+  for (size_t i = 0; i < threads.size(); ++i) done.push_back(threads[i]->start([&action, i] { action(i); }));
+  for (const auto& one : done) one.wait();
+  for (auto& one : done) one.get();
+}
+
+class DeviceReplicas final : public Replicated {
+ public:
+  explicit DeviceReplicas(const StrategyOptions& options) : Replicated(comm::Group(), options) {
+    if (options.devices < 1)
+      throw InputError("strategy", "dp on {} devices; expected at least one", options.devices);
+    if (options.fault != Fault::none) throw InputError("strategy", "dp makes no faults; expected ddp");
+    const int each = std::max(1, at::get_num_threads() / options.devices);
+    for (int i = 0; i < options.devices; ++i) threads_.push_back(std::make_unique<DeviceThread>(each));
+  }
+
+  std::string name() const override { return "dp"; }
+  int64_t parts() const override { return options().devices; }
+  std::vector<DeviceUse> devices() const override;
+  void state_changed() override { refresh_all(); }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// What computes on one of the other devices.
+  struct Replica {
+    Model model;
+    std::unique_ptr<FlatLayout> layout;
+    at::Tensor matrices, vectors;  ///< flat weights
+    at::Tensor matrix_gradient, vector_gradient;
+    TreeSum tree;
+  };
+
+  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
+  Replica make_replica(const MatrixTypes& types) const;
+  void broadcast(Replica& replica) const;
+  void start_step(const StepSettings&) override;
+  void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global, const StepSettings& settings,
+                  TermSums& sums) override;
+  void run_on(size_t device, std::span<const MicroBatch> own, const Counts& global, const StepSettings& settings,
+              TermSums& sums);
+  void finish_gradients() override;
+  void finish_update() override;
+  void start_round(bool) override {}
+  void finish_round(bool) override {}
+
+  std::vector<at::Tensor> gradients(size_t device) const {
+    if (device > 0) return {replicas_[device - 1].matrix_gradient, replicas_[device - 1].vector_gradient};
+    return {flat_->gradient(ParameterGroup::decay), flat_->gradient(ParameterGroup::no_decay)};
+  }
+  const at::Tensor& first_matrices() const { return flat_->shadow().defined() ? flat_->shadow() : flat_->master(); }
+
+  std::vector<std::unique_ptr<DeviceThread>> threads_;
+  std::unique_ptr<FlatParameters> flat_;  ///< of the first device
+  TreeSum tree_;
+  std::vector<Replica> replicas_;  ///< of the others
+  std::vector<double> busy_;       ///< seconds, by device
+  Clock::time_point reduced_;      ///< when the first device began to work alone
+};
+
+void DeviceReplicas::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
+  if (options().devices > 1 && !model.replicate)
+    throw InputError("strategy", "dp needs a replica of the model for each device, and this model has no Model::replicate; "
+                                 "expected ddp, or a module that torch can clone");
+  flat_ = std::make_unique<FlatParameters>(model, types);
+  target = *flat_->target();
+  busy_.assign(threads_.size(), 0);
+  for (size_t i = 1; i < threads_.size(); ++i) replicas_.push_back(make_replica(types));
+}
+
+DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) const {
+  Replica replica;
+  replica.model = model().replicate();
+  if (replica.model.parameters.size() != model().parameters.size())
+    throw InputError("strategy",
+                     "the replica of the model has {} weights and the model {}; torch's clone() unties weights "
+                     "that modules share: set Model::replicate to make such a module anew",
+                     replica.model.parameters.size(), model().parameters.size());
+  for (size_t i = 0; i < model().parameters.size(); ++i) {
+    Parameter &own = *replica.model.parameters[i], &first = *model().parameters[i];
+    own.trainable = first.trainable;
+    own.compute.set_requires_grad(first.trainable);
+    if (!own.trainable) own.compute.set_data(first.compute.detach().clone());
+  }
+  replica.layout = std::make_unique<FlatLayout>(replica.model);
+  const at::TensorOptions options = flat_->master().options().requires_grad(false);
+  const int64_t matrices = flat_->decay_end(), vectors = flat_->size() - matrices;
+  replica.matrices = at::zeros({matrices}, types.compute ? options.dtype(*types.compute) : options);
+  replica.vectors = at::zeros({vectors}, options);
+  replica.matrix_gradient = at::zeros({matrices}, types.gradient ? options.dtype(*types.gradient) : options);
+  replica.vector_gradient = at::zeros({vectors}, options);
+  for (const FlatLayout::Entry& entry : replica.layout->entries()) {
+    Parameter& parameter = *entry.parameter;
+    const bool matrix = parameter.group == ParameterGroup::decay;
+    const auto in = [&](const at::Tensor& flat) {
+      return flat.narrow(0, entry.offset - (matrix ? 0 : matrices), entry.size).view(parameter.compute.sizes());
+    };
+    parameter.gradient = in(matrix ? replica.matrix_gradient : replica.vector_gradient);
+    parameter.compute.set_data(in(matrix ? replica.matrices : replica.vectors));
+    parameter.master = parameter.compute;
+    parameter.compute.mutable_grad() = parameter.gradient;
+  }
+  return replica;
+}
+
+void DeviceReplicas::broadcast(Replica& replica) const {
+  const at::NoGradGuard no_gradient;
+  const int64_t matrices = flat_->decay_end();
+  replica.matrices.copy_(first_matrices().narrow(0, 0, matrices));
+  replica.vectors.copy_(flat_->master().narrow(0, matrices, flat_->size() - matrices));
+  for (size_t i = 0; i < replica.model.buffers.size(); ++i)
+    replica.model.buffers[i].value.copy_(model().buffers[i].value);
+}
+
+void DeviceReplicas::start_step(const StepSettings&) {
+  flat_->zero_gradient();
+  on_all(threads_, [&](size_t device) {
+    if (device == 0) return;
+    Replica& replica = replicas_[device - 1];
+    broadcast(replica);
+    for (const at::Tensor& gradient : gradients(device)) gradient.zero_();
+    if (replica.model.set_training) replica.model.set_training(true);
+  });
+}
+
+void DeviceReplicas::run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+                                const StepSettings& settings, TermSums& sums) {
+  const size_t devices = threads_.size();
+  const size_t each = std::bit_ceil((micro_batches.size() + devices - 1) / devices);
+  std::vector<TermSums> parts(devices);
+  on_all(threads_, [&](size_t device) {
+    const size_t begin = std::min(device * each, micro_batches.size());
+    run_on(device, micro_batches.subspan(begin, std::min(each, micro_batches.size() - begin)), global, settings,
+           parts[device]);
+  });
+  for (const TermSums& part : parts) sums.add(part);
+  reduced_ = Clock::now();
+}
+
+void DeviceReplicas::run_on(size_t device, std::span<const MicroBatch> own, const Counts& global,
+                            const StepSettings& settings, TermSums& sums) {
+  const auto start = Clock::now();
+  for (const MicroBatch& batch : own) {
+    run(device == 0 ? model() : replicas_[device - 1].model, batch, global, settings, sums);
+    if (!options().deterministic) continue;
+    (device == 0 ? tree_ : replicas_[device - 1].tree).add(gradients(device));
+    for (const at::Tensor& gradient : gradients(device)) gradient.zero_();
+  }
+  if (options().deterministic) (device == 0 ? tree_ : replicas_[device - 1].tree).finish(gradients(device));
+  busy_[device] += std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// As a tree over the devices (comm/combine.h), into the first one's.
+void DeviceReplicas::finish_gradients() {
+  const at::NoGradGuard no_gradient;
+  for (size_t stride = 1; stride < threads_.size(); stride *= 2)
+    for (size_t device = 0; device + stride < threads_.size(); device += 2 * stride)
+      for (const size_t part : {0, 1}) gradients(device)[part].add_(gradients(device + stride)[part]);
+}
+
+void DeviceReplicas::finish_update() {
+  busy_[0] += std::chrono::duration<double>(Clock::now() - reduced_).count();
+}
+
+std::vector<DeviceUse> DeviceReplicas::devices() const {
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : int64_t{0};
+  };
+  std::vector<DeviceUse> uses(1);
+  uses[0].weights = bytes(flat_->master()) + bytes(flat_->shadow());
+  uses[0].gradients = bytes(gradients(0)[0]) + bytes(gradients(0)[1]);
+  for (const auto& [name, state] : optimizer().state()) uses[0].state += bytes(state);
+  for (const Replica& replica : replicas_)
+    uses.push_back({bytes(replica.matrices) + bytes(replica.vectors),
+                    bytes(replica.matrix_gradient) + bytes(replica.vector_gradient), 0, 0});
+  for (size_t i = 0; i < uses.size(); ++i) uses[i].busy_seconds = busy_[i];
+  return uses;
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_device_replicas(const StrategyOptions& options) {
+  return std::make_unique<DeviceReplicas>(options);
+}
+
+}  // namespace funicular::parallel

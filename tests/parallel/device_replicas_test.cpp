@@ -1,0 +1,140 @@
+// Claims about replicas in threads: they train as one device does, and the first one carries the burden.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include "../format/scratch.h"
+#include "funicular/parallel/strategy.h"
+#include "net.h"
+
+namespace funicular::parallel {
+namespace {
+
+using parallel::test::make_batch;
+
+/// With a normalisation that keeps statistics, and a tied weight.
+struct ImageNetImpl : torch::nn::Cloneable<ImageNetImpl> {
+  torch::nn::Conv2d convolution = nullptr;
+  torch::nn::BatchNorm2d norm = nullptr;
+  torch::nn::Linear out = nullptr;
+  torch::Tensor tied;
+  ImageNetImpl() { reset(); }
+  void reset() override {
+    convolution = register_module("convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 3, 3).padding(1).bias(false)));
+    norm = register_module("norm", torch::nn::BatchNorm2d(3));
+    out = register_module("out", torch::nn::Linear(12, 12));
+    tied = register_parameter("tied", out->weight);
+    to(torch::kDouble);
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const auto hidden = torch::tanh(norm(convolution(x.view({-1, 1, 2, 2})))).flatten(1);
+    return torch::matmul(out(hidden), tied);
+  }
+};
+TORCH_MODULE(ImageNet);
+
+ImageNet make_net() {
+  torch::manual_seed(1);
+  return {};
+}
+
+Model wrap(const ImageNet& net) {
+  return wrap_module(net, [](ImageNetImpl& module, const MicroBatch& batch, LossSink& sink) {
+    sink.add("all", module.forward(batch["x"]).square().sum());
+  });
+}
+
+struct Rig {
+  Model model = wrap(make_net());
+  std::unique_ptr<Strategy> strategy;
+
+  explicit Rig(const std::string& name, const StrategyOptions& options = {}) : strategy(make_strategy(name, {}, options)) {
+    model.replicate = [] { return wrap(make_net()); };
+    strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
+  }
+  StepResult step(int64_t update, int64_t batches) {
+    torch::manual_seed(update);
+    std::vector<MicroBatch> own;
+    Counts counts;
+    for (int64_t i = 0; i < batches; ++i) {
+      own.push_back(make_batch(torch::randn({2 + i % 2, 4}, torch::kDouble)));
+      add_counts(counts, own.back().counts);
+    }
+    return strategy->step(own, counts, {.learning_rate = 0.01, .max_gradient_norm = 0.5, .update = update});
+  }
+  torch::Tensor weights() const {
+    std::vector<torch::Tensor> all;
+    for (const auto& parameter : model.parameters) all.push_back(parameter->compute.detach().flatten());
+    return torch::cat(all);
+  }
+};
+
+TEST(DeviceReplicas, TrainAsOneDeviceDoes) {
+  for (const int devices : {1, 2, 3, 5}) {
+    Rig ours("dp", {.devices = devices}), one("single");
+    for (int64_t update = 1; update <= 6; ++update) {
+      const int64_t batches = update == 3 ? 1 : 4 + update;  // once fewer than devices
+      const StepResult a = ours.step(update, batches), b = one.step(update, batches);
+      EXPECT_NEAR(a.loss, b.loss, 1e-12) << devices << " devices, update " << update;
+      EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-12);
+    }
+    EXPECT_LT((ours.weights() - one.weights()).abs().max().item<double>(), 1e-12) << devices;
+  }
+}
+
+TEST(DeviceReplicas, DeterministicSumsAreTheSameBitsOnAnyNumberOfDevices) {
+  Rig one("single", {.deterministic = true});
+  for (int64_t update = 1; update <= 4; ++update) one.step(update, 6);
+  for (const int devices : {2, 3, 4}) {
+    Rig ours("dp", {.deterministic = true, .devices = devices});
+    for (int64_t update = 1; update <= 4; ++update) ours.step(update, 6);
+    EXPECT_TRUE(torch::equal(ours.weights(), one.weights())) << devices;
+  }
+}
+
+TEST(DeviceReplicas, TheFirstDeviceAloneHoldsStateAndUpdates) {
+  Rig ours("dp", {.devices = 3});
+  EXPECT_EQ(ours.strategy->parts(), 3);
+  for (int64_t update = 1; update <= 3; ++update) ours.step(update, 6);
+  const std::vector<DeviceUse> uses = ours.strategy->devices();
+  ASSERT_EQ(uses.size(), 3U);
+  for (const DeviceUse& use : uses) {
+    EXPECT_EQ(use.weights, uses[0].weights);
+    EXPECT_EQ(use.gradients, uses[0].gradients);
+    EXPECT_GT(use.busy_seconds, 0);
+  }
+  EXPECT_EQ(uses[0].state, 2 * uses[0].weights) << "two moments of AdamW";
+  EXPECT_EQ(uses[1].state + uses[2].state, 0);
+}
+
+TEST(DeviceReplicas, ModulesThatTorchCanCloneNeedNothingMore) {
+  torch::nn::Linear linear(4, 3);
+  Model model = wrap_module(linear, [](torch::nn::LinearImpl& module, const MicroBatch& batch, LossSink& sink) {
+    sink.add("all", module.forward(batch["x"]).square().sum());
+  });
+  const auto strategy = make_strategy("dp", {});
+  strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+  const auto x = torch::randn({4, 4});
+  const auto loss = linear->forward(x).square().sum().item<double>();
+  const StepResult result = strategy->step(std::vector{make_batch(x.narrow(0, 0, 2)), make_batch(x.narrow(0, 2, 2))},
+                                           {{"all", 1}}, {.learning_rate = 0.01});
+  EXPECT_NEAR(result.loss, loss, 1e-5);
+  EXPECT_LT(linear->forward(x).square().sum().item<double>(), loss);
+}
+
+TEST(DeviceReplicas, WhatCannotBeReplicatedIsRefused) {
+  const auto refusal = [](Model model) {
+    return error_of([&] { make_strategy("dp", {})->attach(model, optim::make_optimizer(optim::Sgd{})); });
+  };
+  torch::nn::Sequential dropping(torch::nn::Linear(4, 4), torch::nn::Dropout(0.5));
+  EXPECT_NE(refusal(wrap_module(dropping, [](torch::nn::SequentialImpl&, const MicroBatch&, LossSink&) {})).find("Dropout"),
+            std::string::npos);
+  const bool with = false;
+  EXPECT_NE(refusal(parallel::test::wrap(parallel::test::Net(), with)).find("Cloneable"), std::string::npos);
+  EXPECT_NE(refusal(wrap(make_net())).find("unties"), std::string::npos);
+  const std::shared_ptr<torch::nn::Module> bare = torch::nn::Linear(2, 2).ptr();
+  EXPECT_NE(refusal(wrap_module(bare, std::function<void(const MicroBatch&, LossSink&)>([](const MicroBatch&, LossSink&) {}))).find("Model::replicate"), std::string::npos);
+  EXPECT_NE(error_of([] { make_strategy("dp", {}, {.devices = 0}); }).find("0 devices"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace funicular::parallel
