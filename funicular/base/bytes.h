@@ -28,7 +28,8 @@ class ByteWriter {
   std::string bytes_;
 };
 
-/// Reads what a ByteWriter wrote, in the same order. Throws RunError where there is less. The bytes must outlive it.
+/// Reads what a ByteWriter wrote, in the same order. Throws RunError where there is less. The bytes must
+/// outlive it.
 class ByteReader {
  public:
   explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}

@@ -260,6 +260,10 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
                 "zero3: 1, 2, "
                 "4, …) with the same micro-batches then gives the same bits");
   arguments
+      .add("reduce-precision", "NAME", options.reduce_precision,
+           "of ddp: round gradients for their exchange; what is lost is added in the next step")
+      .choices({"own", "bf16", "fp16"});
+  arguments
       .add("offload-optimizer", "DIR", options.offload_optimizer,
            "keep optimiser state in mapped files in this folder, on a fast disk of this host")
       .default_text("in memory");
@@ -324,6 +328,7 @@ void TrainingOptions::apply() {
 train::StrategyFactory TrainingOptions::strategy_factory() const {
   parallel::StrategyOptions options;
   options.deterministic = deterministic;
+  if (reduce_precision != "own") options.reduce_in = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
   options.devices = static_cast<int>(devices);
   options.servers = static_cast<int>(servers);
   options.staleness = staleness;

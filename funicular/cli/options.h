@@ -76,6 +76,7 @@ struct TrainingOptions {
   std::string recompute = "none";
   std::string strategy = "auto";
   bool deterministic = false, debug_collectives = false;
+  std::string reduce_precision = "own";
   int64_t devices = 2, servers = 1, staleness = 3;
   std::string interface;       ///< empty: chosen
   fs::path offload_optimizer;  ///< empty: none

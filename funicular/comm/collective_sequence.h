@@ -41,7 +41,7 @@ class CollectiveSequence {
  public:
   struct Options {
     std::chrono::milliseconds timeout;  ///< for the others to say what they call
-    bool compare_all;                   ///< compare every collective between the ranks, not the first one only
+    bool compare_all;  ///< compare every collective between the ranks, not the first one only
   };
   /// `rank` of `size` ranks of a group, whose part of the store is `meeting`.
   CollectiveSequence(const Meeting& meeting, std::shared_ptr<Watch> watch, int rank, int size,

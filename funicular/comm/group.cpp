@@ -25,7 +25,7 @@ namespace {
 
 constexpr const char* kComponent = "ranks";
 /// Up to here Gloo's all-reduce takes fewer messages than a ring; more bytes go around the ring faster.
-constexpr int64_t kSmallBytes = 64 << 10;
+constexpr int64_t kSmallBytes = 8 << 20;
 
 std::optional<Element> element_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {

@@ -72,16 +72,27 @@ std::string remote_command(const std::vector<std::string>& words) {
 }
 
 std::vector<std::string> launch_words(const LaunchOptions& options, const std::string& program,
-                                      const std::string& rendezvous, size_t node, int first, int world, int restart) {
-  std::vector<std::string> words = {program, "launch", "--controlled",
-                                    "-n", fmt::to_string(options.hosts[node].ranks),
-                                    "--nnodes", fmt::to_string(options.hosts.size()),
-                                    "--node-rank", fmt::to_string(node),
-                                    "--first-rank", fmt::to_string(first),
-                                    "--world-size", fmt::to_string(world),
-                                    "--first-restart", fmt::to_string(restart),
-                                    "--rendezvous", rendezvous,
-                                    "--grace", fmt::format("{}", options.grace_seconds)};
+                                      const std::string& rendezvous, size_t node, int first, int world,
+                                      int restart) {
+  std::vector<std::string> words = {program,
+                                    "launch",
+                                    "--controlled",
+                                    "-n",
+                                    fmt::to_string(options.hosts[node].ranks),
+                                    "--nnodes",
+                                    fmt::to_string(options.hosts.size()),
+                                    "--node-rank",
+                                    fmt::to_string(node),
+                                    "--first-rank",
+                                    fmt::to_string(first),
+                                    "--world-size",
+                                    fmt::to_string(world),
+                                    "--first-restart",
+                                    fmt::to_string(restart),
+                                    "--rendezvous",
+                                    rendezvous,
+                                    "--grace",
+                                    fmt::format("{}", options.grace_seconds)};
   if (!options.pin) words.push_back("--no-pin");
   words.push_back("--");
   words.insert(words.end(), options.command.begin(), options.command.end());
@@ -106,7 +117,8 @@ std::vector<LaunchHost> parse_hosts(const std::string& text) {
   for (std::string part; std::getline(parts, part, ',');) {
     hosts.push_back(parse_host(part));
     if (!names.insert(hosts.back().name).second)
-      throw InputError(kComponent, "-H names the host {} twice; give it once, with all its ranks", hosts.back().name);
+      throw InputError(kComponent, "-H names the host {} twice; give it once, with all its ranks",
+                       hosts.back().name);
   }
   if (hosts.empty()) throw InputError(kComponent, "-H expects HOST:RANKS,…, found nothing");
   return hosts;
@@ -126,14 +138,16 @@ std::vector<RankStart> host_starts(const LaunchOptions& options, int port, int r
     start.name = "host " + host.name;
     start.controlled = true;
     for (char** entry = environ; *entry; ++entry) start.environment.emplace_back(*entry);
-    const std::vector<std::string> words = launch_words(options, program, rendezvous, node, first, world, restart);
+    const std::vector<std::string> words =
+        launch_words(options, program, rendezvous, node, first, world, restart);
     if (is_here(host.name)) {
       start.path = program;
       start.arguments = words;
     } else {
       std::istringstream shell(options.remote_shell);
       for (std::string word; shell >> word;) start.arguments.push_back(word);
-      if (start.arguments.empty()) throw InputError(kComponent, "--remote-shell is empty; expected \"ssh\", say");
+      if (start.arguments.empty())
+        throw InputError(kComponent, "--remote-shell is empty; expected \"ssh\", say");
       start.path = find_program(start.arguments.front());
       start.arguments.push_back(host.name);
       start.arguments.push_back(remote_command(words));

@@ -17,8 +17,8 @@ std::vector<LaunchHost> parse_hosts(const std::string& text);
 /// remote shell, except on this host ("localhost", its name). Each is controlled by its standard input.
 ///
 /// They run this program by its path and in this folder, which all hosts must have, with the variables of
-/// this process that begin with FUNICULAR_, OMP_ or MKL_, PATH and LD_LIBRARY_PATH. Rank 0's host is the first; the
-/// others must be able to reach it by its name, unless options.address names another one.
+/// this process that begin with FUNICULAR_, OMP_ or MKL_, PATH and LD_LIBRARY_PATH. Rank 0's host is the
+/// first; the others must be able to reach it by its name, unless options.address names another one.
 std::vector<RankStart> host_starts(const LaunchOptions& options, int port, int restart);
 
 }  // namespace funicular::comm

@@ -33,7 +33,9 @@ struct PushHeader {
   double learning_rate = 0, gradient_scale = 1;
   bool has_gradient = false;  ///< false: the worker had no data in this step
 
-  at::Tensor encode() const { return at::tensor({learning_rate, gradient_scale, double(has_gradient)}, at::kDouble); }
+  at::Tensor encode() const {
+    return at::tensor({learning_rate, gradient_scale, double(has_gradient)}, at::kDouble);
+  }
   static PushHeader decode(const at::Tensor& tensor) {
     const double* values = tensor.const_data_ptr<double>();
     return {values[0], values[1], values[2] != 0};
@@ -45,8 +47,9 @@ class AsyncParameterServer final : public ServedModel {
   AsyncParameterServer(comm::Group group, const StrategyOptions& options)
       : ServedModel(std::move(group), options, kName) {
     if (options.deterministic)
-      throw InputError("strategy", "ps-async takes gradients in the order in which they arrive; --deterministic needs "
-                                   "another strategy, or a recording: --replay-interleaving DIR");
+      throw InputError("strategy",
+                       "ps-async takes gradients in the order in which they arrive; --deterministic needs "
+                       "another strategy, or a recording: --replay-interleaving DIR");
     if (options.staleness < 0)
       throw InputError("strategy", "expected a staleness of at least 0 steps, found {}", options.staleness);
   }
@@ -67,7 +70,7 @@ class AsyncParameterServer final : public ServedModel {
   /// A worker and a server, and what the server knows of the worker.
   struct Lane {
     int worker = 0, server = 0;
-    comm::Group pair;  ///< rank 0 is the worker
+    comm::Group pair;          ///< rank 0 is the worker
     int64_t clock = 0;         ///< the last step whose gradient was applied
     int64_t read_version = 0;  ///< what it computes with
     std::thread thread;        ///< on the server
@@ -77,7 +80,8 @@ class AsyncParameterServer final : public ServedModel {
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void open_lanes();
 
-  StepResult work(std::span<const MicroBatch> micro_batches, const Counts& counts, const StepSettings& settings);
+  StepResult work(std::span<const MicroBatch> micro_batches, const Counts& counts,
+                  const StepSettings& settings);
   double gradient_norm() const;
   std::string first_non_finite() const;
   void exchange(const PushHeader& header);
@@ -108,7 +112,7 @@ class AsyncParameterServer final : public ServedModel {
   std::mutex mutex_;
   std::condition_variable changed_;
   Interleaving interleaving_;
-  int64_t version_ = 0;  ///< pushes so far
+  int64_t version_ = 0;     ///< pushes so far
   int64_t open_until_ = 0;  ///< the last step whose push may be waited for now
   bool ending_ = false;
   std::exception_ptr error_;
@@ -116,11 +120,15 @@ class AsyncParameterServer final : public ServedModel {
 
 void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
   if (types.compute == at::kHalf)
-    throw InputError("strategy", "ps-async has no loss scale that all workers share, which fp16 needs; expected --precision "
-                                 "bf16 or fp32");
+    throw InputError(
+        "strategy",
+        "ps-async has no loss scale that all workers share, which fp16 needs; expected --precision "
+        "bf16 or fp32");
   if (optimizer().needs_layer_norms() && options().servers > 1)
-    throw InputError("strategy", "LAMB and LARS need the norms of whole layers, of which each asynchronous server holds a "
-                                 "part; expected another optimiser, or --servers 1");
+    throw InputError(
+        "strategy",
+        "LAMB and LARS need the norms of whole layers, of which each asynchronous server holds a "
+        "part; expected another optimiser, or --servers 1");
   ServedModel::allocate(model, types, target);
   target.add_over_ranks = {};  // each server on its own
   open_lanes();
@@ -200,7 +208,8 @@ StepResult AsyncParameterServer::serve(const StepSettings& settings) {
   open_until_ = std::min(settings.update + options().staleness, std::max(settings.meeting, settings.update));
   changed_.notify_all();
   wait_until(lock, [&] {
-    return std::all_of(lanes_.begin(), lanes_.end(), [&](const Lane& lane) { return lane.clock >= settings.update; });
+    return std::all_of(lanes_.begin(), lanes_.end(),
+                       [&](const Lane& lane) { return lane.clock >= settings.update; });
   });
   return {};
 }

@@ -1,7 +1,7 @@
 #pragma once
-// Workers that do not wait for each other: J. Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012,
-// section 4.1 (Downpour SGD); Q. Ho et al., "More Effective Distributed ML via a Stale Synchronous Parallel
-// Parameter Server", NIPS 2013, section 2 (the bound).
+// Workers that do not wait for each other: J. Dean et al., "Large Scale Distributed Deep Networks", NIPS
+// 2012, section 4.1 (Downpour SGD); Q. Ho et al., "More Effective Distributed ML via a Stale Synchronous
+// Parallel Parameter Server", NIPS 2013, section 2 (the bound).
 
 #include <memory>
 
@@ -21,9 +21,9 @@ namespace funicular::parallel {
 /// τ_k is at most (2 · staleness + 1)(workers − 1). Servers deal with their slices independently of each
 /// other, each in the order in which pushes arrive, which Interleaving records and replays.
 ///
-/// Workers meet where StepSettings::meeting says; then all of them have the weights after all updates. Loss and norm of
-/// a step are this worker's own. Throws InputError for LAMB and LARS on several servers, whose norms of
-/// layers would need all of them at once.
+/// Workers meet where StepSettings::meeting says; then all of them have the weights after all updates. Loss
+/// and norm of a step are this worker's own. Throws InputError for LAMB and LARS on several servers, whose
+/// norms of layers would need all of them at once.
 std::unique_ptr<Strategy> make_async_parameter_server(comm::Group group, const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

@@ -3,10 +3,16 @@
 
 #include "funicular/parallel/data_parallel.h"
 
+#include <ATen/ops/empty.h>
+#include <fmt/format.h>
+
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include "funicular/base/error.h"
+#include "funicular/comm/error_feedback.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/tree_sum.h"
 
@@ -16,7 +22,12 @@ namespace {
 
 class DataParallel final : public Replicated {
  public:
-  using Replicated::Replicated;
+  DataParallel(comm::Group group, const StrategyOptions& options) : Replicated(std::move(group), options) {
+    if (options.reduce_in && options.deterministic)
+      throw InputError(
+          "strategy",
+          "--deterministic and --reduce-precision contradict each other: rounded sums depend on the ranks");
+  }
   std::string name() const override { return group().size() == 1 ? "single" : "ddp"; }
 
   void state_changed() override { refresh_all(); }
@@ -28,13 +39,22 @@ class DataParallel final : public Replicated {
     size_t segment = 0;  ///< it is complete when the backward pass of this one is done
   };
 
+  struct Reducing {
+    comm::Work work;
+    at::Tensor gradient, compressed;  ///< where it is rounded: [n], and what becomes of it
+  };
+
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override {
     flat_ = std::make_unique<FlatParameters>(model, types);
     target = *flat_->target();
     make_buckets();
+    const at::Tensor& gradient = flat_->gradient(ParameterGroup::decay);
+    if (options().reduce_in && group().size() > 1 && at::elementSize(gradient.scalar_type()) > 2)
+      feedback_.emplace(gradient.numel(), gradient.options(), *options().reduce_in, group().size());
   }
 
-  void start_step(const StepSettings&) override {
+  void start_step(const StepSettings& settings) override {
+    loss_scale_ = settings.loss_scale;
     gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
     gradients_are_zero_ = false;
     started_ = 0;
@@ -61,8 +81,11 @@ class DataParallel final : public Replicated {
     if (options().deterministic) tree_.finish(gradients());
     if (group().size() == 1) return;
     reduce_until(0);
-    works_.push_back(group().start_all_reduce(flat_->gradient(ParameterGroup::no_decay)));
-    for (const comm::Work& work : works_) wait(work);
+    works_.push_back({group().start_all_reduce(flat_->gradient(ParameterGroup::no_decay)), {}, {}});
+    for (const Reducing& one : works_) {
+      wait(one.work);
+      if (one.compressed.defined()) one.gradient.copy_(one.compressed);
+    }
     works_.clear();
   }
 
@@ -92,13 +115,38 @@ class DataParallel final : public Replicated {
     for (; started_ < buckets_.size() && buckets_[started_].segment >= segment; ++started_) {
       const bool dropped = options().fault == Fault::dropped_bucket && started_ == 0;
       const bool reduced = options().fault == Fault::untied_weight && started_ + 1 == buckets_.size();
-      if (!dropped && !reduced) works_.push_back(group().start_all_reduce(gradient_of(buckets_[started_])));
+      if (!dropped && !reduced) reduce(buckets_[started_]);
     }
+  }
+
+  void reduce(const Bucket& bucket) {
+    const at::Tensor gradient = gradient_of(bucket);
+    if (!feedback_) return works_.push_back({group().start_all_reduce(gradient), {}, {}});
+    const at::Tensor compressed = feedback_->compress(gradient, bucket.elements.begin, loss_scale_);
+    works_.push_back({group().start_all_reduce(compressed), gradient, compressed});
+  }
+
+  /// Each rank's residuals.
+  void visit_own_state(StateVisitor& visitor) const override {
+    if (!feedback_) return;
+    for (int rank = 0; rank < group().size(); ++rank)
+      for (const FlatLayout::Layer& layer : layout().layers()) {
+        if (!layer.decay) continue;
+        StateSlice slice{
+            fmt::format("optimizer.residual-{}", rank), layer.name, layer.shape, 0, {}, true, true};
+        const at::Tensor& residual = feedback_->residual();
+        slice.local = rank == group().rank()
+                          ? residual.narrow(0, layer.elements.begin, layer.elements.size()).view(layer.shape)
+                          : at::empty({0}, residual.options());
+        visitor.visit(slice);
+      }
   }
 
   std::unique_ptr<FlatParameters> flat_;
   std::vector<Bucket> buckets_;  ///< in the order of the backward pass
-  std::vector<comm::Work> works_;
+  std::vector<Reducing> works_;
+  std::optional<comm::ErrorFeedback> feedback_;
+  double loss_scale_ = 1;
   TreeSum tree_;
   size_t started_ = 0;
   bool reducing_ = false, gradients_are_zero_ = false;

@@ -74,7 +74,8 @@ class DeviceThread {
 
 /// Calls action(i) for i in [0, devices), each on its thread; throws the first device's error once all are
 /// done.
-void on_all(const std::vector<std::unique_ptr<DeviceThread>>& threads, const std::function<void(size_t)>& action) {
+void on_all(const std::vector<std::unique_ptr<DeviceThread>>& threads,
+            const std::function<void(size_t)>& action) {
   std::vector<std::future<void>> done;
   for (size_t i = 0; i < threads.size(); ++i) done.push_back(threads[i]->start([&action, i] { action(i); }));
   for (const auto& one : done) one.wait();
@@ -112,10 +113,10 @@ class DeviceReplicas final : public Replicated {
   Replica make_replica(const MatrixTypes& types) const;
   void broadcast(Replica& replica) const;
   void start_step(const StepSettings&) override;
-  void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global, const StepSettings& settings,
-                  TermSums& sums) override;
-  void run_on(size_t device, std::span<const MicroBatch> own, const Counts& global, const StepSettings& settings,
-              TermSums& sums);
+  void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings, TermSums& sums) override;
+  void run_on(size_t device, std::span<const MicroBatch> own, const Counts& global,
+              const StepSettings& settings, TermSums& sums);
   void finish_gradients() override;
   void finish_update() override;
   void start_round(bool) override {}
@@ -125,7 +126,9 @@ class DeviceReplicas final : public Replicated {
     if (device > 0) return {replicas_[device - 1].matrix_gradient, replicas_[device - 1].vector_gradient};
     return {flat_->gradient(ParameterGroup::decay), flat_->gradient(ParameterGroup::no_decay)};
   }
-  const at::Tensor& first_matrices() const { return flat_->shadow().defined() ? flat_->shadow() : flat_->master(); }
+  const at::Tensor& first_matrices() const {
+    return flat_->shadow().defined() ? flat_->shadow() : flat_->master();
+  }
 
   std::vector<std::unique_ptr<DeviceThread>> threads_;
   std::unique_ptr<FlatParameters> flat_;  ///< of the first device
@@ -137,8 +140,10 @@ class DeviceReplicas final : public Replicated {
 
 void DeviceReplicas::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
   if (options().devices > 1 && !model.replicate)
-    throw InputError("strategy", "dp needs a replica of the model for each device, and this model has no Model::replicate; "
-                                 "expected ddp, or a module that torch can clone");
+    throw InputError(
+        "strategy",
+        "dp needs a replica of the model for each device, and this model has no Model::replicate; "
+        "expected ddp, or a module that torch can clone");
   flat_ = std::make_unique<FlatParameters>(model, types);
   target = *flat_->target();
   busy_.assign(threads_.size(), 0);
@@ -149,10 +154,11 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
   Replica replica;
   replica.model = model().replicate();
   if (replica.model.parameters.size() != model().parameters.size())
-    throw InputError("strategy",
-                     "the replica of the model has {} weights and the model {}; torch's clone() unties weights "
-                     "that modules share: set Model::replicate to make such a module anew",
-                     replica.model.parameters.size(), model().parameters.size());
+    throw InputError(
+        "strategy",
+        "the replica of the model has {} weights and the model {}; torch's clone() unties weights "
+        "that modules share: set Model::replicate to make such a module anew",
+        replica.model.parameters.size(), model().parameters.size());
   for (size_t i = 0; i < model().parameters.size(); ++i) {
     Parameter &own = *replica.model.parameters[i], &first = *model().parameters[i];
     own.trainable = first.trainable;
@@ -170,7 +176,8 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
     Parameter& parameter = *entry.parameter;
     const bool matrix = parameter.group == ParameterGroup::decay;
     const auto in = [&](const at::Tensor& flat) {
-      return flat.narrow(0, entry.offset - (matrix ? 0 : matrices), entry.size).view(parameter.compute.sizes());
+      return flat.narrow(0, entry.offset - (matrix ? 0 : matrices), entry.size)
+          .view(parameter.compute.sizes());
     };
     parameter.gradient = in(matrix ? replica.matrix_gradient : replica.vector_gradient);
     parameter.compute.set_data(in(matrix ? replica.matrices : replica.vectors));
@@ -207,8 +214,8 @@ void DeviceReplicas::run_rounds(std::span<const MicroBatch> micro_batches, const
   std::vector<TermSums> parts(devices);
   on_all(threads_, [&](size_t device) {
     const size_t begin = std::min(device * each, micro_batches.size());
-    run_on(device, micro_batches.subspan(begin, std::min(each, micro_batches.size() - begin)), global, settings,
-           parts[device]);
+    run_on(device, micro_batches.subspan(begin, std::min(each, micro_batches.size() - begin)), global,
+           settings, parts[device]);
   });
   for (const TermSums& part : parts) sums.add(part);
   reduced_ = Clock::now();

@@ -32,11 +32,14 @@ std::deque<ServerEvent> Interleaving::read(const fs::path& file, int server, int
   const int error = errno;
   const bool is_open = in.is_open();
   if (!is_open || !std::getline(in, line))
-    throw InputError(kComponent, "{}: cannot be read: {}; expected the file of a run with --record-interleaving",
+    throw InputError(kComponent,
+                     "{}: cannot be read: {}; expected the file of a run with --record-interleaving",
                      file.string(), is_open ? "it is empty" : std::strerror(error));
   if (line != header(server, workers))
-    throw InputError(kComponent, "{}:1: expected \"{}\", found \"{}\"; replay with the ranks and --servers of the recording",
-                     file.string(), header(server, workers), line.substr(0, 100));
+    throw InputError(
+        kComponent,
+        "{}:1: expected \"{}\", found \"{}\"; replay with the ranks and --servers of the recording",
+        file.string(), header(server, workers), line.substr(0, 100));
   std::deque<ServerEvent> events;
   for (int64_t number = 2; std::getline(in, line); ++number) {
     std::istringstream words(line);
@@ -45,7 +48,8 @@ std::deque<ServerEvent> Interleaving::read(const fs::path& file, int server, int
     words >> kind >> event.worker >> event.step;
     if (!words || words >> rest || (kind != "push" && kind != "read") || event.worker < 0 ||
         event.worker >= workers || event.step < 1)
-      throw InputError(kComponent, "{}:{}: expected \"push\" or \"read\", a worker below {} and a step; found \"{}\"",
+      throw InputError(kComponent,
+                       "{}:{}: expected \"push\" or \"read\", a worker below {} and a step; found \"{}\"",
                        file.string(), number, workers, line.substr(0, 100));
     event.kind = kind == "push" ? ServerEvent::Kind::push : ServerEvent::Kind::read;
     events.push_back(event);
@@ -80,7 +84,8 @@ Interleaving Interleaving::replay(const fs::path& file, int server, int workers,
 bool Interleaving::allows(const ServerEvent& event) const {
   if (!replays_) return true;
   if (expected_.empty())
-    throw RunError(kComponent, "{}: the recording ends before \"{}\"; replay no more steps than were recorded",
+    throw RunError(kComponent,
+                   "{}: the recording ends before \"{}\"; replay no more steps than were recorded",
                    file_.string(), line_of(event));
   return expected_.front() == event;
 }

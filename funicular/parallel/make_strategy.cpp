@@ -44,6 +44,8 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group gro
                      "\"{}\" is for one process, and there are {} ranks; expected one of: ddp, zero1, "
                      "zero2, zero3, ps-sync, ps-async",
                      name, group.size());
+  if (options.reduce_in && name != "auto" && name != "single" && name != "ddp")
+    throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type", name);
   if (name == "auto" || name == "single" || name == "ddp")
     return make_data_parallel(std::move(group), options);
   if (name == "dp") return make_device_replicas(options);

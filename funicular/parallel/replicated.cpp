@@ -244,6 +244,7 @@ void Replicated::visit_state(StateVisitor& visitor) {
         visitor, "optimizer." + name, [&](const FlatLayout::Layer&) -> const at::Tensor& { return flat; },
         &Block::state);
   }
+  visit_own_state(visitor);
   visit_frozen(visitor);
 }
 

@@ -63,6 +63,8 @@ class Replicated : public Strategy, protected SegmentEvents {
   /// with_whole_model, for which make_masters_whole (collective) defines it on this rank if it `keeps` them.
   virtual bool masters_are_whole() const { return true; }
   virtual void make_masters_whole(bool /*keeps*/) {}
+  /// State of the strategy itself.
+  virtual void visit_own_state(StateVisitor& /*visitor*/) const {}
   /// Whether this rank writes a part of the model that other ranks hold too.
   virtual bool owns(const UpdateTarget::Block&) const { return group_.rank() == 0; }
 

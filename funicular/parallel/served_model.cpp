@@ -28,7 +28,7 @@ DataShare ServedModel::data_share() const {
 }
 
 ServedModel::Part ServedModel::make_part(const FlatRange& elements, const at::TensorOptions& weights,
-                                                 const at::TensorOptions& gradient) const {
+                                         const at::TensorOptions& gradient) const {
   Part part{elements,
             std::vector<comm::Shard>(static_cast<size_t>(workers_)),
             at::zeros({elements.size()}, weights),

@@ -67,8 +67,9 @@ struct StateSlice {
   std::string name;
   std::vector<int64_t> shape;  ///< of the logical tensor
   int64_t begin = 0;
-  at::Tensor local;   ///< to be read or written in place; may have no elements
-  bool owned = true;  ///< false: another rank holds the same elements and writes them to checkpoints
+  at::Tensor local;       ///< to be read or written in place; may have no elements
+  bool owned = true;      ///< false: another rank holds the same elements and writes them to checkpoints
+  bool optional = false;  ///< of this number of ranks alone: zero where a checkpoint has no such tensor
 };
 
 /// Sees the state of one rank. Every rank gives every logical tensor, in the same order, if only as an empty
@@ -169,6 +170,9 @@ struct StrategyOptions {
   /// ddp: gradients of neighbouring segments are reduced together until they are so many; smaller messages
   /// cost more time a byte.
   int64_t bucket_bytes = 4 << 20;
+  /// ddp: kBFloat16 or kHalf, to which matrices' gradients are rounded for the reduction, with error feedback
+  /// (comm/error_feedback.h); none: they travel in their own type.
+  std::optional<at::ScalarType> reduce_in{};
   Fault fault = Fault::none;
   int servers = 1;  ///< ps-sync, ps-async: how many of the ranks, the last ones, are servers
   int devices = 2;  ///< dp: in this process

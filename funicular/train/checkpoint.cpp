@@ -26,6 +26,7 @@ constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kTemporaryPrefix = ".tmp-";
+constexpr const char* kRanksOwn = "residual-";  ///< begins the name of what a rank has for itself
 
 format::DType to_dtype(at::ScalarType type, const std::string& name) {
   using format::DType;
@@ -61,7 +62,7 @@ struct Held {
   std::vector<int64_t> shape;
   int64_t begin = 0;  ///< elements
   at::Tensor local;
-  bool owned = true;
+  bool owned = true, optional = false;
 
   int64_t elements() const {
     int64_t count = 1;
@@ -118,7 +119,7 @@ class StateFiles final : public parallel::StateVisitor {
     File& file = of_optimizer ? optimizer : model;
     const std::string key =
         of_optimizer ? slice.kind.substr(kOptimizerKind.size()) + "/" + slice.name : slice.name;
-    if (!file.emplace(key, Held{slice.shape, slice.begin, slice.local, slice.owned}).second)
+    if (!file.emplace(key, Held{slice.shape, slice.begin, slice.local, slice.owned, slice.optional}).second)
       throw RunError("checkpoint", "two tensors are named {}", key);
   }
 };
@@ -129,10 +130,11 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
-/// Throws InputError unless `file` holds exactly `tensors`.
+/// Throws InputError unless `file` holds exactly `tensors`; what is a rank's own may be there or not.
 void check_tensors(const format::SafetensorsFile& file, const File& tensors) {
   for (const auto& [name, held] : tensors) {
     const format::TensorEntry* entry = file.find(name);
+    if (!entry && held.optional) continue;
     if (!entry)
       throw InputError("checkpoint", "{}: the tensor {} is missing; was it written by another model?",
                        file.path().string(), name);
@@ -143,7 +145,7 @@ void check_tensors(const format::SafetensorsFile& file, const File& tensors) {
                        shape_text(held.shape));
   }
   for (const format::TensorEntry& entry : file.entries())
-    if (!tensors.contains(entry.name))
+    if (!tensors.contains(entry.name) && !entry.name.starts_with(kRanksOwn))
       throw InputError("checkpoint", "{}: the model has no tensor {}; was it written by another model?",
                        file.path().string(), entry.name);
 }
@@ -152,6 +154,10 @@ void copy_tensors(const format::SafetensorsFile& file, const File& tensors) {
   for (const auto& [name, held] : tensors) {
     const at::Tensor& local = held.local;
     if (local.numel() == 0) continue;
+    if (!file.find(name)) {
+      local.detach().zero_();
+      continue;
+    }
     const std::byte* const data =
         file.at(name).data.data() + static_cast<size_t>(held.begin) * local.element_size();
     if (local.is_cpu() && local.is_contiguous()) {

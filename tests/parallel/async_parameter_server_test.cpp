@@ -66,10 +66,11 @@ Outcome train(const comm::Group& group, StrategyOptions options, uint64_t seed) 
     }
     Counts counts;
     for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
-    const StepResult result =
-        strategy->step(own, strategy->global_counts(counts),
-                       {.learning_rate = kRate / static_cast<double>(step), .max_gradient_norm = kLargestNorm,
-                        .update = step, .meeting = meeting});
+    const StepResult result = strategy->step(own, strategy->global_counts(counts),
+                                             {.learning_rate = kRate / static_cast<double>(step),
+                                              .max_gradient_norm = kLargestNorm,
+                                              .update = step,
+                                              .meeting = meeting});
     EXPECT_TRUE(result.finite);
     if (step == meeting) strategy->meet();
   }
@@ -90,7 +91,8 @@ std::vector<ServerEvent> read_events(const fs::path& file) {
   return events;
 }
 
-/// x_{k+1} = x_k + AdamW_{k+1}(g(x_{k − τ_k})), in the recorded order, by torch.optim. Returns the histogram of τ.
+/// x_{k+1} = x_k + AdamW_{k+1}(g(x_{k − τ_k})), in the recorded order, by torch.optim. Returns the histogram
+/// of τ.
 struct Recurrence {
   Net net;
   bool with = false;
@@ -158,7 +160,8 @@ Outcome recompute(const std::vector<ServerEvent>& events, int workers) {
     const auto now = static_cast<int64_t>(versions.size()) - 1;
     if (event.kind == ServerEvent::Kind::read) {
       read[event.worker] = now;
-      for (const auto& [worker, done] : clock) EXPECT_GE(done, event.step - kStaleness) << "worker " << worker;
+      for (const auto& [worker, done] : clock)
+        EXPECT_GE(done, event.step - kStaleness) << "worker " << worker;
       continue;
     }
     EXPECT_EQ(event.step, ++clock[event.worker]);
@@ -190,7 +193,8 @@ Outcome recompute(const std::vector<ServerEvent>& events, int workers) {
 TEST(AsyncParameterServer, EveryPushIsTheRecurrenceAndAReplayIsTheSameBits) {
   const auto body = [] {
     const auto group = comm::Group::from_environment();
-    const fs::path folder = fs::temp_directory_path() / ("funicular-async-" + group.gather_texts(std::to_string(::getpid()))[0]);
+    const fs::path folder =
+        fs::temp_directory_path() / ("funicular-async-" + group.gather_texts(std::to_string(::getpid()))[0]);
     const Outcome ours = train(group, {.record = folder}, 1);
     const Outcome again = train(group, {.replay = folder}, 77);
     EXPECT_TRUE(torch::equal(ours.weights, again.weights)) << "rank " << group.rank();
@@ -202,7 +206,8 @@ TEST(AsyncParameterServer, EveryPushIsTheRecurrenceAndAReplayIsTheSameBits) {
       EXPECT_LT((ours.weights - expected.weights).abs().max().item<double>(), 1e-13);
       EXPECT_EQ(ours.staleness, expected.staleness);
       EXPECT_GT(expected.staleness.size(), 1U) << "no gradient was stale: nothing was shown";
-      EXPECT_LE(expected.staleness.size(), static_cast<size_t>((2 * kStaleness + 1) * (group.size() - 2) + 1));
+      EXPECT_LE(expected.staleness.size(),
+                static_cast<size_t>((2 * kStaleness + 1) * (group.size() - 2) + 1));
     }
     group.barrier();
     if (group.rank() == 0) fs::remove_all(folder);
@@ -217,7 +222,8 @@ TEST(AsyncParameterServer, EveryPushIsTheRecurrenceAndAReplayIsTheSameBits) {
 TEST(AsyncParameterServer, SeveralServersRecordAndReplayEachItsOwnOrder) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
-    const fs::path folder = fs::temp_directory_path() / ("funicular-async-" + group.gather_texts(std::to_string(::getpid()))[0]);
+    const fs::path folder =
+        fs::temp_directory_path() / ("funicular-async-" + group.gather_texts(std::to_string(::getpid()))[0]);
     const Outcome ours = train(group, {.servers = 2, .record = folder}, 5);
     const Outcome again = train(group, {.servers = 2, .replay = folder}, 78);
     EXPECT_TRUE(torch::equal(ours.weights, again.weights));
@@ -239,7 +245,8 @@ TEST(AsyncParameterServer, WhatItCannotDoIsRefused) {
         make_strategy("ps-async", group, options)->attach(model, optim::make_optimizer(optimizer));
       });
     };
-    EXPECT_NE(refusal({.deterministic = true}, optim::AdamW{}).find("--replay-interleaving"), std::string::npos);
+    EXPECT_NE(refusal({.deterministic = true}, optim::AdamW{}).find("--replay-interleaving"),
+              std::string::npos);
     EXPECT_NE(refusal({.servers = 3}, optim::AdamW{}).find("leaves 0 workers"), std::string::npos);
     EXPECT_NE(refusal({.staleness = -1}, optim::AdamW{}).find("staleness"), std::string::npos);
     EXPECT_NE(refusal({.servers = 2}, optim::Lamb{}).find("--servers 1"), std::string::npos);
@@ -272,7 +279,9 @@ TEST_F(Recording, AllowsItsOrderAndNoOther) {
   replay.take(second);
   EXPECT_TRUE(replay.allows(third));
   replay.take(third);
-  EXPECT_NE(error_of<RunError>([&] { (void)replay.allows(third); }).find("the recording ends before \"push 0 1\""), std::string::npos);
+  EXPECT_NE(
+      error_of<RunError>([&] { (void)replay.allows(third); }).find("the recording ends before \"push 0 1\""),
+      std::string::npos);
 }
 
 TEST_F(Recording, AResumedRunKeepsWhatWasDoneBefore) {
@@ -282,18 +291,22 @@ TEST_F(Recording, AResumedRunKeepsWhatWasDoneBefore) {
     record.take({ServerEvent::Kind::push, 0, 2});
   }
   std::ifstream in(file);
-  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}), std::string(kHeader) + "push 1 1\nread 1 1\npush 0 2\n");
+  EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}),
+            std::string(kHeader) + "push 1 1\nread 1 1\npush 0 2\n");
   Interleaving replay = Interleaving::replay(file, 0, 2, 1);
   EXPECT_TRUE(replay.allows({ServerEvent::Kind::push, 0, 2}));
 }
 
 TEST_F(Recording, WhatIsNoneIsRefusedWithFileAndLine) {
   EXPECT_NE(refusal("").find("it is empty"), std::string::npos);
-  EXPECT_NE(refusal("funicular interleaving 1: server 0, 3 workers\n").find("server-0.txt:1: expected"), std::string::npos);
+  EXPECT_NE(refusal("funicular interleaving 1: server 0, 3 workers\n").find("server-0.txt:1: expected"),
+            std::string::npos);
   for (const char* line : {"pull 1 1", "push 2 1", "push 0 0", "push 0", "push 0 1 1", "push x 1"})
-    EXPECT_NE(refusal(std::string(kHeader) + "push 0 1\n" + line + "\n").find("server-0.txt:3: expected"), std::string::npos)
+    EXPECT_NE(refusal(std::string(kHeader) + "push 0 1\n" + line + "\n").find("server-0.txt:3: expected"),
+              std::string::npos)
         << line;
-  EXPECT_NE(error_of([&] { Interleaving::replay(scratch / "absent", 0, 2, 0); }).find("absent"), std::string::npos);
+  EXPECT_NE(error_of([&] { Interleaving::replay(scratch / "absent", 0, 2, 0); }).find("absent"),
+            std::string::npos);
 }
 
 }  // namespace

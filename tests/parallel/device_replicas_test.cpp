@@ -19,7 +19,8 @@ struct ImageNetImpl : torch::nn::Cloneable<ImageNetImpl> {
   torch::Tensor tied;
   ImageNetImpl() { reset(); }
   void reset() override {
-    convolution = register_module("convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 3, 3).padding(1).bias(false)));
+    convolution = register_module(
+        "convolution", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 3, 3).padding(1).bias(false)));
     norm = register_module("norm", torch::nn::BatchNorm2d(3));
     out = register_module("out", torch::nn::Linear(12, 12));
     tied = register_parameter("tied", out->weight);
@@ -47,7 +48,8 @@ struct Rig {
   Model model = wrap(make_net());
   std::unique_ptr<Strategy> strategy;
 
-  explicit Rig(const std::string& name, const StrategyOptions& options = {}) : strategy(make_strategy(name, {}, options)) {
+  explicit Rig(const std::string& name, const StrategyOptions& options = {})
+      : strategy(make_strategy(name, {}, options)) {
     model.replicate = [] { return wrap(make_net()); };
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   }
@@ -108,15 +110,17 @@ TEST(DeviceReplicas, TheFirstDeviceAloneHoldsStateAndUpdates) {
 
 TEST(DeviceReplicas, ModulesThatTorchCanCloneNeedNothingMore) {
   torch::nn::Linear linear(4, 3);
-  Model model = wrap_module(linear, [](torch::nn::LinearImpl& module, const MicroBatch& batch, LossSink& sink) {
-    sink.add("all", module.forward(batch["x"]).square().sum());
-  });
+  Model model =
+      wrap_module(linear, [](torch::nn::LinearImpl& module, const MicroBatch& batch, LossSink& sink) {
+        sink.add("all", module.forward(batch["x"]).square().sum());
+      });
   const auto strategy = make_strategy("dp", {});
   strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
   const auto x = torch::randn({4, 4});
   const auto loss = linear->forward(x).square().sum().item<double>();
-  const StepResult result = strategy->step(std::vector{make_batch(x.narrow(0, 0, 2)), make_batch(x.narrow(0, 2, 2))},
-                                           {{"all", 1}}, {.learning_rate = 0.01});
+  const StepResult result =
+      strategy->step(std::vector{make_batch(x.narrow(0, 0, 2)), make_batch(x.narrow(0, 2, 2))}, {{"all", 1}},
+                     {.learning_rate = 0.01});
   EXPECT_NEAR(result.loss, loss, 1e-5);
   EXPECT_LT(linear->forward(x).square().sum().item<double>(), loss);
 }
@@ -126,13 +130,17 @@ TEST(DeviceReplicas, WhatCannotBeReplicatedIsRefused) {
     return error_of([&] { make_strategy("dp", {})->attach(model, optim::make_optimizer(optim::Sgd{})); });
   };
   torch::nn::Sequential dropping(torch::nn::Linear(4, 4), torch::nn::Dropout(0.5));
-  EXPECT_NE(refusal(wrap_module(dropping, [](torch::nn::SequentialImpl&, const MicroBatch&, LossSink&) {})).find("Dropout"),
+  EXPECT_NE(refusal(wrap_module(dropping, [](torch::nn::SequentialImpl&, const MicroBatch&, LossSink&) {}))
+                .find("Dropout"),
             std::string::npos);
   const bool with = false;
   EXPECT_NE(refusal(parallel::test::wrap(parallel::test::Net(), with)).find("Cloneable"), std::string::npos);
   EXPECT_NE(refusal(wrap(make_net())).find("unties"), std::string::npos);
   const std::shared_ptr<torch::nn::Module> bare = torch::nn::Linear(2, 2).ptr();
-  EXPECT_NE(refusal(wrap_module(bare, std::function<void(const MicroBatch&, LossSink&)>([](const MicroBatch&, LossSink&) {}))).find("Model::replicate"), std::string::npos);
+  EXPECT_NE(refusal(wrap_module(bare, std::function<void(const MicroBatch&, LossSink&)>(
+                                          [](const MicroBatch&, LossSink&) {})))
+                .find("Model::replicate"),
+            std::string::npos);
   EXPECT_NE(error_of([] { make_strategy("dp", {}, {.devices = 0}); }).find("0 devices"), std::string::npos);
 }
 

@@ -37,6 +37,7 @@ struct Job {
   bool deterministic = false;
   std::string event = "none";  ///< in step 3
   std::string precision = "fp64";
+  std::string reduce = "own";
 
   void tell() const {
     const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
@@ -47,6 +48,7 @@ struct Job {
     set("TEST_DETERMINISTIC", deterministic ? "1" : "0");
     set("TEST_EVENT", event);
     set("TEST_PRECISION", precision);
+    set("TEST_REDUCE", reduce);
   }
   static Job told() {
     const auto get = [](const char* name) { return std::string(std::getenv(name)); };
@@ -58,6 +60,7 @@ struct Job {
     job.deterministic = get("TEST_DETERMINISTIC") == "1";
     job.event = get("TEST_EVENT");
     job.precision = get("TEST_PRECISION");
+    job.reduce = get("TEST_REDUCE");
     return job;
   }
 };
@@ -109,7 +112,11 @@ void run_rank() {
       nn::build_bert({small_config(), nn::Head::masked_lm, master_type(parse_precision(job.precision)), 5});
   Trainer trainer(
       options_for(job),
-      [&] { return parallel::make_strategy(job.strategy, group, {.deterministic = job.deterministic}); },
+      [&] {
+        parallel::StrategyOptions options{.deterministic = job.deterministic};
+        if (job.reduce != "own") options.reduce_in = job.reduce == "bf16" ? at::kBFloat16 : at::kHalf;
+        return parallel::make_strategy(job.strategy, group, options);
+      },
       optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.1});
   trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) {
     if (step != 3) return;
@@ -320,6 +327,36 @@ TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
     }
   }
   EXPECT_GT(read_json(folder / "single-fp16/run.json").at("result").at("skipped_steps").get<int64_t>(), 0);
+}
+
+TEST_F(TrainingOnRanks, RoundedReductionsFollowExactOnesAndResumeToTheSameBytes) {
+  if (is_rank()) return run_rank();
+  expect_done({"single", 1, folder / "single"});
+  for (const char* reduce : {"bf16", "fp16"}) {
+    SCOPED_TRACE(reduce);
+    Job whole{"ddp", 2, folder / (std::string("whole-") + reduce)};
+    whole.reduce = reduce;
+    expect_done(whole);
+    const fs::path third = "checkpoints/" + checkpoint_name(3) + "/model.safetensors";
+    const double rounded = difference(whole.output / third, folder / "single" / third);
+    EXPECT_GT(rounded, 1e-7) << "nothing was rounded";
+    EXPECT_LT(difference(whole.output / "model/model.safetensors", folder / "single/model/model.safetensors"),
+              0.02);
+    // The residuals are part of the state.
+    Job moved = whole;
+    moved.output = folder / (std::string("moved-") + reduce);
+    moved.resume = (whole.output / "checkpoints" / checkpoint_name(3)).string();
+    expect_done(moved);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_EQ(read_file(moved.output / "checkpoints" / checkpoint_name(kSteps) / file),
+                read_file(whole.output / "checkpoints" / checkpoint_name(kSteps) / file))
+          << file;
+    // Other layouts do without them.
+    for (const Place& place : {Place{"ddp", 3}, {"zero2", 2}, {"single", 1}}) {
+      Job other{place.strategy, place.ranks, folder / (place.name() + reduce), moved.resume};
+      expect_done(other);
+    }
+  }
 }
 
 }  // namespace

@@ -1,0 +1,36 @@
+#pragma once
+// Rounding to 16 bits before a reduction, such that nothing is lost for long: F. Seide et al., "1-Bit
+// Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of Speech DNNs",
+// Interspeech 2014, section 3.2; S. P. Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient
+// Compression Schemes", ICML 2019, Algorithm 2.
+
+#include <ATen/core/Tensor.h>
+
+namespace funicular::comm {
+
+/// What one rank adds to a sum that is made again and again, rounded: what rounding lost is added the next
+/// time.
+///
+///     p = g / scale + e;   c = round16(p · scale);   e = p − c / scale
+///
+/// So after any number of steps the sum of all c / scale is that of all g / scale up to one residual e.
+/// (The rounding of the ranks' sum itself, one half of the last of its bits, is not fed back.)
+class ErrorFeedback {
+ public:
+  /// For `elements` values of `gradient`'s type (float or double), rounded to `type` (kBFloat16 or kHalf; of
+  /// kHalf what is beyond its range / `ranks` is kept for later, so that no sum of so many overflows).
+  ErrorFeedback(int64_t elements, const at::TensorOptions& gradient, at::ScalarType type, int ranks);
+
+  /// What to sum for `gradient` [n], elements [begin, begin + n) of all: a tensor [n] of the 16-bit type, to
+  /// be summed in place, that the next call for these elements overwrites. A residual that is not finite is
+  /// dropped.
+  at::Tensor compress(const at::Tensor& gradient, int64_t begin, double scale = 1);
+  /// [elements], e above; to be saved and restored in place.
+  const at::Tensor& residual() const { return residual_; }
+
+ private:
+  at::Tensor residual_, compressed_;
+  double largest_;
+};
+
+}  // namespace funicular::comm

@@ -1,0 +1,72 @@
+// Claims about rounding with error feedback, against sums of the exact values.
+#include "funicular/comm/error_feedback.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "../format/scratch.h"
+
+namespace funicular::comm {
+namespace {
+
+TEST(ErrorFeedback, WhatIsSummedOverTheStepsIsThatWithoutRoundingUpToOneResidual) {
+  for (const auto type : {torch::kBFloat16, torch::kHalf})
+    for (const auto wide : {torch::kFloat, torch::kDouble}) {
+      torch::manual_seed(1);
+      ErrorFeedback feedback(1000, torch::dtype(wide), type, 2);
+      auto exact = torch::zeros({1000}, torch::kDouble), summed = exact.clone(), plain = exact.clone();
+      const auto constant = torch::rand({1000}, torch::kDouble) * 1e-3;  // rounding alone errs the same way each time
+      for (int step = 1; step <= 200; ++step) {
+        const auto gradient = (constant + torch::randn({1000}, torch::kDouble) * 1e-6).to(wide);
+        const double scale = step % 2 ? 1 : 4096;
+        exact += gradient.to(torch::kDouble);
+        plain += gradient.to(type).to(torch::kDouble);
+        summed += feedback.compress(gradient * scale, 0, scale).to(torch::kDouble) / scale;
+        EXPECT_LT((summed + feedback.residual().to(torch::kDouble) - exact).abs().max().item<double>(), 1e-7);
+      }
+      const double ours = (summed - exact).abs().max().item<double>(), without = (plain - exact).abs().max().item<double>();
+      EXPECT_LT(ours, 8e-6) << "half of the last bit of one value";
+      EXPECT_GT(without, 10 * ours) << "the comparison must show something";
+    }
+}
+
+TEST(ErrorFeedback, PiecesHaveTheirOwnResiduals) {
+  torch::manual_seed(2);
+  const auto gradient = torch::randn({100});
+  ErrorFeedback whole(100, torch::dtype(torch::kFloat), torch::kBFloat16, 2),
+      pieces(100, torch::dtype(torch::kFloat), torch::kBFloat16, 2);
+  for (int step = 0; step < 3; ++step) {
+    const auto expected = whole.compress(gradient, 0).clone();
+    const auto last = pieces.compress(gradient.narrow(0, 30, 70), 30).clone(), first = pieces.compress(gradient.narrow(0, 0, 30), 0);
+    EXPECT_TRUE(torch::equal(torch::cat({first, last}), expected));
+    EXPECT_TRUE(torch::equal(pieces.residual(), whole.residual()));
+  }
+}
+
+TEST(ErrorFeedback, WhatHalfCannotHoldComesLaterAndNoSumOverflows) {
+  ErrorFeedback feedback(1, torch::dtype(torch::kFloat), torch::kHalf, 4);
+  double sum = feedback.compress(torch::full({1}, 5e4f), 0).item<double>();
+  EXPECT_LE(4 * sum, 65504);
+  for (int step = 0; step < 5; ++step) sum += feedback.compress(torch::zeros({1}), 0).item<double>();
+  EXPECT_EQ(sum, 5e4);
+}
+
+TEST(ErrorFeedback, WhatIsNotFiniteStaysSoAndLeavesNoTrace) {
+  ErrorFeedback feedback(3, torch::dtype(torch::kFloat), torch::kBFloat16, 2);
+  const auto out = feedback.compress(torch::tensor({INFINITY, NAN, 1.0f}), 0);
+  EXPECT_TRUE(std::isinf(out[0].item<float>()));
+  EXPECT_TRUE(std::isnan(out[1].item<float>()));
+  EXPECT_TRUE(torch::equal(feedback.residual(), torch::zeros({3})));
+}
+
+TEST(ErrorFeedback, OtherTypesAreRefused) {
+  EXPECT_NE(error_of([] { ErrorFeedback(1, torch::dtype(torch::kBFloat16), torch::kBFloat16, 2); }).find("float or double"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { ErrorFeedback(1, torch::dtype(torch::kFloat), torch::kFloat, 2); }).find("bfloat16 or half"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace funicular::comm
