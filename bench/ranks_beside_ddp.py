@@ -30,7 +30,7 @@ def last_json(words: list, **variables: str):
 
 def ours(args, ranks: int, batch: int) -> float:
     bench = [args.program, "bench", "ranks", "--strategy", "ddp" if ranks > 1 else "single", "--precision", "bf16",
-             "--batch-size", batch, "--micro-batch-size", 16, "--steps", args.steps, "--json"]
+             "--batch-size", batch, "--micro-batch-size", 16, "--warmup", 1, "--steps", args.steps, "--json"]
     found = last_json([args.program, "launch", "-n", ranks, "--", *bench] if ranks > 1 else bench)
     return found[0]["tokens_per_second"]
 

@@ -74,8 +74,11 @@ def main() -> None:
         private = sum(m.get("Private_Clean", 0) + m.get("Private_Dirty", 0) for m in maps)
         shared = sum(m.get("Shared_Clean", 0) + m.get("Shared_Dirty", 0) for m in maps)
         print(f"rank {rank}: {private / MB:.0f} MB of its own, {(private - trained) / MB:.0f} MB beyond those; {shared / MB:.0f} MB shared")
+    largest = sorted(seen[-1], key=lambda m: -m.get("Private_Dirty", 0))[:5]
+    print("largest of the last rank's own: " +
+          ", ".join(f"{m['name'] or 'anonymous'} {m.get('Private_Dirty', 0) / MB:.0f} MB" for m in largest))
     for name in (str(args.data.resolve()), "libtorch_cpu.so", "libfunicular.so"):
-        own = [m for maps in seen for m in maps if m["name"].endswith(name)]
+        own = [m for maps in seen for m in maps if name in m["name"]]
         resident, part = sum(m["Rss"] for m in own), sum(m["Pss"] for m in own)
         print(f"{Path(name).name}: {resident / MB:.1f} MB resident in all ranks together, {part / MB:.1f} MB of memory")
 

@@ -1,4 +1,4 @@
-// funicular launch: a program as several ranks on this host.
+// funicular launch: a program as several ranks, on this host or on several.
 
 #include <charconv>
 
@@ -16,9 +16,9 @@ class Launch final : public Command {
   Launch()
       : Command(
             "launch", "Start a program as several ranks that train together",
-            "Starts COMMAND as N processes of this host and tells each its rank and how many there are, by "
-            "the "
-            "variables that torchrun uses. Their lines appear behind \"[rank] \". When one dies, it is named "
+            "Starts COMMAND as N processes of this host (or, with --hosts, of several) and tells each its "
+            "rank and how many there are, by the variables that torchrun uses. Their lines appear behind "
+            "\"[rank] \". When one dies, it is named "
             "with "
             "its last lines, and all end. Exit code: that of the first rank that failed (128 + signal where "
             "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
@@ -54,11 +54,14 @@ class Launch final : public Command {
         .add("grace", "SECONDS", options_.grace_seconds, "from asking the other ranks to end to killing them")
         .range(0, 1e6);
     arguments.add("pin", options_.pin, "keep each rank on cores of its own, where there are enough");
-    arguments.add("first-restart", "K", first_restart_, "FUNICULAR_RESTART of the first start").range(0, 1e6);
-    arguments.add(
-        "controlled", options_.controlled,
-        "take \"signal N\" for a signal, and the end, from standard input: how --hosts starts a launch "
-        "on each");
+    arguments.add("first-restart", "K", first_restart_, "FUNICULAR_RESTART of the first start")
+        .range(0, 1e6)
+        .hidden();
+    arguments
+        .add("controlled", options_.controlled,
+             "take \"signal N\" for a signal, and the end, from standard input: how --hosts starts a launch "
+             "on each")
+        .hidden();
   }
 
   int run() override {
@@ -70,7 +73,7 @@ class Launch final : public Command {
     options_.world_size = static_cast<int>(world_size_.value_or(0));
     options_.first_restart = static_cast<int>(first_restart_);
     if (arguments.given("hosts")) {
-      for (const char* other : {"ranks", "nnodes", "node-rank"})
+      for (const char* other : {"ranks", "nnodes", "node-rank", "first-rank", "world-size"})
         if (arguments.given(other))
           throw InputError(
               "usage", "funicular launch: --hosts tells how many ranks each host has; leave out --{}", other);

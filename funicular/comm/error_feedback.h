@@ -11,10 +11,10 @@ namespace funicular::comm {
 /// What one rank adds to a sum that is made again and again, rounded: what rounding lost is added the next
 /// time.
 ///
-///     p = g / scale + e;   c = round16(p · scale);   e = p − c / scale
+///     p = g + e;   c = round16(p);   e = p − c
 ///
-/// So after any number of steps the sum of all c / scale is that of all g / scale up to one residual e.
-/// (The rounding of the ranks' sum itself, one half of the last of its bits, is not fed back.)
+/// So after any number of steps the sum of all c is that of all g up to one residual e. (The rounding of the
+/// ranks' sum itself is not fed back: once in shared memory, at each rank around a ring.)
 class ErrorFeedback {
  public:
   /// For `elements` values of `gradient`'s type (float or double), rounded to `type` (kBFloat16 or kHalf; of
@@ -24,7 +24,7 @@ class ErrorFeedback {
   /// What to sum for `gradient` [n], elements [begin, begin + n) of all: a tensor [n] of the 16-bit type, to
   /// be summed in place, that the next call for these elements overwrites. A residual that is not finite is
   /// dropped.
-  at::Tensor compress(const at::Tensor& gradient, int64_t begin, double scale = 1);
+  at::Tensor compress(const at::Tensor& gradient, int64_t begin);
   /// [elements], e above; to be saved and restored in place.
   const at::Tensor& residual() const { return residual_; }
 

@@ -1,7 +1,6 @@
 #include "funicular/comm/hosts.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <charconv>

@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <memory>
@@ -93,7 +94,7 @@ class ControlInput {
     if (end == std::string::npos) return std::nullopt;
     const std::string line = text_.substr(0, end);
     text_.erase(0, end + 1);
-    int signal = SIGTERM;
+    int signal = SIGTERM;  // also what anything else is taken for
     std::sscanf(line.c_str(), "signal %d", &signal);
     return signal;
   }
@@ -259,7 +260,10 @@ class Round {
 
   /// What the launch that controls this one says, which itself counts signals and time.
   void obey(int signal) {
-    if (signal == SIGKILL) return kill_the_rest();
+    if (signal == SIGKILL) {
+      passed_on_ = SIGKILL;  // nobody is there to start again for
+      return kill_the_rest();
+    }
     if (signal == SIGCONT) return;
     pass_on(signal);
   }
@@ -282,7 +286,9 @@ class Round {
     for (const auto& rank : ranks_)
       if (rank->running()) left.push_back(rank->name());
     if (left.empty() || killed_) return;
-    log::warning("[launch] {} did not end when asked to: killed", fmt::join(left, ", "));
+    log::warning("[launch] {} {}: killed", fmt::join(left, ", "),
+                 passed_on_ == SIGKILL ? "left alone by the launch that controls this one"
+                                       : "did not end when asked to");
     killed_ = true;
     deadline_.reset();
     for (const auto& rank : ranks_) rank->send(SIGKILL);
@@ -310,6 +316,9 @@ void check(const LaunchOptions& options) {
   if (options.nodes < 1 || options.node_rank < 0 || options.node_rank >= options.nodes)
     throw InputError(kComponent, "--node-rank must be from 0 to --nnodes - 1, found {} of {} nodes",
                      options.node_rank, options.nodes);
+  if (options.world_size > 0 && std::max(0, options.first_rank) + options.ranks > options.world_size)
+    throw InputError(kComponent, "--first-rank {} and {} ranks of this host go beyond --world-size {}",
+                     std::max(0, options.first_rank), options.ranks, options.world_size);
   if (options.nodes > 1 && options.port == 0)
     throw InputError(kComponent,
                      "{} nodes need one meeting point: give --rendezvous HOST:PORT, the same on every "

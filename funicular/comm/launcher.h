@@ -1,5 +1,6 @@
 #pragma once
-// Ranks as processes of this host: started together, watched, ended together. Plain POSIX, no LibTorch.
+// Ranks as processes of this host, or of several: started together, watched, ended together. Plain POSIX, no
+// LibTorch.
 
 #include <string>
 #include <vector>
@@ -19,7 +20,7 @@ struct LaunchOptions {
   int first_rank = -1, world_size = 0;  ///< where hosts have different numbers of ranks; else they follow
   std::string address = "127.0.0.1";    ///< where rank 0 listens
   bool address_given = false;
-  int port = 0;               ///< 0: one that is free, for a single host
+  int port = 0;               ///< 0: one that is free on this host, by chance also on another
   int max_restarts = 0;       ///< times that all ranks are started again after one failed
   double grace_seconds = 30;  ///< from SIGTERM to SIGKILL
   bool pin = true;            ///< each rank on cores of its own, where there are enough

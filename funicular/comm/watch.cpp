@@ -106,12 +106,14 @@ std::string Watch::describe(int rank) const {
 
 void Watch::note(std::string activity) {
   const std::lock_guard lock(mutex_);
-  activity_ = std::move(activity);
+  if (state_ != "failed")
+    activity_ = std::move(activity);  // the first failure is what the others need to know
 }
 
 void Watch::note_failure(const std::string& message) {
   {
     const std::lock_guard lock(mutex_);
+    if (state_ == "failed") return;
     state_ = "failed";
     activity_ = message;
   }

@@ -2,6 +2,7 @@
 
 #include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/alloc_cpu.h>
+#include <malloc.h>
 #include <pthread.h>
 
 #include <cstdlib>
@@ -89,6 +90,7 @@ void reset_allocator_peak() {
 }
 
 int64_t trim_allocator() {
+  ::malloc_trim(0);
   return arena ? arena->trim() : 0;
 }
 

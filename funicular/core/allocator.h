@@ -23,7 +23,8 @@ inline constexpr int64_t kSmallestCached = 64 * 1024;
 /// The peaks of allocator_statistics begin anew.
 void reset_allocator_peak();
 
-/// Hands all free memory back to the system (before work of another kind, or when idle). Returns the bytes.
+/// Hands all free memory back to the system, malloc's too (before work of another kind, or when idle).
+/// Returns the arena's bytes.
 int64_t trim_allocator();
 
 }  // namespace funicular

@@ -20,8 +20,10 @@ namespace funicular {
 /// torch::nn::Dropout repeats after a resume.
 ///
 /// The forms that take a function of the module can be replicated (Model::replicate) if torch can clone the
-/// module (torch::nn::Cloneable; it unties weights that modules share, for which replicate must be set by
-/// hand) and it holds no Dropout: threads would share its generator.
+/// module (torch::nn::Cloneable; it unties weights that modules share, for which replicate
+/// must be set by hand) and it holds no torch::nn::Dropout: threads would share its generator, as they would
+/// that of anything else that draws, and then no run could be repeated. The function is copied for each
+/// replica and called by several threads at once.
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
                   std::function<void(const MicroBatch&, LossSink&)> forward);
 

@@ -17,7 +17,6 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/base/log.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/parallel/interleaving.h"
 #include "funicular/parallel/served_model.h"
@@ -50,6 +49,9 @@ class AsyncParameterServer final : public ServedModel {
       throw InputError("strategy",
                        "ps-async takes gradients in the order in which they arrive; --deterministic needs "
                        "another strategy, or a recording: --replay-interleaving DIR");
+    if (!options.record.empty() && !options.replay.empty())
+      throw InputError("strategy",
+                       "--record-interleaving and --replay-interleaving are both given; give one of them");
     if (options.staleness < 0)
       throw InputError("strategy", "expected a staleness of at least 0 steps, found {}", options.staleness);
   }
@@ -114,6 +116,7 @@ class AsyncParameterServer final : public ServedModel {
   Interleaving interleaving_;
   int64_t version_ = 0;     ///< pushes so far
   int64_t open_until_ = 0;  ///< the last step whose push may be waited for now
+  int64_t meeting_ = 0;     ///< the step after which all meet next
   bool ending_ = false;
   std::exception_ptr error_;
 };
@@ -205,7 +208,8 @@ void AsyncParameterServer::exchange(const PushHeader& header) {
 StepResult AsyncParameterServer::serve(const StepSettings& settings) {
   if (!lanes_.front().thread.joinable()) start_lanes(settings.update - 1);
   std::unique_lock lock(mutex_);
-  open_until_ = std::min(settings.update + options().staleness, std::max(settings.meeting, settings.update));
+  meeting_ = std::max(settings.meeting, settings.update);
+  open_until_ = std::min(settings.update + options().staleness, meeting_);
   changed_.notify_all();
   wait_until(lock, [&] {
     return std::all_of(lanes_.begin(), lanes_.end(),
@@ -218,9 +222,11 @@ void AsyncParameterServer::start_lanes(int64_t done) {
   const int server = group().rank() - workers();
   const std::string file = fmt::format("server-{}.txt", server);
   if (!options().replay.empty())
-    interleaving_ = Interleaving::replay(options().replay / file, server, workers(), done);
+    interleaving_ =
+        Interleaving::replay(options().replay / file, server, workers(), options().staleness, done);
   else if (!options().record.empty())
-    interleaving_ = Interleaving::record(options().record / file, server, workers(), done);
+    interleaving_ =
+        Interleaving::record(options().record / file, server, workers(), options().staleness, done);
   version_ = done * workers();
   for (Lane& lane : lanes_) {
     lane.clock = done;
@@ -277,7 +283,7 @@ void AsyncParameterServer::serve_once(Lane& lane) {
   {
     std::unique_lock lock(mutex_);
     const ServerEvent push{ServerEvent::Kind::push, lane.worker, lane.clock + 1};
-    wait_until(lock, [&] { return interleaving_.allows(push); });
+    wait_until(lock, [&] { return interleaving_.allows(push, meeting_); });
     apply(lane, header, matrices, vectors);
     interleaving_.take(push);
     changed_.notify_all();
@@ -311,14 +317,15 @@ void AsyncParameterServer::apply(Lane& lane, const PushHeader& header, const at:
 bool AsyncParameterServer::may_read(const Lane& lane) const {
   const auto in_bound = [&](const Lane& other) { return other.clock >= lane.clock - options().staleness; };
   return std::all_of(lanes_.begin(), lanes_.end(), in_bound) &&
-         interleaving_.allows({ServerEvent::Kind::read, lane.worker, lane.clock});
+         interleaving_.allows({ServerEvent::Kind::read, lane.worker, lane.clock}, meeting_);
 }
 
 template <class Condition>
 void AsyncParameterServer::wait_until(std::unique_lock<std::mutex>& lock, const Condition& condition) {
-  changed_.wait(lock, [&] { return error_ || ending_ || condition(); });
+  bool holds = false;
+  changed_.wait(lock, [&] { return (holds = !error_ && condition()) || error_ || ending_; });
   if (error_) std::rethrow_exception(error_);
-  if (ending_) throw Ended{};
+  if (!holds) throw Ended{};
 }
 
 void AsyncParameterServer::meet() {
@@ -326,6 +333,8 @@ void AsyncParameterServer::meet() {
   if (!serves()) return;
   const std::lock_guard lock(mutex_);
   for (Lane& lane : lanes_) lane.read_version = version_;
+  const ServerEvent meeting{ServerEvent::Kind::meet, 0, lanes_.front().clock};
+  if (interleaving_.allows(meeting, meeting.step)) interleaving_.take(meeting);
 }
 
 void AsyncParameterServer::detach() {

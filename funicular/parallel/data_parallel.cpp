@@ -45,6 +45,11 @@ class DataParallel final : public Replicated {
   };
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override {
+    if (options().reduce_in && (types.compute == at::kHalf || autocast() == at::kHalf))
+      throw InputError(
+          "strategy",
+          "--reduce-precision does not go with fp16, whose skipped steps would lose what was carried "
+          "over; expected --precision bf16 or fp32");
     flat_ = std::make_unique<FlatParameters>(model, types);
     target = *flat_->target();
     make_buckets();
@@ -53,8 +58,7 @@ class DataParallel final : public Replicated {
       feedback_.emplace(gradient.numel(), gradient.options(), *options().reduce_in, group().size());
   }
 
-  void start_step(const StepSettings& settings) override {
-    loss_scale_ = settings.loss_scale;
+  void start_step(const StepSettings&) override {
     gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
     gradients_are_zero_ = false;
     started_ = 0;
@@ -122,7 +126,7 @@ class DataParallel final : public Replicated {
   void reduce(const Bucket& bucket) {
     const at::Tensor gradient = gradient_of(bucket);
     if (!feedback_) return works_.push_back({group().start_all_reduce(gradient), {}, {}});
-    const at::Tensor compressed = feedback_->compress(gradient, bucket.elements.begin, loss_scale_);
+    const at::Tensor compressed = feedback_->compress(gradient, bucket.elements.begin);
     works_.push_back({group().start_all_reduce(compressed), gradient, compressed});
   }
 
@@ -133,7 +137,7 @@ class DataParallel final : public Replicated {
       for (const FlatLayout::Layer& layer : layout().layers()) {
         if (!layer.decay) continue;
         StateSlice slice{
-            fmt::format("optimizer.residual-{}", rank), layer.name, layer.shape, 0, {}, true, true};
+            fmt::format("optimizer.{}{}", kRanksOwn, rank), layer.name, layer.shape, 0, {}, true, true};
         const at::Tensor& residual = feedback_->residual();
         slice.local = rank == group().rank()
                           ? residual.narrow(0, layer.elements.begin, layer.elements.size()).view(layer.shape)
@@ -146,7 +150,6 @@ class DataParallel final : public Replicated {
   std::vector<Bucket> buckets_;  ///< in the order of the backward pass
   std::vector<Reducing> works_;
   std::optional<comm::ErrorFeedback> feedback_;
-  double loss_scale_ = 1;
   TreeSum tree_;
   size_t started_ = 0;
   bool reducing_ = false, gradients_are_zero_ = false;

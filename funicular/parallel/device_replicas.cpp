@@ -3,12 +3,15 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <functional>
 #include <future>
 #include <mutex>
 #include <thread>
@@ -95,7 +98,7 @@ class DeviceReplicas final : public Replicated {
   std::string name() const override { return "dp"; }
   int64_t parts() const override { return options().devices; }
   std::vector<DeviceUse> devices() const override;
-  void state_changed() override { refresh_all(); }
+  void state_changed() override;
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -159,8 +162,15 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
         "the replica of the model has {} weights and the model {}; torch's clone() unties weights "
         "that modules share: set Model::replicate to make such a module anew",
         replica.model.parameters.size(), model().parameters.size());
+  if (replica.model.buffers.size() != model().buffers.size())
+    throw InputError("strategy", "the replica of the model has {} buffers and the model {}",
+                     replica.model.buffers.size(), model().buffers.size());
   for (size_t i = 0; i < model().parameters.size(); ++i) {
     Parameter &own = *replica.model.parameters[i], &first = *model().parameters[i];
+    if (own.compute.sizes() != first.compute.sizes())
+      throw InputError("strategy", "{} of a replica is {}; expected {}, as in the model", first.name,
+                       fmt::format("[{}]", fmt::join(own.compute.sizes(), ", ")),
+                       fmt::format("[{}]", fmt::join(first.compute.sizes(), ", ")));
     own.trainable = first.trainable;
     own.compute.set_requires_grad(first.trainable);
     if (!own.trainable) own.compute.set_data(first.compute.detach().clone());
@@ -182,9 +192,18 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
     parameter.gradient = in(matrix ? replica.matrix_gradient : replica.vector_gradient);
     parameter.compute.set_data(in(matrix ? replica.matrices : replica.vectors));
     parameter.master = parameter.compute;
-    parameter.compute.mutable_grad() = parameter.gradient;
   }
   return replica;
+}
+
+/// Frozen weights, which no step broadcasts, may be others now.
+void DeviceReplicas::state_changed() {
+  const at::NoGradGuard no_gradient;
+  refresh_all();
+  for (Replica& replica : replicas_)
+    for (size_t i = 0; i < model().parameters.size(); ++i)
+      if (!model().parameters[i]->trainable)
+        replica.model.parameters[i]->compute.copy_(model().parameters[i]->compute);
 }
 
 void DeviceReplicas::broadcast(Replica& replica) const {
@@ -203,6 +222,9 @@ void DeviceReplicas::start_step(const StepSettings&) {
     Replica& replica = replicas_[device - 1];
     broadcast(replica);
     for (const at::Tensor& gradient : gradients(device)) gradient.zero_();
+    for (const FlatLayout::Entry& entry :
+         replica.layout->entries())  // a module's own code may have dropped it
+      entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
     if (replica.model.set_training) replica.model.set_training(true);
   });
 }

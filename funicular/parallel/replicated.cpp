@@ -44,7 +44,7 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   if (model.low_precision && numerics.compute) {
     types.compute = numerics.compute;
     // One micro-batch a rank: each gradient is written once, so its product's type loses nothing; sums over
-    // ranks are made in float and rounded once more.
+    // ranks are made in float and rounded once more (over dp's devices at each level of their tree).
     if (!numerics.accumulates && !options_.deterministic) types.gradient = numerics.compute;
   }
   if (!model.low_precision) autocast_ = numerics.compute;

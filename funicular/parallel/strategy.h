@@ -69,8 +69,12 @@ struct StateSlice {
   int64_t begin = 0;
   at::Tensor local;       ///< to be read or written in place; may have no elements
   bool owned = true;      ///< false: another rank holds the same elements and writes them to checkpoints
-  bool optional = false;  ///< of this number of ranks alone: zero where a checkpoint has no such tensor
+  bool optional = false;  ///< a rank's own (kRanksOwn): zero where a checkpoint has no such tensor
 };
+
+/// Begins the names of optimiser states that are one rank's own; what a checkpoint holds of ranks that are
+/// not there is left out.
+inline constexpr const char* kRanksOwn = "residual-";
 
 /// Sees the state of one rank. Every rank gives every logical tensor, in the same order, if only as an empty
 /// slice; together the ranks own each element once.
@@ -112,7 +116,8 @@ class Strategy {
   virtual bool synchronous() const { return true; }
   /// All ranks have done equally many steps.
   virtual void meet() {}
-  /// After detach, on every rank: how many updates were made with gradients i updates old, for i = 0, 1, …
+  /// After detach, on every rank: how many updates the first server made with gradients i updates old, for
+  /// i = 0, 1, …
   /// Empty for synchronous strategies.
   virtual std::vector<int64_t> staleness() const { return {}; }
   /// Not collective.

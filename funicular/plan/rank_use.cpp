@@ -126,6 +126,9 @@ class Bench {
   }
 
   RankUse run(const std::string& name) {
+    if (name == "ps-async")
+      throw InputError(
+          "bench", "ps-async has no step that all ranks take together; expected one of the other strategies");
     const at::ScalarType type = train::master_type(options_.precision);
     Model model = nn::build_bert({options_.config, nn::Head::masked_lm, type, 1});
     const FlatLayout layout(model);

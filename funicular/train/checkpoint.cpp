@@ -26,7 +26,6 @@ constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
 constexpr const char* kTemporaryPrefix = ".tmp-";
-constexpr const char* kRanksOwn = "residual-";  ///< begins the name of what a rank has for itself
 
 format::DType to_dtype(at::ScalarType type, const std::string& name) {
   using format::DType;
@@ -130,8 +129,9 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return "[" + text + "]";
 }
 
-/// Throws InputError unless `file` holds exactly `tensors`; what is a rank's own may be there or not.
-void check_tensors(const format::SafetensorsFile& file, const File& tensors) {
+/// Throws InputError unless `file` holds exactly `tensors`; with `may_have_more` also what other ranks had
+/// for themselves.
+void check_tensors(const format::SafetensorsFile& file, const File& tensors, bool may_have_more) {
   for (const auto& [name, held] : tensors) {
     const format::TensorEntry* entry = file.find(name);
     if (!entry && held.optional) continue;
@@ -145,7 +145,7 @@ void check_tensors(const format::SafetensorsFile& file, const File& tensors) {
                        shape_text(held.shape));
   }
   for (const format::TensorEntry& entry : file.entries())
-    if (!tensors.contains(entry.name) && !entry.name.starts_with(kRanksOwn))
+    if (!tensors.contains(entry.name) && !(may_have_more && entry.name.starts_with(parallel::kRanksOwn)))
       throw InputError("checkpoint", "{}: the model has no tensor {}; was it written by another model?",
                        file.path().string(), entry.name);
 }
@@ -355,8 +355,8 @@ void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint) {
   together(strategy.group(), [&] {
     model.emplace(checkpoint / kModelFile);
     optimizer.emplace(checkpoint / kOptimizerFile);
-    check_tensors(*model, files.model);
-    check_tensors(*optimizer, files.optimizer);
+    check_tensors(*model, files.model, false);
+    check_tensors(*optimizer, files.optimizer, true);
   });
   copy_tensors(*model, files.model);
   copy_tensors(*optimizer, files.optimizer);

@@ -2,7 +2,6 @@
 
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -43,7 +42,11 @@ at::Tensor get_tensor(ByteReader& reader) {
   for (int64_t& size : sizes) size = reader.get<int64_t>();
   const at::Tensor value = at::empty(sizes, type);
   const std::string_view data = reader.get_text();
-  std::memcpy(value.mutable_data_ptr(), data.data(), std::min(data.size(), value.nbytes()));
+  if (data.size() != value.nbytes())
+    throw RunError("ranks",
+                   "a tensor between ranks has {} bytes; expected {}; all ranks must run the same program",
+                   data.size(), value.nbytes());
+  if (!data.empty()) std::memcpy(value.mutable_data_ptr(), data.data(), data.size());
   return value;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -110,18 +111,20 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   // Of a round: this rank's batch; on rank 0 the others' too, for their labels. A rank without a share has
   // none.
   using Round = std::map<int64_t, GlobalBatch>;
-  Prefetcher<Round> loader(0, rounds, /*threads=*/1, /*ahead=*/2, [&](int64_t number) {
+  const auto read = [&](int64_t number) {
     Round round;
     for (int64_t i = 0; i < share.count && number * share.count + i < batches; ++i)
       if (first_rank || i == share.index)
         round[i] = evaluation_batch(data, plan, seed, floating, number * share.count + i);
     return round;
-  });
+  };
+  std::optional<Prefetcher<Round>> loader;
+  run_shared(group, [&] { loader.emplace(0, rounds, /*threads=*/1, /*ahead=*/2, read); });
   Tally tally(first_rank ? metrics : nullptr);
   bool stop = false;
   for (int64_t number = 0; number < rounds && !stop; ++number) {
     Round round;
-    run_shared(group, [&] { round = loader.next(); });
+    run_shared(group, [&] { round = loader->next(); });
     const parallel::EvalResult part = strategy.evaluate(round[share.index].micro_batches);
     const auto texts = group.gather_texts(fmt::format("{:d}{}", interrupted(), encode(part)));
     for (const std::string& text : texts) stop = stop || text[0] == '1';

@@ -61,7 +61,7 @@ void check_options(const TrainerOptions& options) {
 
 struct Interrupted {};
 
-/// How often asynchronous ranks meet where nothing else makes them: to notice a signal.
+/// How often asynchronous ranks meet at least: to notice a signal.
 constexpr int64_t kMeetingSteps = 100;
 
 int64_t steps_of(const TrainerOptions& options, int64_t steps_per_epoch) {
@@ -144,6 +144,7 @@ class Fit {
   void log_step(const parallel::StepResult& result);
   double sum_over_ranks(double value) const;
   void share_losses();
+  void keep_shared_losses();
   void evaluate();
   void check_evaluation();
   void note_evaluation();
@@ -180,8 +181,8 @@ bool Fit::meet_after(int64_t step) const {
   const auto due_at = [&](int64_t every) { return every > 0 && step % every == 0; };
   if (strategy_->synchronous() || step >= max_steps_ || step == result_.resumed_from) return true;
   const int64_t evaluations = options_.eval_steps > 0 ? options_.eval_steps : sampler_.batches_per_epoch();
-  return due_at(options_.logging_steps > 0 ? options_.logging_steps : kMeetingSteps) ||
-         due_at(options_.save_steps) || (evaluation_.data && due_at(evaluations));
+  return due_at(kMeetingSteps) || due_at(options_.logging_steps) || due_at(options_.save_steps) ||
+         (evaluation_.data && due_at(evaluations));
 }
 
 int64_t Fit::next_meeting() const {
@@ -209,6 +210,7 @@ void Fit::resume() {
   saved.settings = std::move(state_.settings);
   state_ = std::move(saved);
   result_.resumed_from = state_.step;
+  keep_shared_losses();
   if (leaves_files()) {
     std::error_code error;
     if (fs::equivalent(checkpoint.parent_path(), checkpoints(), error)) saved_step_ = state_.step;
@@ -248,6 +250,7 @@ FitResult Fit::run() {
       model_, optim::make_optimizer(spec_),
       {.compute = compute_type(options_.precision), .accumulates = may_accumulate(plan_, train_)});
   resume();
+  trim_allocator();  // of what making, converting and loading the weights took
   const OrderedJson earlier = writes() ? finished_result(options_.output, state_.step) : OrderedJson();
   together(group_, [&] {
     if (!writes()) return;
@@ -456,6 +459,14 @@ void Fit::share_losses() {
   if (strategy_->synchronous()) return;
   state_.loss_sum = sum_over_ranks(state_.loss_sum);
   state_.loss_steps = static_cast<int64_t>(sum_over_ranks(static_cast<double>(state_.loss_steps)));
+  keep_shared_losses();
+}
+
+/// On rank 0 alone, lest they are added up again.
+void Fit::keep_shared_losses() {
+  if (strategy_->synchronous() || first()) return;
+  state_.loss_sum = 0;
+  state_.loss_steps = 0;
 }
 
 double Fit::sum_over_ranks(double value) const {
@@ -554,6 +565,7 @@ void Fit::save() {
   if (!leaves_files() || saved_step_ == state_.step) return;
   check_finite(*strategy_, state_.step);
   if (scaler_) state_.loss_scaler = scaler_->state();
+  share_losses();
   try {
     write_checkpoint(*strategy_, state_, checkpoints(), [&] { records_->sync(); });
   } catch (const RunError& error) {

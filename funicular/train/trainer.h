@@ -130,8 +130,9 @@ class Trainer {
   /// share of every batch, rank 0 writes the run's files, of checkpoints each rank its part, and all get the
   /// same result.
   ///
-  /// With strategies that divide the weights (zero1, zero2, zero3, ps-sync) the model is whole again when fit
-  /// returns, not while it runs nor after an exception; callbacks must not read weights but in save_model.
+  /// With strategies that divide the weights (zero1, zero2, zero3, ps-sync, ps-async) the model is whole
+  /// again when fit returns, not while it runs nor after an exception; callbacks must not read weights but in
+  /// save_model.
   ///
   /// Trains `model` in place, with use_caching_allocator (core/allocator.h). A loss or gradient that is not
   /// finite ends in RunError, with the checkpoints as they were.

@@ -72,6 +72,15 @@ class WhatTheRanksAreTold(ProgramTest):
         self.assertEqual((places[2]["WORLD_SIZE"], places[2]["MASTER_ADDR"], places[2]["MASTER_PORT"]),
                          ("4", "first.example", "4321"))
 
+    def test_a_host_with_another_number_of_ranks_is_told_its_place(self):
+        places = self.places("-n", 2, "--nnodes", 2, "--node-rank", 1, "--first-rank", 3, "--world-size", 5,
+                             "--rendezvous", "first.example:4321")
+        self.assertEqual(sorted(places), [3, 4])
+        self.assertEqual((places[3]["LOCAL_RANK"], places[3]["WORLD_SIZE"]), ("0", "5"))
+        refused = launch("-n", 2, "--first-rank", 4, "--world-size", 5, "--", "true")
+        self.assertEqual(refused.code, 2)
+        self.assertIn("beyond --world-size 5", refused.err)
+
     def test_threads_are_the_cores_divided_unless_they_are_set(self):
         cores = len(os.sched_getaffinity(0))
         alone = int(self.places("-n", 1)[0]["OMP_NUM_THREADS"])
@@ -156,7 +165,10 @@ class Hosts(ProgramTest):
             result = launch(f"--hosts={hosts}", "--", "true")
             self.assertEqual(result.code, 2, result.err)
             self.assertIn(phrase, result.err)
-        self.assertEqual(launch("-H", "a:1", "-n", 2, "--", "true").code, 2)
+        for words in (["-n", 2], ["--nnodes", 2], ["--first-rank", 1], ["--world-size", 3]):
+            refused = launch("-H", "a:1", *words, "--", "true")
+            self.assertEqual(refused.code, 2)
+            self.assertIn("--hosts tells how many ranks", refused.err)
 
 
 class Output(ProgramTest):

@@ -71,6 +71,29 @@ class Finetune(ProgramTest):
             self.assertIn(phrase, launched.err)
 
 
+    def test_options_of_other_strategies_are_refused(self):
+        model = self.model()
+        order = self.folder / "order"
+        for words, phrase in (({"strategy": "zero1", "reduce_precision": "bf16"}, "is of ddp"),
+                              ({"reduce_precision": "bf16", "deterministic": "true"}, "contradict"),
+                              ({"reduce_precision": "fp16", "precision": "fp16"}, "does not go with fp16"),
+                              ({"strategy": "dp"}, "for one process"),
+                              ({"strategy": "ps-async", "precision": "fp16"}, "loss scale"),
+                              ({"strategy": "ps-async", "record_interleaving": order, "replay_interleaving": order},
+                               "give one of them"),
+                              ({"strategy": "ps-async", "replay_interleaving": order}, "server-0.txt")):
+            launched = launch(2, self.finetune_words(model, "refused", **words))
+            self.assertNotEqual(launched.code, 0, words)
+            self.assertIn(phrase, launched.err)
+
+    def test_replicas_in_one_process_find_the_metrics_of_one_device(self):
+        model = self.model()
+        found = [self.succeeds(*self.finetune_words(model, name, precision="fp64", **words)).json()
+                 for name, words in (("one", {}), ("dp", {"strategy": "dp", "devices": 2}))]
+        for name in ("accuracy", "macro_f1", "loss", "train_loss", "steps"):
+            self.assertAlmostEqual(found[0][name], found[1][name], delta=1e-9 * abs(found[0][name]), msg=name)
+
+
 class KilledRanks(ProgramTest):
     def words(self, output, strategy):
         return ["pretrain", "--model", self.folder / "model", "--data", self.data, "--output", self.folder / output,
@@ -118,6 +141,9 @@ class AsyncServers(ProgramTest):
             self.assertEqual(launched.code, 0, launched.err)
             outcome = json.loads((self.folder / name / "run.json").read_text())["result"]
             self.assertEqual(sum(outcome["staleness"]), 48, "a push of each worker in each step")
+        other = launch(3, self.words("otherwise", staleness=2, logging_steps=7, replay_interleaving=self.folder / "order"))
+        self.assertEqual(other.code, 1, other.err)
+        self.assertIn("--logging-steps", other.err)
         for file in ("model/model.safetensors", "checkpoints/step-000024/optimizer.safetensors", "metrics.jsonl"):
             recorded, replayed = ((self.folder / name / file).read_bytes() for name in runs)
             if file == "metrics.jsonl":

@@ -17,16 +17,17 @@ TEST(ErrorFeedback, WhatIsSummedOverTheStepsIsThatWithoutRoundingUpToOneResidual
       torch::manual_seed(1);
       ErrorFeedback feedback(1000, torch::dtype(wide), type, 2);
       auto exact = torch::zeros({1000}, torch::kDouble), summed = exact.clone(), plain = exact.clone();
-      const auto constant = torch::rand({1000}, torch::kDouble) * 1e-3;  // rounding alone errs the same way each time
+      const auto constant =
+          torch::rand({1000}, torch::kDouble) * 1e-3;  // rounding alone errs the same way each time
       for (int step = 1; step <= 200; ++step) {
         const auto gradient = (constant + torch::randn({1000}, torch::kDouble) * 1e-6).to(wide);
-        const double scale = step % 2 ? 1 : 4096;
         exact += gradient.to(torch::kDouble);
         plain += gradient.to(type).to(torch::kDouble);
-        summed += feedback.compress(gradient * scale, 0, scale).to(torch::kDouble) / scale;
+        summed += feedback.compress(gradient, 0).to(torch::kDouble);
         EXPECT_LT((summed + feedback.residual().to(torch::kDouble) - exact).abs().max().item<double>(), 1e-7);
       }
-      const double ours = (summed - exact).abs().max().item<double>(), without = (plain - exact).abs().max().item<double>();
+      const double ours = (summed - exact).abs().max().item<double>(),
+                   without = (plain - exact).abs().max().item<double>();
       EXPECT_LT(ours, 8e-6) << "half of the last bit of one value";
       EXPECT_GT(without, 10 * ours) << "the comparison must show something";
     }
@@ -39,18 +40,26 @@ TEST(ErrorFeedback, PiecesHaveTheirOwnResiduals) {
       pieces(100, torch::dtype(torch::kFloat), torch::kBFloat16, 2);
   for (int step = 0; step < 3; ++step) {
     const auto expected = whole.compress(gradient, 0).clone();
-    const auto last = pieces.compress(gradient.narrow(0, 30, 70), 30).clone(), first = pieces.compress(gradient.narrow(0, 0, 30), 0);
+    const auto last = pieces.compress(gradient.narrow(0, 30, 70), 30).clone(),
+               first = pieces.compress(gradient.narrow(0, 0, 30), 0);
     EXPECT_TRUE(torch::equal(torch::cat({first, last}), expected));
     EXPECT_TRUE(torch::equal(pieces.residual(), whole.residual()));
   }
 }
 
 TEST(ErrorFeedback, WhatHalfCannotHoldComesLaterAndNoSumOverflows) {
-  ErrorFeedback feedback(1, torch::dtype(torch::kFloat), torch::kHalf, 4);
-  double sum = feedback.compress(torch::full({1}, 5e4f), 0).item<double>();
-  EXPECT_LE(4 * sum, 65504);
-  for (int step = 0; step < 5; ++step) sum += feedback.compress(torch::zeros({1}), 0).item<double>();
-  EXPECT_EQ(sum, 5e4);
+  for (int ranks = 2; ranks <= 64; ++ranks) {
+    ErrorFeedback feedback(1, torch::dtype(torch::kFloat), torch::kHalf, ranks);
+    const auto part = feedback.compress(torch::full({1}, 7e4f), 0).clone();
+    auto around = part.clone();  // rounded at each rank, as around the ring
+    for (int rank = 1; rank < ranks; ++rank) around += part;
+    EXPECT_TRUE(torch::isfinite(around).item<bool>()) << ranks;
+    EXPECT_GT(part.item<double>(), 0.95 * 65504 / ranks) << ranks;
+    double sum = part.item<double>();
+    for (int step = 0; step < 2 * ranks; ++step)
+      sum += feedback.compress(torch::zeros({1}), 0).item<double>();
+    EXPECT_EQ(sum, 7e4) << ranks;
+  }
 }
 
 TEST(ErrorFeedback, WhatIsNotFiniteStaysSoAndLeavesNoTrace) {
@@ -62,9 +71,13 @@ TEST(ErrorFeedback, WhatIsNotFiniteStaysSoAndLeavesNoTrace) {
 }
 
 TEST(ErrorFeedback, OtherTypesAreRefused) {
-  EXPECT_NE(error_of([] { ErrorFeedback(1, torch::dtype(torch::kBFloat16), torch::kBFloat16, 2); }).find("float or double"),
+  EXPECT_NE(error_of([] {
+              ErrorFeedback(1, torch::dtype(torch::kBFloat16), torch::kBFloat16, 2);
+            }).find("float or double"),
             std::string::npos);
-  EXPECT_NE(error_of([] { ErrorFeedback(1, torch::dtype(torch::kFloat), torch::kFloat, 2); }).find("bfloat16 or half"),
+  EXPECT_NE(error_of([] {
+              ErrorFeedback(1, torch::dtype(torch::kFloat), torch::kFloat, 2);
+            }).find("bfloat16 or half"),
             std::string::npos);
 }
 

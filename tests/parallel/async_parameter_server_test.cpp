@@ -6,9 +6,9 @@
 #include <chrono>
 #include <fstream>
 #include <map>
-#include <numeric>
 #include <random>
 #include <thread>
+#include <tuple>
 
 #include "../comm/ranks.h"
 #include "../format/scratch.h"
@@ -85,7 +85,9 @@ std::vector<ServerEvent> read_events(const fs::path& file) {
   std::vector<ServerEvent> events;
   ServerEvent event;
   while (in >> kind >> event.worker >> event.step) {
-    event.kind = kind == "push" ? ServerEvent::Kind::push : ServerEvent::Kind::read;
+    event.kind = kind == "push"   ? ServerEvent::Kind::push
+                 : kind == "read" ? ServerEvent::Kind::read
+                                  : ServerEvent::Kind::meet;
     events.push_back(event);
   }
   return events;
@@ -158,6 +160,12 @@ Outcome recompute(const std::vector<ServerEvent>& events, int workers) {
   Outcome outcome;
   for (const ServerEvent& event : events) {
     const auto now = static_cast<int64_t>(versions.size()) - 1;
+    if (event.kind == ServerEvent::Kind::meet) {
+      EXPECT_EQ(event.step % kMeeting, 0);
+      for (auto& [worker, version] : read) version = now;
+      for (const auto& [worker, done] : clock) EXPECT_EQ(done, event.step) << "worker " << worker;
+      continue;
+    }
     if (event.kind == ServerEvent::Kind::read) {
       read[event.worker] = now;
       for (const auto& [worker, done] : clock)
@@ -176,15 +184,6 @@ Outcome recompute(const std::vector<ServerEvent>& events, int workers) {
       ++outcome.staleness[age];
     }
     versions.push_back(recurrence.snapshot());
-    // All meet: every worker begins the next step with the same weights.
-    int64_t slowest = kSteps, fastest = 0;
-    for (const auto& [worker, done] : clock) {
-      slowest = std::min(slowest, done);
-      fastest = std::max(fastest, done);
-    }
-    EXPECT_LE((fastest - 1) / kMeeting * kMeeting, slowest) << "a worker went on before the others met";
-    if (slowest == fastest && slowest % kMeeting == 0)
-      for (auto& [worker, version] : read) version = static_cast<int64_t>(versions.size()) - 1;
   }
   outcome.weights = weights_of(recurrence.model);
   return outcome;
@@ -201,7 +200,7 @@ TEST(AsyncParameterServer, EveryPushIsTheRecurrenceAndAReplayIsTheSameBits) {
     EXPECT_EQ(ours.staleness, again.staleness);
     if (group.rank() == 0) {
       const auto events = read_events(folder / "server-0.txt");
-      EXPECT_EQ(events.size(), static_cast<size_t>(2 * kSteps * (group.size() - 1)));
+      EXPECT_EQ(events.size(), static_cast<size_t>(2 * kSteps * (group.size() - 1) + kSteps / kMeeting));
       const Outcome expected = recompute(events, group.size() - 1);
       EXPECT_LT((ours.weights - expected.weights).abs().max().item<double>(), 1e-13);
       EXPECT_EQ(ours.staleness, expected.staleness);
@@ -260,52 +259,71 @@ class Recording : public testing::Test {
   fs::path write(const std::string& text) const { return scratch.put("server-0.txt", text); }
   std::string refusal(const std::string& text) const {
     const fs::path file = write(text);
-    return error_of([&] { Interleaving::replay(file, 0, 2, 0); });
+    return error_of([&] { Interleaving::replay(file, 0, 2, 3, 0); });
   }
   Scratch scratch;
 };
 
-constexpr const char* kHeader = "funicular interleaving 1: server 0, 2 workers\n";
+constexpr const char* kHeader = "funicular interleaving 1: server 0, 2 workers, staleness 3\n";
 
 TEST_F(Recording, AllowsItsOrderAndNoOther) {
   const fs::path file = write(std::string(kHeader) + "push 1 1\nread 1 1\npush 0 1\n");
-  Interleaving replay = Interleaving::replay(file, 0, 2, 0);
+  Interleaving replay = Interleaving::replay(file, 0, 2, 3, 0);
   const ServerEvent first{ServerEvent::Kind::push, 1, 1}, second{ServerEvent::Kind::read, 1, 1},
       third{ServerEvent::Kind::push, 0, 1};
-  EXPECT_TRUE(replay.allows(first));
-  EXPECT_FALSE(replay.allows(third));
+  EXPECT_TRUE(replay.allows(first, 9));
+  EXPECT_FALSE(replay.allows(third, 9));
   replay.take(first);
-  EXPECT_FALSE(replay.allows(third));
+  EXPECT_FALSE(replay.allows(third, 9));
   replay.take(second);
-  EXPECT_TRUE(replay.allows(third));
+  EXPECT_TRUE(replay.allows(third, 9));
   replay.take(third);
-  EXPECT_NE(
-      error_of<RunError>([&] { (void)replay.allows(third); }).find("the recording ends before \"push 0 1\""),
-      std::string::npos);
+  EXPECT_NE(error_of<RunError>([&] {
+              (void)replay.allows(third, 9);
+            }).find("the recording ends before \"push 0 1\""),
+            std::string::npos);
+}
+
+TEST_F(Recording, OtherMeetingsAreNoticedWhereTheyWouldWaitForEver) {
+  const auto refusal_at = [&](const std::string& lines, const ServerEvent& event, int64_t meeting) {
+    const fs::path file = write(std::string(kHeader) + lines);
+    const Interleaving replay = Interleaving::replay(file, 0, 2, 3, 0);
+    return error_of<RunError>([&] { (void)replay.allows(event, meeting); });
+  };
+  const ServerEvent push{ServerEvent::Kind::push, 1, 5}, meet{ServerEvent::Kind::meet, 0, 5};
+  for (const auto& [lines, event, meeting] : std::vector<std::tuple<std::string, ServerEvent, int64_t>>{
+           {"push 0 6\n", push, 5},   // it went on where this run meets
+           {"meet 0 4\n", push, 10},  // it met where this run goes on
+           {"push 0 6\n", meet, 5},
+           {"push 1 6\n", push, 10},  // a line is missing
+       })
+    EXPECT_NE(refusal_at(lines, event, meeting).find("--logging-steps"), std::string::npos) << lines;
+  EXPECT_EQ(refusal_at("push 0 6\n", push, 10), "") << "the other worker is still to come";
 }
 
 TEST_F(Recording, AResumedRunKeepsWhatWasDoneBefore) {
   const fs::path file = write(std::string(kHeader) + "push 1 1\nread 1 1\npush 1 2\nread 1 2\n");
   {
-    Interleaving record = Interleaving::record(file, 0, 2, 1);
+    Interleaving record = Interleaving::record(file, 0, 2, 3, 1);
     record.take({ServerEvent::Kind::push, 0, 2});
   }
   std::ifstream in(file);
   EXPECT_EQ(std::string(std::istreambuf_iterator<char>(in), {}),
             std::string(kHeader) + "push 1 1\nread 1 1\npush 0 2\n");
-  Interleaving replay = Interleaving::replay(file, 0, 2, 1);
-  EXPECT_TRUE(replay.allows({ServerEvent::Kind::push, 0, 2}));
+  Interleaving replay = Interleaving::replay(file, 0, 2, 3, 1);
+  EXPECT_TRUE(replay.allows({ServerEvent::Kind::push, 0, 2}, 9));
 }
 
 TEST_F(Recording, WhatIsNoneIsRefusedWithFileAndLine) {
   EXPECT_NE(refusal("").find("it is empty"), std::string::npos);
-  EXPECT_NE(refusal("funicular interleaving 1: server 0, 3 workers\n").find("server-0.txt:1: expected"),
+  EXPECT_NE(refusal("funicular interleaving 1: server 0, 3 workers, staleness 3\n")
+                .find("server-0.txt:1: expected"),
             std::string::npos);
   for (const char* line : {"pull 1 1", "push 2 1", "push 0 0", "push 0", "push 0 1 1", "push x 1"})
     EXPECT_NE(refusal(std::string(kHeader) + "push 0 1\n" + line + "\n").find("server-0.txt:3: expected"),
               std::string::npos)
         << line;
-  EXPECT_NE(error_of([&] { Interleaving::replay(scratch / "absent", 0, 2, 0); }).find("absent"),
+  EXPECT_NE(error_of([&] { Interleaving::replay(scratch / "absent", 0, 2, 3, 0); }).find("absent"),
             std::string::npos);
 }
 

@@ -108,6 +108,38 @@ TEST(DeviceReplicas, TheFirstDeviceAloneHoldsStateAndUpdates) {
   EXPECT_EQ(uses[1].state + uses[2].state, 0);
 }
 
+TEST(DeviceReplicas, FrozenWeightsFollowARestoredState) {
+  std::vector<torch::Tensor> found;
+  for (const char* name : {"single", "dp"}) {
+    torch::manual_seed(4);
+    torch::nn::Sequential net(torch::nn::Linear(4, 5), torch::nn::Linear(5, 3));
+    net->to(torch::kDouble);
+    for (const auto& parameter : net->ptr(0)->parameters()) parameter.set_requires_grad(false);
+    Model model =
+        wrap_module(net, [](torch::nn::SequentialImpl& module, const MicroBatch& batch, LossSink& sink) {
+          sink.add("all", module.forward(batch["x"]).square().sum());
+        });
+    const auto strategy = make_strategy(name, {});
+    strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+    struct Change final : StateVisitor {
+      void visit(const StateSlice& slice) override {
+        if (slice.kind == "model" && slice.name.starts_with("0.")) slice.local.add_(1);
+      }
+    } change;
+    {
+      const torch::NoGradGuard guard;
+      strategy->visit_state(change);
+    }
+    strategy->state_changed();
+    torch::manual_seed(5);
+    const std::vector<MicroBatch> own{make_batch(torch::randn({2, 4}, torch::kDouble)),
+                                      make_batch(torch::randn({2, 4}, torch::kDouble))};
+    strategy->step(own, {{"all", 4}}, {.learning_rate = 0.01});
+    found.push_back(model.find("1.weight")->compute.detach().clone());
+  }
+  EXPECT_LT((found[0] - found[1]).abs().max().item<double>(), 1e-12);
+}
+
 TEST(DeviceReplicas, ModulesThatTorchCanCloneNeedNothingMore) {
   torch::nn::Linear linear(4, 3);
   Model model =

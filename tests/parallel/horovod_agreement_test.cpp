@@ -1,9 +1,5 @@
 // Claims about how ranks agree on what they ask Horovod's interface for: in any order, too late, or never.
 #include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <random>
 
 #include "horovod_ranks.h"
 

@@ -1,9 +1,4 @@
 // Claims about beginning alike under Horovod's interface: weights and optimisers as on the root.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
-
-#include <algorithm>
-#include <random>
 
 #include "horovod_ranks.h"
 

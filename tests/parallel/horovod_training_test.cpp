@@ -1,9 +1,6 @@
 // Claims about training under Horovod's interface: against one process on the joined batch.
-#include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <random>
 
 #include "horovod_ranks.h"
 
