@@ -127,6 +127,13 @@ class OwnTexts(unittest.TestCase):
         self.assertEqual(len(files["text-train.txt"].split()), 36)
         self.assertNotIn("train.tsv", files)
 
+    def test_a_line_of_spaces_separates_documents_and_too_few_are_told(self):
+        done, files = self.prepare({"a.txt": "one\n \ntwo\n\t\nthree\n"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(files["text-train.txt"], "one\n\ntwo\n\nthree\n\n")
+        self.assertIn("3 documents", done.stdout)
+        self.assertIn("none is held out", done.stdout)
+
     def test_labels_are_split_label_by_label(self):
         labels = "label\ttext\n" + "".join(f"{'ab'[i % 2]}\ttext {i}\n" for i in range(80))
         done, files = self.prepare({"a.txt": "one\n\ntwo\n", "labels.tsv": labels})

@@ -30,10 +30,14 @@ own_data() {
   mapfile -t texts < <(find "$data" -type f -name '*.txt' | LC_ALL=C sort)
   [ ${#texts[@]} -gt 0 ] || die "quickstart: no *.txt in $data"
   rm -f "$folder"/data/*
-  awk 'FNR == 1 && NR > 1 { print "" } { sub(/\r$/, ""); print }' "${texts[@]}" |
+  # A line of spaces separates documents like an empty one, as it does for funicular tokenize.
+  awk 'FNR == 1 && NR > 1 { print "" } { sub(/[ \t\r]+$/, ""); print }' "${texts[@]}" |
     awk -v RS= -v out="$folder/data" '{ print $0 "\n" > (out "/text-" (NR % 10 == 0 ? "eval" : "train") ".txt") }'
-  [ -s "$folder/data/text-eval.txt" ] || cp "$folder/data/text-train.txt" "$folder/data/text-eval.txt"
-  say "${#texts[@]} files, $(awk -v RS= 'END { print NR }' "${texts[@]}") documents (a blank line separates two)."
+  [ -s "$folder/data/text-train.txt" ] || die "quickstart: the *.txt in $data hold no text"
+  local held=1
+  [ -s "$folder/data/text-eval.txt" ] || { held=; cp "$folder/data/text-train.txt" "$folder/data/text-eval.txt"; }
+  say "${#texts[@]} files, $(cat "$folder"/data/text-train.txt ${held:+"$folder/data/text-eval.txt"} | awk -v RS= 'END { print NR }') documents (a blank line separates two)."
+  [ -n "$held" ] || say "Fewer than 10 documents: none is held out, so loss and perplexity are those of the texts that are trained on."
   if [ -f "$data/labels.tsv" ]; then
     split_labels "$data/labels.tsv"
     [ ! -f "$folder/data/train.tsv" ] ||
@@ -51,6 +55,6 @@ split_labels() {
       if (!(split_name in begun)) { begun[split_name] = 1; print "label\ttext" > (out "/" split_name ".tsv") }
       print > (out "/" split_name ".tsv") }
     END { if (NR && !("test" in begun))
-            print file ": too few rows a label to hold any out: give 20 or more" > "/dev/stderr" }' "$1"
+            print file ": nothing is fine-tuned: of no label are there 20 rows, of which one would be held out for the test; expected label TAB text, with 20 rows or more of a label" > "/dev/stderr" }' "$1"
   [ -s "$folder/data/test.tsv" ] || rm -f "$folder"/data/{train,eval,test}.tsv
 }

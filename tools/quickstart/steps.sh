@@ -53,7 +53,8 @@ classify() {
   show cat "$folder/lines.txt"
   show funicular predict --model "$folder/runs/labels-adapted/model" --input "$folder/lines.txt" \
     --output "$folder/answers.jsonl"
-  show cut -d , -f 1,2 "$folder/answers.jsonl"
+  printf '$ cat %s\n' "$folder/answers.jsonl"
+  sed -E 's/^(\{"label": ?"[^"]*", ?"score": ?[-+.0-9e]*).*/\1, …}/' "$folder/answers.jsonl"
   say "The labels that their authors gave: $(sed -n '2,5p' "$folder/data/test.tsv" | cut -f 1 | paste -sd ' ')"
 }
 
@@ -66,6 +67,7 @@ report() {
     "$(metric accuracy "$folder/evaluation-plain.json")" "$(metric macro_f1 "$folder/evaluation-plain.json")"
   printf '%-44s %9.3f %9.3f\n' "adapted, then fine-tuned" \
     "$(metric accuracy "$folder/evaluation-adapted.json")" "$(metric macro_f1 "$folder/evaluation-adapted.json")"
+  [ -z "$fast" ] || say "So little training (--fast) shows the way, not the worth of adaptation: the head alone takes longer to learn."
   say "$(awk 'END { print NR - 1 }' "$folder/data/test.tsv") test texts, $(tail -n +2 "$folder/data/train.tsv" | cut -f 1 | sort -u | wc -l) labels."
 }
 
