@@ -8,12 +8,6 @@
 
 namespace funicular::comm {
 
-namespace {
-
-constexpr const char* kComponent = "ranks";
-
-}  // namespace
-
 void Pending::wait() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return done_; });
@@ -103,7 +97,7 @@ void CollectiveSequence::work() {
 void CollectiveSequence::carry_out(const std::string& what, bool by_all,
                                    const std::function<void()>& action) {
   if (broken_)
-    throw RunError(kComponent, "rank {} of {}: {}: the group broke earlier: {}", rank_, size_, what,
+    throw RunError(kRanks, "rank {} of {}: {}: the group broke earlier: {}", rank_, size_, what,
                    *broken_);
   const int64_t number = number_ + 1;
   const std::string full = by_all ? fmt::format("{} (collective {})", what, number) : what;
@@ -113,11 +107,11 @@ void CollectiveSequence::carry_out(const std::string& what, bool by_all,
     action();
   } catch (const RunError& error) {
     std::string text = error.what();
-    if (const std::string prefix = fmt::format("[{}] ", kComponent); text.rfind(prefix, 0) == 0)
+    if (const std::string prefix = fmt::format("[{}] ", kRanks); text.rfind(prefix, 0) == 0)
       text.erase(0, prefix.size());
     broken_ = fmt::format("in {}: {}", full, text);
     watch_->note_failure(*broken_);
-    throw RunError(kComponent, "rank {} of {}, {}", rank_, size_, *broken_);
+    throw RunError(kRanks, "rank {} of {}, {}", rank_, size_, *broken_);
   }
   if (by_all) number_ = number;
   watch_->note("no collective; the last was " + full);
@@ -131,7 +125,7 @@ void CollectiveSequence::compare(int64_t number, const std::string& what) {
   if (rank_ == 0) {
     std::string different;
     for (int other = 1; other < size_; ++other) {
-      const std::string theirs = ask(call(other));
+      const std::string theirs = await(meeting_, call(other), watch_.get(), options_.timeout);
       if (theirs != what) different += fmt::format("; rank {} calls {}", other, theirs);
       meeting_.erase(call(other));
     }
@@ -140,19 +134,12 @@ void CollectiveSequence::compare(int64_t number, const std::string& what) {
     meeting_.set(verdict(number),
                  different.empty() ? "yes" : fmt::format("rank 0 calls {}{}", what, different));
     if (!different.empty())
-      throw RunError(kComponent, "the ranks call different collectives: rank 0 calls {}{}", what, different);
+      throw RunError(kRanks, "the ranks call different collectives: rank 0 calls {}{}", what, different);
     return;
   }
-  if (const std::string text = ask(verdict(number)); text != "yes")
-    throw RunError(kComponent, "the ranks call different collectives: {}", text);
-}
-
-std::string CollectiveSequence::ask(const std::string& key) {
-  Patience patience(watch_.get(), options_.timeout);
-  while (true) {
-    if (auto value = meeting_.get(key, Patience::kStep)) return *value;
-    patience.step();
-  }
+  if (const std::string text = await(meeting_, verdict(number), watch_.get(), options_.timeout);
+      text != "yes")
+    throw RunError(kRanks, "the ranks call different collectives: {}", text);
 }
 
 }  // namespace funicular::comm

@@ -68,7 +68,6 @@ class CollectiveSequence {
   void wait_for_all();
   void carry_out(const std::string& what, bool by_all, const std::function<void()>& action);
   void compare(int64_t number, const std::string& what);
-  std::string ask(const std::string& key);
   void work();
 
   const Meeting meeting_;

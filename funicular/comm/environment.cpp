@@ -13,8 +13,6 @@ namespace funicular::comm {
 
 namespace {
 
-constexpr const char* kComponent = "ranks";
-
 /// The names by which one launcher tells the place.
 struct Family {
   const char *launcher, *rank, *size, *local_rank, *local_size;
@@ -33,7 +31,7 @@ std::optional<int> number(const Variables& variables, const char* name, int low,
   const char* end = text->data() + text->size();
   const auto parsed = std::from_chars(text->data(), end, value);
   if (parsed.ec != std::errc() || parsed.ptr != end || value < low || value > high)
-    throw InputError(kComponent,
+    throw InputError(kRanks,
                      "{} must be a number from {} to {}, found \"{}\"; unset it, or start the ranks with "
                      "funicular launch",
                      name, low, high, *text);
@@ -46,7 +44,7 @@ constexpr int kMost = 1 << 20;
 void refuse_half(const Variables& variables, const char* one, const char* other) {
   if (variables(one).has_value() == variables(other).has_value()) return;
   const char* there = variables(one) ? one : other;
-  throw InputError(kComponent, "{} is set ({}) but {} is not; set both, or neither", there, *variables(there),
+  throw InputError(kRanks, "{} is set ({}) but {} is not; set both, or neither", there, *variables(there),
                    there == one ? other : one);
 }
 
@@ -59,7 +57,7 @@ std::optional<Environment> read_family(const Variables& variables, const Family&
   place.rank = *number(variables, family.rank, 0, kMost);
   place.source = fmt::format("{} ({}, {})", family.launcher, family.rank, family.size);
   if (place.rank >= place.size)
-    throw InputError(kComponent, "{}={} is not below {}={}", family.rank, place.rank, family.size,
+    throw InputError(kRanks, "{}={} is not below {}={}", family.rank, place.rank, family.size,
                      place.size);
   const auto local_rank = number(variables, family.local_rank, 0, kMost);
   const auto local_size = number(variables, family.local_size, 1, kMost);
@@ -67,7 +65,7 @@ std::optional<Environment> read_family(const Variables& variables, const Family&
   // A launcher that does not tell: as many as there must be at least.
   place.local_size = local_size.value_or(local_rank ? place.local_rank + 1 : 1);
   if (place.local_rank >= place.local_size || place.local_size > place.size)
-    throw InputError(kComponent, "{}={} of {}={} does not fit {}={}", family.local_rank, place.local_rank,
+    throw InputError(kRanks, "{}={} of {}={} does not fit {}={}", family.local_rank, place.local_rank,
                      family.local_size, place.local_size, family.size, place.size);
   return place;
 }
@@ -82,7 +80,7 @@ std::optional<Environment> read_slurm(const Variables& variables) {
 
 void refuse_contradiction(const Environment& place, const std::optional<Environment>& outer) {
   if (!outer || (outer->rank == place.rank && outer->size == place.size)) return;
-  throw InputError(kComponent,
+  throw InputError(kRanks,
                    "RANK={}, WORLD_SIZE={} contradict rank {} of {} by {}; unset RANK and WORLD_SIZE if "
                    "they are left over from another launch",
                    place.rank, place.size, outer->rank, outer->size, outer->source);
@@ -106,7 +104,7 @@ void find_meeting_point(const Variables& variables, Environment& place) {
   } else if (place.local_size == place.size) {
     place.port = port_of_job(variables);
   } else {
-    throw InputError(kComponent,
+    throw InputError(kRanks,
                      "{} ranks on several hosts by {} have no meeting point; set MASTER_ADDR to the host of "
                      "rank 0 and MASTER_PORT to a free port there",
                      place.size, place.source);

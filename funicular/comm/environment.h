@@ -7,6 +7,9 @@
 
 namespace funicular::comm {
 
+/// The component that errors of ranks and their connections name.
+inline constexpr const char* kRanks = "ranks";
+
 struct Environment {
   int rank = 0, size = 1;              ///< among all processes
   int local_rank = 0, local_size = 1;  ///< among those of this host

@@ -23,7 +23,6 @@ namespace funicular::comm {
 
 namespace {
 
-constexpr const char* kComponent = "ranks";
 /// Up to here Gloo's all-reduce takes fewer messages than a ring; more bytes go around the ring faster.
 constexpr int64_t kSmallBytes = 8 << 20;
 
@@ -59,10 +58,10 @@ std::byte* bytes(const at::Tensor& tensor) {
 }
 
 Element check_tensor(const char* operation, const at::Tensor& tensor) {
-  if (!tensor.defined()) throw InputError(kComponent, "{}: the tensor is undefined", operation);
+  if (!tensor.defined()) throw InputError(kRanks, "{}: the tensor is undefined", operation);
   const std::optional<Element> element = element_of(tensor);
   if (!element || !tensor.device().is_cpu() || !tensor.is_contiguous())
-    throw InputError(kComponent,
+    throw InputError(kRanks,
                      "{}: expected a contiguous tensor on the CPU of float, double, bfloat16, half or int64; "
                      "found {} on {}{}",
                      operation, tensor.dtype().name(), tensor.device().str(),
@@ -72,7 +71,7 @@ Element check_tensor(const char* operation, const at::Tensor& tensor) {
 
 void check_reduction(const char* operation, Element element, Reduction reduction) {
   if (reduction == Reduction::average && element == Element::int64)
-    throw InputError(kComponent, "{}: there is no average of whole numbers; take the sum and divide",
+    throw InputError(kRanks, "{}: there is no average of whole numbers; take the sum and divide",
                      operation);
 }
 
@@ -255,11 +254,11 @@ Group Group::subgroup(const std::vector<int>& ranks) const {
   const std::set<int> different(ranks.begin(), ranks.end());
   if (ranks.empty() || different.size() != ranks.size() || *different.begin() < 0 ||
       *different.rbegin() >= size())
-    throw InputError(kComponent, "a subgroup needs different ranks from 0 to {}, found {}", size() - 1,
+    throw InputError(kRanks, "a subgroup needs different ranks from 0 to {}, found {}", size() - 1,
                      fmt::join(ranks, ", "));
   const auto own = std::find(ranks.begin(), ranks.end(), rank());
   if (own == ranks.end())
-    throw InputError(kComponent, "rank {} asks for a subgroup of {} to which it does not belong", rank(),
+    throw InputError(kRanks, "rank {} asks for a subgroup of {} to which it does not belong", rank(),
                      fmt::join(ranks, ", "));
   if (ranks.size() == 1) return {};
   return Group(impl_->subgroup(ranks, static_cast<int>(own - ranks.begin())));
@@ -281,7 +280,7 @@ std::string describe(const char* operation, const at::Tensor& tensor, Element el
 
 void check_rank(const char* operation, int rank, int size) {
   if (rank < 0 || rank >= size)
-    throw InputError(kComponent, "{}: expected a rank from 0 to {}, found {}", operation, size - 1, rank);
+    throw InputError(kRanks, "{}: expected a rank from 0 to {}, found {}", operation, size - 1, rank);
 }
 
 template <class Impl>
@@ -299,7 +298,7 @@ Call<Impl> reduce_scatter_call(const at::Tensor& input, const at::Tensor& output
   check_tensor("reduce_scatter", output);
   check_reduction("reduce_scatter", element, reduction);
   if (output.scalar_type() != input.scalar_type() || output.numel() != shard)
-    throw InputError(kComponent, "reduce_scatter: of {} {} this rank gets {}, found an output of {} {}",
+    throw InputError(kRanks, "reduce_scatter: of {} {} this rank gets {}, found an output of {} {}",
                      input.numel(), name_of(element), shard, output.numel(), output.dtype().name());
   return {describe("reduce_scatter", input, element, fmt::format(", {}", name_of(reduction))),
           [=](Impl& impl) { impl.reduce_scatter(input, output, element, reduction); }};
@@ -314,7 +313,7 @@ void check_pieces(const char* operation, const at::Tensor& tensor, const std::ve
     covered += piece.size;
   }
   if (!whole || covered != tensor.numel())
-    throw InputError(kComponent, "{}: expected {} pieces that cover {} elements in order; found {} with {}",
+    throw InputError(kRanks, "{}: expected {} pieces that cover {} elements in order; found {} with {}",
                      operation, size, tensor.numel(), pieces.size(), covered);
 }
 
@@ -452,7 +451,7 @@ std::vector<std::string> Group::gather_texts(const std::string& text) const {
 void Group::send(const at::Tensor& tensor, int to) const {
   const Element element = check_tensor("send", tensor);
   check_rank("send", to, size());
-  if (to == rank()) throw InputError(kComponent, "send: rank {} cannot send to itself", to);
+  if (to == rank()) throw InputError(kRanks, "send: rank {} cannot send to itself", to);
   impl_->sequence().run_between_two(describe("send", tensor, element, fmt::format(" to rank {}", to)),
                                     [&] { impl_->send(tensor, bytes_of(element), to); });
 }
@@ -460,7 +459,7 @@ void Group::send(const at::Tensor& tensor, int to) const {
 void Group::receive(const at::Tensor& tensor, int from) const {
   const Element element = check_tensor("receive", tensor);
   check_rank("receive", from, size());
-  if (from == rank()) throw InputError(kComponent, "receive: rank {} cannot receive from itself", from);
+  if (from == rank()) throw InputError(kRanks, "receive: rank {} cannot receive from itself", from);
   impl_->sequence().run_between_two(describe("receive", tensor, element, fmt::format(" from rank {}", from)),
                                     [&] { impl_->receive(tensor, bytes_of(element), from); });
 }

@@ -18,8 +18,6 @@ namespace funicular::comm {
 
 namespace {
 
-constexpr const char* kComponent = "launch";
-
 LaunchHost parse_host(const std::string& text) {
   const size_t bracket = text.rfind(']');
   const size_t colon = text.find(':', bracket == std::string::npos ? 0 : bracket);
@@ -28,13 +26,13 @@ LaunchHost parse_host(const std::string& text) {
     const char* const end = text.data() + text.size();
     const auto parsed = std::from_chars(text.data() + colon + 1, end, host.ranks);
     if (parsed.ec != std::errc() || parsed.ptr != end || host.ranks < 1 || host.ranks > 1024)
-      throw InputError(kComponent, "-H expects HOST:RANKS with 1 to 1024 ranks, found \"{}\"", text);
+      throw InputError(kLaunch, "-H expects HOST:RANKS with 1 to 1024 ranks, found \"{}\"", text);
   }
   if (host.name.size() > 2 && host.name.front() == '[' && host.name.back() == ']')
     host.name = host.name.substr(1, host.name.size() - 2);
   // Such a name would be an option of the remote shell.
   if (host.name.empty() || host.name.front() == '-')
-    throw InputError(kComponent, "-H expects the name of a host, found \"{}\"", text);
+    throw InputError(kLaunch, "-H expects the name of a host, found \"{}\"", text);
   return host;
 }
 
@@ -116,10 +114,10 @@ std::vector<LaunchHost> parse_hosts(const std::string& text) {
   for (std::string part; std::getline(parts, part, ',');) {
     hosts.push_back(parse_host(part));
     if (!names.insert(hosts.back().name).second)
-      throw InputError(kComponent, "-H names the host {} twice; give it once, with all its ranks",
+      throw InputError(kLaunch, "-H names the host {} twice; give it once, with all its ranks",
                        hosts.back().name);
   }
-  if (hosts.empty()) throw InputError(kComponent, "-H expects HOST:RANKS,…, found nothing");
+  if (hosts.empty()) throw InputError(kLaunch, "-H expects HOST:RANKS,…, found nothing");
   return hosts;
 }
 
@@ -146,7 +144,7 @@ std::vector<RankStart> host_starts(const LaunchOptions& options, int port, int r
       std::istringstream shell(options.remote_shell);
       for (std::string word; shell >> word;) start.arguments.push_back(word);
       if (start.arguments.empty())
-        throw InputError(kComponent, "--remote-shell is empty; expected \"ssh\", say");
+        throw InputError(kLaunch, "--remote-shell is empty; expected \"ssh\", say");
       start.path = find_program(start.arguments.front());
       start.arguments.push_back(host.name);
       start.arguments.push_back(remote_command(words));

@@ -34,7 +34,6 @@ namespace funicular::comm {
 
 namespace {
 
-constexpr const char* kComponent = "launch";
 using Clock = std::chrono::steady_clock;
 
 /// Signals as something to poll: blocked, and read from a descriptor. The mask is restored at the end.
@@ -46,7 +45,7 @@ class SignalQueue {
     for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
     ::pthread_sigmask(SIG_BLOCK, &set, &old_);
     descriptor_ = ::signalfd(-1, &set, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (descriptor_ < 0) throw RunError(kComponent, "no signal descriptor: {}", errno_text(errno));
+    if (descriptor_ < 0) throw RunError(kLaunch, "no signal descriptor: {}", errno_text(errno));
   }
   ~SignalQueue() {
     next();  // a SIGCHLD that is still pending is nobody's
@@ -106,7 +105,7 @@ class ControlInput {
 
 bool port_is_free(int port) {
   const int descriptor = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (descriptor < 0) throw RunError(kComponent, "no socket: {}", errno_text(errno));
+  if (descriptor < 0) throw RunError(kLaunch, "no socket: {}", errno_text(errno));
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
@@ -125,7 +124,7 @@ int free_port() {
   std::uniform_int_distribution<int> ports(10000, std::max(10999, first_outgoing - 1));
   for (int attempt = 0; attempt < 100; ++attempt)
     if (const int port = ports(random); port_is_free(port)) return port;
-  throw RunError(kComponent, "no free port was found; give one with --rendezvous HOST:PORT");
+  throw RunError(kLaunch, "no free port was found; give one with --rendezvous HOST:PORT");
 }
 
 bool has_name(std::string_view entry, std::string_view name) {
@@ -307,20 +306,20 @@ class Round {
 
 void check(const LaunchOptions& options) {
   if (options.command.empty())
-    throw InputError(kComponent,
+    throw InputError(kLaunch,
                      "no command to start; write it after --, as in: funicular launch -n 2 -- "
                      "funicular pretrain …");
   if (options.ranks < 1 || options.ranks > 1024)
-    throw InputError(kComponent, "expected 1 to 1024 ranks on a host, found {}", options.ranks);
+    throw InputError(kLaunch, "expected 1 to 1024 ranks on a host, found {}", options.ranks);
   if (!options.hosts.empty()) return;
   if (options.nodes < 1 || options.node_rank < 0 || options.node_rank >= options.nodes)
-    throw InputError(kComponent, "--node-rank must be from 0 to --nnodes - 1, found {} of {} nodes",
+    throw InputError(kLaunch, "--node-rank must be from 0 to --nnodes - 1, found {} of {} nodes",
                      options.node_rank, options.nodes);
   if (options.world_size > 0 && std::max(0, options.first_rank) + options.ranks > options.world_size)
-    throw InputError(kComponent, "--first-rank {} and {} ranks of this host go beyond --world-size {}",
+    throw InputError(kLaunch, "--first-rank {} and {} ranks of this host go beyond --world-size {}",
                      std::max(0, options.first_rank), options.ranks, options.world_size);
   if (options.nodes > 1 && options.port == 0)
-    throw InputError(kComponent,
+    throw InputError(kLaunch,
                      "{} nodes need one meeting point: give --rendezvous HOST:PORT, the same on every "
                      "node, where HOST is the node with --node-rank 0",
                      options.nodes);

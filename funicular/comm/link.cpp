@@ -15,8 +15,6 @@ namespace funicular::comm {
 
 namespace {
 
-constexpr const char* kComponent = "ranks";
-
 at::ScalarType scalar_type(Element element) {
   switch (element) {
     case Element::float32:
@@ -30,7 +28,7 @@ at::ScalarType scalar_type(Element element) {
     case Element::int64:
       return at::kLong;
   }
-  throw RunError(kComponent, "unknown type of element");
+  throw RunError(kRanks, "unknown type of element");
 }
 
 c10d::ReduceOp operation(Reduction reduction) {
@@ -70,7 +68,7 @@ struct Link::Engine {
       }
     } catch (const RunError& error) {
       const std::optional<std::string> fault = watch ? watch->fault() : std::nullopt;
-      throw RunError(kComponent, "{}", fault ? *fault : "a connection broke: " + message);
+      throw RunError(kRanks, "{}", fault ? *fault : "a connection broke: " + message);
     }
   }
 
@@ -120,7 +118,7 @@ Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds
     engine_->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(meeting.connection().store, rank, size,
                                                                 std::move(options));
   } catch (const std::exception&) {
-    throw RunError(kComponent, "rank {} of {} cannot connect to the others: {}", rank, size,
+    throw RunError(kRanks, "rank {} of {} cannot connect to the others: {}", rank, size,
                    text_of(std::current_exception()));
   }
 }
@@ -132,7 +130,7 @@ Link::~Link() {
 }
 
 void Link::fail_if_broken() const {
-  if (engine_->broken) throw RunError(kComponent, "the connections are broken since an earlier failure");
+  if (engine_->broken) throw RunError(kRanks, "the connections are broken since an earlier failure");
 }
 
 struct Link::Transfer::State {
@@ -160,7 +158,7 @@ void Link::Transfer::wait() {
   const auto fail = [&](const std::string& message) {
     if (std::chrono::steady_clock::now() - start < state->timeout) state->engine->fail(state->watch, message);
     state->engine->broken = true;
-    throw RunError(kComponent, "no answer within {:g} s{}",
+    throw RunError(kRanks, "no answer within {:g} s{}",
                    1e-3 * static_cast<double>(state->timeout.count()),
                    state->watch ? state->watch->activities() : "");
   };

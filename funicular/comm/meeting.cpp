@@ -27,8 +27,6 @@ namespace funicular::comm {
 
 namespace {
 
-constexpr const char* kComponent = "ranks";
-
 struct Address {
   sockaddr_storage storage{};
   socklen_t size = 0;
@@ -67,7 +65,7 @@ Address resolve(const Environment& place) {
   hints.ai_socktype = SOCK_STREAM;
   const int error = ::getaddrinfo(place.address.c_str(), fmt::to_string(place.port).c_str(), &hints, &found);
   if (error != 0)
-    throw InputError(kComponent,
+    throw InputError(kRanks,
                      "the meeting point {} is no host that this one knows ({}); MASTER_ADDR must be the "
                      "name or address of the host of rank 0",
                      place.address, ::gai_strerror(error));
@@ -80,7 +78,7 @@ Address resolve(const Environment& place) {
 Address address_of_interface(const std::string& name, int family) {
   ifaddrs* all = nullptr;
   if (::getifaddrs(&all) != 0)
-    throw RunError(kComponent, "no list of network interfaces: {}", errno_text(errno));
+    throw RunError(kRanks, "no list of network interfaces: {}", errno_text(errno));
   std::optional<Address> address;
   std::vector<std::string> names;
   for (const ifaddrs* one = all; one; one = one->ifa_next) {
@@ -91,7 +89,7 @@ Address address_of_interface(const std::string& name, int family) {
   }
   ::freeifaddrs(all);
   if (!address)
-    throw InputError(kComponent, "no network interface \"{}\" with an address here; there are: {}", name,
+    throw InputError(kRanks, "no network interface \"{}\" with an address here; there are: {}", name,
                      fmt::join(names, ", "));
   return *address;
 }
@@ -106,7 +104,7 @@ Address address_towards(const Address& meeting_point) {
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
   if (!known)
-    throw InputError(kComponent, "no way from this host to the meeting point {}: {}", meeting_point.text(),
+    throw InputError(kRanks, "no way from this host to the meeting point {}: {}", meeting_point.text(),
                      errno_text(error));
   return own;
 }
@@ -121,7 +119,7 @@ int listen_on(Address address, int port) {
       ::listen(descriptor, 1024) != 0) {
     const int error = errno;
     if (descriptor >= 0) ::close(descriptor);
-    throw RunError(kComponent,
+    throw RunError(kRanks,
                    "rank 0 cannot listen on {}, port {}: {}; is another run there? Start the ranks with "
                    "another MASTER_PORT (--rendezvous)",
                    address.text(), port, errno_text(error));
@@ -175,7 +173,7 @@ Meeting::Meeting(const Environment& place, const MeetingOptions& options) {
     connection_ = behind(fmt::format("funicular/{}", place.restart),
                          c10::make_intrusive<c10d::TCPStore>(place.address, store));
   } catch (const c10::Error& error) {
-    throw RunError(kComponent, "rank {} of {}: rank 0 does not answer at {}, port {} ({})", place.rank,
+    throw RunError(kRanks, "rank {} of {}: rank 0 does not answer at {}, port {} ({})", place.rank,
                    place.size, place.address, place.port, error.what_without_backtrace());
   }
   exchange_peers(place, options);
@@ -197,7 +195,7 @@ void Meeting::exchange_peers(const Environment& place, const MeetingOptions& opt
     peers->push_back(peer);
   }
   if (!missing.empty())
-    throw RunError(kComponent, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s",
+    throw RunError(kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s",
                    place.rank, place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
                    place.address, place.port, 1e-3 * static_cast<double>(options.patience.count()));
   peers_ = peers;
@@ -219,7 +217,7 @@ void Meeting::set(const std::string& key, const std::string& value) const {
   try {
     connection_->store->set(key, bytes(value));
   } catch (const c10::Error& error) {
-    throw RunError(kComponent, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 
@@ -231,7 +229,7 @@ std::optional<std::string> Meeting::get(const std::string& key, std::chrono::mil
   } catch (const c10::DistStoreError&) {
     return std::nullopt;  // the time is over
   } catch (const c10::Error& error) {
-    throw RunError(kComponent, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 
@@ -239,7 +237,7 @@ void Meeting::erase(const std::string& key) const {
   try {
     connection_->store->deleteKey(key);
   } catch (const c10::Error& error) {
-    throw RunError(kComponent, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 
@@ -249,7 +247,7 @@ std::optional<std::string> Meeting::get_now(const std::string& key) const {
     const std::vector<uint8_t> value = connection_->store->get(key);
     return std::string(value.begin(), value.end());
   } catch (const c10::Error& error) {
-    throw RunError(kComponent, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 

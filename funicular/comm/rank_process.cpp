@@ -20,14 +20,13 @@ namespace funicular::comm {
 
 namespace {
 
-constexpr const char* kComponent = "launch";
 constexpr size_t kLastLines = 10;
 
 struct Pipe {
   int read_end = -1, write_end = -1;
   Pipe() {
     int ends[2];
-    if (::pipe2(ends, O_CLOEXEC) != 0) throw RunError(kComponent, "no pipe: {}", errno_text(errno));
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw RunError(kLaunch, "no pipe: {}", errno_text(errno));
     read_end = ends[0];
     write_end = ends[1];
   }
@@ -101,7 +100,7 @@ std::string find_program(const std::string& name) {
   if (name.find('/') != std::string::npos) {
     if (executable(name)) return name;
     throw InputError(
-        kComponent, "{} is no program that can be executed{}", name,
+        kLaunch, "{} is no program that can be executed{}", name,
         ::access(name.c_str(), F_OK) == 0 ? " (chmod +x makes a script one)" : ": it does not exist");
   }
   const char* variable = std::getenv("PATH");
@@ -114,7 +113,7 @@ std::string find_program(const std::string& name) {
     if (end == std::string_view::npos) break;
     folders.remove_prefix(end + 1);
   }
-  throw InputError(kComponent, "no program \"{}\" in the folders of PATH; give its path", name);
+  throw InputError(kLaunch, "no program \"{}\" in the folders of PATH; give its path", name);
 }
 
 RankProcess::RankProcess(const RankStart& start)
@@ -134,7 +133,7 @@ RankProcess::RankProcess(const RankStart& start)
                     err.write_end,
                     status.write_end};
   pid_ = ::fork();
-  if (pid_ < 0) throw RunError(kComponent, "{}: no new process: {}", name_, errno_text(errno));
+  if (pid_ < 0) throw RunError(kLaunch, "{}: no new process: {}", name_, errno_text(errno));
   if (pid_ == 0) child.become();
   running_ = true;
   ::setpgid(pid_, pid_);  // both do it: whoever comes first; refused once the child runs its program
@@ -146,7 +145,7 @@ RankProcess::RankProcess(const RankStart& start)
   } while (size < 0 && errno == EINTR);
   if (size == sizeof error) {
     ::waitpid(pid_, nullptr, 0);
-    throw InputError(kComponent, "{} cannot be executed: {}", start.path, errno_text(error));
+    throw InputError(kLaunch, "{} cannot be executed: {}", start.path, errno_text(error));
   }
   if (start.controlled) control_ = in.release_write_end();
   Pipe* ends[] = {&out, &err};
@@ -243,7 +242,7 @@ namespace {
 Guardian::Guardian() {
   Pipe pipe;
   pid_ = ::fork();
-  if (pid_ < 0) throw RunError(kComponent, "no new process: {}", errno_text(errno));
+  if (pid_ < 0) throw RunError(kLaunch, "no new process: {}", errno_text(errno));
   if (pid_ == 0) {
     ::setpgid(0, 0);  // a Ctrl-C at the terminal is not for it
     sigset_t all;

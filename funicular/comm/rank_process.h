@@ -13,6 +13,9 @@
 
 namespace funicular::comm {
 
+/// The component that errors of launches name.
+inline constexpr const char* kLaunch = "launch";
+
 /// What to start: a program by its path, and its world.
 struct RankStart {
   std::string path;

@@ -114,15 +114,6 @@ int make_memory(size_t bytes) {
   return -1;
 }
 
-std::string ask(const Meeting& meeting, const std::string& key, Watch* watch,
-                std::chrono::milliseconds timeout) {
-  Patience patience(watch, timeout);
-  while (true) {
-    if (auto value = meeting.get(key, Patience::kStep)) return *value;
-    patience.step();
-  }
-}
-
 }  // namespace
 
 std::unique_ptr<SharedMemory> SharedMemory::open(const Meeting& meeting, const std::vector<int>& members,
@@ -142,7 +133,7 @@ std::unique_ptr<SharedMemory> SharedMemory::open(const Meeting& meeting, const s
     meeting.set("memory", fmt::format("{} {} {}", ::getpid(), descriptor, proof));
   } else {
     int process = 0, number = -1;
-    std::istringstream(ask(meeting, "memory", watch.get(), timeout)) >> process >> number >> proof;
+    std::istringstream(await(meeting, "memory", watch.get(), timeout)) >> process >> number >> proof;
     if (number >= 0)
       descriptor = ::open(fmt::format("/proc/{}/fd/{}", process, number).c_str(), O_RDWR | O_CLOEXEC);
     memory = map_memory(descriptor, bytes);
@@ -152,7 +143,7 @@ std::unique_ptr<SharedMemory> SharedMemory::open(const Meeting& meeting, const s
   meeting.set(fmt::format("memory/{}", rank), memory && found == proof ? "yes" : "no");
   bool all = true;
   for (int other = 0; other < ranks; ++other)
-    all = ask(meeting, fmt::format("memory/{}", other), watch.get(), timeout) == "yes" && all;
+    all = await(meeting, fmt::format("memory/{}", other), watch.get(), timeout) == "yes" && all;
   if (descriptor >= 0) ::close(descriptor);
   if (all)
     return std::unique_ptr<SharedMemory>(new SharedMemory(memory, rank, ranks, timeout, std::move(watch)));

@@ -15,7 +15,6 @@ namespace funicular::comm {
 namespace {
 
 using namespace std::chrono_literals;
-constexpr const char* kComponent = "ranks";
 constexpr int kFaultySteps = static_cast<int>(1s / Patience::kStep);
 
 std::string beat_key(int rank) {
@@ -259,10 +258,19 @@ void Patience::step() {
   waited_ += kStep;
   const std::optional<std::string> fault = watch_ ? watch_->fault() : std::nullopt;
   faulty_steps_ = fault ? faulty_steps_ + 1 : 0;
-  if (faulty_steps_ >= kFaultySteps) throw RunError(kComponent, "{}", *fault);
+  if (faulty_steps_ >= kFaultySteps) throw RunError(kRanks, "{}", *fault);
   if (waited_ >= limit_)
-    throw RunError(kComponent, "no answer within {:g} s{}", 1e-3 * static_cast<double>(limit_.count()),
+    throw RunError(kRanks, "no answer within {:g} s{}", 1e-3 * static_cast<double>(limit_.count()),
                    watch_ ? watch_->activities() : "");
+}
+
+std::string await(const Meeting& meeting, const std::string& key, Watch* watch,
+                  std::chrono::milliseconds limit) {
+  Patience patience(watch, limit);
+  while (true) {
+    if (auto value = meeting.get(key, Patience::kStep)) return *value;
+    patience.step();
+  }
 }
 
 }  // namespace funicular::comm

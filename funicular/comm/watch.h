@@ -115,4 +115,8 @@ class Patience {
   int faulty_steps_ = 0;
 };
 
+/// What another rank sets in the store. Throws as Patience does.
+std::string await(const Meeting& meeting, const std::string& key, Watch* watch,
+                  std::chrono::milliseconds limit);
+
 }  // namespace funicular::comm

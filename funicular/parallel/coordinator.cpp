@@ -20,14 +20,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr const char* kComponent = "horovod";
 /// Cycles without a pause while a thread waits; afterwards it is not worth the processor's time.
 constexpr int kHastyCycles = 1000;
 constexpr size_t kNamesInWarning = 10;
 
 template <class Error>
 std::exception_ptr make_error(const std::string& text) {
-  return std::make_exception_ptr(Error(kComponent, "{}", text));
+  return std::make_exception_ptr(Error(kHorovod, "{}", text));
 }
 
 double seconds(Clock::duration time) {
@@ -96,11 +95,11 @@ std::shared_ptr<Request> Coordinator::submit(std::string name, Signature signatu
     const std::lock_guard lock(mutex_);
     if (ended_) std::rethrow_exception(ended_);
     if (join_)
-      throw InputError(kComponent, "{}: this rank has joined, and cannot ask for more until all have", name);
+      throw InputError(kHorovod, "{}: this rank has joined, and cannot ask for more until all have", name);
     const Collective collective = request->signature_.collective;
     if (name.empty()) name = fmt::format("{}.noname.{}", name_of(collective), ++unnamed_[collective]);
     if (!names_.insert(name).second)
-      throw InputError(kComponent,
+      throw InputError(kHorovod,
                        "{}: this rank has asked for this name already, and it is not done; wait for it, or "
                        "use another name",
                        name);
@@ -133,7 +132,7 @@ int Coordinator::join() {
   {
     const std::lock_guard lock(mutex_);
     if (ended_) std::rethrow_exception(ended_);
-    if (join_) throw InputError(kComponent, "join: another thread of this rank has joined already");
+    if (join_) throw InputError(kHorovod, "join: another thread of this rank has joined already");
     join_ = request;
   }
   changed_.notify_all();
@@ -204,7 +203,7 @@ bool Coordinator::cycle() {
     idle_cycles_ = agreed.empty() ? idle_cycles_ + 1 : 0;
   }
   if (negotiation_.abandoned())
-    throw RunError(kComponent, "given up, since not all ranks ask for {}",
+    throw RunError(kHorovod, "given up, since not all ranks ask for {}",
                    describe(*negotiation_.abandoned()));
   if (!agreed.empty()) carry_out(std::move(agreed));
   finish_join();
@@ -360,7 +359,7 @@ void Coordinator::look_for_stalled(std::vector<Message>& messages) {
   for (const Stalled& stalled : found)
     if (lines.size() < kNamesInWarning) lines.push_back(describe(stalled));
   if (found.size() > lines.size()) lines.push_back(fmt::format("and {} more", found.size() - lines.size()));
-  log::warning("[{}] not all ranks ask for the same: {}", kComponent, fmt::join(lines, "; "));
+  log::warning("[{}] not all ranks ask for the same: {}", kHorovod, fmt::join(lines, "; "));
   const std::lock_guard lock(mutex_);
   ++counters_.stalls;
 }

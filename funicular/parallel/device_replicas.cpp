@@ -136,9 +136,10 @@ class DeviceReplicas final : public Replicated {
   std::vector<std::unique_ptr<DeviceThread>> threads_;
   std::unique_ptr<FlatParameters> flat_;  ///< of the first device
   TreeSum tree_;
-  std::vector<Replica> replicas_;  ///< of the others
-  std::vector<double> busy_;       ///< seconds, by device
-  Clock::time_point reduced_;      ///< when the first device began to work alone
+  std::vector<Replica> replicas_;    ///< of the others
+  bool gradients_are_zero_ = false;  ///< the first device's, by its optimiser
+  std::vector<double> busy_;         ///< seconds, by device
+  Clock::time_point reduced_;        ///< when the first device began to work alone
 };
 
 void DeviceReplicas::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
@@ -216,23 +217,24 @@ void DeviceReplicas::broadcast(Replica& replica) const {
 }
 
 void DeviceReplicas::start_step(const StepSettings&) {
-  flat_->zero_gradient();
   on_all(threads_, [&](size_t device) {
-    if (device == 0) return;
+    if (device == 0) return gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
     Replica& replica = replicas_[device - 1];
     broadcast(replica);
     for (const at::Tensor& gradient : gradients(device)) gradient.zero_();
-    for (const FlatLayout::Entry& entry :
-         replica.layout->entries())  // a module's own code may have dropped it
+    // A module's own code may have dropped them.
+    for (const FlatLayout::Entry& entry : replica.layout->entries())
       entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
     if (replica.model.set_training) replica.model.set_training(true);
   });
+  gradients_are_zero_ = false;
 }
 
 void DeviceReplicas::run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
                                 const StepSettings& settings, TermSums& sums) {
   const size_t devices = threads_.size();
-  const size_t each = std::bit_ceil((micro_batches.size() + devices - 1) / devices);
+  const size_t share = (micro_batches.size() + devices - 1) / devices;
+  const size_t each = options().deterministic ? std::bit_ceil(share) : share;
   std::vector<TermSums> parts(devices);
   on_all(threads_, [&](size_t device) {
     const size_t begin = std::min(device * each, micro_batches.size());
@@ -265,6 +267,7 @@ void DeviceReplicas::finish_gradients() {
 }
 
 void DeviceReplicas::finish_update() {
+  gradients_are_zero_ = true;
   busy_[0] += std::chrono::duration<double>(Clock::now() - reduced_).count();
 }
 

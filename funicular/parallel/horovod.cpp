@@ -27,12 +27,11 @@ namespace funicular::horovod {
 using parallel::Collective;
 using parallel::Coordinator;
 using parallel::CoordinatorOptions;
+using parallel::kHorovod;
 using parallel::Operands;
 using parallel::Signature;
 
 namespace {
-
-constexpr const char* kComponent = "horovod";
 
 struct State {
   std::mutex mutex;
@@ -49,7 +48,7 @@ State& state() {
 }
 
 [[noreturn]] void refuse_uninitialized() {
-  throw InputError(kComponent, "not initialised, or shut down: call horovod::init() first");
+  throw InputError(kHorovod, "not initialised, or shut down: call horovod::init() first");
 }
 
 std::shared_ptr<Coordinator> coordinator() {
@@ -72,7 +71,7 @@ std::optional<double> variable(const char* name) {
   const char* end = text->data() + text->size();
   const auto parsed = std::from_chars(text->data(), end, value);
   if (parsed.ec != std::errc() || parsed.ptr != end || !(value >= 0) || value > 1e15)
-    throw InputError(kComponent, "{} must be a number from 0, found \"{}\"", name, *text);
+    throw InputError(kHorovod, "{} must be a number from 0, found \"{}\"", name, *text);
   return value;
 }
 
@@ -105,13 +104,13 @@ CoordinatorOptions read_options(const InitOptions& options) {
     result.stall_warning = result.stall_failure = {};
   if (result.fusion_threshold < 0 || result.cycle_time.count() < 0 || result.cache_capacity < 0 ||
       result.stall_warning.count() < 0 || result.stall_failure.count() < 0)
-    throw InputError(kComponent, "init: no option may be negative");
+    throw InputError(kHorovod, "init: no option may be negative");
   return result;
 }
 
 void check(const char* what, const std::string& name, const at::Tensor& tensor) {
   const auto refuse = [&](const std::string& found) {
-    throw InputError(kComponent, "{} {}: expected a dense tensor on the CPU, not complex; found {}", what,
+    throw InputError(kHorovod, "{} {}: expected a dense tensor on the CPU, not complex; found {}", what,
                      name, found);
   };
   if (!tensor.defined()) refuse("an undefined one");
@@ -206,12 +205,12 @@ parallel::CoordinatorCounters counters() {
 }
 
 const std::vector<at::Tensor>& Handle::wait() const {
-  if (!request_) throw InputError(kComponent, "synchronize: the handle belongs to nothing");
+  if (!request_) throw InputError(kHorovod, "synchronize: the handle belongs to nothing");
   return coordinator_->wait(*request_);
 }
 
 bool poll(const Handle& handle) {
-  if (!handle.request_) throw InputError(kComponent, "poll: the handle belongs to nothing");
+  if (!handle.request_) throw InputError(kHorovod, "poll: the handle belongs to nothing");
   return handle.request_->done();
 }
 at::Tensor synchronize(const Handle& handle) {
@@ -241,13 +240,13 @@ at::Tensor allreduce_(const at::Tensor& tensor, const std::string& name, Op op,
 
 GroupHandle grouped_allreduce_async(const std::vector<at::Tensor>& tensors, const std::string& name, Op op,
                                     const ReduceOptions& options) {
-  if (tensors.empty()) throw InputError(kComponent, "grouped_allreduce {}: there are no tensors", name);
+  if (tensors.empty()) throw InputError(kHorovod, "grouped_allreduce {}: there are no tensors", name);
   return GroupHandle(start("grouped_allreduce", name, reduction(Collective::all_reduce, op, options),
                            {tensors, empty_like(tensors)}));
 }
 GroupHandle grouped_allreduce_async_(const std::vector<at::Tensor>& tensors, const std::string& name, Op op,
                                      const ReduceOptions& options) {
-  if (tensors.empty()) throw InputError(kComponent, "grouped_allreduce {}: there are no tensors", name);
+  if (tensors.empty()) throw InputError(kHorovod, "grouped_allreduce {}: there are no tensors", name);
   return GroupHandle(
       start("grouped_allreduce", name, reduction(Collective::all_reduce, op, options), {tensors, tensors}));
 }
@@ -275,7 +274,7 @@ namespace {
 Handle start_broadcast(const at::Tensor& input, const at::Tensor& output, int root_rank,
                        const std::string& name) {
   if (root_rank < 0 || root_rank >= size())
-    throw InputError(kComponent, "broadcast {}: expected a root rank from 0 to {}, found {}", name,
+    throw InputError(kHorovod, "broadcast {}: expected a root rank from 0 to {}, found {}", name,
                      size() - 1, root_rank);
   return start("broadcast", name, {.collective = Collective::broadcast, .root = root_rank},
                {{input}, {output}});
@@ -300,7 +299,7 @@ at::Tensor broadcast_(const at::Tensor& tensor, int root_rank, const std::string
 Handle reducescatter_async(const at::Tensor& tensor, const std::string& name, Op op,
                            const ReduceOptions& options) {
   check("reducescatter", name, tensor);
-  if (tensor.dim() == 0) throw InputError(kComponent, "reducescatter {}: a scalar has no rows", name);
+  if (tensor.dim() == 0) throw InputError(kHorovod, "reducescatter {}: a scalar has no rows", name);
   std::vector<int64_t> shape = tensor.sizes().vec();
   shape[0] = comm::shard_of(shape[0], rank(), size()).size;
   return start("reducescatter", name, reduction(Collective::reduce_scatter, op, options),
@@ -359,7 +358,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root_rank
   torch::serialize::InputArchive archive;
   archive.load_from(stream);
   if (archive.keys().empty())
-    throw InputError(kComponent,
+    throw InputError(kHorovod,
                      "broadcast_optimizer_state: the optimiser's save() writes nothing; an optimiser "
                      "of your own needs save() and load()");
   if (rank() == root_rank) return;
@@ -367,7 +366,7 @@ void broadcast_optimizer_state(torch::optim::Optimizer& optimizer, int root_rank
   try {
     optimizer.load(archive);
   } catch (const c10::Error& error) {
-    throw InputError(kComponent,
+    throw InputError(kHorovod,
                      "broadcast_optimizer_state: rank {}'s optimiser does not fit that of rank {}: {}",
                      rank(), root_rank, error.what_without_backtrace());
   }
@@ -380,10 +379,10 @@ class DistributedOptimizer::Impl {
       : optimizer_(optimizer), options_(options), alone_(size() == 1) {
     check_passes(options.backward_passes_per_step);
     if (options.op != Average && options.op != Sum)
-      throw InputError(kComponent, "DistributedOptimizer: gradients are summed or averaged, nothing else");
+      throw InputError(kHorovod, "DistributedOptimizer: gradients are summed or averaged, nothing else");
     if (!(options.gradient_predivide_factor > 0) ||
         (options.gradient_predivide_factor != 1 && options.op != Average))
-      throw InputError(kComponent,
+      throw InputError(kHorovod,
                        "DistributedOptimizer: gradient_predivide_factor must be positive, and goes "
                        "with Average only; found {}",
                        options.gradient_predivide_factor);
@@ -440,7 +439,7 @@ class DistributedOptimizer::Impl {
 
   void zero_grad(bool set_to_none) {
     if (passes_begun_)
-      throw InputError(kComponent,
+      throw InputError(kHorovod,
                        "zero_grad() was called after backward() and before step() or synchronize(): "
                        "gradients are on their way to the other ranks");
     optimizer_.zero_grad(set_to_none);
@@ -449,7 +448,7 @@ class DistributedOptimizer::Impl {
   void set_passes(int passes) {
     check_passes(passes);
     if (passes_begun_)
-      throw InputError(kComponent, "set_backward_passes_per_step() was called between backward() and step()");
+      throw InputError(kHorovod, "set_backward_passes_per_step() was called between backward() and step()");
     options_.backward_passes_per_step = passes;
   }
 
@@ -473,7 +472,7 @@ class DistributedOptimizer::Impl {
 
   static void check_passes(int passes) {
     if (passes < 1)
-      throw InputError(kComponent,
+      throw InputError(kHorovod,
                        "DistributedOptimizer: backward_passes_per_step must be at least 1, found {}", passes);
   }
 
@@ -487,12 +486,12 @@ class DistributedOptimizer::Impl {
         if (!tensor.requires_grad()) continue;
         const auto found = name_of.find(tensor.unsafeGetTensorImpl());
         if (found == name_of.end() && !names.is_empty())
-          throw InputError(kComponent,
+          throw InputError(kHorovod,
                            "DistributedOptimizer: parameter {} of group {} of the optimiser, {}, is "
                            "not among the named parameters",
                            i, group_number, tensor.toString());
         if (torch::autograd::impl::post_acc_grad_hooks(tensor))
-          throw InputError(kComponent,
+          throw InputError(kHorovod,
                            "DistributedOptimizer: a parameter has a hook already: is there another "
                            "DistributedOptimizer of it?");
         parameters_.push_back(
@@ -509,7 +508,7 @@ class DistributedOptimizer::Impl {
     passes_begun_ = true;
     synchronized_ = false;
     if (parameter.sent)
-      throw InputError(kComponent,
+      throw InputError(kHorovod,
                        "{}: more than {} backward passes before step(); increase "
                        "backward_passes_per_step to add gradients up",
                        parameter.name, options_.backward_passes_per_step);
@@ -522,7 +521,7 @@ class DistributedOptimizer::Impl {
     if (!gradient.defined()) gradient = at::zeros_like(parameter.tensor.detach());
     if (gradient.is_sparse()) {
       if (!options_.sparse_as_dense)
-        throw InputError(kComponent, "{}: the gradient is sparse; set sparse_as_dense", parameter.name);
+        throw InputError(kHorovod, "{}: the gradient is sparse; set sparse_as_dense", parameter.name);
       gradient = gradient.to_dense();
     }
     parameter.sent = true;

@@ -12,8 +12,6 @@ namespace funicular::parallel {
 
 namespace {
 
-constexpr const char* kComponent = "horovod";
-
 const char* name_of(comm::Reduction reduction) {
   static constexpr const char* kNames[] = {"sum", "average", "minimum", "maximum"};
   return kNames[static_cast<int>(reduction)];

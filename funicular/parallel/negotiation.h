@@ -14,6 +14,9 @@
 
 namespace funicular::parallel {
 
+/// The component that errors of the Horovod interface name.
+inline constexpr const char* kHorovod = "horovod";
+
 enum class Collective : uint8_t { all_reduce, all_gather, broadcast, reduce_scatter, barrier };
 
 /// What floating-point tensors of more bits become while they travel.

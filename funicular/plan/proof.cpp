@@ -206,9 +206,9 @@ class Pair {
 };
 
 /// Compares what two runs left, step by step.
-class Comparison {
+class RunComparison {
  public:
-  Comparison(const fs::path& a, const fs::path& b, const Promise& promise)
+  RunComparison(const fs::path& a, const fs::path& b, const Promise& promise)
       : a_(a), b_(b), promise_(promise) {}
 
   Proof run(int64_t steps) {
@@ -402,7 +402,7 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
 }
 
 Proof compare_layouts(const fs::path& a, const fs::path& b, int64_t steps, const Promise& promise) {
-  return Comparison(a, b, promise).run(steps);
+  return RunComparison(a, b, promise).run(steps);
 }
 
 bool holds(const Proof& proof, const Promise& promise) {

@@ -167,7 +167,7 @@ Stretch Trial::evaluate(int64_t number, bool gradients) {
 }
 
 /// Stretches of one kind of work, beside those of the ordinary one.
-class Comparison {
+class PairedTimes {
  public:
   void add(const Stretch& ordinary, const Stretch& other) {
     speeds_.push_back(other.tokens_per_second);
@@ -215,14 +215,14 @@ class Measurement {
   train::DatasetSource<objective::MaskedLm> source_;
   std::vector<Technique> techniques_;
   int64_t done_ = 0;
-  Comparison ordinary_, ordinary_evaluation_;
+  PairedTimes ordinary_, ordinary_evaluation_;
 };
 
 TechniqueRow Measurement::compare_training(Trial& ordinary, const Technique& technique, const Recipe& all) {
   Recipe one;
   technique.use(one);
   Trial alone = trial(one), together = trial(all);
-  Comparison alone_gain, together_gain;
+  PairedTimes alone_gain, together_gain;
   for (int64_t number = 0; number < options_.repetitions; ++number) {
     const Stretch base = ordinary.train(number);
     ordinary_.add(base, base);
@@ -234,7 +234,7 @@ TechniqueRow Measurement::compare_training(Trial& ordinary, const Technique& tec
 
 TechniqueRow Measurement::compare_evaluation(Trial& ordinary, const Recipe& all) {
   Trial together = trial(all);
-  Comparison alone_gain, together_gain;
+  PairedTimes alone_gain, together_gain;
   for (int64_t number = 0; number < options_.repetitions; ++number) {
     const Stretch base = ordinary.evaluate(number, /*gradients=*/true);
     ordinary_evaluation_.add(base, base);

@@ -98,7 +98,7 @@ struct Callbacks {
   std::function<void(int64_t step, const parallel::StepResult&)> on_step;
   std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
   /// In every step twice, on every rank: before the update, when the strategy's visit_gradients may be
-  /// called, and after it. For comparisons.
+  /// called, and after it. For comparisons; not with ps-async.
   std::function<void(int64_t step, bool updated, parallel::Strategy& strategy)> inspect;
 };
 
@@ -107,7 +107,7 @@ struct FitResult {
   int64_t resumed_from = 0;  ///< 0: started anew
   bool interrupted = false;  ///< a signal came; state is saved, exit with 75
   bool stopped_early = false;
-  double loss = NAN;                         ///< of the last step
+  double loss = NAN;                         ///< of the last step; of ps-async this rank's own, if any
   std::map<std::string, double> evaluation;  ///< of the last evaluation, without "eval_"
   std::map<std::string, double> best_evaluation;
   int64_t best_step = 0;           ///< 0: no evaluation

@@ -85,6 +85,10 @@ void expect_all_collectives_exact(const Group& group) {
       group.broadcast(told, root);
       EXPECT_TRUE(at::equal(told, values(root, size, type))) << type << " " << size;
     }
+  // Between hosts what is so large goes around the ring.
+  const at::Tensor large = values(group.rank(), 2200003, at::kFloat);
+  group.all_reduce(large);
+  EXPECT_TRUE(at::equal(large, expected(group.size(), 2200003, at::kFloat, Reduction::sum)));
 }
 
 class Collectives : public testing::TestWithParam<std::tuple<int, bool>> {

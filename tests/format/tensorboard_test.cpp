@@ -9,7 +9,7 @@
 namespace funicular::format {
 namespace {
 
-std::span<const std::byte> bytes(std::string_view text) {
+std::span<const std::byte> octets(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
@@ -22,25 +22,25 @@ std::vector<std::string> payloads(const fs::path& path) {
     uint32_t length_crc = 0, data_crc = 0;
     std::memcpy(&length, file.data() + at, 8);
     std::memcpy(&length_crc, file.data() + at + 8, 4);
-    EXPECT_EQ(length_crc, masked_crc32c(bytes(std::string_view(file).substr(at, 8))));
+    EXPECT_EQ(length_crc, masked_crc32c(octets(std::string_view(file).substr(at, 8))));
     result.push_back(file.substr(at + 12, length));
     std::memcpy(&data_crc, file.data() + at + 12 + length, 4);
-    EXPECT_EQ(data_crc, masked_crc32c(bytes(result.back())));
+    EXPECT_EQ(data_crc, masked_crc32c(octets(result.back())));
     at += 16 + length;
   }
   return result;
 }
 
 TEST(Crc32c, KnownAnswersOfRfc3720) {
-  EXPECT_EQ(crc32c(bytes(std::string(32, '\0'))), 0x8A9136AAu);
-  EXPECT_EQ(crc32c(bytes(std::string(32, '\xFF'))), 0x62A8AB43u);
+  EXPECT_EQ(crc32c(octets(std::string(32, '\0'))), 0x8A9136AAu);
+  EXPECT_EQ(crc32c(octets(std::string(32, '\xFF'))), 0x62A8AB43u);
   std::string rising(32, '\0');
   for (size_t i = 0; i < 32; ++i) rising[i] = static_cast<char>(i);
-  EXPECT_EQ(crc32c(bytes(rising)), 0x46DD794Eu);
-  EXPECT_EQ(crc32c(bytes("123456789")), 0xE3069283u);
+  EXPECT_EQ(crc32c(octets(rising)), 0x46DD794Eu);
+  EXPECT_EQ(crc32c(octets("123456789")), 0xE3069283u);
   EXPECT_EQ(crc32c({}), 0u);
   // (0xE3069283 rotated right by 15) + 0xA282EAD8, modulo 2^32
-  EXPECT_EQ(masked_crc32c(bytes("123456789")), 0xC78AB0E5u);
+  EXPECT_EQ(masked_crc32c(octets("123456789")), 0xC78AB0E5u);
 }
 
 TEST(EventWriter, FramesHoldTheVersionAndTheScalars) {

@@ -44,11 +44,11 @@ Model wrap(const ImageNet& net) {
   });
 }
 
-struct Rig {
+struct ReplicasRun {
   Model model = wrap(make_net());
   std::unique_ptr<Strategy> strategy;
 
-  explicit Rig(const std::string& name, const StrategyOptions& options = {})
+  explicit ReplicasRun(const std::string& name, const StrategyOptions& options = {})
       : strategy(make_strategy(name, {}, options)) {
     model.replicate = [] { return wrap(make_net()); };
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
@@ -72,7 +72,7 @@ struct Rig {
 
 TEST(DeviceReplicas, TrainAsOneDeviceDoes) {
   for (const int devices : {1, 2, 3, 5}) {
-    Rig ours("dp", {.devices = devices}), one("single");
+    ReplicasRun ours("dp", {.devices = devices}), one("single");
     for (int64_t update = 1; update <= 6; ++update) {
       const int64_t batches = update == 3 ? 1 : 4 + update;  // once fewer than devices
       const StepResult a = ours.step(update, batches), b = one.step(update, batches);
@@ -84,17 +84,27 @@ TEST(DeviceReplicas, TrainAsOneDeviceDoes) {
 }
 
 TEST(DeviceReplicas, DeterministicSumsAreTheSameBitsOnAnyNumberOfDevices) {
-  Rig one("single", {.deterministic = true});
+  ReplicasRun one("single", {.deterministic = true});
   for (int64_t update = 1; update <= 4; ++update) one.step(update, 6);
   for (const int devices : {2, 3, 4}) {
-    Rig ours("dp", {.deterministic = true, .devices = devices});
+    ReplicasRun ours("dp", {.deterministic = true, .devices = devices});
     for (int64_t update = 1; update <= 4; ++update) ours.step(update, 6);
     EXPECT_TRUE(torch::equal(ours.weights(), one.weights())) << devices;
   }
 }
 
+TEST(DeviceReplicas, StatisticsAreThoseOfTheFirstDevice) {
+  ReplicasRun ours("dp", {.devices = 2}), first("single"), both("single");
+  ours.step(1, 2);  // one micro-batch a device
+  first.step(1, 1);
+  both.step(1, 2);
+  const auto mean = [](const ReplicasRun& rig) { return rig.model.buffers.front().value; };
+  EXPECT_TRUE(torch::equal(mean(ours), mean(first)));
+  EXPECT_FALSE(torch::equal(mean(ours), mean(both)));
+}
+
 TEST(DeviceReplicas, TheFirstDeviceAloneHoldsStateAndUpdates) {
-  Rig ours("dp", {.devices = 3});
+  ReplicasRun ours("dp", {.devices = 3});
   EXPECT_EQ(ours.strategy->parts(), 3);
   for (int64_t update = 1; update <= 3; ++update) ours.step(update, 6);
   const std::vector<DeviceUse> uses = ours.strategy->devices();

@@ -44,11 +44,11 @@ MicroBatch make_batch(const torch::Tensor& x) {
   return batch;
 }
 
-struct Rig {
+struct SingleRun {
   Net net = make_net();
   Model model = wrap(net);
   std::unique_ptr<Strategy> strategy = make_single();
-  Rig() { strategy->attach(model, optim::make_optimizer(optim::Sgd{})); }
+  SingleRun() { strategy->attach(model, optim::make_optimizer(optim::Sgd{})); }
   StepResult step(const std::vector<MicroBatch>& batches, double rate = 0.0, double max_norm = 0) {
     Counts counts;
     for (const MicroBatch& batch : batches) add_counts(counts, batch.counts);
@@ -60,7 +60,7 @@ struct Rig {
 TEST(Single, GradientOfUnevenMicroBatchesEqualsThatOfTheWholeBatch) {
   torch::manual_seed(2);
   const auto x = torch::randn({17, 4}, torch::kDouble);
-  Rig whole, pieces;
+  SingleRun whole, pieces;
   const StepResult a = whole.step({make_batch(x)});
   const StepResult b = pieces.step(
       {make_batch(x.narrow(0, 0, 8)), make_batch(x.narrow(0, 8, 1)), make_batch(x.narrow(0, 9, 8))});
@@ -78,7 +78,7 @@ TEST(Single, GradientOfUnevenMicroBatchesEqualsThatOfTheWholeBatch) {
 TEST(Single, LossIsTheWeightedSumOfTheMeans) {
   torch::manual_seed(2);
   const auto x = torch::randn({9, 4}, torch::kDouble);
-  Rig run;
+  SingleRun run;
   const auto out = run.net->second(torch::tanh(run.net->first(x)));
   const double all = out.square().sum().item<double>() / 9;
   const auto rows = (x.select(1, 0) > 0).to(torch::kDouble);
@@ -102,7 +102,7 @@ TEST(Single, OneLossTermWithTwoWeightsIsRefused) {
 
 TEST(Single, ClipsToTheLargestNorm) {
   torch::manual_seed(2);
-  Rig run;
+  SingleRun run;
   const auto before = torch::cat({run.net->first->weight.flatten(), run.net->first->bias,
                                   run.net->second->weight.flatten(), run.net->second->bias})
                           .detach()
@@ -116,7 +116,7 @@ TEST(Single, ClipsToTheLargestNorm) {
 }
 
 TEST(Single, ALossThatIsNotFiniteChangesNothingAndIsNamed) {
-  Rig run;
+  SingleRun run;
   auto x = torch::randn({5, 4}, torch::kDouble);
   x[3][1] = NAN;
   const auto before = run.net->first->weight.detach().clone();
@@ -128,7 +128,7 @@ TEST(Single, ALossThatIsNotFiniteChangesNothingAndIsNamed) {
 }
 
 TEST(Single, EvaluatesWithoutGradientsAndKeepsOutputs) {
-  Rig run;
+  SingleRun run;
   const auto x = torch::randn({5, 4}, torch::kDouble);
   const std::vector<MicroBatch> batches{make_batch(x.narrow(0, 0, 2)), make_batch(x.narrow(0, 2, 3))};
   const EvalResult result = run.strategy->evaluate(batches);
