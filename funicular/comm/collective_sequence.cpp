@@ -97,8 +97,7 @@ void CollectiveSequence::work() {
 void CollectiveSequence::carry_out(const std::string& what, bool by_all,
                                    const std::function<void()>& action) {
   if (broken_)
-    throw RunError(kRanks, "rank {} of {}: {}: the group broke earlier: {}", rank_, size_, what,
-                   *broken_);
+    throw RunError(kRanks, "rank {} of {}: {}: the group broke earlier: {}", rank_, size_, what, *broken_);
   const int64_t number = number_ + 1;
   const std::string full = by_all ? fmt::format("{} (collective {})", what, number) : what;
   watch_->note(full);

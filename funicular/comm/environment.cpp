@@ -57,8 +57,7 @@ std::optional<Environment> read_family(const Variables& variables, const Family&
   place.rank = *number(variables, family.rank, 0, kMost);
   place.source = fmt::format("{} ({}, {})", family.launcher, family.rank, family.size);
   if (place.rank >= place.size)
-    throw InputError(kRanks, "{}={} is not below {}={}", family.rank, place.rank, family.size,
-                     place.size);
+    throw InputError(kRanks, "{}={} is not below {}={}", family.rank, place.rank, family.size, place.size);
   const auto local_rank = number(variables, family.local_rank, 0, kMost);
   const auto local_size = number(variables, family.local_size, 1, kMost);
   place.local_rank = local_rank.value_or(0);

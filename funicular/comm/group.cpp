@@ -71,8 +71,7 @@ Element check_tensor(const char* operation, const at::Tensor& tensor) {
 
 void check_reduction(const char* operation, Element element, Reduction reduction) {
   if (reduction == Reduction::average && element == Element::int64)
-    throw InputError(kRanks, "{}: there is no average of whole numbers; take the sum and divide",
-                     operation);
+    throw InputError(kRanks, "{}: there is no average of whole numbers; take the sum and divide", operation);
 }
 
 }  // namespace

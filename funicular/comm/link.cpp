@@ -158,8 +158,7 @@ void Link::Transfer::wait() {
   const auto fail = [&](const std::string& message) {
     if (std::chrono::steady_clock::now() - start < state->timeout) state->engine->fail(state->watch, message);
     state->engine->broken = true;
-    throw RunError(kRanks, "no answer within {:g} s{}",
-                   1e-3 * static_cast<double>(state->timeout.count()),
+    throw RunError(kRanks, "no answer within {:g} s{}", 1e-3 * static_cast<double>(state->timeout.count()),
                    state->watch ? state->watch->activities() : "");
   };
   try {

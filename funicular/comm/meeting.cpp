@@ -77,8 +77,7 @@ Address resolve(const Environment& place) {
 /// The address of a network interface of this host, by its name.
 Address address_of_interface(const std::string& name, int family) {
   ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0)
-    throw RunError(kRanks, "no list of network interfaces: {}", errno_text(errno));
+  if (::getifaddrs(&all) != 0) throw RunError(kRanks, "no list of network interfaces: {}", errno_text(errno));
   std::optional<Address> address;
   std::vector<std::string> names;
   for (const ifaddrs* one = all; one; one = one->ifa_next) {
@@ -195,9 +194,9 @@ void Meeting::exchange_peers(const Environment& place, const MeetingOptions& opt
     peers->push_back(peer);
   }
   if (!missing.empty())
-    throw RunError(kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s",
-                   place.rank, place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
-                   place.address, place.port, 1e-3 * static_cast<double>(options.patience.count()));
+    throw RunError(kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s", place.rank,
+                   place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), place.address,
+                   place.port, 1e-3 * static_cast<double>(options.patience.count()));
   peers_ = peers;
 }
 

@@ -63,7 +63,15 @@ struct HalfKernels {
 /// The table for the best instruction set of this processor.
 template <class T>
 const Kernels<T>& kernels();
+template <>
+const Kernels<float>& kernels<float>();
+template <>
+const Kernels<double>& kernels<double>();
 template <class S>
 const HalfKernels<S>& half_kernels();
+template <>
+const HalfKernels<BFloat16>& half_kernels<BFloat16>();
+template <>
+const HalfKernels<Half>& half_kernels<Half>();
 
 }  // namespace funicular::optim

@@ -203,8 +203,7 @@ bool Coordinator::cycle() {
     idle_cycles_ = agreed.empty() ? idle_cycles_ + 1 : 0;
   }
   if (negotiation_.abandoned())
-    throw RunError(kHorovod, "given up, since not all ranks ask for {}",
-                   describe(*negotiation_.abandoned()));
+    throw RunError(kHorovod, "given up, since not all ranks ask for {}", describe(*negotiation_.abandoned()));
   if (!agreed.empty()) carry_out(std::move(agreed));
   finish_join();
   return true;

@@ -110,8 +110,8 @@ CoordinatorOptions read_options(const InitOptions& options) {
 
 void check(const char* what, const std::string& name, const at::Tensor& tensor) {
   const auto refuse = [&](const std::string& found) {
-    throw InputError(kHorovod, "{} {}: expected a dense tensor on the CPU, not complex; found {}", what,
-                     name, found);
+    throw InputError(kHorovod, "{} {}: expected a dense tensor on the CPU, not complex; found {}", what, name,
+                     found);
   };
   if (!tensor.defined()) refuse("an undefined one");
   if (!tensor.device().is_cpu() || tensor.layout() != at::kStrided || at::isComplexType(tensor.scalar_type()))
@@ -274,8 +274,8 @@ namespace {
 Handle start_broadcast(const at::Tensor& input, const at::Tensor& output, int root_rank,
                        const std::string& name) {
   if (root_rank < 0 || root_rank >= size())
-    throw InputError(kHorovod, "broadcast {}: expected a root rank from 0 to {}, found {}", name,
-                     size() - 1, root_rank);
+    throw InputError(kHorovod, "broadcast {}: expected a root rank from 0 to {}, found {}", name, size() - 1,
+                     root_rank);
   return start("broadcast", name, {.collective = Collective::broadcast, .root = root_rank},
                {{input}, {output}});
 }

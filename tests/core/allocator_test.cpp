@@ -10,10 +10,10 @@
 #include <atomic>
 #include <thread>
 
+#include "tests/core/units.h"
+
 namespace funicular {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 /// Skips where a sanitizer or the environment keeps the system's allocator.
 class Allocator : public testing::Test {

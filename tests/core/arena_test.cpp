@@ -10,10 +10,11 @@
 #include <random>
 #include <thread>
 
+#include "tests/core/units.h"
+
 namespace funicular {
 namespace {
 
-constexpr int64_t kMiB = int64_t{1} << 20;
 constexpr int64_t kAlwaysKept = 16 * kMiB;  // as documented by what trims itself: a little is always kept
 
 size_t round_to_page(size_t bytes) {

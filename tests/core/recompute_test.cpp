@@ -12,11 +12,10 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/nn/bert.h"
 #include "funicular/nn/functional.h"
+#include "tests/core/units.h"
 
 namespace funicular {
 namespace {
-
-constexpr int64_t kMiB = int64_t{1} << 20;
 
 struct Trained {
   std::map<std::string, at::Tensor> gradients;

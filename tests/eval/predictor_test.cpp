@@ -15,7 +15,7 @@
 namespace funicular::eval {
 namespace {
 
-text::WordPiece tokenizer() {
+text::WordPiece small_tokenizer() {
   std::vector<std::string> vocabulary{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
   for (char letter = 'a'; letter <= 'z'; ++letter) vocabulary.emplace_back(1, letter);
   return text::WordPiece(vocabulary, {}, {});
@@ -55,7 +55,7 @@ class PredictorTest : public testing::Test {
   }
 
   format::BertConfig config_ = config(3);
-  text::WordPiece tokenizer_ = tokenizer();
+  text::WordPiece tokenizer_ = small_tokenizer();
   Model model_ = nn::build_bert({config_, nn::Head::classification});
 };
 

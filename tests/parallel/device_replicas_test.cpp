@@ -38,19 +38,19 @@ ImageNet make_net() {
   return {};
 }
 
-Model wrap(const ImageNet& net) {
+Model wrap_image_net(const ImageNet& net) {
   return wrap_module(net, [](ImageNetImpl& module, const MicroBatch& batch, LossSink& sink) {
     sink.add("all", module.forward(batch["x"]).square().sum());
   });
 }
 
 struct ReplicasRun {
-  Model model = wrap(make_net());
+  Model model = wrap_image_net(make_net());
   std::unique_ptr<Strategy> strategy;
 
   explicit ReplicasRun(const std::string& name, const StrategyOptions& options = {})
       : strategy(make_strategy(name, {}, options)) {
-    model.replicate = [] { return wrap(make_net()); };
+    model.replicate = [] { return wrap_image_net(make_net()); };
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   }
   StepResult step(int64_t update, int64_t batches) {
@@ -177,7 +177,7 @@ TEST(DeviceReplicas, WhatCannotBeReplicatedIsRefused) {
             std::string::npos);
   const bool with = false;
   EXPECT_NE(refusal(parallel::test::wrap(parallel::test::Net(), with)).find("Cloneable"), std::string::npos);
-  EXPECT_NE(refusal(wrap(make_net())).find("unties"), std::string::npos);
+  EXPECT_NE(refusal(wrap_image_net(make_net())).find("unties"), std::string::npos);
   const std::shared_ptr<torch::nn::Module> bare = torch::nn::Linear(2, 2).ptr();
   EXPECT_NE(refusal(wrap_module(bare, std::function<void(const MicroBatch&, LossSink&)>(
                                           [](const MicroBatch&, LossSink&) {})))

@@ -11,26 +11,26 @@
 namespace funicular::parallel {
 namespace {
 
-struct NetImpl : torch::nn::Module {
+struct TwoLayersImpl : torch::nn::Module {
   torch::nn::Linear first{4, 16}, second{16, 3};
-  NetImpl() {
+  TwoLayersImpl() {
     register_module("first", first);
     register_module("second", second);
   }
 };
-TORCH_MODULE(Net);
+TORCH_MODULE(TwoLayers);
 
-Net make_net() {
+TwoLayers make_net() {
   torch::manual_seed(1);
-  Net net;
+  TwoLayers net;
   net->to(torch::kDouble);
   return net;
 }
 
 /// Two terms: one over samples, one over the rows with a positive first feature, whose number differs by
 /// micro-batch.
-Model wrap(const Net& net) {
-  return wrap_module(net, [](NetImpl& net, const MicroBatch& batch, LossSink& sink) {
+Model wrap_two_layers(const TwoLayers& net) {
+  return wrap_module(net, [](TwoLayersImpl& net, const MicroBatch& batch, LossSink& sink) {
     const auto x = batch["x"], out = net.second(torch::tanh(net.first(x)));
     sink.add("all", out.square().sum());
     sink.add("some", (out.abs().sum(1) * (x.select(1, 0) > 0).to(torch::kDouble)).sum(), 3.0);
@@ -45,8 +45,8 @@ MicroBatch make_batch(const torch::Tensor& x) {
 }
 
 struct SingleRun {
-  Net net = make_net();
-  Model model = wrap(net);
+  TwoLayers net = make_net();
+  Model model = wrap_two_layers(net);
   std::unique_ptr<Strategy> strategy = make_single();
   SingleRun() { strategy->attach(model, optim::make_optimizer(optim::Sgd{})); }
   StepResult step(const std::vector<MicroBatch>& batches, double rate = 0.0, double max_norm = 0) {
@@ -90,8 +90,8 @@ TEST(Single, LossIsTheWeightedSumOfTheMeans) {
 }
 
 TEST(Single, OneLossTermWithTwoWeightsIsRefused) {
-  const Net net = make_net();
-  Model model = wrap_module(net, [](NetImpl& net, const MicroBatch& batch, LossSink& sink) {
+  const TwoLayers net = make_net();
+  Model model = wrap_module(net, [](TwoLayersImpl& net, const MicroBatch& batch, LossSink& sink) {
     const auto sum = net.second(net.first(batch["x"])).sum();
     sink.add("all", sum, 1.0);
     sink.add("all", sum, 2.0);

@@ -38,7 +38,7 @@ TrainerOptions options_for(const fs::path& output, int64_t steps) {
 }
 
 /// Evaluates on the data of number `evaluation_data` (0: not at all).
-FitResult run(const TrainerOptions& options, std::vector<double> scores, int evaluation_data = 1) {
+FitResult run_scored(const TrainerOptions& options, std::vector<double> scores, int evaluation_data = 1) {
   Scores metrics(std::move(scores));
   const TensorDataset unseen = make_data(5, /*seed=*/10 + evaluation_data);
   Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
@@ -60,8 +60,8 @@ class ChangedEvaluation : public ::testing::Test {
 
 TEST_F(ChangedEvaluation, OtherDataStartsTheComparisonAnew) {
   const fs::path output = folder / "run";
-  EXPECT_EQ(run(options_for(output, 6), {0.9, 0.8}).best_step, 3);
-  const FitResult result = run(options_for(output, 12), {0.3, 0.5, 0.4}, 2);
+  EXPECT_EQ(run_scored(options_for(output, 6), {0.9, 0.8}).best_step, 3);
+  const FitResult result = run_scored(options_for(output, 12), {0.3, 0.5, 0.4}, 2);
   EXPECT_EQ(result.resumed_from, 6);
   EXPECT_EQ(result.best_step, 9) << "0.5, though other data gave 0.9; step 6 was evaluated again";
   EXPECT_EQ(result.best_evaluation.at("score"), 0.5);
@@ -70,8 +70,8 @@ TEST_F(ChangedEvaluation, OtherDataStartsTheComparisonAnew) {
 
 TEST_F(ChangedEvaluation, OtherDataAfterTheEndIsEvaluatedAtTheLastStep) {
   const fs::path output = folder / "run";
-  run(options_for(output, 6), {0.9, 0.8});
-  const FitResult result = run(options_for(output, 6), {0.2}, 2);
+  run_scored(options_for(output, 6), {0.9, 0.8});
+  const FitResult result = run_scored(options_for(output, 6), {0.2}, 2);
   EXPECT_EQ(result.best_step, 6);
   EXPECT_EQ(result.best_evaluation.at("score"), 0.2);
   EXPECT_EQ(step_of_model(output), 6);
@@ -80,41 +80,42 @@ TEST_F(ChangedEvaluation, OtherDataAfterTheEndIsEvaluatedAtTheLastStep) {
 
 TEST_F(ChangedEvaluation, WithoutDataTheModelIsThatOfTheEnd) {
   const fs::path output = folder / "run";
-  run(options_for(output, 6), {0.9, 0.8});
+  run_scored(options_for(output, 6), {0.9, 0.8});
   EXPECT_EQ(step_of_model(output), 3);
-  const FitResult result = run(options_for(output, 9), {}, 0);
+  const FitResult result = run_scored(options_for(output, 9), {}, 0);
   EXPECT_EQ(result.best_step, 0);
   EXPECT_EQ(step_of_model(output), 9);
 }
 
 TEST_F(ChangedEvaluation, TheSameDataKeepsTheBestModel) {
   const fs::path output = folder / "run";
-  run(options_for(output, 6), {0.9, 0.8});
+  run_scored(options_for(output, 6), {0.9, 0.8});
   TrainerOptions options = options_for(output, 12);
   options.eval_steps = 6;
-  EXPECT_EQ(run(options, {0.85}).best_step, 3);
+  EXPECT_EQ(run_scored(options, {0.85}).best_step, 3);
   EXPECT_EQ(step_of_model(output), 3);
 }
 
 TEST_F(ChangedEvaluation, AnotherMetricIsComparedWithThatOfTheKeptModel) {
   const fs::path output = folder / "run";
-  run(options_for(output, 6), {0.9, 0.8});
+  run_scored(options_for(output, 6), {0.9, 0.8});
   TrainerOptions options = options_for(output, 12);
   options.best_metric = "cost";
   options.greater_is_better = false;
-  EXPECT_EQ(run(options, {0.85, 0.95}).best_step, 12) << "a cost of -0.95 is below the kept model's -0.9";
+  EXPECT_EQ(run_scored(options, {0.85, 0.95}).best_step, 12)
+      << "a cost of -0.95 is below the kept model's -0.9";
 }
 
 TEST_F(ChangedEvaluation, MorePatienceGoesOnAfterAnEarlyStop) {
   const fs::path output = folder / "run";
   TrainerOptions options = options_for(output, 12);
   options.patience = 1;
-  const FitResult first = run(options, {0.9, 0.8});
+  const FitResult first = run_scored(options, {0.9, 0.8});
   EXPECT_TRUE(first.stopped_early);
   EXPECT_EQ(first.step, 6);
-  EXPECT_EQ(run(options, {}).step, 6) << "as patient as before";
+  EXPECT_EQ(run_scored(options, {}).step, 6) << "as patient as before";
   options.patience = 3;
-  const FitResult second = run(options, {0.95, 0.7});
+  const FitResult second = run_scored(options, {0.95, 0.7});
   EXPECT_EQ(second.step, 12);
   EXPECT_FALSE(second.stopped_early);
   EXPECT_EQ(second.best_step, 9);

@@ -14,7 +14,7 @@ namespace {
 
 using namespace funicular::test;
 
-constexpr int64_t kRows = 24, kBatch = 6, kSteps = 8, kBadStep = 6;  // 4 batches an epoch
+constexpr int64_t kFileRows = 24, kFileBatch = 6, kFileSteps = 8, kBadStep = 6;  // 4 batches an epoch
 
 /// Data whose rows of one global batch cannot be read (step 6 is the second batch of the second epoch).
 class BrokenData final : public Source {
@@ -25,22 +25,22 @@ class BrokenData final : public Source {
   uint64_t fingerprint() const override { return data_.fingerprint(); }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
     for (const data::Draw& draw : draws)
-      if (fail_ && draw.draw_id % kRows == (kBadStep - 1) * kBatch % kRows &&
-          (draw.draw_id >= kRows || !random.training))
+      if (fail_ && draw.draw_id % kFileRows == (kBadStep - 1) * kFileBatch % kFileRows &&
+          (draw.draw_id >= kFileRows || !random.training))
         fail_();
     return data_.collate(draws, random);
   }
 
  private:
-  TensorDataset data_ = make_data(kRows);
+  TensorDataset data_ = make_data(kFileRows);
   std::function<void()> fail_;
 };
 
 TrainerOptions options_for(const fs::path& output, int num_workers) {
   TrainerOptions options;
   options.output = output;
-  options.max_steps = kSteps;
-  options.batch_size = kBatch;
+  options.max_steps = kFileSteps;
+  options.batch_size = kFileBatch;
   options.micro_batch_size = 2;
   options.save_steps = 100;
   options.num_workers = num_workers;
@@ -48,7 +48,7 @@ TrainerOptions options_for(const fs::path& output, int num_workers) {
   return options;
 }
 
-FitResult run(const TrainerOptions& options, const std::function<void()>& fail) {
+FitResult run_failing(const TrainerOptions& options, const std::function<void()>& fail) {
   Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
   return trainer.fit(make_net(), BrokenData(fail), squared_error);
 }
@@ -59,11 +59,11 @@ class LoaderFailure : public ::testing::TestWithParam<int> {
 };
 
 TEST_P(LoaderFailure, EndsTheRunWithTheErrorAndKeepsTheStepsBefore) {
-  run(options_for(folder / "whole", 0), {});
+  run_failing(options_for(folder / "whole", 0), {});
   const TrainerOptions options = options_for(folder / "run", GetParam());
-  EXPECT_THROW(run(options, [] { throw InputError("data", "row 7 is damaged"); }), InputError);
+  EXPECT_THROW(run_failing(options, [] { throw InputError("data", "row 7 is damaged"); }), InputError);
   EXPECT_EQ(read_state(newest_valid_checkpoint(options.output / "checkpoints")).step, kBadStep - 1);
-  const FitResult result = run(options, {});  // the data has been mended
+  const FitResult result = run_failing(options, {});  // the data has been mended
   EXPECT_EQ(result.resumed_from, kBadStep - 1);
   EXPECT_EQ(read_file(folder / "whole/model/model.safetensors"),
             read_file(options.output / "model/model.safetensors"));
@@ -71,14 +71,14 @@ TEST_P(LoaderFailure, EndsTheRunWithTheErrorAndKeepsTheStepsBefore) {
 
 TEST_P(LoaderFailure, IsReportedAsItWasThrown) {
   const auto message = [&](const std::string& name, const std::function<void()>& fail) {
-    return error_of([&] { run(options_for(folder / name, GetParam()), fail); });
+    return error_of([&] { run_failing(options_for(folder / name, GetParam()), fail); });
   };
   EXPECT_EQ(message("input", [] { throw InputError("data", "row 7 is damaged"); }),
             "[data] row 7 is damaged");
   EXPECT_EQ(message("run", [] { throw RunError("file", "the disk is gone"); }), "[file] the disk is gone");
-  EXPECT_THROW(run(options_for(folder / "memory", GetParam()), [] { throw std::bad_alloc(); }),
+  EXPECT_THROW(run_failing(options_for(folder / "memory", GetParam()), [] { throw std::bad_alloc(); }),
                std::bad_alloc);
-  EXPECT_THROW(run(options_for(folder / "other", GetParam()), [] { throw std::out_of_range("3"); }),
+  EXPECT_THROW(run_failing(options_for(folder / "other", GetParam()), [] { throw std::out_of_range("3"); }),
                std::out_of_range);
 }
 
@@ -91,8 +91,9 @@ TEST_P(LoaderFailure, OfTheEvaluationKeepsTheStepsToo) {
 }
 
 TEST_P(LoaderFailure, WithoutAFolderIsTheSameError) {
-  EXPECT_EQ(error_of([&] { run(options_for("", GetParam()), [] { throw InputError("data", "bad"); }); }),
-            "[data] bad");
+  EXPECT_EQ(
+      error_of([&] { run_failing(options_for("", GetParam()), [] { throw InputError("data", "bad"); }); }),
+      "[data] bad");
 }
 
 INSTANTIATE_TEST_SUITE_P(Workers, LoaderFailure, ::testing::Values(0, 1, 4));

@@ -24,8 +24,8 @@ using comm::test::Endings;
 using comm::test::is_rank;
 using comm::test::Ranks;
 
-constexpr int64_t kRows = 19;  // of an epoch, in batches of 7, 7 and 5
-constexpr int64_t kVocabulary = 997, kBatch = 7, kSteps = 6;
+constexpr int64_t kDealtRows = 19;  // of an epoch, in batches of 7, 7 and 5
+constexpr int64_t kVocabulary = 997, kDealtBatch = 7, kDealtSteps = 6;
 
 /// What the ranks of a test are to do: told to their processes by the environment.
 struct Job {
@@ -33,7 +33,7 @@ struct Job {
   int ranks = 1;
   fs::path output;
   std::string resume = "auto";
-  int64_t steps = kSteps;
+  int64_t steps = kDealtSteps;
   bool deterministic = false;
   std::string event = "none";  ///< in step 3
   std::string precision = "fp64";
@@ -80,8 +80,8 @@ TrainerOptions options_for(const Job& job) {
   TrainerOptions options;
   options.output = job.output;
   options.max_steps = job.steps;
-  options.batch_size = kBatch;   // 7 rows on 2, 3, 4 ranks: never as many on each
-  options.micro_batch_size = 1;  // one rank of four has fewer micro-batches than the others
+  options.batch_size = kDealtBatch;  // 7 rows on 2, 3, 4 ranks: never as many on each
+  options.micro_batch_size = 1;      // one rank of four has fewer micro-batches than the others
   if (job.deterministic) options.batch_size = 8;
   options.precision = parse_precision(job.precision);
   options.loss_scale.initial_scale = 0x1p24;  // of fp16: the first steps overflow
@@ -101,7 +101,7 @@ void run_rank() {
   log::set_level(log::Level::error);
   const Job job = Job::told();
   const comm::Group group = comm::Group::from_environment();
-  plan::GeneratedText rows({.longest = 40, .batch_size = kRows, .vocabulary = kVocabulary}, 1);
+  plan::GeneratedText rows({.longest = 40, .batch_size = kDealtRows, .vocabulary = kVocabulary}, 1);
   const plan::FirstSamples unseen(rows,
                                   11);  // 11 rows in batches of 3: the last round has ranks without data
   const text::WordPiece tokenizer = plan::generated_tokenizer(kVocabulary);
@@ -136,7 +136,7 @@ void run_rank() {
     int64_t from;
   };
   const DatasetSource<objective::MaskedLm> source(objective, rows), held_out(objective, unseen);
-  const Failing train(source, job.event == "loader" && group.rank() == 1, kRows);
+  const Failing train(source, job.event == "loader" && group.rank() == 1, kDealtRows);
   const Failing evaluated(held_out, job.event == "evaluation" && group.rank() == 1, 3);
   eval::LanguageModelMetrics metrics;
   try {
@@ -218,7 +218,7 @@ TEST_F(TrainingOnRanks, EveryStrategyTrainsAndEvaluatesAsOneProcessDoes) {
   for (const Place& place : all_places()) {
     SCOPED_TRACE(place.name());
     const fs::path output = folder / place.name();
-    EXPECT_LT(model_difference(output, folder / "single-1", kSteps), 1e-10);
+    EXPECT_LT(model_difference(output, folder / "single-1", kDealtSteps), 1e-10);
     EXPECT_LT(difference(output / "model/model.safetensors", folder / "single-1/model/model.safetensors"),
               1e-10);
     const auto lines = read_lines(output / "metrics.jsonl");
@@ -244,14 +244,14 @@ TEST_F(TrainingOnRanks, ACheckpointOfAnyLayoutIsResumedByAnyOther) {
     const fs::path output = folder / ("from-" + std::to_string(i));
     expect_done({place.strategy, place.ranks, output,
                  (folder / writer.name() / "checkpoints" / checkpoint_name(3)).string()});
-    EXPECT_LT(model_difference(output, folder / "single-1", kSteps), 1e-10);
+    EXPECT_LT(model_difference(output, folder / "single-1", kDealtSteps), 1e-10);
   }
 }
 
 TEST_F(TrainingOnRanks, DeterministicLayoutsLeaveTheSameBytes) {
   if (is_rank()) return run_rank();
   const auto bytes = [&](const std::string& name) {
-    const fs::path checkpoint = folder / name / "checkpoints" / checkpoint_name(kSteps);
+    const fs::path checkpoint = folder / name / "checkpoints" / checkpoint_name(kDealtSteps);
     return read_file(checkpoint / "model.safetensors") + read_file(checkpoint / "optimizer.safetensors");
   };
   expect_done({.strategy = "single", .ranks = 1, .output = folder / "one", .deterministic = true});
@@ -273,7 +273,7 @@ TEST_F(TrainingOnRanks, ASignalToOneRankSavesOnAllAndTheRunGoesOn) {
     EXPECT_EQ(start(job), (Endings{75, 75}));
     job.event = "none";
     expect_done(job);
-    EXPECT_LT(model_difference(job.output, folder / "whole", kSteps), 1e-10);
+    EXPECT_LT(model_difference(job.output, folder / "whole", kDealtSteps), 1e-10);
   }
 }
 
@@ -348,8 +348,8 @@ TEST_F(TrainingOnRanks, RoundedReductionsFollowExactOnesAndResumeToTheSameBytes)
     moved.resume = (whole.output / "checkpoints" / checkpoint_name(3)).string();
     expect_done(moved);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-      EXPECT_EQ(read_file(moved.output / "checkpoints" / checkpoint_name(kSteps) / file),
-                read_file(whole.output / "checkpoints" / checkpoint_name(kSteps) / file))
+      EXPECT_EQ(read_file(moved.output / "checkpoints" / checkpoint_name(kDealtSteps) / file),
+                read_file(whole.output / "checkpoints" / checkpoint_name(kDealtSteps) / file))
           << file;
     // Other layouts do without them.
     for (const Place& place : {Place{"ddp", 3}, {"zero2", 2}, {"single", 1}}) {
