@@ -131,15 +131,16 @@ void Progress::finish(std::string_view message) {
   if (terminal_ && message.empty()) return;
   const auto now = Clock::now();
   const double seconds = std::chrono::duration<double>(now - start_).count();
-  const std::string text =
-      message.empty() ? fmt::format("{}  {} in {}", name_, amount(last_done_), short_duration(seconds))
-                      : fmt::format("{}  {}", name_, message);
+  const std::string text = message.empty()
+                               ? fmt::format("{}  {} in {}", name_, amount(static_cast<double>(last_done_)),
+                                             short_duration(seconds))
+                               : fmt::format("{}  {}", name_, message);
   std::fputs((text + "\n").c_str(), options_.stream);
   std::fflush(options_.stream);
 }
 
-std::string Progress::amount(uint64_t done) const {
-  const std::string number = short_number(static_cast<double>(done));
+std::string Progress::amount(double done) const {
+  const std::string number = short_number(done);
   if (options_.unit.empty()) return number;
   if (options_.unit != "B") return number + " " + options_.unit;
   const bool scaled = number.back() > '9';  // "12.3M" + "B" reads "12.3 MB"
@@ -154,9 +155,11 @@ std::string Progress::line(uint64_t done, std::string_view extra, Clock::time_po
   if (total_ > 0)
     text += fmt::format("  {:.0f}%",
                         100.0 * static_cast<double>(std::min(done, total_)) / static_cast<double>(total_));
-  const std::string number = options_.unit == "B" ? amount(done) : short_number(static_cast<double>(done));
-  text += "  " + (total_ > 0 ? number + " of " + amount(total_) : amount(done));
-  text += fmt::format("  {}/s", amount(static_cast<uint64_t>(rate)));
+  const auto count = static_cast<double>(done);
+  const std::string number = options_.unit == "B" ? amount(count) : short_number(count);
+  text += total_ > 0 ? fmt::format("  {} of {}", number, amount(static_cast<double>(total_)))
+                     : fmt::format("  {}", amount(count));
+  text += fmt::format("  {}/s", amount(options_.unit == "B" ? std::floor(rate) : rate));
   if (total_ > done && rate > 0)
     text += fmt::format("  {} left", short_duration(static_cast<double>(total_ - done) / rate));
   if (!extra.empty()) text += fmt::format("  {}", extra);

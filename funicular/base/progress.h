@@ -44,7 +44,7 @@ class Progress {
  private:
   using Clock = std::chrono::steady_clock;
   bool due(Clock::time_point now);
-  std::string amount(uint64_t done) const;
+  std::string amount(double done) const;
   std::string line(uint64_t done, std::string_view extra, Clock::time_point now) const;
   void draw(const std::string& line);
 

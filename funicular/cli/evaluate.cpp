@@ -57,7 +57,7 @@ class Evaluate final : public Command {
         .alias("validation-file")
         .required();
     declare_max_length(arguments, max_length_, "longer rows are truncated")
-        .default_text("as in fine-tuning, else 128");
+        .default_text("as in fine-tuning, else the model's longest; mlm: 128");
     task_options_.declare(arguments);
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, batch_size_).default_text("32");
@@ -76,15 +76,19 @@ class Evaluate final : public Command {
     require_model(model_, "--model");
     config_ = format::read_bert_config(model_);
     note_ = TaskNote::from(config_);
-    const int64_t noted = note_.max_length;
-    length_ =
-        max_length_.value_or(noted > 0 ? noted : std::min<int64_t>(128, config_.max_position_embeddings));
+    length_ = max_length_.value_or(default_length());
     check_max_length(length_, config_);
     const text::WordPiece tokenizer = load_tokenizer_for(config_, model_);
     return task_options_.name == "mlm" ? masked_lm(tokenizer) : classify(tokenizer);
   }
 
  private:
+  int64_t default_length() const {
+    const int64_t longest = config_.max_position_embeddings;
+    if (note_.max_length > 0) return note_.max_length;
+    return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
+  }
+
   Model load(nn::Head head) const {
     const at::ScalarType dtype = precision_ == "fp64" ? at::kDouble : at::kFloat;
     Model model = nn::build_bert({.config = config_, .head = head, .dtype = dtype, .random_weights = false});
@@ -101,6 +105,7 @@ class Evaluate final : public Command {
     const eval::TemporaryFolder folder;
     const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
                                              labels_of_model(task, config_, model_), folder.path());
+    report_truncated(*store, data_.string(), length_);
     objective::ClassificationOptions options;
     options.sequence.max_length = static_cast<int32_t>(length_);
     options.sequence.truncation = note_.pair_truncation();

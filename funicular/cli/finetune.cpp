@@ -100,6 +100,10 @@ class Finetune final : public Command {
     tokenizer_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, model_));
     open_stores();
     log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
+    if (training_.group().rank() == 0) {
+      report_truncated(*train_store_, train_file_.string(), max_length_);
+      if (eval_store_) report_truncated(*eval_store_, eval_file_.string(), max_length_);
+    }
     note_ = {task_.name, task_.columns(), max_length_, truncation_};
     note_.store_in(config_);
   }

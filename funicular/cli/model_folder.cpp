@@ -26,6 +26,16 @@ std::string list(const std::vector<std::string>& names) {
   return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
 }
 
+/// What to do with "bert-base-uncased" or "google/bert_uncased".
+std::string hub_hint(const fs::path& folder) {
+  const std::string name = folder.string();
+  const bool like_a_name = name.find_first_of("/.~") == name.npos ||
+                           (name.find_first_of(".~/") == name.find('/') && name.front() != '/' &&
+                            name.find('/') == name.rfind('/') && name.back() != '/');
+  if (!like_a_name) return "";
+  return "; a model on a hub is downloaded first (hf download NAME --local-dir FOLDER), and its folder given";
+}
+
 void require_finite(const Model& model, const fs::path& folder) {
   const at::NoGradGuard no_gradient;
   for (const auto& parameter : model.parameters)
@@ -38,7 +48,8 @@ void require_finite(const Model& model, const fs::path& folder) {
 }  // namespace
 
 void require_model(const fs::path& folder, const char* option) {
-  if (!fs::exists(folder)) throw InputError("model", "{} {}: no such folder", option, folder.string());
+  if (!fs::exists(folder))
+    throw InputError("model", "{} {}: no such folder{}", option, folder.string(), hub_hint(folder));
   if (!fs::is_directory(folder))
     throw InputError("model", "{} {}: expected a folder with config.json, found a file", option,
                      folder.string());
@@ -62,6 +73,18 @@ void check_max_length(int64_t max_length, const format::BertConfig& config) {
   if (max_length > config.max_position_embeddings)
     throw InputError("usage", "--max-length {} is more than the model's {} positions", max_length,
                      config.max_position_embeddings);
+}
+
+void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length) {
+  if (truncated > 0)
+    log::info("{}: {} of {} rows are longer than {} tokens; what is beyond is not read (--max-length)", of,
+              truncated, rows, max_length);
+}
+
+void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length) {
+  const int64_t special = store.meta().columns + 1;
+  report_truncated(store.rows_longer_than(static_cast<uint64_t>(std::max<int64_t>(max_length - special, 0))),
+                   store.rows(), of, max_length);
 }
 
 void check_columns(int columns, const format::BertConfig& config, const fs::path& folder) {

@@ -2,9 +2,11 @@
 // Hugging Face model folders as the commands open and write them.
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "funicular/cli/arguments.h"
+#include "funicular/data/token_store.h"
 #include "funicular/format/bert_config.h"
 #include "funicular/nn/bert.h"
 #include "funicular/nn/pretrained.h"
@@ -20,6 +22,11 @@ text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::p
 
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
 void check_max_length(int64_t max_length, const format::BertConfig& config);
+
+/// Tells how many rows were too long to be read whole, if any.
+void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length);
+/// The same of a store that was made for a model's sequences.
+void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length);
 
 /// Throws InputError for two text columns where the model has a single segment embedding.
 void check_columns(int columns, const format::BertConfig& config, const fs::path& folder);

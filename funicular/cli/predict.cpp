@@ -143,8 +143,10 @@ class Predict final : public Command {
     layout.format = columns == 2 ? format::TextFormat::tsv : format::TextFormat::lines;
     layout.keep_blank_lines = true;  // one answer a line, whatever the line holds
     format::StreamRowReader rows(input.descriptor, input.name, layout);
-    predictor.stream(rows, columns, input.name, [&](std::string_view lines) { output.write(lines); });
+    const auto done =
+        predictor.stream(rows, columns, input.name, [&](std::string_view lines) { output.write(lines); });
     output.finish();
+    report_truncated(done.truncated, done.rows, input.name, options_.sequence.max_length);
   }
 
   fs::path model_, input_, output_;

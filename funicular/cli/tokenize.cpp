@@ -64,7 +64,6 @@ class Tokenize final : public Command {
     const auto tokenizer = format::load_tokenizer(tokenizer_);
     const auto source = open_source();
     const auto result = build(tokenizer, *source);
-    if (result.meta.rows == 0) log::warning("the input has no rows; the store is empty");
     summarise(result);
     return 0;
   }
@@ -139,6 +138,7 @@ class Tokenize final : public Command {
     data::StoreBuildOptions options;
     options.threads = static_cast<int>(threads_);
     options.overwrite = overwrite_;
+    options.refuse_empty = true;
     if (!label_column_.empty())
       options.labels = label_type_ == "value" ? data::LabelKind::values : data::LabelKind::classes;
     options.label_names = label_names_;

@@ -286,6 +286,17 @@ Sample TokenStore::row(int64_t row) const {
   return sample;
 }
 
+int64_t TokenStore::rows_longer_than(uint64_t tokens) const {
+  if (meta_.longest_row <= tokens) return 0;
+  const auto columns = static_cast<uint64_t>(meta_.columns);
+  int64_t count = 0;
+  for (uint64_t row = 0; row < meta_.rows; ++row)
+    count +=
+        range_at(kRowsFile, rows_.as<uint64_t>().data(), row * columns, (row + 1) * columns, meta_.tokens)
+            .size() > tokens;
+  return count;
+}
+
 StoreRange TokenStore::document_rows(int64_t document) const {
   require_index("document", document, meta_.documents);
   const uint64_t entry = static_cast<uint64_t>(document);

@@ -132,6 +132,7 @@ class Pipeline {
   }
 
   uint64_t text_bytes() const { return progress_.total_bytes; }
+  uint64_t rows() const { return progress_.rows; }
 
  private:
   using Lock = std::unique_lock<std::mutex>;
@@ -278,6 +279,10 @@ StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSo
   StoreBuildResult result;
   result.skipped_rows = pipeline.run();
   result.text_bytes = pipeline.text_bytes();
+  if (options.refuse_empty && pipeline.rows() == 0)
+    throw InputError(
+        "tokenize", "the input has no rows{}; expected at least one line of text",
+        result.skipped_rows ? fmt::format(" but {} that cannot be read", result.skipped_rows) : "");
   result.meta = writer.commit();
   for (const auto& file : result.meta.files) result.store_bytes += file.bytes;
   result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();

@@ -19,8 +19,9 @@ struct StoreProgress {
 };
 
 struct StoreBuildOptions {
-  int threads = 0;         ///< 0: as many as the machine has
-  bool overwrite = false;  ///< replace an existing store; never a folder with other files in it
+  int threads = 0;            ///< 0: as many as the machine has
+  bool overwrite = false;     ///< replace an existing store; never a folder with other files in it
+  bool refuse_empty = false;  ///< InputError where the source has no row
   /// What the source's labels are; `none` ignores them.
   LabelKind labels = LabelKind::none;
   /// Names of the classes, in the order of their numbers: any other label is an error. Empty: the names that

@@ -154,15 +154,15 @@ Predictor::TokenisedRows Predictor::read_window(format::StreamRowReader& rows, i
   return window;
 }
 
-int64_t Predictor::stream(format::StreamRowReader& rows, int columns, std::string_view origin,
-                          const std::function<void(std::string_view)>& write) const {
+Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns, std::string_view origin,
+                                      const std::function<void(std::string_view)>& write) const {
   train::Prefetcher<TokenisedRows> windows(0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
                                            [&](int64_t) { return read_window(rows, columns, origin); });
   struct StopReading {  // before the prefetcher waits for its thread, which may wait for bytes
     format::StreamRowReader& rows;
     ~StopReading() { rows.stop(); }
   } const stop_reading{rows};
-  int64_t done = 0;
+  Streamed done;
   for (bool last = false; !last;) {
     const TokenisedRows window = windows.next();
     stop_if_interrupted();  // the reader ends at an interrupt, too
@@ -171,7 +171,10 @@ int64_t Predictor::stream(format::StreamRowReader& rows, int columns, std::strin
     std::string lines;
     for (const Prediction& prediction : predict(window)) lines += to_json(prediction) + "\n";
     if (!lines.empty()) write(lines);
-    done += size;
+    done.rows += size;
+    done.truncated += std::count_if(window.samples().begin(), window.samples().end(), [&](const auto& row) {
+      return objective::is_truncated(row, options_.sequence);
+    });
   }
   return done;
 }

@@ -46,11 +46,14 @@ class Predictor {
   /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end.
   std::string to_json(const Prediction& prediction) const;
 
+  struct Streamed {
+    int64_t rows = 0, truncated = 0;  ///< truncated: longer than options.sequence.max_length
+  };
   /// Reads rows to the end and writes one JSON line each, window by window; a thread reads and tokenises a
-  /// window while the one before is computed. Returns their number. Throws InputError naming `origin` and the
+  /// window while the one before is computed. Throws InputError naming `origin` and the
   /// line of a row without the right number of columns; then the rows of the windows before are written.
-  int64_t stream(format::StreamRowReader& rows, int columns, std::string_view origin,
-                 const std::function<void(std::string_view)>& write) const;
+  Streamed stream(format::StreamRowReader& rows, int columns, std::string_view origin,
+                  const std::function<void(std::string_view)>& write) const;
 
  private:
   class TokenisedRows;

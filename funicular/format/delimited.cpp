@@ -13,6 +13,7 @@
 
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
+#include "funicular/text/utf8.h"
 
 namespace funicular::format {
 
@@ -79,6 +80,17 @@ void refuse_utf16(std::string_view text, const std::string& name) {
         "text", "{}: the file is UTF-16; expected UTF-8: convert it with iconv -f UTF-16 -t UTF-8", name);
 }
 
+/// "" or where the row is not UTF-8.
+std::string encoding_problem(std::string_view row) {
+  const size_t at = text::first_invalid_utf8(row);
+  if (at == row.size()) return {};
+  return fmt::format(
+      "expected UTF-8, found the byte 0x{:02X} as byte {} of the row; is the file in another encoding? iconv "
+      "-f "
+      "WINDOWS-1252 -t UTF-8 converts",
+      static_cast<unsigned char>(row[at]), at + 1);
+}
+
 void check_options(const TextOptions& options, TextFormat format, const std::string& name) {
   if (options.header && !has_columns(format))
     throw InputError("text", "{}: only tsv and csv have a header, but the format is {}", name,
@@ -89,11 +101,11 @@ void check_options(const TextOptions& options, TextFormat format, const std::str
                        std::get<size_t>(column) + 1);
     if (format == TextFormat::jsonl) continue;
     if (std::holds_alternative<std::string>(column) && !options.header)
-      throw InputError("text", "{}: the column \"{}\" is given by name, but {}", name,
-                       std::get<std::string>(column),
-                       has_columns(format)
-                           ? "no header was asked for: say that the file has one, or give the column's number"
-                           : "the format has no header: give the format (tsv, csv, jsonl)");
+      throw InputError(
+          "text", "{}: the column \"{}\" is given by name, but {}", name, std::get<std::string>(column),
+          has_columns(format)
+              ? "no header was asked for: say that the file has one (--header), or give the column's number"
+              : "the format has no header: give the format (tsv, csv, jsonl)");
     if (!has_columns(format) && std::get<size_t>(column) != 0)
       throw InputError("text",
                        "{}: the format {} has one column, found column number {}; is the file tsv or csv?",
@@ -113,8 +125,11 @@ size_t resolve(const Column& column, const TextOptions& options, const std::vect
   const auto found = std::find(header.begin(), header.end(), wanted);
   if (found != header.end()) return static_cast<size_t>(found - header.begin());
   const std::string near = nearest(wanted, header.data(), header.data() + header.size());
-  throw InputError("text", "{}:1: there is no column \"{}\"{}; the header names: {}", name, wanted,
-                   near.empty() ? "" : ", did you mean \"" + near + "\"?", fmt::join(header, ", "));
+  throw InputError(
+      "text",
+      "{}:1: there is no column \"{}\"{}; the header names: {}. If that is a row and no header, give "
+      "columns by number, from 1, and no --header (--no-header)",
+      name, wanted, near.empty() ? "" : ", did you mean \"" + near + "\"?", fmt::join(header, ", "));
 }
 
 std::vector<size_t> resolve_all(const TextOptions& options, TextFormat format,
@@ -196,6 +211,7 @@ RowParser::RowParser(TextFormat format, std::vector<size_t> indices, std::vector
 
 std::string RowParser::parse(std::string_view row, std::vector<std::string_view>& columns) {
   columns.clear();
+  if (std::string problem = encoding_problem(row); !problem.empty()) return problem;
   if (format_ == TextFormat::jsonl) return parse_object(row, columns);
   if (!has_columns(format_)) {
     columns.push_back(row);

@@ -7,7 +7,7 @@
 //     for (RowReader reader(file, chunk); const Row* row = reader.next();) use(row->columns[0], …);
 //
 // In all formats a byte-order mark is skipped, a line ends with \n or \r\n, and the last line may lack its
-// end.
+// end. A row that is not UTF-8 is a bad row.
 
 #include <atomic>
 #include <cstdint>

@@ -67,12 +67,17 @@ void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::pat
 fs::path weights_file(const fs::path& folder) {
   const fs::path path = folder / "model.safetensors";
   if (fs::exists(path)) return path;
-  const bool pickled = fs::exists(folder / "pytorch_model.bin");
-  throw InputError(
-      "weights", "{} has no model.safetensors{}", folder.string(),
-      pickled ? "; it has pytorch_model.bin, which is executable pickle: load it with transformers and "
-                "save_pretrained it again"
-              : "");
+  const char* remedy = "download or copy the model whole, or save_pretrained it again with transformers";
+  if (fs::exists(folder / "model.safetensors.index.json"))
+    remedy =
+        "its weights are in several files: save_pretrained it again with transformers and "
+        "max_shard_size=\"100GB\"";
+  else if (fs::exists(folder / "pytorch_model.bin"))
+    remedy =
+        "it has pytorch_model.bin, which is executable pickle: load it with transformers and save_pretrained "
+        "it "
+        "again";
+  throw InputError("weights", "{} has no model.safetensors; {}", folder.string(), remedy);
 }
 
 }  // namespace

@@ -30,6 +30,13 @@ int64_t sequence_length(const data::Sample& sample, const SequenceOptions& optio
   return kept.first + kept.second + special_count(sample);
 }
 
+bool is_truncated(const data::Sample& sample, const SequenceOptions& options) {
+  size_t tokens = static_cast<size_t>(special_count(sample));
+  for (int column = 0; column < sample.column_count; ++column)
+    tokens += sample.columns[static_cast<size_t>(column)].tokens.size();
+  return tokens > static_cast<size_t>(options.max_length);
+}
+
 void PackedSequences::add(const data::Sample& sample, const text::SpecialTokens& special,
                           const SequenceOptions& options) {
   const text::PairLengths kept = kept_lengths(sample, options);

@@ -22,6 +22,9 @@ int64_t special_count(const data::Sample& sample);
 /// Length of the sample's sequence after truncation, special tokens included.
 int64_t sequence_length(const data::Sample& sample, const SequenceOptions& options);
 
+/// Whether the sample's texts are too long to be read whole.
+bool is_truncated(const data::Sample& sample, const SequenceOptions& options);
+
 /// Sequences of a micro-batch, end to end on the host.
 struct PackedSequences {
   std::vector<int64_t> token_ids, token_type_ids;  ///< [T]

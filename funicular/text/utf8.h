@@ -2,6 +2,7 @@
 // UTF-8, one code point at a time.
 
 #include <cstdint>
+#include <cstring>
 #include <string>
 #include <string_view>
 
@@ -68,15 +69,27 @@ inline uint32_t last_code_point(std::string_view utf8, int& size) {
   return replacement_character;
 }
 
-/// True if the bytes are well-formed.
-inline bool is_valid_utf8(std::string_view bytes) {
+/// Where the first malformed sequence begins; bytes.size() if there is none.
+inline size_t first_invalid_utf8(std::string_view bytes) {
+  constexpr uint64_t kNotAscii = 0x8080808080808080;
   for (const char *at = bytes.data(), *end = at + bytes.size(); at < end;) {
+    uint64_t eight = kNotAscii;
+    if (end - at >= 8) std::memcpy(&eight, at, 8);
+    if ((eight & kNotAscii) == 0) {
+      at += 8;
+      continue;
+    }
     const char* before = at;
     if (next_code_point(at, end) == replacement_character &&
         std::string_view(before, at - before) != "\xEF\xBF\xBD")
-      return false;
+      return static_cast<size_t>(before - bytes.data());
   }
-  return true;
+  return bytes.size();
+}
+
+/// True if the bytes are well-formed.
+inline bool is_valid_utf8(std::string_view bytes) {
+  return first_invalid_utf8(bytes) == bytes.size();
 }
 
 /// The same text with every malformed sequence replaced by U+FFFD.

@@ -1,6 +1,7 @@
 #include "funicular/train/resume.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 
@@ -13,21 +14,22 @@ namespace funicular::train {
 
 namespace {
 
-/// "batch_size was 32 and is 16; …"; empty if the two are equal.
+/// " batch_size was 32 and is 16"; more than one each on a line of its own; empty if the two are equal.
 std::string difference(const std::map<std::string, std::string>& old_values,
                        const std::map<std::string, std::string>& values) {
-  std::string text;
   const auto value_in = [](const auto& map, const std::string& name) {
     const auto found = map.find(name);
     return found == map.end() ? std::string("nothing") : found->second.empty() ? "\"\"" : found->second;
   };
   std::map<std::string, std::string> all = old_values;
   all.insert(values.begin(), values.end());
+  std::vector<std::string> found;
   for (const auto& [name, unused] : all)
     if (value_in(old_values, name) != value_in(values, name))
-      text += fmt::format("{}{} was {} and is {}", text.empty() ? "" : "; ", name, value_in(old_values, name),
-                          value_in(values, name));
-  return text;
+      found.push_back(
+          fmt::format("{} was {} and is {}", name, value_in(old_values, name), value_in(values, name)));
+  if (found.empty()) return {};
+  return found.size() == 1 ? " " + found.front() : fmt::format("\n  {}", fmt::join(found, "\n  "));
 }
 
 void forget_best(TrainingState& state) {
@@ -85,10 +87,10 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
   if (!refused.empty())
     throw InputError(
         "trainer",
-        "{} cannot be resumed, because this run differs: {}. Use the same settings, or another output folder",
+        "{} cannot be resumed, it is of another run:{}\nUse the same settings, or another output folder",
         checkpoint.string(), refused);
   const std::string changed = difference(saved.settings, settings);
-  if (!changed.empty()) log::warning("the run goes on with other settings than it began with: {}", changed);
+  if (!changed.empty()) log::warning("the run goes on with other settings than it began with:{}", changed);
 }
 
 void forget_other_evaluation(TrainingState& saved, const std::map<std::string, std::string>& settings) {

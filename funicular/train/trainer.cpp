@@ -257,10 +257,14 @@ FitResult Fit::run() {
     write_run_file(run_, result_.resumed_from, finished() ? earlier : OrderedJson());
     records_ = std::make_unique<Records>(options_.output, state_.step, state_.evaluated_step);
   });
+  if (first() && finished() && !earlier.is_null())
+    log::info("the run in {} is finished already, at step {}; another --output begins a new one",
+              options_.output.string(), state_.step);
   ProgressOptions shown;
   shown.unit = "steps";
   shown.start = static_cast<uint64_t>(state_.step);
-  if (options_.progress && first()) progress_.emplace("train", static_cast<uint64_t>(max_steps_), shown);
+  if (options_.progress && first() && !finished())
+    progress_.emplace("train", static_cast<uint64_t>(max_steps_), shown);
   train();
   if (progress_) progress_->finish();
   strategy_->detach();

@@ -189,6 +189,21 @@ class Finetune(ProgramTest):
             found = self.succeeds("evaluate", "--model", self.folder / task / "model", "--task", task, "--data", path).json()
             self.assertEqual(set(found), metrics[task] | {"loss", "samples"})
 
+    def test_rows_that_are_cut_are_counted(self):
+        rows = [("pro", "good " * words) for words in (3, 6, 7, 20)] + [("contra", "bad")]
+        path = write_rows(self.folder / "rows.tsv", ("label", "text"), rows)
+        model = self.model()
+        words = self.finetune_words(model, train=path, eval=path, max_length=8, max_steps=1, num_train_epochs=None)
+        told = "rows.tsv: 2 of 5 rows are longer than 8 tokens"
+        self.assertEqual(self.succeeds(*words).err.count(told), 2)
+        trained = self.folder / "run" / "model"
+        evaluate = ["evaluate", "--model", trained, "--task", "custom", "--data", path]
+        self.assertIn(told, self.succeeds(*evaluate).err)
+        self.assertNotIn("longer than", self.succeeds(*evaluate, "--max-length", "22").err)
+        lines = "".join(text + "\n" for _, text in rows)
+        self.assertIn("standard input: 2 of 5 rows are longer than 8 tokens",
+                      self.succeeds("predict", "--model", trained, stdin=lines).err)
+
     def test_json_lines_csv_and_columns_by_number(self):
         rows = sentiment_rows(16)
         (self.folder / "rows.jsonl").write_text("".join(json.dumps({"t": text, "l": label}) + "\n" for label, text in rows))
@@ -265,6 +280,15 @@ class Interruption(ProgramTest):
             self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
                              (output / "model" / "model.safetensors").read_bytes())
 
+    def test_a_finished_run_says_so_and_gives_its_result_again(self):
+        words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
+        first = self.succeeds(*words)
+        self.assertNotIn("finished already", first.err)
+        again = self.succeeds(*words)
+        self.assertIn(f"the run in {self.folder / 'run'} is finished already, at step 3", again.err)
+        self.assertNotIn("train  ", again.err)
+        self.assertEqual(again.json()["accuracy"], first.json()["accuracy"])
+
     def test_other_evaluation_data_are_not_compared_with(self):
         words = self.finetune_words(self.model(), max_steps=6, num_train_epochs=None, eval_steps=3)
         self.succeeds(*words)
@@ -279,7 +303,8 @@ class Interruption(ProgramTest):
     def test_other_settings_do_not_resume(self):
         words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
         self.succeeds(*words)
-        self.refuses([*words, "--seed", "7"], "seed was 42 and is 7")
+        self.refuses([*words, "--seed", "7"], "it is of another run: seed was 42 and is 7\n")
+        self.refuses([*words, "--seed", "7", "--drop-last"], "another run:\n  drop_last was false and is true\n  seed was 42 and is 7\n")
         self.refuses([*words, "--resume", "never"], "holds checkpoints of an earlier run")
 
 

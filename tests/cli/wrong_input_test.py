@@ -13,6 +13,7 @@ class Models(ProgramTest):
 
     def test_folder_that_is_missing_a_file_or_empty(self):
         self.refuses(self.predict(self.folder / "none"), "no such folder")
+        self.refuses(self.predict("google/bert_uncased_L-2"), "no such folder; a model on a hub is downloaded first")
         (self.folder / "file").write_text("")
         self.refuses(self.predict(self.folder / "file"), "expected a folder with config.json, found a file")
         (self.folder / "empty").mkdir()
@@ -32,7 +33,9 @@ class Models(ProgramTest):
     def test_weights_missing(self):
         model = self.classifier()
         (model / "model.safetensors").unlink()
-        self.refuses(self.predict(model), "model.safetensors")
+        self.refuses(self.predict(model), "model.safetensors", "download or copy the model whole")
+        (model / "model.safetensors.index.json").write_text("{}")
+        self.refuses(self.predict(model), "in several files", "max_shard_size")
 
     def test_weights_cut_short(self):
         model = self.classifier()
@@ -101,7 +104,7 @@ class Rows(ProgramTest):
         self.refuses(words, "none.tsv", "No such file")
 
     def test_header_without_the_column(self):
-        self.finetune("label\tsentence\npro\tthe film\n", "bad.tsv", '"text"', "sentence")
+        self.finetune("label\tsentence\npro\tthe film\n", "bad.tsv", '"text"', "sentence", "--no-header")
 
     def test_glue_header_of_another_task(self):
         self.finetune("sentence\tlabel\nthe film\t1\n", "bad.tsv", "#1 String", task="mrpc")
@@ -173,7 +176,26 @@ class Stores(ProgramTest):
 
     def test_empty_store(self):
         model = self.model()
-        self.refuses(self.pretrain(model, self.store(model, text="")), "holds no text")
+        self.refuses(self.pretrain(model, self.store(model, text="\x01\n")), "holds no text")  # a row of no token
+
+    def test_input_without_rows(self):
+        model = self.model()
+        store = self.store(model)
+        before = (store / "meta.json").read_bytes()
+        for text in ("", " \n\n"):
+            (self.folder / "blank.txt").write_text(text)
+            self.refuses(["tokenize", "--tokenizer", model, "--input", self.folder / "blank.txt", "--output", store, "--overwrite"],
+                         "the input has no rows")
+        self.assertEqual((store / "meta.json").read_bytes(), before)
+
+    def test_input_that_is_not_utf8(self):
+        model = self.model()
+        text = self.folder / "latin.txt"
+        text.write_bytes(b"the film\nna\xefve\n")
+        words = ["tokenize", "--tokenizer", model, "--input", text, "--output", self.folder / "new.tokens"]
+        self.refuses(words, "latin.txt:2: expected UTF-8, found the byte 0xEF as byte 3", "iconv")
+        self.assertFalse((self.folder / "new.tokens").exists())
+        self.assertIn("1 rows could not be read and were left out", self.succeeds(*words, "--skip-bad-rows").err)
 
     def test_two_ways_to_evaluate(self):
         model = self.model()
@@ -199,6 +221,11 @@ class Predictions(ProgramTest):
                      "expected two texts separated by a tab, found 1", stdin="a\tb\nalone\n")
         self.assertEqual(out.read_text(), "earlier\n")
         self.assertEqual([path.name for path in self.folder.glob("answers*")], ["answers.jsonl"])
+
+    def test_line_that_is_not_utf8(self):
+        model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        self.refuses(["predict", "--model", model], "standard input:2: expected UTF-8, found the byte 0xE9",
+                     stdin=b"the film\nd\xe9j\xe0 vu\n")
 
     def test_input_missing(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})

@@ -162,6 +162,15 @@ TEST_F(StoreBuilder, ReplacesAStoreOnlyWhenAskedAndKeepsItsReadersSafe) {
   EXPECT_EQ(names_in_folder(), std::vector<std::string>{"a.tokens"});
 }
 
+TEST_F(StoreBuilder, AnInputWithoutRowsIsRefusedWhereAskedAndCostsNothing) {
+  make_store(path(), random_rows(10, 1), 1);
+  const auto message =
+      input_error([&] { make_store(path(), {}, 1, {.overwrite = true, .refuse_empty = true}); });
+  EXPECT_NE(message.find("the input has no rows; expected"), std::string::npos) << message;
+  EXPECT_EQ(TokenStore::open(path())->rows(), 10);
+  EXPECT_EQ(names_in_folder(), std::vector<std::string>{"a.tokens"});
+}
+
 TEST_F(StoreBuilder, NeverReplacesAFolderWithOtherFilesOrAFile) {
   make_store(path(), random_rows(10, 1), 1);
   write("a.tokens/notes.txt", "mine");

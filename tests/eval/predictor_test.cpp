@@ -119,8 +119,15 @@ TEST_F(PredictorTest, AStreamGivesALineForEachRowInOrder) {
   format::StreamRowReader reader(ends[0], "pipe", layout);
   std::string lines;
   int calls = 0;
-  EXPECT_EQ(windows_of_four.stream(reader, 1, "pipe", [&](std::string_view part) { lines += part, ++calls; }),
-            25);
+  const auto done =
+      windows_of_four.stream(reader, 1, "pipe", [&](std::string_view part) { lines += part, ++calls; });
+  EXPECT_EQ(done.rows, 25);
+  const auto long_rows = std::count_if(texts.begin(), texts.end(), [](const TextRow& row) {
+    return std::count(row[0].begin(), row[0].end(), ' ') + 2 > 32;  // [CLS] and [SEP]
+  });
+  EXPECT_EQ(done.truncated, long_rows);
+  EXPECT_GT(done.truncated, 0);
+  EXPECT_LT(done.truncated, done.rows);
   ::close(ends[0]);
   EXPECT_EQ(calls, 7) << "windows of four";
   std::string expected;

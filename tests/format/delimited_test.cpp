@@ -98,6 +98,25 @@ TEST(TextFile, ColumnsThatAreNotThereAreRefusedAtOnce) {
       std::string::npos);
 }
 
+TEST(TextFile, ARowThatIsNotUtf8IsABadRow) {
+  const Scratch scratch;
+  const std::string latin = "all is well here\nna\xEFve\n\xEF\xBF\xBD stands for itself\n";
+  const fs::path path = scratch.put("a.txt", latin);
+  EXPECT_NE(
+      error_of([&] { rows_of(path, {}); }).find("a.txt:2: expected UTF-8, found the byte 0xEF as byte 3"),
+      std::string::npos);
+  EXPECT_EQ(rows_of(path, {.bad_rows = BadRows::skip}),
+            (Rows{{"all is well here"}, {"\xEF\xBF\xBD stands for itself"}}));
+  for (const char* cut : {"\xC3", "a lead byte, then the end of the row \xE4\xBD", "12345678\x80"})
+    EXPECT_NE(error_of([&] { rows_of(scratch.put("b.txt", cut), {}); }).find("b.txt:1: expected UTF-8"),
+              std::string::npos)
+        << cut;
+  EXPECT_NE(error_of([&] {
+              TextFile(scratch.put("c.tsv", "t\xE9xt\tlabel\n"), {.header = true});
+            }).find("c.tsv:1: expected UTF-8"),
+            std::string::npos);
+}
+
 TEST(TextFile, CsvFollowsRfc4180) {
   const Scratch scratch;
   const fs::path path =
