@@ -35,6 +35,9 @@ std::unique_ptr<Command> make_prove();
 std::unique_ptr<Command> make_doctor();
 std::unique_ptr<Command> make_completion();
 
+/// What main does in a fork of this process whose command line is `arguments`, the program's name first.
+int run_as(const std::vector<std::string>& arguments);
+
 /// All of them, in the order in which a person meets them.
 std::vector<std::unique_ptr<Command>> all_commands();
 

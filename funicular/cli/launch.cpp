@@ -80,6 +80,7 @@ class Launch final : public Command {
       options_.hosts = comm::parse_hosts(hosts_);
     }
     if (!rendezvous_.empty()) split_rendezvous();
+    options_.own_program = run_as;
     return comm::launch(options_);
   }
 

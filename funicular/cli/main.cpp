@@ -2,12 +2,15 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <new>
+#include <span>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
@@ -105,10 +108,29 @@ int guarded(const std::vector<std::string>& words) {
   return static_cast<int>(ExitCode::failed);
 }
 
+/// The memory of this process's command line, which ps shows.
+std::span<char> command_line;
+
+int start(const std::vector<std::string>& words) {
+  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error with a message, not a silent death
+  return guarded(words);
+}
+
 }  // namespace
+
+int run_as(const std::vector<std::string>& arguments) {
+  std::string shown;
+  for (const std::string& word : arguments) shown.append(word).push_back('\0');
+  if (shown.size() <= command_line.size()) {
+    std::fill(command_line.begin(), command_line.end(), '\0');
+    std::copy(shown.begin(), shown.end(), command_line.begin());
+  }
+  return start({arguments.begin() + 1, arguments.end()});
+}
+
 }  // namespace funicular::cli
 
 int main(int count, char** words) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error with a message, not a silent death
-  return funicular::cli::guarded(std::vector<std::string>(words + 1, words + count));
+  funicular::cli::command_line = {words[0], words[count - 1] + std::strlen(words[count - 1]) + 1};
+  return funicular::cli::start({words + 1, words + count});
 }

@@ -63,8 +63,8 @@ bool travels(std::string_view variable) {
 std::string remote_command(const std::vector<std::string>& words) {
   std::string command = "cd " + quote(std::filesystem::current_path().string()) + " && exec env";
   for (char** entry = environ; *entry; ++entry)
-    if (travels(*entry)) command += " " + quote(*entry);
-  for (const std::string& word : words) command += " " + quote(word);
+    if (travels(*entry)) command.append(" ").append(quote(*entry));
+  for (const std::string& word : words) command.append(" ").append(quote(word));
   return command;
 }
 

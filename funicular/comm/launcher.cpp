@@ -15,7 +15,9 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <optional>
@@ -35,6 +37,8 @@ namespace funicular::comm {
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr const char* kThreads = "OMP_NUM_THREADS";
 
 /// Signals as something to poll: blocked, and read from a descriptor. The mask is restored at the end.
 class SignalQueue {
@@ -325,7 +329,46 @@ void check(const LaunchOptions& options) {
                      options.nodes);
 }
 
-std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int restart) {
+bool is_this_program(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::equivalent(path, "/proc/self/exe", error) && !error;
+}
+
+bool has_other_threads() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return std::distance(begin(threads), end(threads)) > 1;
+}
+
+/// Starts this process anew, with the number of threads that every rank shall have. Returns where ranks have
+/// different ones, or where it cannot be started; then ranks are not forked.
+void restart_with_threads(const std::vector<ProcessorShare>& shares) {
+  for (const ProcessorShare& share : shares)
+    if (share.threads != shares.front().threads) return;
+  std::vector<std::string> words;
+  std::ifstream line("/proc/self/cmdline", std::ios::binary);
+  for (std::string word; std::getline(line, word, '\0');) words.push_back(word);
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  std::error_code error;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
+  if (error || words.empty()) return;
+  std::fflush(nullptr);
+  ::setenv(kThreads, fmt::to_string(shares.front().threads).c_str(), 1);
+  ::execv(self.c_str(), arguments.data());
+  ::unsetenv(kThreads);
+}
+
+/// Whether ranks are forks of this process: it may not return.
+bool fork_ranks(const LaunchOptions& options) {
+  if (!options.own_program || !options.hosts.empty() || has_other_threads() ||
+      !is_this_program(find_program(options.command[0])))
+    return false;
+  if (!std::getenv(kThreads)) restart_with_threads(divide_processors(available_processors(), options.ranks));
+  return std::getenv(kThreads) != nullptr;
+}
+
+std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int restart, bool fork) {
   const std::string path = find_program(options.command[0]);
   std::vector<std::string> common;
   for (char** entry = environ; *entry; ++entry) common.emplace_back(*entry);
@@ -338,9 +381,7 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int r
   set_variable(common, "MASTER_PORT", fmt::to_string(port));
   set_variable(common, "FUNICULAR_LAUNCH", "1");
   set_variable(common, "FUNICULAR_RESTART", fmt::to_string(restart));
-  const bool threads_given = std::any_of(common.begin(), common.end(), [](const std::string& entry) {
-    return has_name(entry, "OMP_NUM_THREADS");
-  });
+  const bool threads_given = std::getenv(kThreads) != nullptr;
   const auto shares = divide_processors(available_processors(), options.ranks);
   std::vector<RankStart> starts;
   for (int local = 0; local < options.ranks; ++local) {
@@ -350,7 +391,8 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int r
     start.prefix = fmt::format("[{}] ", first + local);
     set_variable(start.environment, "RANK", fmt::to_string(first + local));
     set_variable(start.environment, "LOCAL_RANK", fmt::to_string(local));
-    if (!threads_given) set_variable(start.environment, "OMP_NUM_THREADS", fmt::to_string(share.threads));
+    if (!threads_given) set_variable(start.environment, kThreads, fmt::to_string(share.threads));
+    if (fork) start.own_program = options.own_program;
     starts.push_back(std::move(start));
   }
   return starts;
@@ -360,6 +402,7 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int r
 
 int launch(const LaunchOptions& options) {
   check(options);
+  const bool fork = fork_ranks(options);
   const SignalQueue signals;
   ControlInput control(options.controlled);
   for (int restart = 0;; ++restart) {
@@ -367,7 +410,7 @@ int launch(const LaunchOptions& options) {
     const int number = options.first_restart + restart;
     Round round(
         options, signals, control,
-        options.hosts.empty() ? rank_starts(options, port, number) : host_starts(options, port, number));
+        options.hosts.empty() ? rank_starts(options, port, number, fork) : host_starts(options, port, number));
     round.run();
     if (!round.may_restart() || restart == options.max_restarts) return round.code();
     log::warning("[launch] starting all ranks again (restart {} of {})", restart + 1, options.max_restarts);

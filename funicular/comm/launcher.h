@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "funicular/comm/rank_process.h"
+
 namespace funicular::comm {
 
 /// A host and how many ranks it gets.
@@ -30,6 +32,9 @@ struct LaunchOptions {
   bool controlled = false;
   std::vector<LaunchHost> hosts{};  ///< to start a launch on each; empty: the ranks are of this host
   std::string remote_shell = "ssh -o BatchMode=yes";  ///< called with a host and a command
+  /// Where the command is this very program, ranks are forks of this process that call this, and so share what
+  /// loading LibTorch has written to memory (50 MB). Empty: each starts from the file.
+  OwnProgram own_program{};
 };
 
 /// Starts `options.ranks` processes and waits for them. Returns the exit code of the first one that failed
@@ -50,6 +55,10 @@ struct LaunchOptions {
 ///
 /// With options.hosts the ranks are those of a launch on each (comm/hosts.h), and hosts are treated as ranks
 /// are here: they fail, end and start again together.
+///
+/// With options.own_program this process may begin anew, with OMP_NUM_THREADS set: OpenMP reads it when it is
+/// loaded, and ranks that are forks do not load it. A process with other threads forks no ranks but starts them
+/// from the file.
 ///
 /// Throws InputError for options out of range and a program that cannot be started, RunError where the system
 /// refuses processes or pipes. To be called from a process without other threads that wait for children.

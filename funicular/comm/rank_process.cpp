@@ -10,11 +10,14 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <utility>
 
 #include "funicular/base/error.h"
+
+extern char** environ;
 
 namespace funicular::comm {
 
@@ -51,6 +54,17 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return result;
 }
 
+/// Closes what exec would close.
+void close_on_exec_descriptors() {
+  std::vector<int> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    found.push_back(std::stoi(entry.path().filename().string()));
+  for (const int descriptor : found) {
+    const int flags = ::fcntl(descriptor, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC)) ::close(descriptor);
+  }
+}
+
 /// What the child does between fork and exec; only async-signal-safe calls, for LibTorch has threads.
 struct Child {
   pid_t parent;
@@ -60,7 +74,7 @@ struct Child {
   const cpu_set_t* processors;  ///< or null
   int in, out, err, status;     ///< in: -1 for an empty one
 
-  [[noreturn]] void become() const {
+  void prepare() const {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) ::_exit(127);  // it died before the line above
@@ -73,10 +87,22 @@ struct Child {
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+
+  [[noreturn]] void become() const {
+    prepare();
     ::execve(path, arguments, environment);
     const int error = errno;
     [[maybe_unused]] const ssize_t ignored = ::write(status, &error, sizeof error);
     ::_exit(127);
+  }
+
+  /// Without exec; this process had no other thread.
+  [[noreturn]] void become(const RankStart& start) const {
+    prepare();
+    close_on_exec_descriptors();
+    environ = const_cast<char**>(environment);
+    std::exit(start.own_program(start.arguments));
   }
 };
 
@@ -132,8 +158,10 @@ RankProcess::RankProcess(const RankStart& start)
                     out.write_end,
                     err.write_end,
                     status.write_end};
+  std::fflush(nullptr);  // or what waits there would be written by both
   pid_ = ::fork();
   if (pid_ < 0) throw RunError(kLaunch, "{}: no new process: {}", name_, errno_text(errno));
+  if (pid_ == 0 && start.own_program) child.become(start);
   if (pid_ == 0) child.become();
   running_ = true;
   ::setpgid(pid_, pid_);  // both do it: whoever comes first; refused once the child runs its program

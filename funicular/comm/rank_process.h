@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <deque>
+#include <functional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,9 @@ namespace funicular::comm {
 /// The component that errors of launches name.
 inline constexpr const char* kLaunch = "launch";
 
+/// What this program's main does with the words of a command line; returns the exit code.
+using OwnProgram = std::function<int(const std::vector<std::string>& arguments)>;
+
 /// What to start: a program by its path, and its world.
 struct RankStart {
   std::string path;
@@ -25,6 +29,9 @@ struct RankStart {
   std::string name{};                    ///< for messages: "rank 2"
   std::string prefix{};                  ///< of its lines
   bool controlled = false;               ///< signals are told to it by its standard input, "signal N"
+  /// Called in a fork of this process instead of starting the program at `path`; empty: that is started. Only
+  /// where this process has no other thread.
+  OwnProgram own_program{};
 };
 
 /// The path of a program as a shell finds it. Throws InputError if there is none that can be executed.

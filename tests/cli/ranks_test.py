@@ -94,6 +94,46 @@ class Finetune(ProgramTest):
             self.assertAlmostEqual(found[0][name], found[1][name], delta=1e-9 * abs(found[0][name]), msg=name)
 
 
+def heap_of(process):
+    """Kilobytes of the heap's pages that a process alone has, and that it shares."""
+    found, in_heap = {"Private_Dirty": 0, "Shared_Dirty": 0}, False
+    for line in pathlib.Path(f"/proc/{process}/smaps").read_text().splitlines():
+        if re.match("[0-9a-f]+-[0-9a-f]+ ", line):
+            in_heap = line.endswith("[heap]")
+        elif in_heap and line.split(":")[0] in found:
+            found[line.split(":")[0]] += int(line.split()[1])
+    return found["Private_Dirty"], found["Shared_Dirty"]
+
+
+class SharedMemory(ProgramTest):
+    def test_ranks_share_what_loading_libtorch_wrote(self):
+        model = self.model()
+        words = ["pretrain", "--model", model, "--data", self.store(model), "--output", self.folder / "run", "--max-length", "16",
+                 "--batch-size", "4", "--max-steps", "100000", "--save-steps", "0", "--strategy", "ddp"]
+        cores = len(os.sched_getaffinity(0))
+        variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
+        if cores % 2:  # ranks with different numbers of threads are not forked
+            variables["OMP_NUM_THREADS"] = str(max(1, cores // 2))
+        with subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", PROGRAM, *map(str, words)], stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT, env=variables) as process:
+            try:
+                metrics, deadline = self.folder / "run" / "metrics.jsonl", time.monotonic() + 120
+                while not (metrics.exists() and metrics.read_text().count("\n") > 1) and time.monotonic() < deadline:
+                    time.sleep(0.05)
+                ranks = ranks_of(process.pid)  # found by their own command lines
+                heaps = [heap_of(rank) for rank in ranks]
+                threads = [re.findall("OMP_NUM_THREADS=([0-9]+)", pathlib.Path(f"/proc/{rank}/environ").read_text()) for rank in ranks]
+            finally:
+                process.terminate()
+                said = process.communicate(timeout=120)[0].decode()
+        self.assertEqual(process.returncode, 75, said)
+        self.assertEqual(len(heaps), 2, said)
+        for alone, shared in heaps:
+            self.assertGreater(shared, 25000)
+            self.assertLess(alone, 25000)
+        self.assertEqual(threads, [[str(max(1, cores // 2))]] * 2)
+
+
 class KilledRanks(ProgramTest):
     def words(self, output, strategy):
         return ["pretrain", "--model", self.folder / "model", "--data", self.data, "--output", self.folder / output,
