@@ -159,6 +159,7 @@ std::string Progress::line(uint64_t done, std::string_view extra, Clock::time_po
   const std::string number = options_.unit == "B" ? amount(count) : short_number(count);
   text += total_ > 0 ? fmt::format("  {} of {}", number, amount(static_cast<double>(total_)))
                      : fmt::format("  {}", amount(count));
+  // There are 0.35 steps a second, but no 0.35 B.
   text += fmt::format("  {}/s", amount(options_.unit == "B" ? std::floor(rate) : rate));
   if (total_ > done && rate > 0)
     text += fmt::format("  {} left", short_duration(static_cast<double>(total_ - done) / rate));

@@ -79,10 +79,11 @@ class Output {
 class Predict final : public Command {
  public:
   Predict()
-      : Command("predict", "Classify lines of text",
-                "Reads one text a line (or two, separated by a tab) and writes one JSON object a line, in "
-                "the same order: the "
-                "label, its probability as score, and the probabilities of all labels.") {
+      : Command(
+            "predict", "Classify lines of text",
+            "Reads one text a line (or two, separated by a tab; UTF-8) and writes one JSON object a line, in "
+            "the same order: the "
+            "label, its probability as score, and the probabilities of all labels.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
@@ -141,7 +142,7 @@ class Predict final : public Command {
     Output output(output_);
     format::TextOptions layout;
     layout.format = columns == 2 ? format::TextFormat::tsv : format::TextFormat::lines;
-    layout.keep_blank_lines = true;  // one answer a line, whatever the line holds
+    layout.keep_blank_lines = true;  // one answer a line, also for a blank one
     format::StreamRowReader rows(input.descriptor, input.name, layout);
     const auto done =
         predictor.stream(rows, columns, input.name, [&](std::string_view lines) { output.write(lines); });

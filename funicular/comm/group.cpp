@@ -24,7 +24,7 @@ namespace funicular::comm {
 namespace {
 
 /// Up to here Gloo's all-reduce takes fewer messages than a ring; more bytes go around the ring faster.
-constexpr int64_t kSmallBytes = 8 << 20;
+constexpr int64_t kGlooBytes = 8 << 20;
 
 std::optional<Element> element_of(const at::Tensor& tensor) {
   switch (tensor.scalar_type()) {
@@ -112,7 +112,7 @@ class Group::Impl {
     const int64_t count = tensor.numel();
     if (count == 0) return;
     if (memory_) return memory_->all_reduce(bytes(tensor), count, element, reduction, divisor);
-    if (count * bytes_of(element) <= kSmallBytes && !options_.fixed_order) {
+    if (count * bytes_of(element) <= kGlooBytes && !options_.fixed_order) {
       link_.all_reduce(bytes(tensor), count, element, reduction);
       return divide(tensor, {0, count}, divisor);
     }

@@ -334,19 +334,24 @@ bool is_this_program(const std::string& path) {
   return std::filesystem::equivalent(path, "/proc/self/exe", error) && !error;
 }
 
+/// True also where that cannot be known.
 bool has_other_threads() {
-  const std::filesystem::directory_iterator threads("/proc/self/task");
-  return std::distance(begin(threads), end(threads)) > 1;
+  std::error_code error;
+  const std::filesystem::directory_iterator threads("/proc/self/task", error);
+  return error || std::distance(begin(threads), end(threads)) > 1;
 }
 
-/// Starts this process anew, with the number of threads that every rank shall have. Returns where ranks have
-/// different ones, or where it cannot be started; then ranks are not forked.
-void restart_with_threads(const std::vector<ProcessorShare>& shares) {
-  for (const ProcessorShare& share : shares)
-    if (share.threads != shares.front().threads) return;
+std::vector<std::string> own_words() {
   std::vector<std::string> words;
   std::ifstream line("/proc/self/cmdline", std::ios::binary);
   for (std::string word; std::getline(line, word, '\0');) words.push_back(word);
+  return words;
+}
+
+/// Starts this process anew, with the number of threads that every rank shall have. Returns where it cannot
+/// be started.
+void restart_with_threads(int threads) {
+  std::vector<std::string> words = own_words();
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
@@ -354,7 +359,7 @@ void restart_with_threads(const std::vector<ProcessorShare>& shares) {
   const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", error);
   if (error || words.empty()) return;
   std::fflush(nullptr);
-  ::setenv(kThreads, fmt::to_string(shares.front().threads).c_str(), 1);
+  ::setenv(kThreads, fmt::to_string(threads).c_str(), 1);
   ::execv(self.c_str(), arguments.data());
   ::unsetenv(kThreads);
 }
@@ -364,8 +369,12 @@ bool fork_ranks(const LaunchOptions& options) {
   if (!options.own_program || !options.hosts.empty() || has_other_threads() ||
       !is_this_program(find_program(options.command[0])))
     return false;
-  if (!std::getenv(kThreads)) restart_with_threads(divide_processors(available_processors(), options.ranks));
-  return std::getenv(kThreads) != nullptr;
+  const int share = divide_processors(available_processors(), options.ranks).front().threads;
+  if (!std::getenv(kThreads)) restart_with_threads(share);
+  // OpenMP has also read how many processors there are: those of all ranks. With more threads than its own, a
+  // rank's threads would wait for each other without giving way.
+  const char* threads = std::getenv(kThreads);
+  return threads && std::atoi(threads) <= share;
 }
 
 std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int restart, bool fork) {
@@ -408,9 +417,9 @@ int launch(const LaunchOptions& options) {
   for (int restart = 0;; ++restart) {
     const int port = options.port ? options.port : free_port();
     const int number = options.first_restart + restart;
-    Round round(
-        options, signals, control,
-        options.hosts.empty() ? rank_starts(options, port, number, fork) : host_starts(options, port, number));
+    Round round(options, signals, control,
+                options.hosts.empty() ? rank_starts(options, port, number, fork)
+                                      : host_starts(options, port, number));
     round.run();
     if (!round.may_restart() || restart == options.max_restarts) return round.code();
     log::warning("[launch] starting all ranks again (restart {} of {})", restart + 1, options.max_restarts);

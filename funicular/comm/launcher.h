@@ -32,8 +32,8 @@ struct LaunchOptions {
   bool controlled = false;
   std::vector<LaunchHost> hosts{};  ///< to start a launch on each; empty: the ranks are of this host
   std::string remote_shell = "ssh -o BatchMode=yes";  ///< called with a host and a command
-  /// Where the command is this very program, ranks are forks of this process that call this, and so share what
-  /// loading LibTorch has written to memory (50 MB). Empty: each starts from the file.
+  /// Where the command is this very program, ranks are forks of this process that call this, and so share
+  /// what loading LibTorch has written to memory (50 MB). Empty: each starts from the file.
   OwnProgram own_program{};
 };
 
@@ -57,8 +57,8 @@ struct LaunchOptions {
 /// are here: they fail, end and start again together.
 ///
 /// With options.own_program this process may begin anew, with OMP_NUM_THREADS set: OpenMP reads it when it is
-/// loaded, and ranks that are forks do not load it. A process with other threads forks no ranks but starts them
-/// from the file.
+/// loaded, and ranks that are forks do not load it. Ranks are started from the file all the same where this
+/// process has other threads, or OMP_NUM_THREADS is more than a rank's share of the cores.
 ///
 /// Throws InputError for options out of range and a program that cannot be started, RunError where the system
 /// refuses processes or pipes. To be called from a process without other threads that wait for children.

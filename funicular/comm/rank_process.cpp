@@ -65,7 +65,7 @@ void close_on_exec_descriptors() {
   }
 }
 
-/// What the child does between fork and exec; only async-signal-safe calls, for LibTorch has threads.
+/// What the child does after the fork.
 struct Child {
   pid_t parent;
   const char* path;
@@ -74,6 +74,7 @@ struct Child {
   const cpu_set_t* processors;  ///< or null
   int in, out, err, status;     ///< in: -1 for an empty one
 
+  /// Only async-signal-safe calls, for LibTorch may have threads.
   void prepare() const {
     ::setpgid(0, 0);
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -97,8 +98,9 @@ struct Child {
     ::_exit(127);
   }
 
-  /// Without exec; this process had no other thread.
-  [[noreturn]] void become(const RankStart& start) const {
+  /// Without exec; this process had no other thread. An exception would unwind into this process's copy of
+  /// the launcher, whose destructors kill the other ranks: it ends this one alone.
+  [[noreturn]] void become(const RankStart& start) const noexcept {
     prepare();
     close_on_exec_descriptors();
     environ = const_cast<char**>(environment);

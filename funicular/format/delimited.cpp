@@ -85,9 +85,8 @@ std::string encoding_problem(std::string_view row) {
   const size_t at = text::first_invalid_utf8(row);
   if (at == row.size()) return {};
   return fmt::format(
-      "expected UTF-8, found the byte 0x{:02X} as byte {} of the row; is the file in another encoding? iconv "
-      "-f "
-      "WINDOWS-1252 -t UTF-8 converts",
+      "expected UTF-8, found the byte 0x{:02X} as byte {} of the row; is the file in another encoding? "
+      "iconv -f WINDOWS-1252 -t UTF-8 converts",
       static_cast<unsigned char>(row[at]), at + 1);
 }
 

@@ -74,9 +74,8 @@ fs::path weights_file(const fs::path& folder) {
         "max_shard_size=\"100GB\"";
   else if (fs::exists(folder / "pytorch_model.bin"))
     remedy =
-        "it has pytorch_model.bin, which is executable pickle: load it with transformers and save_pretrained "
-        "it "
-        "again";
+        "it has pytorch_model.bin, which is executable pickle: "
+        "load it with transformers and save_pretrained it again";
   throw InputError("weights", "{} has no model.safetensors; {}", folder.string(), remedy);
 }
 

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <regex>
 #include <thread>
 
 #include "funicular/base/interrupt.h"
@@ -48,6 +50,16 @@ TEST(Progress, WithoutATerminalThereAreWholeLinesOnly) {
   EXPECT_TRUE(text.starts_with("tokenize  25%  50 of 200 rows  ")) << text;
   EXPECT_NE(text.find("  extra\n"), text.npos) << text;
   EXPECT_NE(text.find("tokenize  200 rows in 0:00\n"), text.npos) << text;
+}
+
+TEST(Progress, ARateBelowOneHasItsDigits) {
+  const Stream stream;
+  Progress progress("train", 10,
+                    {.unit = "steps", .plain_seconds = 0, .stream = stream.file(), .terminal = false});
+  std::this_thread::sleep_for(std::chrono::milliseconds(1200));
+  progress.update(1);
+  EXPECT_TRUE(std::regex_search(stream.text(), std::regex("  1 of 10 steps  0\\.[1-9][0-9]* steps/s  ")))
+      << stream.text();
 }
 
 TEST(Progress, WithoutATerminalLinesAreSeldom) {

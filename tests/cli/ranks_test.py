@@ -105,15 +105,16 @@ def heap_of(process):
     return found["Private_Dirty"], found["Shared_Dirty"]
 
 
+SANITIZED = "san.so" in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout
+
+
 class SharedMemory(ProgramTest):
+    @unittest.skipIf(SANITIZED, "sanitizers have another heap, or threads of their own")
     def test_ranks_share_what_loading_libtorch_wrote(self):
         model = self.model()
         words = ["pretrain", "--model", model, "--data", self.store(model), "--output", self.folder / "run", "--max-length", "16",
                  "--batch-size", "4", "--max-steps", "100000", "--save-steps", "0", "--strategy", "ddp"]
-        cores = len(os.sched_getaffinity(0))
         variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-        if cores % 2:  # ranks with different numbers of threads are not forked
-            variables["OMP_NUM_THREADS"] = str(max(1, cores // 2))
         with subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", PROGRAM, *map(str, words)], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, env=variables) as process:
             try:
@@ -122,7 +123,6 @@ class SharedMemory(ProgramTest):
                     time.sleep(0.05)
                 ranks = ranks_of(process.pid)  # found by their own command lines
                 heaps = [heap_of(rank) for rank in ranks]
-                threads = [re.findall("OMP_NUM_THREADS=([0-9]+)", pathlib.Path(f"/proc/{rank}/environ").read_text()) for rank in ranks]
             finally:
                 process.terminate()
                 said = process.communicate(timeout=120)[0].decode()
@@ -131,7 +131,6 @@ class SharedMemory(ProgramTest):
         for alone, shared in heaps:
             self.assertGreater(shared, 25000)
             self.assertLess(alone, 25000)
-        self.assertEqual(threads, [[str(max(1, cores // 2))]] * 2)
 
 
 class KilledRanks(ProgramTest):

@@ -33,7 +33,7 @@ struct ImageNetImpl : torch::nn::Cloneable<ImageNetImpl> {
 };
 TORCH_MODULE(ImageNet);
 
-ImageNet make_net() {
+ImageNet make_image_net() {
   torch::manual_seed(1);
   return {};
 }
@@ -45,12 +45,12 @@ Model wrap_image_net(const ImageNet& net) {
 }
 
 struct ReplicasRun {
-  Model model = wrap_image_net(make_net());
+  Model model = wrap_image_net(make_image_net());
   std::unique_ptr<Strategy> strategy;
 
   explicit ReplicasRun(const std::string& name, const StrategyOptions& options = {})
       : strategy(make_strategy(name, {}, options)) {
-    model.replicate = [] { return wrap_image_net(make_net()); };
+    model.replicate = [] { return wrap_image_net(make_image_net()); };
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   }
   StepResult step(int64_t update, int64_t batches) {
@@ -177,7 +177,7 @@ TEST(DeviceReplicas, WhatCannotBeReplicatedIsRefused) {
             std::string::npos);
   const bool with = false;
   EXPECT_NE(refusal(parallel::test::wrap(parallel::test::Net(), with)).find("Cloneable"), std::string::npos);
-  EXPECT_NE(refusal(wrap_image_net(make_net())).find("unties"), std::string::npos);
+  EXPECT_NE(refusal(wrap_image_net(make_image_net())).find("unties"), std::string::npos);
   const std::shared_ptr<torch::nn::Module> bare = torch::nn::Linear(2, 2).ptr();
   EXPECT_NE(refusal(wrap_module(bare, std::function<void(const MicroBatch&, LossSink&)>(
                                           [](const MicroBatch&, LossSink&) {})))

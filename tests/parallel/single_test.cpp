@@ -20,7 +20,7 @@ struct TwoLayersImpl : torch::nn::Module {
 };
 TORCH_MODULE(TwoLayers);
 
-TwoLayers make_net() {
+TwoLayers make_two_layers() {
   torch::manual_seed(1);
   TwoLayers net;
   net->to(torch::kDouble);
@@ -45,7 +45,7 @@ MicroBatch make_batch(const torch::Tensor& x) {
 }
 
 struct SingleRun {
-  TwoLayers net = make_net();
+  TwoLayers net = make_two_layers();
   Model model = wrap_two_layers(net);
   std::unique_ptr<Strategy> strategy = make_single();
   SingleRun() { strategy->attach(model, optim::make_optimizer(optim::Sgd{})); }
@@ -90,7 +90,7 @@ TEST(Single, LossIsTheWeightedSumOfTheMeans) {
 }
 
 TEST(Single, OneLossTermWithTwoWeightsIsRefused) {
-  const TwoLayers net = make_net();
+  const TwoLayers net = make_two_layers();
   Model model = wrap_module(net, [](TwoLayersImpl& net, const MicroBatch& batch, LossSink& sink) {
     const auto sum = net.second(net.first(batch["x"])).sum();
     sink.add("all", sum, 1.0);

@@ -150,6 +150,28 @@ class OwnTexts(unittest.TestCase):
             done = shell(f". {TOOLS}/data.sh; labelled 2 $1/train >$1/some; labelled 2 $1/test $1/some; cat $1/some", name)
             self.assertEqual(done.stdout, "label\ttext\nb\tfive\nc\tseven\nlabel\ttext\nb\tone\nc\ttwo\n", done.stderr)
 
+    def test_folders_of_one_name_do_not_share_results(self):
+        with tempfile.TemporaryDirectory() as name:
+            for parent in "ab":
+                pathlib.Path(name, parent, "texts").mkdir(parents=True)
+            take = f". tools/common.sh; . {TOOLS}/data.sh; folder=$1/out; data=$1/%s/texts; own_folder; echo $folder"
+            taken = [shell(take % parent, name).stdout.strip() for parent in "abab"]
+            first = f"{name}/out/own/texts"
+            self.assertEqual(taken, [first, first + "-2", first, first + "-2"])
+
+    def test_a_folder_is_not_taken_while_another_works_in_it(self):
+        with tempfile.TemporaryDirectory() as name:
+            done = shell(f". {TOOLS}/data.sh; folder=$1/out; take_folder; (sleep 60) & exec 9>&-; "
+                         "take_folder && echo twice; kill $!; wait $! || true; take_folder && echo free", name)
+            self.assertEqual(done.stdout, "free\n", done.stderr)
+
+    def test_text_that_is_not_utf8_is_named(self):
+        with tempfile.TemporaryDirectory() as name:
+            pathlib.Path(name, "latin.txt").write_bytes(b"na\xefve\n")
+            done = shell(f". tools/common.sh; title() {{ :; }}; . {TOOLS}/data.sh; data=$1; folder=$1/out; own_data", name)
+            self.assertEqual(done.returncode, 1)
+            self.assertIn(f"quickstart: {name}/latin.txt is not UTF-8", done.stderr)
+
     def test_wrong_input_is_named(self):
         done, _ = self.prepare({"labels.tsv": "a\tb\n"})
         self.assertEqual(done.returncode, 1)

@@ -23,12 +23,41 @@ apt_data() {
   say "$(awk -v RS= 'END { print NR }' "$folder/data/text-train.txt") descriptions to read; $rows labelled ones to learn from, of $(awk 'END { print NR }' "$folder/data/sections-train.tsv")."
 }
 
+# take_folder: locks $folder, until this and all that it starts have ended, so that nothing is removed under a process that
+# still runs.
+take_folder() {
+  mkdir -p "$folder"
+  exec 9>"$folder/lock"
+  flock -n 9
+}
+
+# own_folder: makes $folder the one of the texts in $data, which those of another folder of the same name do not share.
+own_folder() {
+  local name=$folder/own/$(basename "$data") number=
+  while folder=$name$number; do
+    take_folder || die "quickstart: another one is at work in $folder; wait for it, or stop it"
+    [ -e "$folder/source" ] || echo "$data" >"$folder/source"
+    [ "$(cat "$folder/source")" != "$data" ] || return 0
+    number=$((${number:--1} - 1))
+  done
+}
+
+# require_utf8 FILE…
+require_utf8() {
+  local file
+  for file in "$@"; do
+    iconv -f UTF-8 -t UTF-8 "$file" >/dev/null 2>&1 ||
+      die "quickstart: $file is not UTF-8; iconv -f WINDOWS-1252 -t UTF-8 converts, if that is its encoding"
+  done
+}
+
 # Every tenth document and labelled row is held out, and every second of those for the test.
 own_data() {
   title "1. The data: the texts of $data"
   local texts
   mapfile -t texts < <(find "$data" -type f -name '*.txt' | LC_ALL=C sort)
   [ ${#texts[@]} -gt 0 ] || die "quickstart: no *.txt in $data"
+  require_utf8 "${texts[@]}"
   rm -f "$folder"/data/*
   # A line of spaces separates documents like an empty one, as it does for funicular tokenize.
   awk 'FNR == 1 && NR > 1 { print "" } { sub(/[ \t\r]+$/, ""); print }' "${texts[@]}" |
@@ -39,6 +68,7 @@ own_data() {
   say "${#texts[@]} files, $(cat "$folder"/data/text-train.txt ${held:+"$folder/data/text-eval.txt"} | awk -v RS= 'END { print NR }') documents (a blank line separates two)."
   [ -n "$held" ] || say "Fewer than 10 documents: none is held out, so loss and perplexity are those of the texts that are trained on."
   if [ -f "$data/labels.tsv" ]; then
+    require_utf8 "$data/labels.tsv"
     split_labels "$data/labels.tsv"
     [ ! -f "$folder/data/train.tsv" ] ||
       say "$(awk 'END { print NR - 1 }' "$folder/data/train.tsv") labelled rows to learn from, of labels.tsv."

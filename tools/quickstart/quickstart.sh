@@ -21,13 +21,6 @@ while [ $# -gt 0 ]; do
   esac
   shift
 done
-# own_folder PARENT: of the texts in $data, which no other folder of the same name takes away.
-own_folder() {
-  local name=$1/own/$(basename "$data") number=
-  while [ -e "$name$number/source" ] && [ "$(cat "$name$number/source")" != "$data" ]; do number=$((${number:--1} - 1)); done
-  echo "$name$number"
-}
-[ -z "$data" ] || folder=$(own_folder "$folder")
 bash tools/build.sh
 export PATH=$PWD/build/release:$PATH
 
@@ -42,12 +35,9 @@ metric() { sed -n "s/.*\"$1\" *: *\([-0-9.e]*\).*/\1/p" "$2" | head -n 1; }
 . $here/steps.sh
 
 start=$SECONDS
+if [ -n "$data" ]; then own_folder; else take_folder || die "quickstart: another one is at work in $folder; wait for it, or stop it"; fi
 mkdir -p "$folder/data"
-[ -z "$data" ] || echo "$data" >"$folder/source"
-# Whatever this starts holds the lock, too, so that nothing is removed under a process that still runs.
-exec 9>"$folder/lock"
-flock -n 9 || die "quickstart: another one is at work in $folder; wait for it, or stop it"
-trap 'status=$?; [ "$status" != 75 ] || say "Interrupted; the same command begins anew."' EXIT
+trap 'status=$?; [ "$status" != 75 ] || say "Interrupted; ./run quickstart begins anew."' EXIT
 if [ -n "$data" ]; then own_data; else apt_data; fi
 rm -rf "$folder"/runs "$folder"/store-*.tokens
 adapt
