@@ -224,6 +224,11 @@ Option* Arguments::find(std::string_view name) {
 
 Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin) {
   if (Option* option = find(name)) return *option;
+  // A command line's --no-NAME has been read as such; this is a file's.
+  const Option* toggle = name.starts_with("no-") ? find(name.substr(3)) : nullptr;
+  if (toggle && toggle->kind_ == Option::Kind::toggle)
+    throw InputError(kComponent, "{}: {} is no name of an option; write {} = false", origin, name,
+                     toggle->name());
   std::vector<std::string> candidates{"config", "help"};
   for (const auto& option : options_) {
     candidates.push_back(option->name_);

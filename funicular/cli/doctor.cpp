@@ -211,7 +211,13 @@ class Doctor final : public Command {
 
  private:
   void check_model() {
-    require_model(model_, "--model");
+    bool found = false;
+    print("model", [&] {
+      require_model(model_, "--model");
+      found = true;
+      return Finding{Verdict::ok, model_.string(), ""};
+    });
+    if (!found) return;
     print("config", [&] { return check_config(model_); });
     print("weights", [&] { return check_weights(model_); });
     print("tokeniser", [&] { return check_tokenizer(model_); });

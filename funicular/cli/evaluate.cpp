@@ -92,7 +92,7 @@ class Evaluate final : public Command {
   Model load(nn::Head head) const {
     const at::ScalarType dtype = precision_ == "fp64" ? at::kDouble : at::kFloat;
     Model model = nn::build_bert({.config = config_, .head = head, .dtype = dtype, .random_weights = false});
-    load_all_weights(model, model_);
+    load_all_weights(model, model_, head);
     prepare_inference(model, precision_);
     return model;
   }
@@ -102,6 +102,7 @@ class Evaluate final : public Command {
     if (nn::is_regression(config_))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
     check_columns(task.columns(), config_, model_);
+    const Model model = load(nn::Head::classification);
     const eval::TemporaryFolder folder;
     const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
                                              labels_of_model(task, config_, model_), folder.path());
@@ -112,7 +113,7 @@ class Evaluate final : public Command {
     options.num_labels = config_.num_labels;
     const objective::Classification objective(tokenizer, options);
     eval::ClassificationMetrics metrics(task.metrics);
-    return measure(load(nn::Head::classification), objective, data::RowDataset(store), metrics);
+    return measure(model, objective, data::RowDataset(store), metrics);
   }
 
   int masked_lm(const text::WordPiece& tokenizer) {

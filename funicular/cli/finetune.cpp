@@ -179,6 +179,7 @@ class Finetune final : public Command {
     options.identity = {
         {"task", task_.name},
         {"model", describe_model(config_)},
+        {"initial_weights", describe_weights(model_)},
         {"labels", hash_text(hash_bytes(fmt::format("{}", fmt::join(config_.id2label, "\n"))))},
         {"tokenizer", hash_text(tokenizer_->fingerprint())},
         {"sequence", fmt::format("at most {} tokens, {}", max_length_, truncation_)}};

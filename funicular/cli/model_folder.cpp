@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/tokenizer_files.h"
@@ -26,16 +27,6 @@ std::string list(const std::vector<std::string>& names) {
   return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
 }
 
-/// What to do with "bert-base-uncased" or "google/bert_uncased".
-std::string hub_hint(const fs::path& folder) {
-  const std::string name = folder.string();
-  const bool like_a_name = name.find_first_of("/.~") == name.npos ||
-                           (name.find_first_of(".~/") == name.find('/') && name.front() != '/' &&
-                            name.find('/') == name.rfind('/') && name.back() != '/');
-  if (!like_a_name) return "";
-  return "; a model on a hub is downloaded first (hf download NAME --local-dir FOLDER), and its folder given";
-}
-
 void require_finite(const Model& model, const fs::path& folder) {
   const at::NoGradGuard no_gradient;
   for (const auto& parameter : model.parameters)
@@ -47,12 +38,24 @@ void require_finite(const Model& model, const fs::path& folder) {
 
 }  // namespace
 
+std::string hub_hint(const fs::path& folder) {
+  const std::string name = folder.string();
+  const bool like_a_name = name.find_first_of("/.~") == name.npos ||
+                           (name.find_first_of(".~/") == name.find('/') && name.front() != '/' &&
+                            name.find('/') == name.rfind('/') && name.back() != '/');
+  if (!like_a_name) return "";
+  return "; a model on a hub is downloaded first (hf download NAME --local-dir FOLDER), and its folder given";
+}
+
 void require_model(const fs::path& folder, const char* option) {
   if (!fs::exists(folder))
     throw InputError("model", "{} {}: no such folder{}", option, folder.string(), hub_hint(folder));
   if (!fs::is_directory(folder))
     throw InputError("model", "{} {}: expected a folder with config.json, found a file", option,
                      folder.string());
+  if (!fs::exists(folder / "config.json") && fs::exists(folder / "model" / "config.json"))
+    throw InputError("model", "{} {}: the folder of a run; its model is {}", option, folder.string(),
+                     (folder / "model").string());
   if (!fs::exists(folder / "config.json"))
     throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected",
                      option, folder.string());
@@ -67,6 +70,11 @@ text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::p
         "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
         folder.string(), limit, config.vocab_size);
   return tokenizer;
+}
+
+std::string describe_weights(const fs::path& folder) {
+  const fs::path file = folder / "model.safetensors";
+  return fs::is_regular_file(file) ? hash_text(hash_file(file)) : "none";
 }
 
 void check_max_length(int64_t max_length, const format::BertConfig& config) {
@@ -127,14 +135,14 @@ nn::LoadReport load_weights(Model& model, const fs::path& folder, const std::str
   return report;
 }
 
-void load_all_weights(Model& model, const fs::path& folder) {
+void load_all_weights(Model& model, const fs::path& folder, nn::Head head) {
   const nn::LoadReport report = nn::load_pretrained(model, folder);
   require_finite(model, folder);
   if (!report.missing.empty())
-    throw InputError(
-        "weights",
-        "{} lacks weights that this command needs: {}; was the model fine-tuned for it (funicular finetune)?",
-        folder.string(), list(report.missing));
+    throw InputError("weights", "{} lacks weights that this command needs: {}; was the model {}?",
+                     folder.string(), list(report.missing),
+                     head == nn::Head::masked_lm ? "trained to guess words (funicular pretrain)"
+                                                 : "fine-tuned for it (funicular finetune)");
 }
 
 const std::vector<std::string>& inference_precisions() {

@@ -14,11 +14,17 @@
 
 namespace funicular::cli {
 
+/// What to do with the name of a model on a hub, such as bert-base-uncased; "" for what looks like a path.
+std::string hub_hint(const fs::path& folder);
+
 /// Throws InputError unless `folder` is one that holds a config.json; `option` names it in the message.
 void require_model(const fs::path& folder, const char* option);
 
 /// A tokeniser whose ids fit the model. Throws InputError otherwise.
 text::WordPiece load_tokenizer_for(const format::BertConfig& config, const fs::path& folder);
+
+/// Tells weights apart; "none" where the folder has none.
+std::string describe_weights(const fs::path& folder);
 
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
 void check_max_length(int64_t max_length, const format::BertConfig& config);
@@ -43,7 +49,7 @@ bool has_weights(const fs::path& folder);
 nn::LoadReport load_weights(Model& model, const fs::path& folder, const std::string& replaceable = "");
 
 /// load_weights for a model that is to be used as it is: a missing weight is an InputError.
-void load_all_weights(Model& model, const fs::path& folder);
+void load_all_weights(Model& model, const fs::path& folder, nn::Head head);
 
 /// The values of --precision where a model is only used: fp32, bf16, fp16 and int8 (8-bit products in the
 /// encoder's layers, 16 bits elsewhere).

@@ -111,7 +111,7 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
       .range(0);
   arguments
       .add("metric-for-best-model", "NAME", options.best_metric,
-           "the metric that decides which model is kept")
+           "the metric that decides which model is kept; of equal ones the smaller loss")
       .default_text("the task's");
   arguments
       .add("resume", "auto|never|PATH", options.resume,
@@ -416,7 +416,9 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
   json["train_loss"] = result.loss;
   json["steps"] = result.step;
   json["seconds"] = result.seconds;
-  log::info("the model is in {}", (options.output / "model").string());
+  log::info("the model{} is in {}",
+            result.best_step > 0 ? fmt::format(" of step {}, the best evaluation,", result.best_step) : "",
+            (options.output / "model").string());
   fmt::print("{}\n", json.dump());
   return 0;
 }

@@ -122,7 +122,7 @@ class Predict final : public Command {
     check_columns(columns, config, model_);
     Model model =
         nn::build_bert({.config = config, .head = nn::Head::classification, .random_weights = false});
-    load_all_weights(model, model_);
+    load_all_weights(model, model_, nn::Head::classification);
     prepare_inference(model, precision_);
     answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), columns);
     return 0;
@@ -137,6 +137,11 @@ class Predict final : public Command {
   }
 
   void answer(const eval::Predictor& predictor, int columns) const {
+    std::error_code error;
+    if (!input_.empty() && !output_.empty() && fs::equivalent(input_, output_, error))
+      throw InputError("usage",
+                       "--input and --output are both {}; the answers would take the place of the texts",
+                       output_.string());
     const Input input(input_);
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     Output output(output_);

@@ -13,6 +13,7 @@
 #include "funicular/cli/options.h"
 #include "funicular/data/datasets.h"
 #include "funicular/eval/metrics.h"
+#include "funicular/format/tokenizer_files.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/train/checkpoint.h"
 
@@ -102,6 +103,7 @@ class Pretrain final : public Command {
     check_max_length(max_length_, config_);
     tokenizer_files_ = std::make_unique<text::WordPiece>(
         load_tokenizer_for(config_, tokenizer_.empty() ? model_ : tokenizer_));
+    warn_of_another_tokenizer();
     train_ = open_store(data_);
     if (!eval_data_.empty()) evaluation_ = open_store(eval_data_);
     if (eval_fraction_ > 0) {
@@ -110,6 +112,18 @@ class Pretrain final : public Command {
       train_ = split.train;
       evaluation_ = split.held_out;
     }
+  }
+
+  void warn_of_another_tokenizer() const {
+    if (tokenizer_.empty() || !has_weights(model_)) return;
+    const bool has_tokenizer = fs::exists(model_ / "tokenizer.json") || fs::exists(model_ / "vocab.txt");
+    if (!has_tokenizer || format::load_tokenizer(model_).fingerprint() == tokenizer_files_->fingerprint())
+      return;
+    log::warning(
+        "the weights of {} were trained with the tokeniser in it, not with {}: their embeddings stand for "
+        "other "
+        "tokens",
+        model_.string(), tokenizer_.string());
   }
 
   std::shared_ptr<const data::Dataset> open_store(const fs::path& path) const {
@@ -125,6 +139,7 @@ class Pretrain final : public Command {
     return {{"objective", fmt::format("mlm, probability {}, {}, at most {} tokens", masking_.probability,
                                       masking_.whole_words ? "whole words" : "tokens", max_length_)},
             {"model", describe_model(config_)},
+            {"initial_weights", describe_weights(model_)},
             {"tokenizer", hash_text(tokenizer_files_->fingerprint())},
             {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}};
   }

@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/model_folder.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
@@ -61,6 +62,9 @@ class Tokenize final : public Command {
 
   int run() override {
     const InterruptGuard guard;  // from here on, so that no signal ends the program before it can clear up
+    if (!fs::exists(tokenizer_))
+      throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
+                       hub_hint(tokenizer_));
     const auto tokenizer = format::load_tokenizer(tokenizer_);
     const auto source = open_source();
     const auto result = build(tokenizer, *source);
@@ -87,7 +91,7 @@ class Tokenize final : public Command {
              "tsv, csv, jsonl: the column to tokenise, or two for pairs; a number "
              "from 1, a name in the header, or a key")
         .alias("text-columns")
-        .default_text("1; jsonl: text");
+        .default_text("jsonl: text");
     arguments.add("label-column", "COLUMN", label_column_, "tsv, csv, jsonl: the column of labels")
         .default_text("none");
     arguments
@@ -113,9 +117,24 @@ class Tokenize final : public Command {
     if (!format_.empty()) options.format = format::text_format_from_name(format_);
     options.header = header_;
     for (const auto& column : text_columns_) options.text_columns.push_back(format::column_from_text(column));
+    require_text_column(files, options.format);
     if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
     if (skip_bad_rows_) options.bad_rows = format::BadRows::skip;
     return std::make_unique<data::TextFileSource>(files, options);
+  }
+
+  /// Of a table that is given without a word the first column might be the labels.
+  void require_text_column(const std::vector<fs::path>& files,
+                           std::optional<format::TextFormat> format) const {
+    if (!text_columns_.empty()) return;
+    for (const fs::path& file : files) {
+      const format::TextFormat own = format.value_or(format::guess_text_format(file));
+      if (own == format::TextFormat::tsv || own == format::TextFormat::csv)
+        throw InputError("usage",
+                         "{} is {}: give the column to tokenise, --text-column 1 or, with a header, --header "
+                         "--text-column NAME",
+                         file.string(), format::text_format_name(own));
+    }
   }
 
   std::unique_ptr<data::RowSource> open_task(const std::vector<fs::path>& files) {

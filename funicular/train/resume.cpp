@@ -82,7 +82,8 @@ fs::path find_checkpoint(const fs::path& output, const std::string& resume) {
 }
 
 void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,
-                     const std::map<std::string, std::string>& settings, const fs::path& checkpoint) {
+                     const std::map<std::string, std::string>& settings, const fs::path& checkpoint,
+                     bool goes_on) {
   const std::string refused = difference(saved.identity, identity);
   if (!refused.empty())
     throw InputError(
@@ -90,7 +91,11 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
         "{} cannot be resumed, it is of another run:{}\nUse the same settings, or another output folder",
         checkpoint.string(), refused);
   const std::string changed = difference(saved.settings, settings);
-  if (!changed.empty()) log::warning("the run goes on with other settings than it began with:{}", changed);
+  if (changed.empty()) return;
+  if (goes_on)
+    log::warning("the run goes on with other settings than it began with:{}", changed);
+  else
+    log::warning("the run has taken its last step, with other settings:{}", changed);
 }
 
 void forget_other_evaluation(TrainingState& saved, const std::map<std::string, std::string>& settings) {

@@ -15,9 +15,11 @@ namespace funicular::train {
 /// none that is valid, or where `output` holds another run.
 fs::path find_checkpoint(const fs::path& output, const std::string& resume);
 
-/// Throws InputError naming what differs from the saved identity; warns of settings that differ.
+/// Throws InputError naming what differs from the saved identity; warns of settings that differ: if the run
+/// `goes_on`, and has not taken its last step, they are those of the steps to come.
 void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,
-                     const std::map<std::string, std::string>& settings, const fs::path& checkpoint);
+                     const std::map<std::string, std::string>& settings, const fs::path& checkpoint,
+                     bool goes_on);
 
 /// Where the settings name other evaluation data than the saved ones, what was best so far cannot be compared
 /// with what follows: the state forgets it, with a warning, and an evaluation of its step is done again.

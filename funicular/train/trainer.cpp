@@ -201,7 +201,7 @@ void Fit::resume() {
   TrainingState saved;
   together(group_, [&] {
     saved = read_state(checkpoint);
-    check_resumable(saved, state_.identity, state_.settings, checkpoint);
+    check_resumable(saved, state_.identity, state_.settings, checkpoint, saved.step < max_steps_);
     if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
   });
   read_tensors(*strategy_, checkpoint);
@@ -254,7 +254,7 @@ FitResult Fit::run() {
   const OrderedJson earlier = writes() ? finished_result(options_.output, state_.step) : OrderedJson();
   together(group_, [&] {
     if (!writes()) return;
-    write_run_file(run_, result_.resumed_from, finished() ? earlier : OrderedJson());
+    if (earlier.is_null() || !finished()) write_run_file(run_, result_.resumed_from, OrderedJson());
     records_ = std::make_unique<Records>(options_.output, state_.step, state_.evaluated_step);
   });
   if (first() && finished() && !earlier.is_null())
@@ -536,8 +536,13 @@ void Fit::note_evaluation() {
       !std::isnan(value) &&
       (state_.best_step == 0 || best == state_.best_evaluation.end() || std::isnan(best->second) ||
        (options_.greater_is_better ? value > best->second : value < best->second));
+  // Of equal ones the surer: small evaluation sets make ties common, and the first may have learned little.
+  const auto best_loss = state_.best_evaluation.find("loss");
+  const bool surer = !better && best != state_.best_evaluation.end() && value == best->second &&
+                     best_loss != state_.best_evaluation.end() &&
+                     result_.evaluation.at("loss") < best_loss->second;
   state_.evaluations_without_gain = better ? 0 : state_.evaluations_without_gain + 1;
-  if (better) {
+  if (better || surer) {
     state_.best_step = state_.step;
     state_.best_evaluation = result_.evaluation;
     save_model();

@@ -59,7 +59,8 @@ struct TrainerOptions {
   int64_t save_total_limit = 2;      ///< checkpoints kept, besides that of the best evaluation; 0: all
   int64_t eval_steps = 0;            ///< 0: at the end of each epoch; always at the end of the run
   int64_t patience = 0;              ///< stop after so many evaluations without a better one; 0: never
-  std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"
+  std::string best_metric = "loss";  ///< a name that evaluation gives, without "eval_"; of equal ones the
+                                     ///< smaller loss is the better
   bool greater_is_better = false;
   std::string resume =
       "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run

@@ -288,6 +288,18 @@ class Interruption(ProgramTest):
         self.assertIn(f"the run in {self.folder / 'run'} is finished already, at step 3", again.err)
         self.assertNotIn("train  ", again.err)
         self.assertEqual(again.json()["accuracy"], first.json()["accuracy"])
+        written = (self.folder / "run" / "run.json").read_bytes()
+        other = self.succeeds(*words, "--warmup-steps", "2")
+        self.assertNotIn("goes on with other settings", other.err)
+        self.assertEqual((self.folder / "run" / "run.json").read_bytes(), written, "of the training that was done")
+
+    def test_other_weights_do_not_resume(self):
+        words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
+        self.succeeds(*words)
+        other = self.model("other")
+        write_safetensors(other / "model.safetensors", random_weights(encoder_shapes(), seed=2))
+        words[words.index("--model") + 1] = str(other)
+        self.refuses(words, "another run: initial_weights was")
 
     def test_other_evaluation_data_are_not_compared_with(self):
         words = self.finetune_words(self.model(), max_steps=6, num_train_epochs=None, eval_steps=3)
@@ -295,7 +307,7 @@ class Interruption(ProgramTest):
         other = write_rows(self.folder / "other.tsv", ("label", "text"), sentiment_rows(8, 9))
         words[words.index("--eval") + 1] = str(other)
         again = self.succeeds(*words)
-        self.assertIn("the run goes on with other settings than it began with: evaluation_data was 32 samples", again.err)
+        self.assertIn("the run has taken its last step, with other settings: evaluation_data was 32 samples", again.err)
         self.assertIn("the evaluation data changed", again.err)
         found = self.succeeds("evaluate", "--model", self.folder / "run" / "model", "--task", "custom", "--data", other).json()
         self.assertAlmostEqual(found["loss"], again.json()["loss"], places=5)

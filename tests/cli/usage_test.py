@@ -132,6 +132,10 @@ class ConfigFile(ProgramTest):
         path = self.write("seed = 1\nlearning-rat = 2\n")
         self.refuses(["finetune", "--config", path], f"{path}:2", "unknown option --learning-rat", "did you mean --learning-rate?")
 
+    def test_the_negation_of_a_toggle_is_no_name(self):
+        path = self.write("no-shuffle = true\n")
+        self.refuses(["finetune", "--config", path], f"{path}:1", "write shuffle = false")
+
     def test_wrong_value_names_file_and_line(self):
         path = self.write('\n\nseed = "x"\n')
         self.refuses(["finetune", "--config", path], f"{path}:3", "--seed expects a whole number")

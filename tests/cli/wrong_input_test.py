@@ -18,9 +18,15 @@ class Models(ProgramTest):
         self.refuses(self.predict(self.folder / "file"), "expected a folder with config.json, found a file")
         (self.folder / "empty").mkdir()
         self.refuses(self.predict(self.folder / "empty"), "has no config.json")
+        self.model("empty/model")
+        self.refuses(self.predict(self.folder / "empty"), "the folder of a run; its model is", "empty/model")
 
     def test_model_without_a_classifier(self):
-        self.refuses(self.predict(self.model()), "lacks weights", "classifier.weight", "funicular finetune")
+        model = self.model()
+        self.refuses(self.predict(model), "lacks weights", "classifier.weight", "funicular finetune")
+        rows = write_rows(self.folder / "test.tsv", ("label", "text"), [("pro", "the film")])
+        self.refuses(["evaluate", "--model", model, "--task", "custom", "--data", rows], "lacks weights", "funicular finetune")
+        self.refuses(["evaluate", "--model", model, "--task", "mlm", "--data", self.store(model)], "lacks weights", "funicular pretrain")
 
     def test_config_that_is_no_json(self):
         model = self.classifier()
@@ -188,6 +194,25 @@ class Stores(ProgramTest):
                          "the input has no rows")
         self.assertEqual((store / "meta.json").read_bytes(), before)
 
+    def test_table_without_a_column(self):
+        model = self.model()
+        table = write_rows(self.folder / "rows.tsv", ("label", "text"), [("pro", "the film")])
+        words = ["tokenize", "--tokenizer", model, "--input", table, "--output", self.folder / "new.tokens"]
+        self.refuses(words, "rows.tsv is tsv: give the column to tokenise", "--header --text-column NAME")
+        self.assertIn("1 rows, 1 documents, 2 tokens", self.succeeds(*words, "--header", "--text-column", "text").err)
+
+    def test_tokeniser_that_is_a_hubs(self):
+        words = ["tokenize", "--tokenizer", "bert-base-uncased", "--input", __file__, "--output", self.folder / "new.tokens"]
+        self.refuses(words, "no such file or folder; a model on a hub is downloaded first")
+
+    def test_tokeniser_of_other_weights_is_told(self):
+        model = self.model()
+        other = self.model("other", vocabulary=VOCABULARY[:-1])
+        run = self.succeeds(*self.pretrain(model, self.store(other)), "--tokenizer", other)
+        self.assertIn("their embeddings stand for other tokens", run.err)
+        (self.folder / "run").rename(self.folder / "first")
+        self.assertNotIn("other tokens", self.succeeds(*self.pretrain(model, self.store(model, name="own.tokens")), "--tokenizer", model).err)
+
     def test_input_that_is_not_utf8(self):
         model = self.model()
         text = self.folder / "latin.txt"
@@ -221,6 +246,13 @@ class Predictions(ProgramTest):
                      "expected two texts separated by a tab, found 1", stdin="a\tb\nalone\n")
         self.assertEqual(out.read_text(), "earlier\n")
         self.assertEqual([path.name for path in self.folder.glob("answers*")], ["answers.jsonl"])
+
+    def test_output_that_is_the_input(self):
+        model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        texts = self.folder / "lines.txt"
+        texts.write_text("the film\n")
+        self.refuses(["predict", "--model", model, "--input", texts, "--output", texts], "--input and --output are both")
+        self.assertEqual(texts.read_text(), "the film\n")
 
     def test_line_that_is_not_utf8(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
