@@ -15,6 +15,31 @@ namespace funicular {
 
 namespace {
 
+/// What a person can do about a write that failed; "" where there is no more to say than the system does.
+std::string_view remedy_of_write(int error) {
+  switch (error) {
+    case ENOSPC:
+      return "; free some space on this disk, or choose a folder on another one";
+    case EDQUOT:
+      return "; your quota on this disk is used up: remove files, or choose a folder on another one";
+    case EFBIG:
+      return "; the file is larger than this file system or your limits (ulimit -f) allow";
+    case EROFS:
+      return "; this file system is mounted read-only: choose a folder on another one";
+    case EACCES:
+    case EPERM:
+      return "; choose a folder that you may write to, or change the rights of this one";
+    case EISDIR:
+      return "; a folder of this name is in the way: remove it, or choose another name";
+    case ENOTDIR:
+      return "; a part of this path is a file: remove it, or choose another path";
+    case ENOENT:
+      return "; make its folder first";
+    default:
+      return "";
+  }
+}
+
 class Descriptor {
  public:
   explicit Descriptor(int value) : value_(value) {}
@@ -44,6 +69,10 @@ int open_to_read(const fs::path& path) {
 
 }  // namespace
 
+RunError write_error(const fs::path& path, int error) {
+  return RunError("file", "cannot write {}: {}{}", path.string(), errno_text(error), remedy_of_write(error));
+}
+
 std::string read_file(const fs::path& path) {
   const Descriptor file(open_to_read(path));
   std::string contents;
@@ -65,23 +94,27 @@ void sync_path(const fs::path& path) {
 }
 
 void make_directories(const fs::path& folder) {
-  std::error_code error;
+  std::error_code error, ignored;
   fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder))
-    throw RunError("file", "cannot make the folder {}: {}", folder.string(),
-                   error ? error.message() : "a file is in the way");
+  if (fs::is_directory(folder, ignored)) return;
+  const bool file_in_the_way =
+      !error || error == std::errc::not_a_directory || error == std::errc::file_exists;
+  if (file_in_the_way)
+    throw InputError("file",
+                     "cannot make the folder {}: a file is in the way; remove it, or choose another path",
+                     folder.string());
+  throw RunError("file", "cannot make the folder {}: {}{}", folder.string(), error.message(),
+                 remedy_of_write(error.value()));
 }
 
 void write_file_atomically(const fs::path& path, std::string_view contents) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
   const fs::path temporary = folder / ("." + path.filename().string() + ".tmp" + std::to_string(::getpid()));
   try {
-    FileWriter writer(temporary);
+    FileWriter writer(temporary, path);
     writer.write(contents);
     writer.close(/*sync=*/true);
-    if (::rename(temporary.c_str(), path.c_str()) != 0)
-      throw RunError("file", "cannot rename {} to {}: {}", temporary.string(), path.string(),
-                     errno_text(errno));
+    if (::rename(temporary.c_str(), path.c_str()) != 0) throw write_error(path, errno);
   } catch (...) {
     ::unlink(temporary.c_str());
     throw;
@@ -119,9 +152,10 @@ void MappedFile::advise_sequential() const {
   if (data_) ::madvise(data_, size_, MADV_SEQUENTIAL);
 }
 
-FileWriter::FileWriter(const fs::path& path)
-    : path_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
-  if (descriptor_ < 0) throw RunError("file", "cannot write {}: {}", path.string(), errno_text(errno));
+FileWriter::FileWriter(const fs::path& path, const fs::path& becomes)
+    : named_(becomes.empty() ? path : becomes),
+      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+  if (descriptor_ < 0) throw write_error(named_, errno);
   buffer_.reserve(1 << 20);
 }
 
@@ -140,7 +174,7 @@ void FileWriter::write(const void* data, size_t size) {
   while (size > 0) {
     const ssize_t count = ::write(descriptor_, cursor, size);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw RunError("file", "cannot write {}: {}", path_.string(), errno_text(errno));
+    if (count < 0) throw write_error(named_, errno);
     cursor += count;
     size -= static_cast<size_t>(count);
   }
@@ -151,7 +185,7 @@ void FileWriter::flush() {
   while (done < buffer_.size()) {
     const ssize_t count = ::write(descriptor_, buffer_.data() + done, buffer_.size() - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw RunError("file", "cannot write {}: {}", path_.string(), errno_text(errno));
+    if (count < 0) throw write_error(named_, errno);
     done += static_cast<size_t>(count);
   }
   buffer_.clear();
@@ -159,11 +193,9 @@ void FileWriter::flush() {
 
 void FileWriter::close(bool sync) {
   flush();
-  if (sync && ::fsync(descriptor_) != 0)
-    throw RunError("file", "cannot flush {} to the disk: {}", path_.string(), errno_text(errno));
+  if (sync && ::fsync(descriptor_) != 0) throw write_error(named_, errno);
   const int descriptor = std::exchange(descriptor_, -1);
-  if (::close(descriptor) != 0)
-    throw RunError("file", "cannot close {}: {}", path_.string(), errno_text(errno));
+  if (::close(descriptor) != 0) throw write_error(named_, errno);
 }
 
 }  // namespace funicular

@@ -8,9 +8,15 @@
 #include <string>
 #include <string_view>
 
+#include "funicular/base/error.h"
+
 namespace funicular {
 
 namespace fs = std::filesystem;
+
+/// The error of a write to `path` that ended with the errno value `error`: what the system says, and what to
+/// do.
+RunError write_error(const fs::path& path, int error);
 
 /// The whole file. Throws InputError if it cannot be read.
 std::string read_file(const fs::path& path);
@@ -22,7 +28,8 @@ void write_file_atomically(const fs::path& path, std::string_view contents);
 /// Flushes a file's or folder's contents to the disk.
 void sync_path(const fs::path& path);
 
-/// Throws RunError unless `folder` exists or can be made.
+/// Makes the folder and those above it, unless they exist. Throws InputError if a file is in the way,
+/// RunError where the system refuses.
 void make_directories(const fs::path& folder);
 
 /// A read-only mapping of a whole file. An empty file gives an empty span.
@@ -54,10 +61,11 @@ class MappedFile {
 };
 
 /// Sequential buffered writer over a file descriptor; every failure (disk full, quota) throws RunError with
-/// the path.
+/// the path and a remedy.
 class FileWriter {
  public:
-  explicit FileWriter(const fs::path& path);
+  /// `becomes` is what errors name where the file is a temporary one that takes another's place.
+  explicit FileWriter(const fs::path& path, const fs::path& becomes = {});
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
@@ -72,7 +80,7 @@ class FileWriter {
   void close(bool sync);
 
  private:
-  fs::path path_;
+  fs::path named_;
   int descriptor_ = -1;
   std::string buffer_;
   uint64_t position_ = 0;

@@ -17,6 +17,10 @@ Level level_from_environment() {
   if (name == "debug") return Level::debug;
   if (name == "warning") return Level::warning;
   if (name == "error") return Level::error;
+  if (!name.empty() && name != "info")
+    fmt::print(stderr,
+               "warning: FUNICULAR_LOG expects debug, info, warning or error, found \"{}\"; taken as info\n",
+               name);
   return Level::info;
 }
 

@@ -114,12 +114,20 @@ Finding check_memory() {
   return finding;
 }
 
+/// The folder itself, or the nearest above it that is there: what a run would make it in.
+fs::path existing_folder(const fs::path& folder) {
+  fs::path found = fs::absolute(folder);
+  std::error_code error;
+  while (!fs::exists(found, error) && found.has_relative_path()) found = found.parent_path();
+  return found;
+}
+
 Finding check_disk(const fs::path& folder) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
   if (error)
     return {Verdict::fail, fmt::format("{}: {}", folder.string(), error.message()),
-            "give --output a folder that exists"};
+            "give --output a folder that can be made"};
   const double free = static_cast<double>(space.available);
   Finding finding{Verdict::ok,
                   fmt::format("{:.1f} GiB free in {}", free / kGiB, fs::absolute(folder).string()), ""};
@@ -192,7 +200,8 @@ class Doctor final : public Command {
                 "model folder. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
     arguments.add("model", "DIR", model_, "also check this model folder");
-    arguments.add("output", "DIR", output_, "the folder that runs will be written to");
+    arguments.add("output", "DIR", output_,
+                  "the folder that runs will be written to; it need not be there yet");
     device_.declare(arguments);
   }
 
@@ -203,8 +212,9 @@ class Doctor final : public Command {
     print("threads", check_threads);
     print("device", check_device);
     print("memory", check_memory);
-    print("disk", [&] { return check_disk(output_); });
-    print("writing", [&] { return check_writing(output_); });
+    const fs::path folder = existing_folder(output_);
+    print("disk", [&] { return check_disk(folder); });
+    print("writing", [&] { return check_writing(folder); });
     if (!model_.empty()) check_model();
     return failures_ > 0 ? static_cast<int>(ExitCode::failed) : 0;
   }

@@ -90,6 +90,7 @@ class Finetune final : public Command {
 
  private:
   void open() {
+    if (eval_file_.empty()) training_.refuse_evaluation_options("--eval FILE");
     training_.apply();
     require_model(model_, "--model");
     task_ = task_options_.task(arguments);

@@ -320,9 +320,25 @@ void TrainingOptions::apply() {
        .interface = interface,
        .check_collectives = debug_collectives,
        .fixed_order = deterministic});
+  if (group_.size() == 1 && (strategy == "ddp" || strategy.starts_with("zero")))
+    log::warning(
+        "--strategy {} shares the work of several ranks, and there is one; to have several: "
+        "funicular launch -n 2 -- funicular …",
+        strategy);
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   strategy_factory()();
+}
+
+void TrainingOptions::refuse_evaluation_options(const std::string& remedy) const {
+  const auto refuse = [&](const std::string& option) {
+    throw InputError("usage",
+                     "{} needs evaluations, and there is nothing to evaluate on; give {}, or leave it out",
+                     option, remedy);
+  };
+  if (patience > 0) refuse(fmt::format("--patience {}", patience));
+  if (eval_steps > 0) refuse(fmt::format("--eval-steps {}", eval_steps));
+  if (!best_metric.empty()) refuse("--metric-for-best-model " + best_metric);
 }
 
 train::StrategyFactory TrainingOptions::strategy_factory() const {

@@ -93,6 +93,9 @@ struct TrainingOptions {
   /// Checks what one option alone cannot tell, applies --device and --threads, and joins the other ranks.
   /// Throws InputError.
   void apply();
+  /// For a run without anything to evaluate on: throws InputError if options ask for evaluations. `remedy`
+  /// names the options that give something ("--eval FILE").
+  void refuse_evaluation_options(const std::string& remedy) const;
   /// The ranks that train together; this process alone before apply().
   const comm::Group& group() const { return group_; }
   train::StrategyFactory strategy_factory() const;

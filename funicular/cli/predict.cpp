@@ -45,7 +45,7 @@ class Output {
     // A pipe or a device cannot be replaced by a file.
     const bool special = fs::exists(path) && !fs::is_regular_file(path);
     written_ = special ? path : fs::path(path.string() + fmt::format(".tmp{}", ::getpid()));
-    writer_.emplace(written_);
+    writer_.emplace(written_, path);
   }
   ~Output() {
     std::error_code ignored;
@@ -153,6 +153,11 @@ class Predict final : public Command {
         predictor.stream(rows, columns, input.name, [&](std::string_view lines) { output.write(lines); });
     output.finish();
     report_truncated(done.truncated, done.rows, input.name, options_.sequence.max_length);
+    if (done.tabs > 0)
+      log::warning(
+          "{}: {} of {} lines hold a tab, and each whole line was taken as one text; --pairs takes two "
+          "texts a line, and of a table give only the column of the text (cut -f)",
+          input.name, done.tabs, done.rows);
   }
 
   fs::path model_, input_, output_;

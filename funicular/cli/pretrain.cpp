@@ -90,6 +90,8 @@ class Pretrain final : public Command {
 
  private:
   void open() {
+    if (eval_data_.empty() && eval_fraction_ == 0)
+      training_.refuse_evaluation_options("--eval-data STORE or --eval-fraction SHARE");
     training_.apply();
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");

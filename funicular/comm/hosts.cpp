@@ -1,11 +1,15 @@
 #include "funicular/comm/hosts.h"
 
 #include <fmt/format.h>
+#include <netdb.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <charconv>
 #include <climits>
 #include <filesystem>
+#include <memory>
+#include <optional>
 #include <set>
 #include <sstream>
 #include <string_view>
@@ -96,12 +100,38 @@ std::vector<std::string> launch_words(const LaunchOptions& options, const std::s
   return words;
 }
 
-/// By which the other hosts know the first one.
+/// The address of this host from which it reaches `other`; nothing if the system does not know that name (a
+/// remote shell may).
+std::optional<std::string> address_towards(const std::string& other) {
+  addrinfo hints{}, *found = nullptr;
+  hints.ai_socktype = SOCK_DGRAM;
+  if (::getaddrinfo(other.c_str(), "9", &hints, &found) != 0) return {};
+  const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> list(found, &::freeaddrinfo);
+  for (const addrinfo* to = found; to; to = to->ai_next) {
+    const int descriptor = ::socket(to->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    if (descriptor < 0) continue;
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    char text[NI_MAXHOST] = {};
+    // Nothing is sent: connecting a datagram socket only chooses its route.
+    const bool known = ::connect(descriptor, to->ai_addr, to->ai_addrlen) == 0 &&
+                       ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&own), &size) == 0 &&
+                       ::getnameinfo(reinterpret_cast<sockaddr*>(&own), size, text, sizeof text, nullptr, 0,
+                                     NI_NUMERICHOST) == 0;
+    ::close(descriptor);
+    // A link-local address names an interface of this host, which means nothing on another.
+    if (known && std::string_view(text).find('%') == std::string_view::npos) return text;
+  }
+  return {};
+}
+
+/// By which the other hosts know the first one. Its own name often stands for a loopback address on itself,
+/// so the address on the way to them is taken where this is the first host.
 std::string meeting_address(const LaunchOptions& options) {
   if (options.address_given) return options.address;
   const std::string& first = options.hosts.front().name;
   for (const LaunchHost& host : options.hosts)
-    if (!is_here(host.name)) return is_here(first) ? own_name() : first;
+    if (!is_here(host.name)) return is_here(first) ? address_towards(host.name).value_or(own_name()) : first;
   return "127.0.0.1";
 }
 

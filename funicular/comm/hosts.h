@@ -18,7 +18,8 @@ std::vector<LaunchHost> parse_hosts(const std::string& text);
 ///
 /// They run this program by its path and in this folder, which all hosts must have, with the variables of
 /// this process that begin with FUNICULAR_, OMP_ or MKL_, PATH and LD_LIBRARY_PATH. Rank 0's host is the
-/// first; the others must be able to reach it by its name, unless options.address names another one.
+/// first; the others reach it at options.address where that is given, else, where it is this host, at the
+/// address from which this one reaches the first of them, else by its name.
 std::vector<RankStart> host_starts(const LaunchOptions& options, int port, int restart);
 
 }  // namespace funicular::comm

@@ -136,6 +136,8 @@ void check_backward_allowed() {
         "gradients in .grad; recompute nothing, or use backward() without a list of inputs");
 }
 
+thread_local int64_t runs = 0;
+
 struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
   /// `inputs` ends with a leaf of no elements that wants a gradient: the results need a graph even if only
   /// weights do.
@@ -146,6 +148,7 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
     context->saved_data["replay"] = c10::IValue::make_capsule(replay);
     context->set_materialize_grads(false);
     const variable_list fresh = replay->run(own);
+    ++runs;
     variable_list constants;
     for (const at::Tensor& result : fresh)
       if (!torch::autograd::isDifferentiableType(result.scalar_type())) constants.push_back(result);
@@ -343,6 +346,10 @@ Activations forward_recomputed(const Model& model, Recompute mode, Activations i
   for (size_t s = begins.back(); s < model.segments.size(); ++s)
     input = model.segments[s].forward(std::move(input), batch, taps, loss);
   return input;
+}
+
+int64_t recomputed_runs() {
+  return runs;
 }
 
 }  // namespace funicular

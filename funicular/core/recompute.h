@@ -15,6 +15,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
@@ -62,5 +63,8 @@ std::vector<size_t> recompute_groups(size_t segments, Recompute mode);
 using TensorFunction = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>&)>;
 std::vector<at::Tensor> recomputed(const std::vector<at::Tensor>& inputs,
                                    const std::vector<at::Tensor>& weights, TensorFunction function);
+
+/// How many functions (groups of segments among them) this thread has called so far that will run again.
+int64_t recomputed_runs();
 
 }  // namespace funicular

@@ -17,7 +17,9 @@ namespace funicular {
 /// running statistics), and one segment that calls `forward`. Parameters with at most one dimension (biases,
 /// norms) get no weight decay; parameters that do not require a gradient are frozen. In training the global
 /// generator is seeded anew before each forward from the batch's seed and first draw, so that
-/// torch::nn::Dropout repeats after a resume.
+/// torch::nn::Dropout repeats after a resume. `forward` may call backward() itself (its gradients are added
+/// to the step's); an autograd function whose own backward calls backward() on weights is not supported by
+/// ddp.
 ///
 /// The forms that take a function of the module can be replicated (Model::replicate) if torch can clone the
 /// module (torch::nn::Cloneable; it unties weights that modules share, for which replicate

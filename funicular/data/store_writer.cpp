@@ -48,6 +48,20 @@ void remove_store(const fs::path& folder) {
   fs::remove(folder, ignored);
 }
 
+/// The uppermost part of `folder` that does not exist yet; empty if all of it does.
+fs::path uppermost_missing(fs::path folder) {
+  std::error_code ignored;
+  fs::path missing;
+  for (; !folder.empty() && !fs::exists(folder, ignored); folder = folder.parent_path()) missing = folder;
+  return missing;
+}
+
+/// Removes `folder` and those above it up to `top`, as far as they are empty.
+void remove_empty(fs::path folder, const fs::path& top) {
+  std::error_code error;
+  while (!top.empty() && fs::remove(folder, error) && folder != top) folder = folder.parent_path();
+}
+
 fs::path resolve(const fs::path& store) {
   std::error_code ignored;
   const fs::path plain = store.has_filename() ? store : store.parent_path();
@@ -77,8 +91,14 @@ void require_replaceable(const fs::path& store, bool overwrite) {
 BuildFolder::BuildFolder(const fs::path& store, bool overwrite)
     : store_(resolve(store)), path_(building_folder(store_)) {
   require_replaceable(store_, overwrite);
-  if (store_.has_parent_path()) make_directories(store_.parent_path());
-  while (!try_lock()) {
+  made_ = uppermost_missing(store_.parent_path());
+  try {
+    if (store_.has_parent_path()) make_directories(store_.parent_path());
+    while (!try_lock()) {
+    }
+  } catch (...) {
+    remove_empty(store_.parent_path(), made_);
+    throw;
   }
 }
 
@@ -89,7 +109,7 @@ bool BuildFolder::try_lock() {
   const fs::path file = path_ / kTokensFile;
   lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (lock_ < 0 && errno == ENOENT) return false;
-  if (lock_ < 0) throw RunError("token store", "cannot write {}: {}", file.string(), errno_text(errno));
+  if (lock_ < 0) throw write_error(file, errno);
   if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
     const int error = errno;
     ::close(lock_);
@@ -115,7 +135,10 @@ bool BuildFolder::try_lock() {
 }
 
 BuildFolder::~BuildFolder() {
-  if (!committed_) remove_store(path_);
+  if (!committed_) {
+    remove_store(path_);
+    remove_empty(store_.parent_path(), made_);
+  }
   if (lock_ >= 0) ::close(lock_);
 }
 

@@ -19,7 +19,7 @@ class BuildFolder {
   /// Throws InputError: `store` exists (and may not be overwritten, or holds other files than a store's), or
   /// another build of it is running. RunError: the folder cannot be made.
   BuildFolder(const fs::path& store, bool overwrite);
-  /// Removes the folder unless it was committed.
+  /// Removes the folder unless it was committed, and those above it that were made for it and are empty.
   ~BuildFolder();
   BuildFolder(const BuildFolder&) = delete;
   BuildFolder& operator=(const BuildFolder&) = delete;
@@ -34,6 +34,7 @@ class BuildFolder {
   void exchange_with_old();
 
   fs::path store_, path_;
+  fs::path made_;  ///< the uppermost folder that was made for the store; empty if none was
   int lock_ = -1;
   bool committed_ = false;
 };

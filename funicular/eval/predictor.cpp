@@ -50,6 +50,7 @@ class Predictor::TokenisedRows {
     data::Sample& sample = samples_.emplace_back();
     sample.sample_id = static_cast<int64_t>(samples_.size()) - 1;
     sample.column_count = columns;
+    tabs_ += columns == 1 && std::string_view(texts[0]).find('\t') != std::string_view::npos;
     for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
       text_.ids.clear();
       text_.word_starts.clear();
@@ -60,11 +61,14 @@ class Predictor::TokenisedRows {
     }
   }
   const std::vector<data::Sample>& samples() const { return samples_; }
+  /// Rows of one text that holds a tab.
+  int64_t tabs() const { return tabs_; }
 
  private:
   text::TokenizedText text_;
   std::vector<std::vector<uint32_t>> tokens_;
   std::vector<data::Sample> samples_;
+  int64_t tabs_ = 0;
 };
 
 Predictor::Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
@@ -172,6 +176,7 @@ Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns
     for (const Prediction& prediction : predict(window)) lines += to_json(prediction) + "\n";
     if (!lines.empty()) write(lines);
     done.rows += size;
+    done.tabs += window.tabs();
     done.truncated += std::count_if(window.samples().begin(), window.samples().end(), [&](const auto& row) {
       return objective::is_truncated(row, options_.sequence);
     });

@@ -47,7 +47,9 @@ class Predictor {
   std::string to_json(const Prediction& prediction) const;
 
   struct Streamed {
-    int64_t rows = 0, truncated = 0;  ///< truncated: longer than options.sequence.max_length
+    int64_t rows = 0;
+    int64_t truncated = 0;  ///< rows longer than options.sequence.max_length
+    int64_t tabs = 0;       ///< rows of one text that holds a tab: lines of a table, perhaps
   };
   /// Reads rows to the end and writes one JSON line each, window by window; a thread reads and tokenises a
   /// window while the one before is computed. Throws InputError naming `origin` and the

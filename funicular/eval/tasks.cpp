@@ -129,7 +129,6 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
   const fs::path path =
       folder / fmt::format("{}-{}.tokens", name, hash_text(store_key(task, file, tokenizer, labels)));
   if (!fs::exists(path)) {
-    make_directories(folder);
     data::StoreBuildOptions options;
     options.labels = data::LabelKind::classes;
     options.label_names = labels;

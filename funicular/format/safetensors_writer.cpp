@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <mutex>
 #include <set>
 #include <tuple>
@@ -45,6 +44,7 @@ struct SafetensorsWriter::State {
 
   [[noreturn]] void fail(const char* what) {
     broken = true;
+    if (std::string_view(what) != "read back") throw write_error(path, errno);
     throw RunError("safetensors", "cannot {} {}: {}", what, path.string(), errno_text(errno));
   }
 
@@ -244,14 +244,12 @@ void create_safetensors(const fs::path& path, std::vector<TensorDeclaration> ten
   file.close(/*sync=*/false);
   std::error_code error;
   fs::resize_file(path, size, error);
-  if (error)
-    throw RunError("safetensors", "cannot make {} of {} bytes: {}", path.string(), size, error.message());
+  if (error) throw write_error(path, error.value());
 }
 
 SafetensorsPieces::SafetensorsPieces(const fs::path& path)
     : file_(path), descriptor_(::open(path.c_str(), O_WRONLY | O_CLOEXEC)) {
-  if (descriptor_ < 0)
-    throw RunError("safetensors", "cannot write {}: {}", path.string(), std::strerror(errno));
+  if (descriptor_ < 0) throw write_error(path, errno);
 }
 
 SafetensorsPieces::~SafetensorsPieces() {
@@ -267,16 +265,14 @@ void SafetensorsPieces::write_at(std::string_view name, uint64_t offset, std::sp
   while (!data.empty()) {
     const ssize_t written = ::pwrite(descriptor_, data.data(), data.size(), static_cast<off_t>(position));
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0)
-      throw RunError("safetensors", "cannot write {}: {}", file_.path().string(), std::strerror(errno));
+    if (written <= 0) throw write_error(file_.path(), errno);
     position += static_cast<uint64_t>(written);
     data = data.subspan(static_cast<size_t>(written));
   }
 }
 
 void SafetensorsPieces::sync() {
-  if (::fsync(descriptor_) != 0)
-    throw RunError("safetensors", "cannot flush {}: {}", file_.path().string(), std::strerror(errno));
+  if (::fsync(descriptor_) != 0) throw write_error(file_.path(), errno);
 }
 
 }  // namespace funicular::format

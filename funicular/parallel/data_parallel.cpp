@@ -4,15 +4,20 @@
 #include "funicular/parallel/data_parallel.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/comm/error_feedback.h"
+#include "funicular/core/recompute.h"
+#include "funicular/parallel/gradient_hooks.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/tree_sum.h"
 
@@ -32,11 +37,18 @@ class DataParallel final : public Replicated {
 
   void state_changed() override { refresh_all(); }
 
+  void detach() override {
+    gradient_hooks_.reset();  // the module is another strategy's now, or its user's
+    Replicated::detach();
+  }
+
  private:
   /// A range of the matrices' gradients that is reduced at once.
   struct Bucket {
     FlatRange elements;
-    size_t segment = 0;  ///< it is complete when the backward pass of this one is done
+    size_t segment = 0;  ///< it is complete when the backward pass of this one is done,
+    size_t weights = 0;  ///< or, of a module that is one segment, when so many weights have their gradients
+    size_t missing = 0;  ///< of these, in this pass
   };
 
   struct Reducing {
@@ -62,16 +74,25 @@ class DataParallel final : public Replicated {
     gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
     gradients_are_zero_ = false;
     started_ = 0;
-    reducing_ = false;
+    reducing_ = passing_ = false;
+    completed_.clear();
   }
 
-  void start_round(bool last) override { reducing_ = last && !options().deterministic; }
+  void start_round(bool last) override {
+    reducing_ = last && !options().deterministic;
+    passing_ = false;
+    for (Bucket& bucket : buckets_) bucket.missing = bucket.weights;
+    recomputed_ = recomputed_runs();
+  }
 
   void finish_round(bool) override {
     if (!options().deterministic) return;
     tree_.add(gradients());
     flat_->zero_gradient();
   }
+
+  /// The first that a backward pass of the step does, and none within its forward pass does.
+  void before_backward(size_t) override { passing_ = reducing_; }
 
   void after_backward(size_t segment) override {
     if (!reducing_) return;
@@ -85,6 +106,8 @@ class DataParallel final : public Replicated {
     if (options().deterministic) tree_.finish(gradients());
     if (group().size() == 1) return;
     reduce_until(0);
+    learn_order();
+    reducing_ = passing_ = false;
     works_.push_back({group().start_all_reduce(flat_->gradient(ParameterGroup::no_decay)), {}, {}});
     for (const Reducing& one : works_) {
       wait(one.work);
@@ -103,24 +126,83 @@ class DataParallel final : public Replicated {
     return {flat_->gradient(ParameterGroup::decay), flat_->gradient(ParameterGroup::no_decay)};
   }
 
-  void make_buckets() {
+  /// Appends `elements`, which lie before those of the last bucket, to it, or begins another.
+  void add_to_buckets(const FlatRange& elements, size_t segment) {
     const int64_t width = static_cast<int64_t>(flat_->gradient(ParameterGroup::decay).element_size());
+    if (buckets_.empty() || buckets_.back().elements.size() * width >= options().bucket_bytes)
+      buckets_.push_back({{0, elements.end}});
+    buckets_.back().elements.begin = elements.begin;
+    buckets_.back().segment = segment;
+  }
+
+  /// Of units; of a module that is one unit, of its weights, in the reverse of the order in which it names
+  /// them.
+  void make_buckets() {
     const auto& units = flat_->layout().units();
-    for (size_t u = units.size(); u-- > 0;) {
-      if (buckets_.empty() || buckets_.back().elements.size() * width >= options().bucket_bytes)
-        buckets_.push_back({{0, units[u].matrices.end}, 0});
-      buckets_.back().elements.begin = units[u].matrices.begin;
-      buckets_.back().segment = units[u].segment;
+    if (units.size() == 1 && group().size() > 1) return make_buckets_of_weights();
+    for (size_t u = units.size(); u-- > 0;) add_to_buckets(units[u].matrices, units[u].segment);
+    forget_order();
+  }
+
+  void make_buckets_of_weights() {
+    std::vector<FlatLayout::Entry> matrices;
+    for (const FlatLayout::Entry& entry : flat_->entries())
+      if (entry.parameter->group == ParameterGroup::decay) matrices.push_back(entry);
+    std::vector<size_t> bucket_of(matrices.size());
+    int64_t end = flat_->decay_end();  // what lies between weights is padding, and belongs to the one before
+    for (size_t m = matrices.size(); m-- > 0;) {
+      add_to_buckets({matrices[m].offset, end}, flat_->layout().units().front().segment);
+      end = matrices[m].offset;
+      ++buckets_.back().weights;
+      bucket_of[m] = buckets_.size() - 1;
     }
+    forget_order();
+    of_weights_ = true;
+    gradient_hooks_ = std::make_unique<GradientHooks>(
+        matrices, [this, bucket_of](size_t matrix) { weight_ready(bucket_of[matrix]); });
+  }
+
+  void weight_ready(size_t number) {
+    if (!passing_ || recomputed_runs() != recomputed_) return;
+    Bucket& bucket = buckets_[number];
+    if (bucket.missing == 0 || --bucket.missing > 0) return;
+    completed_.push_back(static_cast<int64_t>(number));
+    while (started_ < order_.size() && complete(order_[started_])) start_next();
+  }
+
+  bool complete(int64_t bucket) const {
+    return std::find(completed_.begin(), completed_.end(), bucket) != completed_.end();
+  }
+
+  void forget_order() {
+    order_.resize(buckets_.size());
+    std::iota(order_.begin(), order_.end(), int64_t{0});
+  }
+
+  /// From the first pass on buckets start in the order in which rank 0 had them complete in it: a weight that
+  /// the module names late and uses early, or not at all, holds up no other. Collective.
+  void learn_order() {
+    if (!of_weights_ || order_known_) return;
+    for (const int64_t bucket : order_)
+      if (!complete(bucket)) completed_.push_back(bucket);
+    const at::Tensor order = at::tensor(completed_, at::kLong);
+    group().broadcast(order, 0);
+    std::copy_n(order.const_data_ptr<int64_t>(), order_.size(), order_.begin());
+    order_known_ = true;
   }
 
   /// Buckets start in one order on all ranks, each when it is complete.
   void reduce_until(size_t segment) {
-    for (; started_ < buckets_.size() && buckets_[started_].segment >= segment; ++started_) {
-      const bool dropped = options().fault == Fault::dropped_bucket && started_ == 0;
-      const bool reduced = options().fault == Fault::untied_weight && started_ + 1 == buckets_.size();
-      if (!dropped && !reduced) reduce(buckets_[started_]);
-    }
+    while (started_ < order_.size() && bucket(started_).segment >= segment) start_next();
+  }
+
+  const Bucket& bucket(size_t place) const { return buckets_[static_cast<size_t>(order_[place])]; }
+
+  void start_next() {
+    const bool dropped = options().fault == Fault::dropped_bucket && started_ == 0;
+    const bool reduced = options().fault == Fault::untied_weight && started_ + 1 == order_.size();
+    if (!dropped && !reduced) reduce(bucket(started_));
+    ++started_;
   }
 
   void reduce(const Bucket& bucket) {
@@ -147,12 +229,20 @@ class DataParallel final : public Replicated {
   }
 
   std::unique_ptr<FlatParameters> flat_;
-  std::vector<Bucket> buckets_;  ///< in the order of the backward pass
+  std::vector<Bucket> buckets_;     ///< from the end of the weights to their start
+  std::vector<int64_t> order_;      ///< in which buckets start, the same on all ranks
+  std::vector<int64_t> completed_;  ///< buckets whose weights have all their gradients, in this pass
+  bool of_weights_ = false;         ///< buckets are complete when their weights are, not their segments
+  bool order_known_ = false;
+  int64_t recomputed_ = 0;                         ///< recomputed_runs() when this pass began
+  std::unique_ptr<GradientHooks> gradient_hooks_;  ///< of a module that is one unit
   std::vector<Reducing> works_;
   std::optional<comm::ErrorFeedback> feedback_;
   TreeSum tree_;
   size_t started_ = 0;
-  bool reducing_ = false, gradients_are_zero_ = false;
+  bool reducing_ = false;  ///< in this round
+  bool passing_ = false;   ///< in its backward pass
+  bool gradients_are_zero_ = false;
 };
 
 }  // namespace

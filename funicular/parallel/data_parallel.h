@@ -9,7 +9,8 @@ namespace funicular::parallel {
 
 /// Every rank holds all weights, gradients and optimiser state. Gradients are reduced in buckets while the
 /// backward pass goes on, in the last micro-batch of a step only. Unused and shared weights are right by
-/// construction: a bucket is reduced when the segment that uses its weights first is done, or at the end.
+/// construction: a bucket is reduced when the segment that uses its weights first is done, or at the end. Of
+/// a module that is one segment a bucket is reduced when autograd has given all its weights their gradients.
 std::unique_ptr<Strategy> make_data_parallel(comm::Group group, const StrategyOptions& options = {});
 
 }  // namespace funicular::parallel

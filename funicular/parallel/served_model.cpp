@@ -59,6 +59,12 @@ void ServedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
     if (mixed_) target.shadow.copy_(target.matrix_master);
   }
   for (const FlatLayout::Entry& entry : layout().entries()) point(entry, part_of(entry));
+  if (serves()) {
+    unused_matrices_ = Releasable(matrices_.weights);
+    unused_vectors_ = Releasable(vectors_.weights);
+    unused_matrices_.release();
+    unused_vectors_.release();
+  }
   add_blocks();
   target.state_size = own(matrices_).size + own(vectors_).size;
   target.add_over_ranks = [group = group()](const at::Tensor& sums) { group.all_reduce(sums); };
@@ -147,8 +153,9 @@ void ServedModel::make_masters_whole(bool keeps) {
 
 void ServedModel::detach() {
   Replicated::detach();
-  // Servers have computed nothing: their weights are those of the start.
   if (serves()) {
+    unused_matrices_.restore();
+    unused_vectors_.restore();
     matrices_.weights.narrow(0, own(matrices_).begin, own(matrices_).size).copy_(served_matrices());
     vectors_.weights.narrow(0, own(vectors_).begin, own(vectors_).size).copy_(served_vectors());
   }

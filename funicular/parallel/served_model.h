@@ -5,6 +5,7 @@
 
 #include <vector>
 
+#include "funicular/parallel/releasable.h"
 #include "funicular/parallel/replicated.h"
 
 namespace funicular::parallel {
@@ -23,7 +24,7 @@ class ServedModel : public Replicated {
   struct Part {
     FlatRange elements;               ///< of the layout
     std::vector<comm::Shard> slices;  ///< of each rank, from elements.begin; none of workers
-    at::Tensor weights;               ///< [elements], what is computed with
+    at::Tensor weights;               ///< [elements], what workers compute with; servers: without memory
     at::Tensor gradient;              ///< workers: [elements]
   };
 
@@ -65,6 +66,7 @@ class ServedModel : public Replicated {
   const int workers_;
   bool mixed_ = false;
   Part matrices_, vectors_;
+  Releasable unused_matrices_, unused_vectors_;  ///< the parts' weights on a server, until detach()
 };
 
 }  // namespace funicular::parallel

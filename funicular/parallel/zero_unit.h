@@ -2,44 +2,15 @@
 // A unit of weights that ranks share, and what one rank holds of it.
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Allocator.h>
 
 #include <cstring>
 #include <vector>
 
 #include "funicular/comm/group.h"
 #include "funicular/core/flat_layout.h"
+#include "funicular/parallel/releasable.h"
 
 namespace funicular::parallel {
-
-/// A flat tensor whose memory comes and goes, while the views into it stay what they are.
-class Releasable {
- public:
-  Releasable() = default;
-  explicit Releasable(at::Tensor tensor) : tensor_(std::move(tensor)), bytes_(tensor_.nbytes()) {}
-
-  const at::Tensor& tensor() const { return tensor_; }
-  bool present() const { return present_; }
-
-  void release() {
-    storage().set_data_ptr_noswap(at::DataPtr(nullptr, tensor_.device()));
-    storage().set_nbytes(0);
-    present_ = false;
-  }
-  /// Its contents are undefined then.
-  void restore() {
-    storage().set_data_ptr_noswap(c10::GetAllocator(tensor_.device().type())->allocate(bytes_));
-    storage().set_nbytes(bytes_);
-    present_ = true;
-  }
-
- private:
-  c10::StorageImpl& storage() const { return *tensor_.storage().unsafeGetStorageImpl(); }
-
-  at::Tensor tensor_;
-  size_t bytes_ = 0;
-  bool present_ = true;
-};
 
 struct ZeroUnit {
   FlatRange elements;  ///< matrices of the layout

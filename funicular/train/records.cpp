@@ -45,7 +45,7 @@ std::string lines_up_to(const fs::path& path, int64_t step, int64_t evaluated_st
 
 int open_locked(const fs::path& path, int flags) {
   const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
-  if (descriptor < 0) throw RunError("records", "cannot write {}: {}", path.string(), errno_text(errno));
+  if (descriptor < 0) throw write_error(path, errno);
   return descriptor;
 }
 
@@ -68,7 +68,7 @@ void Records::append(const OrderedJson& line) {
   while (done < text.size()) {
     const ssize_t count = ::write(descriptor_, text.data() + done, text.size() - done);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw RunError("records", "cannot write {}: {}", path_.string(), errno_text(errno));
+    if (count < 0) throw write_error(path_, errno);
     done += static_cast<size_t>(count);
   }
 }
@@ -109,8 +109,7 @@ void Records::add_evaluation(int64_t step, double epoch, const std::map<std::str
 }
 
 void Records::sync() {
-  if (::fsync(descriptor_) != 0)
-    throw RunError("records", "cannot flush {} to the disk: {}", path_.string(), errno_text(errno));
+  if (::fsync(descriptor_) != 0) throw write_error(path_, errno);
 }
 
 RunLock::RunLock(const fs::path& folder) {

@@ -47,13 +47,29 @@ TEST_F(Files, AnAtomicWriteReplacesTheWholeFileAndLeavesNothingElse) {
 TEST_F(Files, AnAtomicWriteThatFailsKeepsTheOldFile) {
   // A folder in the way of the rename: the write succeeds, the last step fails.
   fs::create_directories(folder_ / "a" / "inner");
-  EXPECT_NE(error_of<RunError>([&] { write_file_atomically(folder_ / "a", "new"); }).find("cannot rename"),
-            std::string::npos);
+  const std::string blocked = error_of<RunError>([&] { write_file_atomically(folder_ / "a", "new"); });
+  EXPECT_NE(blocked.find("cannot write " + (folder_ / "a").string() + ":"), blocked.npos) << blocked;
   EXPECT_TRUE(fs::exists(folder_ / "a" / "inner"));
   EXPECT_EQ(count(), 1u);  // no temporary file remains
+  // The file that the caller named, not the temporary one beside it, and what to do.
+  const std::string missing = error_of<RunError>([&] { write_file_atomically(folder_ / "none" / "a", "x"); });
   EXPECT_NE(
-      error_of<RunError>([&] { write_file_atomically(folder_ / "none" / "a", "x"); }).find("No such file"),
-      std::string::npos);
+      missing.find((folder_ / "none" / "a").string() + ": No such file or directory; make its folder first"),
+      missing.npos)
+      << missing;
+}
+
+TEST_F(Files, AFileInTheWayOfAFolderIsWrongInput) {
+  write_file_atomically(folder_ / "file", "x");
+  for (const fs::path& path : {folder_ / "file", folder_ / "file" / "inner"}) {
+    const std::string message = error_of<InputError>([&] { make_directories(path); });
+    EXPECT_NE(message.find(path.string() + ": a file is in the way; remove it"), message.npos) << message;
+  }
+  make_directories(folder_ / "a" / "b");
+  make_directories(folder_ / "a" / "b");  // there already
+  EXPECT_TRUE(fs::is_directory(folder_ / "a" / "b"));
+  const std::string refused = error_of<RunError>([&] { make_directories(folder_ / std::string(300, 'x')); });
+  EXPECT_NE(refused.find("File name too long"), refused.npos) << refused;
 }
 
 TEST_F(Files, AFullDiskIsReportedWithThePath) {
@@ -63,7 +79,8 @@ TEST_F(Files, AFullDiskIsReportedWithThePath) {
     writer.write("x");
     writer.close(false);
   });
-  EXPECT_NE(small.find("cannot write /dev/full: No space left on device"), small.npos) << small;
+  EXPECT_NE(small.find("cannot write /dev/full: No space left on device; free some space"), small.npos)
+      << small;
   const std::string large = error_of<RunError>([] {
     FileWriter writer("/dev/full");
     writer.write(std::string(5 << 20, 'x'));
@@ -96,8 +113,6 @@ TEST_F(Files, WhatCannotBeReadIsNamed) {
             std::string::npos);
   EXPECT_NE(error_of<InputError>([&] { read_file(folder_); }).find("expected a file, found a folder"),
             std::string::npos);
-  write_file_atomically(folder_ / "file", "");
-  EXPECT_NE(error_of<RunError>([&] { make_directories(folder_ / "file"); }), "");
 }
 
 TEST_F(Files, WritesOfAnySizeArriveInOrder) {

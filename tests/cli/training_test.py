@@ -452,9 +452,15 @@ class Doctor(ProgramTest):
         self.assertRegex(result.out, r"(?m)^FAIL weights .*model\.safetensors")
 
     def test_folder_that_cannot_be_written_fails(self):
-        result = run("doctor", "--output", self.folder / "none")
+        result = run("doctor", "--output", "/proc/self/fd")
         self.assertEqual(result.code, 1)
         self.assertRegex(result.out, r"(?m)^FAIL writing ")
+
+    def test_folder_yet_to_be_made_is_judged_by_the_one_above(self):
+        result = self.succeeds("doctor", "--output", self.folder / "runs" / "first")
+        self.assertIn("reads back", result.out)
+        self.assertIn(str(self.folder), result.out)
+        self.assertFalse((self.folder / "runs").exists())
 
 
 if __name__ == "__main__":

@@ -66,6 +66,17 @@ class TwoHosts(ProgramTest):
                 a, b = memoryview(data).cast("d"), memoryview(two[name][1]).cast("d")
                 self.assertLess(max(map(lambda x, y: abs(x - y), a, b)), 1e-9, f"{strategy} {name}")
 
+    def test_the_first_host_is_known_by_its_address_on_the_way_to_the_second(self):
+        shell = self.folder / "by-address"
+        shell.write_text(f'#!/bin/sh\nexec "{self.shell}" {self.hosts[1]} "$2"\n')
+        shell.chmod(0o755)
+        words = self.words("towards")
+        launched = subprocess.run(["ip", "netns", "exec", self.hosts[0], PROGRAM, "launch", "-H", "localhost:1,10.77.0.2:1",
+                                   "--remote-shell", str(shell), "--", PROGRAM, *words], env=environment(),
+                                  capture_output=True, text=True, timeout=300, check=False)
+        self.assertEqual(launched.returncode, 0, launched.stderr)
+        self.assertIn("10.77.0.1", launched.stderr)
+
     def test_both_sides_say_why_when_an_interface_goes_down(self):
         launched = self.launch((1, 1), self.words("down", max_steps=100000, logging_steps=1))
         metrics = self.folder / "down" / "metrics.jsonl"

@@ -1,11 +1,18 @@
 """What the program says about itself, and to wrong usage."""
 
+import os
+
 from harness import *
 
 COMMANDS = ["tokenize", "pretrain", "finetune", "evaluate", "predict", "doctor", "completion"]
 
 
 class Help(ProgramTest):
+    def test_level_of_messages_that_does_not_exist_is_told(self):
+        with_level = {**os.environ, "FUNICULAR_LOG": "loud"}
+        done = subprocess.run([PROGRAM, "finetune", "--model", "none"], env=with_level, capture_output=True, text=True, check=False)
+        self.assertIn('FUNICULAR_LOG expects debug, info, warning or error, found "loud"', done.stderr)
+
     def test_overview_lists_every_command(self):
         text = self.succeeds("--help").out
         for command in COMMANDS:

@@ -145,9 +145,7 @@ class Rows(ProgramTest):
 
     def test_output_that_is_a_file(self):
         (self.folder / "run").write_text("mine")
-        result = run(*self.finetune_words(self.encoder))
-        self.assertIn(result.code, (1, 2))
-        self.assertIn(str(self.folder / "run"), result.err)
+        self.refuses(self.finetune_words(self.encoder), str(self.folder / "run"), "a file is in the way")
         self.assertEqual((self.folder / "run").read_text(), "mine")
 
     def test_loss_that_is_not_finite_ends_the_run(self):
@@ -222,6 +220,26 @@ class Stores(ProgramTest):
         self.assertFalse((self.folder / "new.tokens").exists())
         self.assertIn("1 rows could not be read and were left out", self.succeeds(*words, "--skip-bad-rows").err)
 
+    def test_options_of_evaluations_that_do_not_take_place(self):
+        model = self.model()
+        store = self.store(model)
+        for words, shown in ((("--patience", "3"), "--patience 3 needs evaluations"),
+                             (("--eval-steps", "5"), "--eval-steps 5 needs evaluations"),
+                             (("--metric-for-best-model", "loss"), "--metric-for-best-model loss needs evaluations")):
+            self.refuses(self.pretrain(model, store, *words), shown, "give --eval-data STORE or --eval-fraction SHARE")
+            train, _ = self.custom_files()
+            self.refuses(["finetune", "--model", model, "--task", "custom", "--train", train, "--output", self.folder / "run",
+                          *words], shown, "give --eval FILE")
+        self.assertFalse((self.folder / "run").exists())
+
+    def test_strategy_of_several_ranks_without_them_is_told(self):
+        model = self.model()
+        words = self.pretrain(model, self.store(model), "--strategy", "zero1")
+        self.assertIn("--strategy zero1 shares the work of several ranks", self.succeeds(*words).err)
+        words[words.index("--output") + 1] = self.folder / "launched"
+        launched = self.succeeds("launch", "-n", 2, "--", PROGRAM, *words)
+        self.assertNotIn("shares the work", launched.err)
+
     def test_two_ways_to_evaluate(self):
         model = self.model()
         store = self.store(model)
@@ -258,6 +276,14 @@ class Predictions(ProgramTest):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
         self.refuses(["predict", "--model", model], "standard input:2: expected UTF-8, found the byte 0xE9",
                      stdin=b"the film\nd\xe9j\xe0 vu\n")
+
+    def test_lines_of_a_table_are_told(self):
+        model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        table = self.succeeds("predict", "--model", model, stdin="label\ttext\npro\tthe film\n")
+        self.assertEqual(len(table.out.splitlines()), 2)
+        self.assertIn("2 of 2 lines hold a tab", table.err)
+        self.assertNotIn("tab", self.succeeds("predict", "--model", model, stdin="the film\n").err)
+        self.assertNotIn("hold a tab", self.succeeds("predict", "--model", model, "--pairs", stdin="a\tb\n").err)
 
     def test_input_missing(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})

@@ -182,6 +182,20 @@ TEST_F(StoreBuilder, NeverReplacesAFolderWithOtherFilesOrAFile) {
   EXPECT_EQ(read_file(folder_ / "file"), "mine");
 }
 
+TEST_F(StoreBuilder, ABuildThatFailsLeavesOnlyTheFoldersThatWereThere) {
+  fs::create_directories(folder_ / "there");
+  const auto file = write("in.tsv", "label\ttext\nx\ta\nonly one column\n");
+  const TextFileSource source(
+      {file}, {.header = true, .text_columns = {std::string("text")}, .label_column = std::string("label")});
+  EXPECT_THROW(build_token_store(letters(), source, folder_ / "there" / "x" / "y" / "z.tokens"), InputError);
+  EXPECT_TRUE(fs::is_empty(folder_ / "there"));
+  // A name too long for the folder in which it would be built.
+  EXPECT_THROW(build_token_store(letters(), MemorySource(random_rows(2, 1), 1, true),
+                                 folder_ / "there" / "x" / std::string(250, 'n')),
+               RunError);
+  EXPECT_TRUE(fs::is_empty(folder_ / "there"));
+}
+
 TEST_F(StoreBuilder, AnEmptyFolderASlashAndAMissingParentAreFine) {
   fs::create_directories(path());
   EXPECT_EQ(make_store(path(), random_rows(5, 1), 1)->rows(), 5);

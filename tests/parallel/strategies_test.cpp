@@ -4,13 +4,17 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <iterator>
+#include <thread>
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
+#include "funicular/core/recompute.h"
 #include "funicular/parallel/strategy.h"
 #include "net.h"
 
@@ -32,7 +36,8 @@ struct Rig {
     torch::manual_seed(seed);
     net = Net();
     model = wrap(net, with);
-    strategy = make_strategy(name, group, {.compare_every = 1, .offload = offload});
+    // A bucket a weight, so that reductions begin wherever they can.
+    strategy = make_strategy(name, group, {.compare_every = 1, .bucket_bytes = 1, .offload = offload});
     strategy->attach(model, optim::make_optimizer(optimizer));
   }
 
@@ -98,6 +103,193 @@ TEST(Strategies, AModuleWithTiedUnusedAndFrozenWeightsTrainsAsInOneProcess) {
     with_ranks(ranks, body);
     if (is_rank()) return;
   }
+}
+
+/// Passes its input on; calls a function when the gradient comes back.
+struct Probe : torch::autograd::Function<Probe> {
+  static torch::Tensor forward(torch::autograd::AutogradContext* context, const torch::Tensor& x,
+                               const std::function<void()>* reached) {
+    context->saved_data["reached"] = reinterpret_cast<int64_t>(reached);
+    return x.view_as(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    (*reinterpret_cast<const std::function<void()>*>(context->saved_data["reached"].toInt()))();
+    return {gradients[0], {}};
+  }
+};
+
+/// Names its weights in another order than that in which it uses them, one of them never.
+struct TowerImpl : torch::nn::Module {
+  torch::nn::Linear top{6, 6}, never{6, 6}, bottom{6, 6};
+  TowerImpl() {
+    register_module("top", top);
+    register_module("never", never);
+    register_module("bottom", bottom);
+    to(torch::kDouble);
+  }
+};
+TORCH_MODULE(Tower);
+
+TEST(Ddp, AModuleOfOneSegmentIsReducedWhileItsBackwardPassGoesOn) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    torch::manual_seed(1);
+    Tower tower;
+    std::function<void()> at_bottom = [] {};
+    Model model = wrap_module(tower, [&](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
+      const auto weight = Probe::apply(module.bottom->weight, &at_bottom);
+      sink.add("all", module.top(torch::matmul(batch["x"], weight)).sum());
+    });
+    const auto ddp = make_strategy("ddp", group, {.bucket_bytes = 1});
+    ddp->attach(model, optim::make_optimizer(optim::Sgd{}));
+    const auto step = [&](int64_t update) {
+      const auto batch = make_batch(torch::ones({1, 6}, torch::kDouble) * (1 + group.rank()));
+      ddp->step({&batch, 1}, {{"all", 2}}, {.learning_rate = 0, .update = update});
+    };
+    step(1);  // tells the order
+    // Each rank's gradient of the top follows from its own rows, and the sum from both.
+    torch::Tensor seen;
+    {
+      Model alone = wrap_module(tower, [&](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
+        sink.add("all", module.top(torch::matmul(batch["x"], module.bottom->weight)).sum());
+      });
+      LossSink sink;
+      const auto both = make_batch(torch::ones({1, 6}, torch::kDouble) * 3);
+      alone.forward({}, both, {}, sink);
+      const auto of_both = torch::autograd::grad({sink.total({{"all", 2}})}, {tower->top->weight})[0];
+      at_bottom = [&] {  // the last that this pass computes
+        const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+        do {
+          seen = tower->top->weight.grad().clone();
+        } while (!torch::allclose(seen, of_both) && std::chrono::steady_clock::now() < deadline);
+      };
+      step(2);
+      EXPECT_TRUE(torch::allclose(seen, of_both))
+          << "while the bottom's gradient is not there, the top's is the sum over the ranks";
+    }
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(Ddp, RoundedAndOrderedSumsOfAModuleOfOneSegmentFollowOneProcess) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    const auto train = [&](const comm::Group& ranks, const StrategyOptions& options) {
+      bool with = true;
+      torch::manual_seed(1);
+      Net net;
+      net->to(torch::kFloat);
+      Model model = wrap(net, with);
+      const auto strategy = make_strategy("auto", ranks, options);
+      strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+      for (int64_t update = 1; update <= 4; ++update) {
+        with = update != 2;
+        std::vector<MicroBatch> own;
+        Counts counts;
+        for (int64_t row = ranks.rank(); row < 8; row += ranks.size()) {
+          own.push_back(
+              make_batch(torch::full({1, 5}, 0.1 * static_cast<double>(row + update), torch::kFloat)));
+          add_counts(counts, own.back().counts);
+        }
+        strategy->step(own, strategy->global_counts(counts), {.learning_rate = 0.01, .update = update});
+      }
+      std::vector<torch::Tensor> all;
+      for (const auto& parameter : model.parameters) all.push_back(parameter->compute.detach().flatten());
+      return torch::cat(all);
+    };
+    const auto one = train({}, {});
+    const auto rounded = train(group, {.bucket_bytes = 1, .reduce_in = at::kBFloat16});
+    EXPECT_GT((rounded - one).abs().max().item<float>(), 0) << "sixteen bits round";
+    EXPECT_LT((rounded - one).abs().max().item<float>(), 1e-3);
+    const auto ordered = train(group, {.deterministic = true, .bucket_bytes = 1});
+    EXPECT_LT((ordered - one).abs().max().item<float>(), 1e-6);
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(Ddp, ABackwardPassWithinTheForwardPassIsNoneOfTheStep) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    const auto train = [&](const comm::Group& ranks, const torch::Tensor& rows) {
+      torch::manual_seed(1);
+      Tower tower;
+      Model model = wrap_module(tower, [](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
+        // A step against the gradient of its own, as adversarial training takes; it leaves sums in .grad.
+        auto x = batch["x"].detach().requires_grad_();
+        module.top(torch::tanh(module.bottom(x))).square().sum().backward();
+        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // what began too early would be over
+        sink.add("all", module.top(torch::tanh(module.bottom(x + 0.1 * x.grad()))).square().sum());
+      });
+      const auto strategy = make_strategy("auto", ranks, {.bucket_bytes = 1});
+      strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+      for (int64_t update = 1; update <= 3; ++update) {
+        const auto batch = make_batch(rows);
+        strategy->step({&batch, 1}, strategy->global_counts(batch.counts),
+                       {.learning_rate = 0.01, .update = update});
+      }
+      return torch::cat({tower->top->weight.detach(), tower->bottom->weight.detach()});
+    };
+    const auto rows = torch::linspace(-1, 1, 24, torch::kDouble).view({4, 6});
+    const auto ours = train(group, rows.narrow(0, 2 * group.rank(), 2));
+    EXPECT_LT((ours - train({}, rows)).abs().max().item<double>(), 1e-12);
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(Ddp, AModuleIsFreeForAnotherStrategyOnceDetached) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    Tower tower;
+    Model model = wrap_module(tower, [](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
+      sink.add("all", module.top(module.bottom(batch["x"])).sum());
+    });
+    const auto has_hook = [&] {
+      return torch::autograd::impl::post_acc_grad_hooks(tower->top->weight) != nullptr;
+    };
+    auto first = make_strategy("ddp", group), second = make_strategy("ddp", group);
+    first->attach(model, optim::make_optimizer(optim::Sgd{}));
+    EXPECT_TRUE(has_hook());
+    first->detach();
+    EXPECT_FALSE(has_hook());
+    second->attach(model, optim::make_optimizer(optim::Sgd{}));
+    first.reset();
+    EXPECT_TRUE(has_hook()) << "those of the second";
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(Ddp, AWeightUsedWithinAndWithoutARecomputedPartIsReducedOnce) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    // Time for a reduction that began too early to end before the inner gradient arrives.
+    const std::function<void()> pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
+    const auto train = [&](const std::string& name, const comm::Group& ranks, const torch::Tensor& rows) {
+      torch::manual_seed(1);
+      Tower tower;
+      Model model = wrap_module(tower, [&](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
+        const auto inner = [&](const std::vector<at::Tensor>& in) {
+          const auto between = Probe::apply(module.top(in[0]), &pause);
+          return std::vector<at::Tensor>{torch::tanh(module.bottom(between))};
+        };
+        const auto hidden = recomputed({batch["x"]}, module.parameters(), inner)[0];
+        sink.add("all", module.top(hidden).square().sum());
+      });
+      const auto strategy = make_strategy(name, ranks, {.bucket_bytes = 1});
+      strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+      for (int64_t update = 1; update <= 3; ++update) {
+        const auto batch = make_batch(rows);
+        strategy->step({&batch, 1}, strategy->global_counts(batch.counts),
+                       {.learning_rate = 0.01, .update = update});
+      }
+      return torch::cat({tower->top->weight.detach(), tower->bottom->weight.detach()});
+    };
+    const auto rows = torch::linspace(-1, 1, 24, torch::kDouble).view({4, 6});
+    const auto ours = train("ddp", group, rows.narrow(0, 2 * group.rank(), 2));
+    const auto expected = train("single", {}, rows);
+    EXPECT_LT((ours - expected).abs().max().item<double>(), 1e-12);
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
 }
 
 TEST(Strategies, WhatIsNotFiniteOnOneRankIsNamedOnAllAndChangesNothing) {
