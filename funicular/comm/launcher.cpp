@@ -153,6 +153,7 @@ std::string ending_text(const Ending& ending) {
 
 constexpr int kInterrupted = static_cast<int>(ExitCode::interrupted);
 constexpr int kUsage = static_cast<int>(ExitCode::usage);
+constexpr int kFailed = static_cast<int>(ExitCode::failed);
 
 /// One start of all ranks, until the last one has ended.
 class Round {
@@ -221,7 +222,8 @@ class Round {
   void note_failure(RankProcess& rank) {
     const int code = rank.ending().code;
     if (code != kInterrupted) end_within_grace();
-    if (failure_) return;  // the others end because of the first
+    const bool first = !failure_;
+    if (!first && !explains(rank)) return;  // the others end because of the first
     failure_ = &rank;
     if (code == kInterrupted) {
       log::info("[launch] {} was interrupted and can be resumed (exit code {})", rank.name(), code);
@@ -230,7 +232,16 @@ class Round {
     } else {
       report(rank);
     }
-    if (passed_on_ == 0) send(SIGTERM);
+    if (first && passed_on_ == 0) send(SIGTERM);
+  }
+
+  /// Whether a host that ended after the first one that failed knows more. A host ends with the last of its
+  /// ranks: where one was killed and others took their time, it ends after hosts whose ranks failed because
+  /// that one was gone.
+  bool explains(const RankProcess& host) const {
+    const int code = host.ending().code;
+    return !options_.hosts.empty() && passed_on_ == 0 && failure_->ending().code == kFailed && code > 128 &&
+           code != 128 + SIGTERM;
   }
 
   void report(const RankProcess& rank) const {

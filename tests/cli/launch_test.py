@@ -134,6 +134,13 @@ class Hosts(ProgramTest):
         self.assertIn("| lost", result.err)
         self.assertRegex(result.err, r"host b \(process \d+\) ended with exit code 7")
 
+    def test_a_killed_rank_is_the_failure_however_late_its_host_ends(self):
+        # Rank 1 is killed, rank 2 of its host takes its time; meanwhile rank 0 fails, since its peer is gone.
+        result = self.on("a:1,b:2", "--grace", 20, "--", "sh", "-c",
+                         'case $RANK in 0) sleep 1; exit 1;; 1) sleep 0.3; kill -9 $$;; 2) trap "" TERM; sleep 3;; esac')
+        self.assertEqual(result.code, 128 + signal.SIGKILL, result.err)
+        self.assertRegex(result.err, r"host b \(process \d+\) ended with exit code 137")
+
     def test_a_signal_reaches_the_ranks_of_all_hosts(self):
         marks = self.folder / "marks"
         marks.mkdir()

@@ -1,0 +1,39 @@
+"""The program under the launchers that its users have: torchrun of the torch wheel, and mpirun where it is installed."""
+
+import os
+
+from harness import PROGRAM, ProgramTest, Result, environment, json, pathlib, shutil, subprocess, unittest
+
+TORCHRUN = pathlib.Path(os.environ.get("FUNICULAR_PYTHON", "")).parent / "torchrun"
+MPIRUN = shutil.which("mpirun")
+
+
+class OtherLaunchers(ProgramTest):
+    def finds_what_one_process_finds(self, launcher, named):
+        """Two ranks started by `launcher` find the metrics of one, and say who told them their places."""
+        model = self.model()
+        one = self.succeeds(*self.finetune_words(model, "one", precision="fp64")).json()
+        words = self.finetune_words(model, "two", precision="fp64", strategy="zero1")
+        done = subprocess.run([*map(str, launcher), PROGRAM, *map(str, words)], capture_output=True, timeout=300, check=False,
+                              env=environment())
+        launched = Result(done.returncode, done.stdout.decode(), done.stderr.decode())
+        self.assertEqual(launched.code, 0, launched.err)
+        self.assertIn(f"rank 0 of 2 by {named}", launched.err)
+        lines = [line[line.index("{"):] for line in launched.out.splitlines() if line.endswith("}")]
+        self.assertEqual(len(lines), 1, "one rank speaks")
+        two = json.loads(lines[0])
+        for name in ("accuracy", "macro_f1", "loss", "train_loss", "best_step", "steps"):
+            self.assertAlmostEqual(two[name], one[name], delta=1e-9 * abs(one[name]), msg=name)
+
+    @unittest.skipUnless(TORCHRUN.is_file(), f"{TORCHRUN} is not there (./run setup makes it)")
+    def test_torchrun(self):
+        self.finds_what_one_process_finds([TORCHRUN, "--nproc-per-node", 2, "--master-port", 20000 + os.getpid() % 10000,
+                                           "--no-python"], "torchrun (RANK, WORLD_SIZE)")
+
+    @unittest.skipUnless(MPIRUN, "mpirun is not installed")
+    def test_open_mpi(self):
+        self.finds_what_one_process_finds([MPIRUN, "--allow-run-as-root", "--oversubscribe", "-n", 2], "Open MPI")
+
+
+if __name__ == "__main__":
+    unittest.main()
