@@ -99,10 +99,12 @@ void make_directories(const fs::path& folder) {
   if (fs::is_directory(folder, ignored)) return;
   const bool file_in_the_way =
       !error || error == std::errc::not_a_directory || error == std::errc::file_exists;
-  if (file_in_the_way)
-    throw InputError("file",
-                     "cannot make the folder {}: a file is in the way; remove it, or choose another path",
-                     folder.string());
+  if (file_in_the_way) {
+    fs::path file = folder;
+    while (file.has_relative_path() && !fs::exists(file, ignored)) file = file.parent_path();
+    throw InputError("file", "cannot make the folder {}: {} is a file; remove it, or choose another path",
+                     folder.string(), file.string());
+  }
   throw RunError("file", "cannot make the folder {}: {}{}", folder.string(), error.message(),
                  remedy_of_write(error.value()));
 }

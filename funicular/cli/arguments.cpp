@@ -440,8 +440,9 @@ std::string Arguments::help() const {
     const std::string left =
         fmt::format("{}--{} {}{}", option->letter_ ? fmt::format("-{}, ", option->letter_) : "",
                     option->name_, option->value_, option->many_ ? "…" : "");
-    // Counted in characters: the ellipsis is three bytes.
-    const size_t shown = left.size() - (option->many_ ? 2 : 0);
+    // In characters: an ellipsis is three bytes.
+    const auto shown = static_cast<size_t>(
+        std::count_if(left.begin(), left.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
     text += "  " + left + (shown < 28 ? std::string(28 - shown, ' ') : "\n" + std::string(30, ' ')) +
             wrap(help, 30, 100) + "\n";
   }

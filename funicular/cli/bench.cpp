@@ -183,7 +183,7 @@ Bench::Bench()
   arguments.add("learning-rate", "RATE", techniques_.learning_rate, "its learning rate").above(0);
   arguments.add("plot", "FILE", plot_, "write the table as a bar chart, an SVG file");
   arguments.section("Of ranks");
-  arguments.add("strategy", "NAME…", strategies_, "strategies to compare (under funicular launch)")
+  arguments.add("strategy", "NAME", strategies_, "strategies to compare (under funicular launch)")
       .default_text("ddp and zero1 to zero3 on several ranks");
   arguments.add("devices", "N", devices_, "of the strategy dp: replicas in this process").range(1, 1024);
   arguments.section("Machine and output");

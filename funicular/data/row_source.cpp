@@ -60,9 +60,12 @@ format::TextOptions resolve_columns(const fs::path& path, format::TextOptions op
   const auto format = options.format.value_or(format::guess_text_format(path));
   const bool plain = format == format::TextFormat::text || format == format::TextFormat::lines;
   if (plain && (label || options.columns.size() > 1))
-    throw InputError(
-        "tokenize", "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for {}",
-        path.string(), format::text_format_name(format), label ? "a label column" : "two columns");
+    throw InputError("tokenize",
+                     "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for "
+                     "{} (the format follows from the file's name, unless "
+                     "--format tells it)",
+                     path.string(), format::text_format_name(format),
+                     label ? "a label column" : "two columns");
   if (plain) {
     options.columns.clear();
     options.header = false;

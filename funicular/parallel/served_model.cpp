@@ -15,7 +15,7 @@ ServedModel::ServedModel(comm::Group group, const StrategyOptions& options, cons
   if (options.servers < 1 || workers_ < 1)
     throw InputError("strategy",
                      "{} on {} ranks with {} servers leaves {} workers; expected at least one of each (start "
-                     "more ranks, or give fewer --servers)",
+                     "more ranks, funicular launch -n 3 -- …, or give fewer --servers)",
                      name, this->group().size(), options.servers, std::max(0, workers_));
   if (options.fault == Fault::untied_weight || options.fault == Fault::dropped_bucket)
     throw InputError("strategy", "the faults dropped-bucket and untied-weight are made by ddp");

@@ -161,8 +161,10 @@ class Hosts(ProgramTest):
         self.assertTrue(wait_until(lambda: not any(alive(int(pid)) for pid in pids.read_text().split())))
 
     def test_all_hosts_start_again(self):
+        spoken = self.folder / "spoken"  # rank 1 fails only when rank 0 has been heard
         result = self.on("a:1,b:1", "--max-restarts", 2, "--", "sh", "-c",
-                         'echo start $FUNICULAR_RESTART; [ $FUNICULAR_RESTART = 1 ] || [ $RANK = 0 ] || exit 3; sleep 0.3')
+                         f'echo start $FUNICULAR_RESTART; [ $RANK = 1 ] || touch {spoken}; [ $FUNICULAR_RESTART = 1 ] && exit 0;'
+                         f'[ $RANK = 0 ] && sleep 100; while [ ! -e {spoken} ]; do sleep 0.05; done; exit 3')
         self.assertEqual(result.code, 0, result.err)
         self.assertEqual({line for line in result.out.splitlines() if line.startswith("[0]")}, {"[0] start 0", "[0] start 1"})
 

@@ -145,7 +145,7 @@ class Rows(ProgramTest):
 
     def test_output_that_is_a_file(self):
         (self.folder / "run").write_text("mine")
-        self.refuses(self.finetune_words(self.encoder), str(self.folder / "run"), "a file is in the way")
+        self.refuses(self.finetune_words(self.encoder), str(self.folder / "run") + " is a file; remove it")
         self.assertEqual((self.folder / "run").read_text(), "mine")
 
     def test_loss_that_is_not_finite_ends_the_run(self):
