@@ -93,20 +93,23 @@ void sync_path(const fs::path& path) {
     throw RunError("file", "cannot flush {} to the disk: {}", path.string(), errno_text(errno));
 }
 
+fs::path existing_part(const fs::path& path) {
+  std::error_code ignored;
+  fs::path part = fs::absolute(path, ignored);
+  while (part.has_relative_path() && !fs::exists(part, ignored)) part = part.parent_path();
+  return part;
+}
+
 void make_directories(const fs::path& folder) {
   std::error_code error, ignored;
   fs::create_directories(folder, error);
   if (fs::is_directory(folder, ignored)) return;
-  const bool file_in_the_way =
-      !error || error == std::errc::not_a_directory || error == std::errc::file_exists;
-  if (file_in_the_way) {
-    fs::path file = folder;
-    while (file.has_relative_path() && !fs::exists(file, ignored)) file = file.parent_path();
+  const fs::path part = existing_part(folder);
+  if (fs::exists(part, ignored) && !fs::is_directory(part, ignored))
     throw InputError("file", "cannot make the folder {}: {} is a file; remove it, or choose another path",
-                     folder.string(), file.string());
-  }
-  throw RunError("file", "cannot make the folder {}: {}{}", folder.string(), error.message(),
-                 remedy_of_write(error.value()));
+                     folder.string(), part.string());
+  throw RunError("file", "cannot make the folder {}: {}{}", folder.string(),
+                 error ? error.message() : "it was removed at once", remedy_of_write(error.value()));
 }
 
 void write_file_atomically(const fs::path& path, std::string_view contents) {

@@ -28,6 +28,9 @@ void write_file_atomically(const fs::path& path, std::string_view contents);
 /// Flushes a file's or folder's contents to the disk.
 void sync_path(const fs::path& path);
 
+/// `path`, absolute, or the nearest folder above it that exists.
+fs::path existing_part(const fs::path& path);
+
 /// Makes the folder and those above it, unless they exist. Throws InputError if a file is in the way,
 /// RunError where the system refuses.
 void make_directories(const fs::path& folder);

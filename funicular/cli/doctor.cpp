@@ -114,14 +114,6 @@ Finding check_memory() {
   return finding;
 }
 
-/// The folder itself, or the nearest above it that is there: what a run would make it in.
-fs::path existing_folder(const fs::path& folder) {
-  fs::path found = fs::absolute(folder);
-  std::error_code error;
-  while (!fs::exists(found, error) && found.has_relative_path()) found = found.parent_path();
-  return found;
-}
-
 Finding check_disk(const fs::path& folder) {
   std::error_code error;
   const fs::space_info space = fs::space(folder, error);
@@ -212,7 +204,7 @@ class Doctor final : public Command {
     print("threads", check_threads);
     print("device", check_device);
     print("memory", check_memory);
-    const fs::path folder = existing_folder(output_);
+    const fs::path folder = existing_part(output_);  // what a run would make it in
     print("disk", [&] { return check_disk(folder); });
     print("writing", [&] { return check_writing(folder); });
     if (!model_.empty()) check_model();

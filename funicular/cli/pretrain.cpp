@@ -123,8 +123,7 @@ class Pretrain final : public Command {
       return;
     log::warning(
         "the weights of {} were trained with the tokeniser in it, not with {}: their embeddings stand for "
-        "other "
-        "tokens",
+        "other tokens",
         model_.string(), tokenizer_.string());
   }
 

@@ -62,8 +62,7 @@ format::TextOptions resolve_columns(const fs::path& path, format::TextOptions op
   if (plain && (label || options.columns.size() > 1))
     throw InputError("tokenize",
                      "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for "
-                     "{} (the format follows from the file's name, unless "
-                     "--format tells it)",
+                     "{} (the format follows from the file's name, unless --format tells it)",
                      path.string(), format::text_format_name(format),
                      label ? "a label column" : "two columns");
   if (plain) {

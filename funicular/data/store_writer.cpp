@@ -48,18 +48,12 @@ void remove_store(const fs::path& folder) {
   fs::remove(folder, ignored);
 }
 
-/// The uppermost part of `folder` that does not exist yet; empty if all of it does.
-fs::path uppermost_missing(fs::path folder) {
-  std::error_code ignored;
-  fs::path missing;
-  for (; !folder.empty() && !fs::exists(folder, ignored); folder = folder.parent_path()) missing = folder;
-  return missing;
-}
-
-/// Removes `folder` and those above it up to `top`, as far as they are empty.
-void remove_empty(fs::path folder, const fs::path& top) {
+/// Removes the folders above `store` that are below `kept`, as far as they are empty.
+void remove_empty_above(const fs::path& store, const fs::path& kept) {
   std::error_code error;
-  while (!top.empty() && fs::remove(folder, error) && folder != top) folder = folder.parent_path();
+  fs::path folder = fs::absolute(store, error).parent_path();
+  while (folder != kept && folder.has_relative_path() && fs::remove(folder, error))
+    folder = folder.parent_path();
 }
 
 fs::path resolve(const fs::path& store) {
@@ -91,13 +85,13 @@ void require_replaceable(const fs::path& store, bool overwrite) {
 BuildFolder::BuildFolder(const fs::path& store, bool overwrite)
     : store_(resolve(store)), path_(building_folder(store_)) {
   require_replaceable(store_, overwrite);
-  made_ = uppermost_missing(store_.parent_path());
+  found_ = existing_part(store_);
   try {
     if (store_.has_parent_path()) make_directories(store_.parent_path());
     while (!try_lock()) {
     }
   } catch (...) {
-    remove_empty(store_.parent_path(), made_);
+    remove_empty_above(store_, found_);
     throw;
   }
 }
@@ -137,7 +131,7 @@ bool BuildFolder::try_lock() {
 BuildFolder::~BuildFolder() {
   if (!committed_) {
     remove_store(path_);
-    remove_empty(store_.parent_path(), made_);
+    remove_empty_above(store_, found_);
   }
   if (lock_ >= 0) ::close(lock_);
 }

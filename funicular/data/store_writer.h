@@ -34,7 +34,7 @@ class BuildFolder {
   void exchange_with_old();
 
   fs::path store_, path_;
-  fs::path made_;  ///< the uppermost folder that was made for the store; empty if none was
+  fs::path found_;  ///< the part of store_ that was there before
   int lock_ = -1;
   bool committed_ = false;
 };

@@ -42,10 +42,9 @@ struct SafetensorsWriter::State {
     ::unlink(temporary.c_str());
   }
 
-  [[noreturn]] void fail(const char* what) {
+  [[noreturn]] void fail() {
     broken = true;
-    if (std::string_view(what) != "read back") throw write_error(path, errno);
-    throw RunError("safetensors", "cannot {} {}: {}", what, path.string(), errno_text(errno));
+    throw write_error(path, errno);
   }
 
   void put(uint64_t offset, const void* data, uint64_t count) {
@@ -53,7 +52,7 @@ struct SafetensorsWriter::State {
     while (count > 0) {
       const ssize_t done = ::pwrite(descriptor, cursor, count, static_cast<off_t>(offset));
       if (done < 0 && errno == EINTR) continue;
-      if (done < 0) fail("write");
+      if (done < 0) fail();
       cursor += done;
       offset += static_cast<uint64_t>(done);
       count -= static_cast<uint64_t>(done);
@@ -71,7 +70,10 @@ struct SafetensorsWriter::State {
     while (hashed < size) {
       const ssize_t count = ::pread(descriptor, buffer.data(), buffer.size(), static_cast<off_t>(hashed));
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) fail("read back");
+      if (count <= 0) {
+        broken = true;
+        throw RunError("safetensors", "cannot read {} back: {}", path.string(), errno_text(errno));
+      }
       hash_in_order(hashed, buffer.data(), static_cast<uint64_t>(count));
     }
   }
@@ -168,7 +170,7 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorDec
   state.path = path;
   state.temporary = path.parent_path() / fmt::format(".{}.tmp{}", path.filename().string(), ::getpid());
   state.descriptor = ::open(state.temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (state.descriptor < 0) state.fail("write");
+  if (state.descriptor < 0) state.fail();
   state.put(0, header.data(), header.size());
   state.hash_in_order(0, header.data(), header.size());
 }
@@ -225,8 +227,8 @@ uint64_t SafetensorsWriter::close() {
   if (state.broken)
     throw RunError("safetensors", "{}: a write failed before, the file is not kept", state.path.string());
   state.hash_rest();
-  if (::fsync(state.descriptor) != 0) state.fail("flush to the disk");
-  if (::rename(state.temporary.c_str(), state.path.c_str()) != 0) state.fail("rename the temporary file to");
+  if (::fsync(state.descriptor) != 0) state.fail();
+  if (::rename(state.temporary.c_str(), state.path.c_str()) != 0) state.fail();
   ::close(std::exchange(state.descriptor, -1));
   sync_path(state.path.has_parent_path() ? state.path.parent_path() : fs::path("."));
   return state.hash.digest();

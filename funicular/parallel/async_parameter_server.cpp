@@ -196,8 +196,8 @@ void AsyncParameterServer::exchange(const PushHeader& header) {
     lane.pair.broadcast(served(lane, vectors(), vectors().gradient), kWorker);
   }
   for (const Lane& lane : lanes_) {
-    lane.pair.broadcast(served(lane, matrices(), matrices().weights), kServer);
-    lane.pair.broadcast(served(lane, vectors(), vectors().weights), kServer);
+    lane.pair.broadcast(served(lane, matrices(), matrices().weights.tensor()), kServer);
+    lane.pair.broadcast(served(lane, vectors(), vectors().weights.tensor()), kServer);
   }
 }
 

@@ -48,7 +48,7 @@ class DataParallel final : public Replicated {
     FlatRange elements;
     size_t segment = 0;  ///< it is complete when the backward pass of this one is done,
     size_t weights = 0;  ///< or, of a module that is one segment, when so many weights have their gradients
-    size_t missing = 0;  ///< of these, in this pass
+    size_t missing = 0;  ///< of these, in this step
   };
 
   struct Reducing {
@@ -75,13 +75,12 @@ class DataParallel final : public Replicated {
     gradients_are_zero_ = false;
     started_ = 0;
     reducing_ = passing_ = false;
-    completed_.clear();
+    for (Bucket& bucket : buckets_) bucket.missing = bucket.weights;
   }
 
   void start_round(bool last) override {
     reducing_ = last && !options().deterministic;
     passing_ = false;
-    for (Bucket& bucket : buckets_) bucket.missing = bucket.weights;
     recomputed_ = recomputed_runs();
   }
 
@@ -166,12 +165,8 @@ class DataParallel final : public Replicated {
     if (!passing_ || recomputed_runs() != recomputed_) return;
     Bucket& bucket = buckets_[number];
     if (bucket.missing == 0 || --bucket.missing > 0) return;
-    completed_.push_back(static_cast<int64_t>(number));
-    while (started_ < order_.size() && complete(order_[started_])) start_next();
-  }
-
-  bool complete(int64_t bucket) const {
-    return std::find(completed_.begin(), completed_.end(), bucket) != completed_.end();
+    if (!order_known_) completed_.push_back(static_cast<int64_t>(number));
+    while (started_ < order_.size() && bucket_at(started_).missing == 0) start_next();
   }
 
   void forget_order() {
@@ -179,12 +174,12 @@ class DataParallel final : public Replicated {
     std::iota(order_.begin(), order_.end(), int64_t{0});
   }
 
-  /// From the first pass on buckets start in the order in which rank 0 had them complete in it: a weight that
+  /// From the first step on buckets start in the order in which rank 0 had them complete in it: a weight that
   /// the module names late and uses early, or not at all, holds up no other. Collective.
   void learn_order() {
     if (!of_weights_ || order_known_) return;
-    for (const int64_t bucket : order_)
-      if (!complete(bucket)) completed_.push_back(bucket);
+    for (const int64_t number : order_)
+      if (buckets_[static_cast<size_t>(number)].missing > 0) completed_.push_back(number);
     const at::Tensor order = at::tensor(completed_, at::kLong);
     group().broadcast(order, 0);
     std::copy_n(order.const_data_ptr<int64_t>(), order_.size(), order_.begin());
@@ -193,15 +188,15 @@ class DataParallel final : public Replicated {
 
   /// Buckets start in one order on all ranks, each when it is complete.
   void reduce_until(size_t segment) {
-    while (started_ < order_.size() && bucket(started_).segment >= segment) start_next();
+    while (started_ < order_.size() && bucket_at(started_).segment >= segment) start_next();
   }
 
-  const Bucket& bucket(size_t place) const { return buckets_[static_cast<size_t>(order_[place])]; }
+  const Bucket& bucket_at(size_t place) const { return buckets_[static_cast<size_t>(order_[place])]; }
 
   void start_next() {
     const bool dropped = options().fault == Fault::dropped_bucket && started_ == 0;
     const bool reduced = options().fault == Fault::untied_weight && started_ + 1 == order_.size();
-    if (!dropped && !reduced) reduce(bucket(started_));
+    if (!dropped && !reduced) reduce(bucket_at(started_));
     ++started_;
   }
 
@@ -231,7 +226,7 @@ class DataParallel final : public Replicated {
   std::unique_ptr<FlatParameters> flat_;
   std::vector<Bucket> buckets_;     ///< from the end of the weights to their start
   std::vector<int64_t> order_;      ///< in which buckets start, the same on all ranks
-  std::vector<int64_t> completed_;  ///< buckets whose weights have all their gradients, in this pass
+  std::vector<int64_t> completed_;  ///< buckets in the order in which the first step had them complete
   bool of_weights_ = false;         ///< buckets are complete when their weights are, not their segments
   bool order_known_ = false;
   int64_t recomputed_ = 0;                         ///< recomputed_runs() when this pass began

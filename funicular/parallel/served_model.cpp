@@ -31,7 +31,7 @@ ServedModel::Part ServedModel::make_part(const FlatRange& elements, const at::Te
                                          const at::TensorOptions& gradient) const {
   Part part{elements,
             std::vector<comm::Shard>(static_cast<size_t>(workers_)),
-            at::zeros({elements.size()}, weights),
+            Releasable(at::zeros({elements.size()}, weights)),
             {}};
   for (const FlatRange& slice : layout().divide(elements, group().size() - workers_))
     part.slices.push_back({slice.begin - elements.begin, slice.size()});
@@ -60,10 +60,8 @@ void ServedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
   }
   for (const FlatLayout::Entry& entry : layout().entries()) point(entry, part_of(entry));
   if (serves()) {
-    unused_matrices_ = Releasable(matrices_.weights);
-    unused_vectors_ = Releasable(vectors_.weights);
-    unused_matrices_.release();
-    unused_vectors_.release();
+    matrices_.weights.release();
+    vectors_.weights.release();
   }
   add_blocks();
   target.state_size = own(matrices_).size + own(vectors_).size;
@@ -87,7 +85,7 @@ void ServedModel::point(const FlatLayout::Entry& entry, const Part& part) {
   const auto in = [&](const at::Tensor& flat) {
     return flat.narrow(0, entry.offset - part.elements.begin, entry.size).view(master.sizes());
   };
-  const at::Tensor value = in(part.weights);
+  const at::Tensor value = in(part.weights.tensor());
   value.copy_(master);
   parameter.compute.set_data(value);
   parameter.master = mixed_ && &part == &matrices_ ? at::Tensor() : parameter.compute;
@@ -128,7 +126,7 @@ void ServedModel::pull(const Part& part, const at::Tensor& served) const {
   }
   for (int server = workers_; server < group().size(); ++server) {
     const comm::Shard& slice = part.slices[static_cast<size_t>(server)];
-    group().receive(part.weights.narrow(0, slice.begin, slice.size), server);
+    group().receive(part.weights.tensor().narrow(0, slice.begin, slice.size), server);
   }
 }
 
@@ -154,13 +152,13 @@ void ServedModel::make_masters_whole(bool keeps) {
 void ServedModel::detach() {
   Replicated::detach();
   if (serves()) {
-    unused_matrices_.restore();
-    unused_vectors_.restore();
-    matrices_.weights.narrow(0, own(matrices_).begin, own(matrices_).size).copy_(served_matrices());
-    vectors_.weights.narrow(0, own(vectors_).begin, own(vectors_).size).copy_(served_vectors());
+    matrices_.weights.restore();
+    vectors_.weights.restore();
+    matrices_.weights.tensor().narrow(0, own(matrices_).begin, own(matrices_).size).copy_(served_matrices());
+    vectors_.weights.tensor().narrow(0, own(vectors_).begin, own(vectors_).size).copy_(served_vectors());
   }
-  group().all_gather(matrices_.weights, matrices_.slices);
-  group().all_gather(vectors_.weights, vectors_.slices);
+  group().all_gather(matrices_.weights.tensor(), matrices_.slices);
+  group().all_gather(vectors_.weights.tensor(), vectors_.slices);
   if (mixed_) make_masters_whole(true);
 }
 

@@ -24,7 +24,7 @@ class ServedModel : public Replicated {
   struct Part {
     FlatRange elements;               ///< of the layout
     std::vector<comm::Shard> slices;  ///< of each rank, from elements.begin; none of workers
-    at::Tensor weights;               ///< [elements], what workers compute with; servers: without memory
+    Releasable weights;               ///< [elements], what workers compute with; released on servers
     at::Tensor gradient;              ///< workers: [elements]
   };
 
@@ -66,7 +66,6 @@ class ServedModel : public Replicated {
   const int workers_;
   bool mixed_ = false;
   Part matrices_, vectors_;
-  Releasable unused_matrices_, unused_vectors_;  ///< the parts' weights on a server, until detach()
 };
 
 }  // namespace funicular::parallel

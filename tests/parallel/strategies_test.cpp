@@ -131,6 +131,31 @@ struct TowerImpl : torch::nn::Module {
 };
 TORCH_MODULE(Tower);
 
+/// Two ranks, a bucket a weight, train a Tower with this loss as one process does.
+void expect_tower_follows_one_process(
+    const std::function<void(TowerImpl&, const MicroBatch&, LossSink&)>& loss) {
+  with_ranks(2, [&] {
+    const auto group = comm::Group::from_environment();
+    const auto train = [&](const comm::Group& ranks, const torch::Tensor& rows) {
+      torch::manual_seed(1);
+      Tower tower;
+      Model model = wrap_module(tower, loss);
+      const auto strategy = make_strategy("auto", ranks, {.bucket_bytes = 1});
+      strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+      for (int64_t update = 1; update <= 3; ++update) {
+        const auto batch = make_batch(rows);
+        strategy->step({&batch, 1}, strategy->global_counts(batch.counts),
+                       {.learning_rate = 0.01, .update = update});
+      }
+      return torch::cat({tower->top->weight.detach(), tower->bottom->weight.detach()});
+    };
+    const auto rows = torch::linspace(-1, 1, 24, torch::kDouble).view({4, 6});
+    const auto ours = train(group, rows.narrow(0, 2 * group.rank(), 2));
+    EXPECT_LT((ours - train({}, rows)).abs().max().item<double>(), 1e-12);
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
 TEST(Ddp, AModuleOfOneSegmentIsReducedWhileItsBackwardPassGoesOn) {
   with_ranks(2, [] {
     const auto group = comm::Group::from_environment();
@@ -209,31 +234,12 @@ TEST(Ddp, RoundedAndOrderedSumsOfAModuleOfOneSegmentFollowOneProcess) {
 }
 
 TEST(Ddp, ABackwardPassWithinTheForwardPassIsNoneOfTheStep) {
-  with_ranks(2, [] {
-    const auto group = comm::Group::from_environment();
-    const auto train = [&](const comm::Group& ranks, const torch::Tensor& rows) {
-      torch::manual_seed(1);
-      Tower tower;
-      Model model = wrap_module(tower, [](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
-        // A step against the gradient of its own, as adversarial training takes; it leaves sums in .grad.
-        auto x = batch["x"].detach().requires_grad_();
-        module.top(torch::tanh(module.bottom(x))).square().sum().backward();
-        std::this_thread::sleep_for(std::chrono::milliseconds(100));  // what began too early would be over
-        sink.add("all", module.top(torch::tanh(module.bottom(x + 0.1 * x.grad()))).square().sum());
-      });
-      const auto strategy = make_strategy("auto", ranks, {.bucket_bytes = 1});
-      strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
-      for (int64_t update = 1; update <= 3; ++update) {
-        const auto batch = make_batch(rows);
-        strategy->step({&batch, 1}, strategy->global_counts(batch.counts),
-                       {.learning_rate = 0.01, .update = update});
-      }
-      return torch::cat({tower->top->weight.detach(), tower->bottom->weight.detach()});
-    };
-    const auto rows = torch::linspace(-1, 1, 24, torch::kDouble).view({4, 6});
-    const auto ours = train(group, rows.narrow(0, 2 * group.rank(), 2));
-    EXPECT_LT((ours - train({}, rows)).abs().max().item<double>(), 1e-12);
-    if (testing::Test::HasFailure()) std::exit(1);
+  expect_tower_follows_one_process([](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
+    // A step against the gradient of its own, as adversarial training takes; it leaves sums in .grad.
+    auto x = batch["x"].detach().requires_grad_();
+    module.top(torch::tanh(module.bottom(x))).square().sum().backward();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // what began too early would be over
+    sink.add("all", module.top(torch::tanh(module.bottom(x + 0.1 * x.grad()))).square().sum());
   });
 }
 
@@ -260,35 +266,15 @@ TEST(Ddp, AModuleIsFreeForAnotherStrategyOnceDetached) {
 }
 
 TEST(Ddp, AWeightUsedWithinAndWithoutARecomputedPartIsReducedOnce) {
-  with_ranks(2, [] {
-    const auto group = comm::Group::from_environment();
-    // Time for a reduction that began too early to end before the inner gradient arrives.
-    const std::function<void()> pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
-    const auto train = [&](const std::string& name, const comm::Group& ranks, const torch::Tensor& rows) {
-      torch::manual_seed(1);
-      Tower tower;
-      Model model = wrap_module(tower, [&](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
-        const auto inner = [&](const std::vector<at::Tensor>& in) {
-          const auto between = Probe::apply(module.top(in[0]), &pause);
-          return std::vector<at::Tensor>{torch::tanh(module.bottom(between))};
-        };
-        const auto hidden = recomputed({batch["x"]}, module.parameters(), inner)[0];
-        sink.add("all", module.top(hidden).square().sum());
-      });
-      const auto strategy = make_strategy(name, ranks, {.bucket_bytes = 1});
-      strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
-      for (int64_t update = 1; update <= 3; ++update) {
-        const auto batch = make_batch(rows);
-        strategy->step({&batch, 1}, strategy->global_counts(batch.counts),
-                       {.learning_rate = 0.01, .update = update});
-      }
-      return torch::cat({tower->top->weight.detach(), tower->bottom->weight.detach()});
+  // Time for a reduction that began too early to end before the inner gradient arrives.
+  const std::function<void()> pause = [] { std::this_thread::sleep_for(std::chrono::milliseconds(200)); };
+  expect_tower_follows_one_process([&](TowerImpl& module, const MicroBatch& batch, LossSink& sink) {
+    const auto inner = [&](const std::vector<at::Tensor>& in) {
+      const auto between = Probe::apply(module.top(in[0]), &pause);
+      return std::vector<at::Tensor>{torch::tanh(module.bottom(between))};
     };
-    const auto rows = torch::linspace(-1, 1, 24, torch::kDouble).view({4, 6});
-    const auto ours = train("ddp", group, rows.narrow(0, 2 * group.rank(), 2));
-    const auto expected = train("single", {}, rows);
-    EXPECT_LT((ours - expected).abs().max().item<double>(), 1e-12);
-    if (testing::Test::HasFailure()) std::exit(1);
+    const auto hidden = recomputed({batch["x"]}, module.parameters(), inner)[0];
+    sink.add("all", module.top(hidden).square().sum());
   });
 }
 
