@@ -76,11 +76,11 @@ void FlatLayout::add_layers(const Entry& entry) {
     Layer layer{slice.name,
                 entry.parameter,
                 parameter.group == ParameterGroup::decay,
-                {},
+                {entry.offset + slice.begin * width, entry.offset + slice.end * width},
+                slice.begin * width,
                 {},
                 parameter.master.sizes().vec()};
     if (!layer.shape.empty()) layer.shape[0] = slice.end - slice.begin;
-    layer.elements = {entry.offset + slice.begin * width, entry.offset + slice.end * width};
     layer.blocks.begin = static_cast<int64_t>(blocks_.size());
     for (int64_t begin = layer.elements.begin; begin < layer.elements.end; begin += kBlock)
       blocks_.push_back(

@@ -46,7 +46,8 @@ class FlatLayout {
     Parameter* parameter = nullptr;
     bool decay = false;  ///< a matrix
     FlatRange elements;
-    FlatRange blocks;  ///< numbers of its blocks
+    int64_t in_parameter = 0;  ///< where its elements begin among the parameter's
+    FlatRange blocks;          ///< numbers of its blocks
     std::vector<int64_t> shape;
   };
   /// Layers are cut into blocks from their start, so that no sum over blocks depends on who holds which.
@@ -88,17 +89,20 @@ struct UpdateTarget {
   struct Block {
     int64_t number = 0;  ///< in FlatLayout::blocks
     int64_t size = 0;
-    int64_t master = 0, gradient = 0;  ///< in the buffers of the block's group, matrices or vectors
-    int64_t shadow = 0;                ///< matrices only
-    int64_t state = 0;                 ///< in each of the optimiser's state tensors
+    int64_t master = 0;    ///< in the buffer of the block's group, matrices or vectors
+    int64_t gradient = 0;  ///< in gradient(layer)
+    int64_t shadow = 0;    ///< matrices only
+    int64_t state = 0;     ///< in each of the optimiser's state tensors
   };
 
   std::shared_ptr<const FlatLayout> layout;
-  at::Tensor matrix_master, vector_master;      ///< flat
-  at::Tensor shadow;                            ///< flat, what matrices compute with; undefined: the masters
-  at::Tensor matrix_gradient, vector_gradient;  ///< flat, of any floating-point type
-  std::vector<Block> blocks;                    ///< in the layout's order
-  int64_t state_size = 0;                       ///< elements of a state tensor, padding included
+  at::Tensor matrix_master, vector_master;  ///< flat
+  at::Tensor shadow;                        ///< flat, what matrices compute with; undefined: the masters
+  /// Flat, of any floating-point type. matrix_gradient is undefined where each matrix has a gradient of its
+  /// own, Parameter::gradient, from the backward pass to the update or, without one, the next step.
+  at::Tensor matrix_gradient, vector_gradient;
+  std::vector<Block> blocks;  ///< in the layout's order
+  int64_t state_size = 0;     ///< elements of a state tensor, padding included
   /// Adds a flat tensor of doubles up over the ranks that hold the other blocks; empty: all blocks are here.
   std::function<void(const at::Tensor&)> add_over_ranks;
   /// Makes a state tensor of so many elements, zero; empty: in memory.
@@ -106,6 +110,14 @@ struct UpdateTarget {
 
   const FlatLayout::Layer& layer(const Block& block) const {
     return layout->layers()[static_cast<size_t>(layout->blocks()[static_cast<size_t>(block.number)].layer)];
+  }
+  bool frees_gradients(const FlatLayout::Layer& layer) const {
+    return layer.decay && !matrix_gradient.defined();
+  }
+  /// The tensor in which the gradient of a layer's blocks lies at Block::gradient; contiguous.
+  const at::Tensor& gradient(const FlatLayout::Layer& layer) const {
+    if (frees_gradients(layer)) return layer.parameter->gradient;
+    return layer.decay ? matrix_gradient : vector_gradient;
   }
 };
 

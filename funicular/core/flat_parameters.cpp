@@ -1,7 +1,10 @@
 #include "funicular/core/flat_parameters.h"
 
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/InferenceMode.h>
+
+#include "funicular/base/error.h"
 
 namespace funicular {
 
@@ -13,12 +16,30 @@ void convert_frozen_matrices(Model& model, at::ScalarType type) {
     }
 }
 
-FlatParameters::FlatParameters(Model& model, MatrixTypes types)
-    : layout_(std::make_shared<FlatLayout>(model)) {
+namespace {
+
+/// Autograd makes the first gradient of a leaf its .grad as it is, and adds the others to it in place. One
+/// that shares its memory would change what it shares it with: x.view({-1}) + y.view({-1}) gives both leaves
+/// views of one tensor.
+at::Tensor of_its_own(const at::Tensor& gradient) {
+  if (!gradient.defined() || gradient.layout() != at::kStrided) return gradient;
+  const at::Storage& storage = gradient.storage();
+  const bool shares = storage.use_count() > 1 || storage.nbytes() != gradient.nbytes();
+  return shares ? gradient.clone(at::MemoryFormat::Contiguous) : gradient;
+}
+
+}  // namespace
+
+FlatParameters::FlatParameters(Model& model, MatrixTypes types, bool free_gradients)
+    : layout_(std::make_shared<FlatLayout>(model)), frees_(free_gradients) {
+  if (frees_ && types.compute != types.gradient)
+    throw InputError("parameters",
+                     "gradients that are freed must be of the type that is computed with; expected one type");
   const at::TensorOptions options = entries().front().parameter->master.options().requires_grad(false);
   master_ = at::zeros({size()}, options);
   if (types.compute) shadow_ = at::zeros({decay_end()}, options.dtype(*types.compute));
-  matrix_gradient_ = at::zeros({decay_end()}, types.gradient ? options.dtype(*types.gradient) : options);
+  if (!frees_)
+    matrix_gradient_ = at::zeros({decay_end()}, types.gradient ? options.dtype(*types.gradient) : options);
   vector_gradient_ = at::zeros({size() - decay_end()}, options);
   for (const Entry& entry : entries()) point_into_buffers(entry);
   if (types.compute) convert_frozen_matrices(model, *types.compute);
@@ -36,8 +57,11 @@ std::shared_ptr<UpdateTarget> FlatParameters::target() const {
   for (const FlatLayout::Block& block : layout_->blocks()) {
     const int64_t begin = block.elements.begin;
     const int64_t local = begin < decay_end() ? begin : begin - decay_end();
+    const FlatLayout::Layer& layer = layout_->layers()[static_cast<size_t>(block.layer)];
+    const int64_t gradient =
+        target->frees_gradients(layer) ? layer.in_parameter + begin - layer.elements.begin : local;
     target->blocks.push_back(
-        {static_cast<int64_t>(target->blocks.size()), block.elements.size(), local, local, local, begin});
+        {static_cast<int64_t>(target->blocks.size()), block.elements.size(), local, gradient, local, begin});
   }
   return target;
 }
@@ -46,7 +70,7 @@ void FlatParameters::point_into_buffers(const Entry& entry) {
   Parameter& parameter = *entry.parameter;
   at::Tensor value = view(master_, entry);
   value.copy_(parameter.master.detach());
-  parameter.gradient = gradient_view(entry);
+  parameter.gradient = frees_gradient(entry) ? at::Tensor() : gradient_view(entry);
   // The same tensor object must stay: modules and autograd hold it. Only its storage moves.
   if (shadow_.defined() && parameter.group == ParameterGroup::decay) {
     at::Tensor shadow = view(shadow_, entry);
@@ -58,16 +82,38 @@ void FlatParameters::point_into_buffers(const Entry& entry) {
     parameter.master = parameter.compute;
   }
   parameter.compute.mutable_grad() = parameter.gradient;
+  if (frees_gradient(entry))
+    hooks_.emplace_back(parameter.compute, parameter.compute.register_hook(of_its_own));
+}
+
+FlatParameters::~FlatParameters() {
+  for (const auto& [leaf, hook] : hooks_) leaf.remove_hook(hook);
 }
 
 void FlatParameters::zero_gradient() {
-  matrix_gradient_.zero_();
+  if (matrix_gradient_.defined()) matrix_gradient_.zero_();
   vector_gradient_.zero_();
   point_gradients();
 }
 
 void FlatParameters::point_gradients() {
-  for (const Entry& entry : entries()) entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
+  for (const Entry& entry : entries()) {
+    if (frees_gradient(entry)) entry.parameter->gradient = at::Tensor();
+    entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
+  }
+}
+
+void FlatParameters::collect_gradients() {
+  for (const Entry& entry : entries()) {
+    if (!frees_gradient(entry)) continue;
+    Parameter& parameter = *entry.parameter;
+    at::Tensor gradient = parameter.compute.grad();
+    const at::ScalarType type = parameter.compute.scalar_type();
+    if (!gradient.defined()) gradient = at::zeros_like(parameter.compute);
+    if (gradient.is_sparse()) gradient = gradient.to_dense();
+    parameter.gradient = gradient.to(type).contiguous();
+    parameter.compute.mutable_grad() = parameter.gradient;
+  }
 }
 
 at::Tensor FlatParameters::view(const at::Tensor& flat, const Entry& entry) const {

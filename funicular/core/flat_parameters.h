@@ -1,12 +1,13 @@
 #pragma once
 // One storage for all trainable parameters and one for their gradients, shared by optimisers, reductions and
-// sharding.
+// sharding; or no storage for gradients, which come and go.
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "funicular/core/flat_layout.h"
@@ -27,14 +28,20 @@ void convert_frozen_matrices(Model& model, at::ScalarType type);
 
 /// Puts the trainable parameters of a model into flat buffers (core/flat_layout.h). Afterwards every
 /// trainable Parameter's master, compute and gradient are views into the buffers, and autograd accumulates
-/// into them in place.
+/// into them in place. Where gradients are freed, those of matrices are not: the backward pass makes them, as
+/// activations go, and between an update and the next backward pass they take no memory.
 class FlatParameters {
  public:
   using Entry = FlatLayout::Entry;
 
   /// Throws as FlatLayout does. With `types.compute` the matrices' compute tensors, frozen ones included,
-  /// become copies of that type: the trainable ones views into shadow().
-  explicit FlatParameters(Model& model, MatrixTypes types = {});
+  /// become copies of that type: the trainable ones views into shadow(). Gradients that are freed must be of
+  /// the type that is computed with, for that is what autograd makes; throws InputError otherwise. The model
+  /// must outlive this.
+  explicit FlatParameters(Model& model, MatrixTypes types = {}, bool free_gradients = false);
+  ~FlatParameters();
+  FlatParameters(const FlatParameters&) = delete;
+  FlatParameters& operator=(const FlatParameters&) = delete;
 
   const FlatLayout& layout() const { return *layout_; }
   const std::vector<Entry>& entries() const { return layout_->entries(); }
@@ -42,7 +49,8 @@ class FlatParameters {
   /// [decay_end] flat, what the matrices compute with; undefined without mixed precision. Whoever changes
   /// master keeps it up to date: optimisers in the same pass, others by Parameter::compute.
   const at::Tensor& shadow() const { return shadow_; }
-  /// Flat gradients of a group: [decay_end] or [N - decay_end], the latter in the master's type.
+  /// Flat gradients of a group: [decay_end] or [N - decay_end], the latter in the master's type. That of the
+  /// matrices is undefined where gradients are freed.
   const at::Tensor& gradient(ParameterGroup group) const {
     return group == ParameterGroup::decay ? matrix_gradient_ : vector_gradient_;
   }
@@ -53,9 +61,14 @@ class FlatParameters {
   /// All blocks, for an optimiser; state tensors are laid out as the parameters are.
   std::shared_ptr<UpdateTarget> target() const;
 
+  /// Sets gradients to zero, or frees them.
   void zero_gradient();
-  /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad).
+  /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad); those
+  /// that are freed begin anew.
   void point_gradients();
+  /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient, dense
+  /// and of the type that they should have, zero where autograd made none.
+  void collect_gradients();
   /// The part of a flat tensor of this layout that holds `entry`, in the parameter's shape.
   at::Tensor view(const at::Tensor& flat, const Entry& entry) const;
   /// The part of the flat gradients that holds `entry`, in the parameter's shape.
@@ -63,8 +76,13 @@ class FlatParameters {
 
  private:
   void point_into_buffers(const Entry& entry);
+  bool frees_gradient(const Entry& entry) const {
+    return frees_ && entry.parameter->group == ParameterGroup::decay;
+  }
 
   std::shared_ptr<const FlatLayout> layout_;
+  bool frees_;
+  std::vector<std::pair<at::Tensor, unsigned>> hooks_;  ///< on the leaves whose gradients are freed
   at::Tensor master_, shadow_, matrix_gradient_, vector_gradient_;
 };
 

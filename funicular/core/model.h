@@ -26,10 +26,12 @@ struct Parameter {
   };
 
   std::string name;
-  at::Tensor master;    ///< what the optimiser updates
-  at::Tensor compute;   ///< what the forward pass reads: a leaf that requires grad; `master` itself without
-                        ///< mixed precision
-  at::Tensor gradient;  ///< same shape as `compute`; the leaf's .grad
+  at::Tensor master;   ///< what the optimiser updates
+  at::Tensor compute;  ///< what the forward pass reads: a leaf that requires grad; `master` itself without
+                       ///< mixed precision
+  /// Same shape as `compute`; the leaf's .grad. Where gradients are freed after each update, undefined until
+  /// FlatParameters::collect_gradients.
+  at::Tensor gradient;
   ParameterGroup group = ParameterGroup::decay;
   std::vector<Slice> slices;  ///< at least one; together they cover dimension 0 in order
   bool trainable = true;      ///< false: frozen, has no gradient and no optimiser state
@@ -62,6 +64,9 @@ struct Model {
   /// Whether the segments recompute their attention in the backward pass, see core/recompute.h; empty: they
   /// have none.
   std::function<void(bool on)> set_selective_recompute;
+  /// Whether the last layer gives `hidden` [T, H] of all tokens instead of what its own head reads of them
+  /// (nn/bert.h): for another head that reads more. Empty where it always does.
+  std::function<void(bool on)> set_all_rows;
 
   /// Another model of the same structure, with weights and buffers of its own, whatever their values. Empty,
   /// or throws InputError: there can be none.

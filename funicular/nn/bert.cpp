@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "funicular/base/error.h"
@@ -13,6 +14,7 @@
 #include "funicular/core/recompute.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/row_subset.h"
 
 namespace funicular::nn {
 
@@ -53,6 +55,20 @@ Activation activation_named(const std::string& name) {
   throw InputError("bert", "unknown activation {}", name);
 }
 
+/// The last layer's activation where it computes no more than the head reads.
+constexpr const char* kRowsOfHead = "rows_of_head";
+
+/// The rows of the last hidden states that the head reads.
+at::Tensor rows_of_head(const MicroBatch& batch, Head head) {
+  if (head == Head::masked_lm) return batch["mlm_rows"];
+  return batch.packing.offsets.narrow(0, 0, batch.packing.sequences()).to(at::kLong);
+}
+
+at::Tensor input_of_head(const Activations& in, const MicroBatch& batch, Head head) {
+  const auto found = in.find(kRowsOfHead);
+  return found != in.end() ? found->second : in.at("hidden").index_select(0, rows_of_head(batch, head));
+}
+
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& w, Activation activation) {
   return bias_activation(nn::linear(x, w.weight->compute), w.bias->compute, activation);
 }
@@ -68,6 +84,7 @@ class Builder {
   Model build() {
     model_.low_precision = true;
     model_.set_selective_recompute = [selective = selective_](bool on) { *selective = on; };
+    model_.set_all_rows = [all_rows = all_rows_](bool on) { *all_rows = on; };
     add_embeddings();
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) add_layer(layer);
     if (options_.head == Head::masked_lm)
@@ -141,6 +158,7 @@ class Builder {
   Model model_;
   size_t claimed_ = 0;
   std::shared_ptr<bool> selective_ = std::make_shared<bool>(false);  ///< recompute the attention in backward
+  std::shared_ptr<bool> all_rows_ = std::make_shared<bool>(false);   ///< the last layer leaves nothing out
   Parameter* word_embeddings_ = nullptr;
 };
 
@@ -186,24 +204,30 @@ void Builder::add_layer(int64_t layer) {
   const DropoutSite output_site{config_.hidden_dropout_prob, Purpose::dropout_output, index};
   const Activation activation = activation_;
   const std::string name = "layer." + std::to_string(layer);
-  const std::shared_ptr<const bool> selective = selective_;
+  const std::shared_ptr<const bool> selective = selective_, all_rows = all_rows_;
+  const bool last = layer + 1 == config_.num_hidden_layers;
+  const Head head = options_.head;
   add_segment(name, [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink&) {
+    std::optional<RowSubset> wanted;  // none: all rows
+    if (last && !*all_rows && !taps.observe) wanted = select_rows(batch.packing, rows_of_head(batch, head));
+    const RowKeys keys = wanted ? wanted->keys : batch.packing;
     const at::Tensor& x = in.at("hidden");
+    const at::Tensor residual = wanted ? x.index_select(0, wanted->rows) : x;
     const auto attend = [=, packing = batch.packing](const std::vector<at::Tensor>& in) {
       return std::vector{attention(nn::linear(in[0], qkv.weight->compute), qkv.bias->compute, packing, heads,
-                                   attention_site)};
+                                   attention_site, wanted)};
     };
     const at::Tensor context =
         (*selective ? recomputed({x}, {qkv.weight->compute, qkv.bias->compute}, attend) : attend({x}))[0];
     const at::Tensor attended =
-        residual_norm(nn::linear(context, projection.weight->compute), projection.bias->compute, x,
-                      attention_norm.weights(), batch.packing, projection_site);
+        residual_norm(nn::linear(context, projection.weight->compute), projection.bias->compute, residual,
+                      attention_norm.weights(), keys, projection_site);
     const at::Tensor inner =
         feed_forward(attended, up.weight->compute, up.bias->compute, down.weight->compute, activation);
     const at::Tensor out =
-        residual_norm(inner, down.bias->compute, attended, output_norm.weights(), batch.packing, output_site);
+        residual_norm(inner, down.bias->compute, attended, output_norm.weights(), keys, output_site);
     taps(name, out);
-    return Activations{{"hidden", out}};
+    return Activations{{wanted ? kRowsOfHead : "hidden", out}};
   });
 }
 
@@ -216,14 +240,9 @@ void Builder::add_masked_lm_head() {
   Parameter* const decoder = word_embeddings_;
   const Activation activation = activation_;
   add_segment("masked_lm", [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
-    const at::Tensor rows = in.at("hidden").index_select(0, batch["mlm_rows"]);
-    // The normalisation drops nothing here, so the packing's keys are not read: any of the right length will
-    // do.
-    Packing keys;
-    keys.positions = at::zeros({rows.size(0)}, at::kInt);
-    keys.token_draws = at::zeros({rows.size(0)}, at::kLong);
+    const at::Tensor rows = input_of_head(in, batch, Head::masked_lm);
     const at::Tensor hidden =
-        residual_norm(apply_linear(rows, transform, activation), {}, {}, norm.weights(), keys, {});
+        residual_norm(apply_linear(rows, transform, activation), {}, {}, norm.weights(), RowKeys(), {});
     if (taps.observe)
       taps("logits", nn::linear(hidden, decoder->compute).to(bias->compute.scalar_type()) + bias->compute);
     loss.add("mlm", vocabulary_cross_entropy(hidden, decoder->compute, bias->compute, batch["mlm_labels"]));
@@ -250,22 +269,22 @@ void Builder::add_classification_head() {
   const LinearWeights pooler = add_linear("bert.pooler.dense", config_.hidden_size, config_.hidden_size);
   const LinearWeights classifier = add_linear("classifier", config_.num_labels, config_.hidden_size);
   const DropoutSite site{config_.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
-  add_segment("classification", [=](Activations in, const MicroBatch& batch, const Taps& taps,
-                                    LossSink& loss) {
-    const int64_t sequences = batch.packing.sequences();
-    const at::Tensor first = in.at("hidden").index_select(0, batch.packing.offsets.narrow(0, 0, sequences));
-    const at::Tensor pooled = apply_linear(first, pooler, Activation::tanh);
-    const at::Tensor dropped =
-        dropout(pooled, at::zeros({sequences}, at::kInt), batch.packing.draw_ids, batch.packing.random, site);
-    // In the vectors' type: a loss of few bits helps nobody.
-    const at::Tensor logits =
-        nn::linear(dropped, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
-        classifier.bias->compute;
-    taps("logits", logits);
-    loss.output("logits", logits);
-    add_classification_loss(logits, batch, regression, loss);
-    return Activations{};
-  });
+  add_segment(
+      "classification", [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+        const int64_t sequences = batch.packing.sequences();
+        const at::Tensor pooled =
+            apply_linear(input_of_head(in, batch, Head::classification), pooler, Activation::tanh);
+        const at::Tensor dropped = dropout(pooled, at::zeros({sequences}, at::kInt), batch.packing.draw_ids,
+                                           batch.packing.random, site);
+        // In the vectors' type: a loss of few bits helps nobody.
+        const at::Tensor logits =
+            nn::linear(dropped, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
+            classifier.bias->compute;
+        taps("logits", logits);
+        loss.output("logits", logits);
+        add_classification_loss(logits, batch, regression, loss);
+        return Activations{};
+      });
 }
 
 }  // namespace

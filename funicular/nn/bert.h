@@ -42,6 +42,11 @@ bool is_regression(const format::BertConfig& config);
 /// the model's), which may be missing where no loss is wanted. Loss terms: `mlm`, `classification` or
 /// `regression`. Outputs: `logits` [S, classes] (classification), `labels`. Taps: `embeddings`, `layer.N`,
 /// and `logits` (for masked_lm [M, V], computed only for an observer).
+///
+/// After the product that gives queries, keys and values of all tokens, the last layer computes only what the
+/// head reads: the rows of `mlm_rows`, which must ascend (InputError), or of the first tokens. The others are
+/// nobody's input, and their gradients are zero. Its activation then is `rows_of_head`; with an observer, or
+/// Model::set_all_rows, it is `hidden` of all tokens.
 Model build_bert(const BertOptions& options);
 
 }  // namespace funicular::nn

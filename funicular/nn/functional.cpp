@@ -141,10 +141,13 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
 
 // ---- linear
 
-/// The weight's gradient += dy^T * x, if it wants one.
+/// The weight's gradient += dy^T * x, if it wants one; the first of a step is written.
 void learn(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) {
-  const at::Tensor gradient = gradient_of(weight);
-  if (gradient.defined()) add_weight_gradient(gradient, dy, x);
+  if (!weight.requires_grad()) return;
+  at::Tensor& gradient = weight.mutable_grad();
+  const bool add = gradient.defined();
+  if (!add) gradient = at::empty_like(weight);
+  add_weight_gradient(gradient, dy, x, add);
 }
 
 struct LinearFunction : Function<LinearFunction> {
@@ -262,14 +265,22 @@ struct AttentionCall {
   std::vector<int64_t> draws;
   int64_t heads;
   DropoutArguments dropout;
+  std::optional<RowSubset> queries;  ///< none: all rows
+
+  int64_t rows() const { return queries ? queries->size() : offsets.empty() ? 0 : offsets.back(); }
+  /// Where the rows of sequence s begin in what has a row a query.
+  int64_t first_row(int64_t s) const {
+    return queries ? queries->offsets[static_cast<size_t>(s)] : offsets[static_cast<size_t>(s)];
+  }
 };
 
-/// Calls kernel(arguments) for every sequence and head; work is handed out dynamically since lengths differ.
+/// Calls kernel(arguments) for every sequence and head, after fill(arguments, the sequence's first row, its
+/// first query, the head's first column); work is handed out dynamically since lengths differ.
 template <class S, class Fill>
 void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::Tensor& bias,
                    const at::Tensor& lse, void (*kernel)(const AttentionArguments<S>&), Fill fill) {
   using T = Compute<S>;
-  const int64_t sequences = static_cast<int64_t>(call.offsets.size()) - 1, tokens = qkv.size(0);
+  const int64_t sequences = static_cast<int64_t>(call.offsets.size()) - 1;
   const int64_t hidden = qkv.size(1) / 3, head_size = hidden / call.heads;
   int64_t longest = 0;
   for (int64_t s = 0; s < sequences; ++s)
@@ -282,9 +293,12 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
       const auto address = reinterpret_cast<uintptr_t>(workspace.data_ptr());
       for (int64_t item = next++; item < sequences * call.heads; item = next++) {
         const int64_t s = item / call.heads, head = item % call.heads, column = head * head_size;
-        const int64_t row = call.offsets[s];
+        const int64_t row = call.offsets[s], first_query = call.first_row(s);
         AttentionArguments<S> a;
         a.length = call.offsets[s + 1] - row;
+        a.query_count = call.first_row(s + 1) - first_query;
+        if (call.queries)
+          a.queries = call.queries->keys.positions.template const_data_ptr<int32_t>() + first_query;
         a.head_size = head_size;
         a.query = data<S>(qkv) + row * 3 * hidden + column;
         a.key = a.query + hidden;
@@ -294,13 +308,13 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
         a.value_bias = a.key_bias + hidden;
         a.qkv_stride = 3 * hidden;
         a.context_stride = hidden;
-        a.log_sum_exp = data<T>(lse) + head * tokens + row;
+        a.log_sum_exp = data<T>(lse) + head * call.rows() + first_query;
         a.scale = 1.0 / std::sqrt(static_cast<double>(head_size));
         a.dropout = call.dropout;
         a.head = static_cast<uint32_t>(head);
         a.draw = static_cast<uint64_t>(call.draws[s]);
         a.workspace = reinterpret_cast<unsigned char*>((address + 63) / 64 * 64);
-        fill(a, row, column);
+        fill(a, row, first_query, column);
         kernel(a);
       }
     }
@@ -311,14 +325,14 @@ struct AttentionFunction : Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const at::Tensor& bias,
                             AttentionCall call) {
     FUNICULAR_EVENT("attention");
-    const int64_t tokens = qkv.size(0), hidden = qkv.size(1) / 3;
-    const at::Tensor out = at::empty({tokens, hidden}, qkv.options());
-    const at::Tensor lse = at::empty({call.heads, tokens}, qkv.options().dtype(compute_type(qkv)));
+    const int64_t rows = call.rows(), hidden = qkv.size(1) / 3;
+    const at::Tensor out = at::empty({rows, hidden}, qkv.options());
+    const at::Tensor lse = at::empty({call.heads, rows}, qkv.options().dtype(compute_type(qkv)));
     dispatch(qkv, "attention", [&](auto zero) {
       using S = decltype(zero);
       for_each_head<S>(call, qkv, bias, lse, kernels<S>().attention_forward,
-                       [&](AttentionArguments<S>& a, int64_t row, int64_t column) {
-                         a.context = data<S>(out) + row * hidden + column;
+                       [&](AttentionArguments<S>& a, int64_t, int64_t first_query, int64_t column) {
+                         a.context = data<S>(out) + first_query * hidden + column;
                        });
     });
     context->save_for_backward({qkv, bias, lse});
@@ -331,15 +345,17 @@ struct AttentionFunction : Function<AttentionFunction> {
     const at::Tensor &qkv = saved[0], &bias = saved[1], &lse = saved[2];
     const at::Tensor dy = outputs[0].contiguous();
     const int64_t hidden = qkv.size(1) / 3;
+    const auto& call = held<AttentionCall>(context);
     const at::Tensor gradient = at::empty_like(qkv);
+    if (call.queries) gradient.narrow(1, 0, hidden).zero_();  // of the rows that did not ask
     dispatch(qkv, "attention", [&](auto zero) {
       using S = decltype(zero);
-      for_each_head<S>(held<AttentionCall>(context), qkv, bias, lse, kernels<S>().attention_backward,
-                       [&](AttentionArguments<S>& a, int64_t row, int64_t column) {
+      for_each_head<S>(call, qkv, bias, lse, kernels<S>().attention_backward,
+                       [&](AttentionArguments<S>& a, int64_t row, int64_t first_query, int64_t column) {
                          a.query_gradient = data<S>(gradient) + row * 3 * hidden + column;
                          a.key_gradient = a.query_gradient + hidden;
                          a.value_gradient = a.key_gradient + hidden;
-                         a.context_gradient = data<S>(dy) + row * hidden + column;
+                         a.context_gradient = data<S>(dy) + first_query * hidden + column;
                        });
     });
     if (const at::Tensor sums = gradient_of(bias); sums.defined()) add_column_sum(gradient, sums);
@@ -366,8 +382,10 @@ NormArguments<S> norm_arguments(const NormCall& call, const at::Tensor& gamma, c
   a.beta = data<T>(beta);
   a.epsilon = call.epsilon;
   a.dropout = call.dropout;
-  a.positions = call.positions.data_ptr<int32_t>();
-  a.draws = call.draws.data_ptr<int64_t>();
+  if (call.dropout.threshold != 0) {
+    a.positions = call.positions.data_ptr<int32_t>();
+    a.draws = call.draws.data_ptr<int64_t>();
+  }
   return a;
 }
 
@@ -694,22 +712,22 @@ at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activati
 
 at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
                         const at::Tensor& down, Activation activation) {
-  if (is_quantized(up)) return quantized_linear(activate(quantized_linear(x, up), bias, activation), down);
+  if (is_quantized(up)) return quantized_feed_forward(x, up, bias, down, activation);
   return FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation));
 }
 
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
-                     const DropoutSite& dropout) {
+                     const DropoutSite& dropout, const std::optional<RowSubset>& queries) {
   return AttentionFunction::apply(qkv, bias,
                                   AttentionCall{packing.host_offsets, packing.host_draw_ids, heads,
-                                                dropout_arguments(dropout, packing.random)});
+                                                dropout_arguments(dropout, packing.random), queries});
 }
 
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
-                         const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
+                         const NormWeights& norm, const RowKeys& keys, const DropoutSite& dropout) {
   return ResidualNormFunction::apply(x, maybe(bias), maybe(residual), norm.gamma, norm.beta,
-                                     NormCall{norm.epsilon, dropout_arguments(dropout, packing.random),
-                                              packing.positions, packing.token_draws, residual.defined()});
+                                     NormCall{norm.epsilon, dropout_arguments(dropout, keys.random),
+                                              keys.positions, keys.draws, residual.defined()});
 }
 
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,

@@ -14,9 +14,12 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 #include "funicular/base/random.h"
 #include "funicular/core/batch.h"
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/row_subset.h"
 
 namespace funicular::nn {
 
@@ -41,9 +44,9 @@ at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Ten
                         const at::Tensor& down, Activation activation);
 
 /// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side,
-/// to which bias [3H] is added → [T, H].
+/// to which bias [3H] is added → [T, H]. With `queries` only these R rows ask, of all tokens → [R, H].
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
-                     const DropoutSite& dropout);
+                     const DropoutSite& dropout, const std::optional<RowSubset>& queries = {});
 
 /// layer_norm(residual + dropout(x + bias)). x, residual [T, H]; the residual and bias may be undefined.
 struct NormWeights {
@@ -51,7 +54,7 @@ struct NormWeights {
   double epsilon = 1e-12;
 };
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
-                         const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
+                         const NormWeights& norm, const RowKeys& keys, const DropoutSite& dropout);
 
 /// dropout(layer_norm(word[ids] + position[place in sequence] + type[types])) → [T, H]; ids, types [T] int64.
 /// Throws InputError for an id or a type outside its table; the caller sees to the length of sequences.

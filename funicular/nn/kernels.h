@@ -30,23 +30,27 @@ struct DropoutArguments {
 };
 
 /// One sequence and head of packed attention. All pointers are to its first row; strides are in elements.
+/// Queries may be some of the rows only; context, log_sum_exp and context_gradient then have those alone.
 template <class S>
 struct AttentionArguments {
   using T = Compute<S>;
   int64_t length = 0, head_size = 0;
+  int64_t query_count = 0;           ///< rows that ask
+  const int32_t* queries = nullptr;  ///< [query_count] which, ascending; null: the first, one after the other
   const S *query = nullptr, *key = nullptr, *value = nullptr;
   const T *query_bias = nullptr, *key_bias = nullptr, *value_bias = nullptr;  ///< [head_size], added; or null
   int64_t qkv_stride = 0;
   S* context = nullptr;  ///< forward: written; backward: unused
   int64_t context_stride = 0;
-  T* log_sum_exp = nullptr;  ///< [length], of the scaled scores: written by forward, read by backward
+  T* log_sum_exp = nullptr;  ///< [query_count], of the scaled scores: written by forward, read by backward
   double scale = 1;          ///< of the scores, 1 / sqrt(head size)
   DropoutArguments dropout;
   uint32_t head = 0;
   uint64_t draw = 0;
   // Backward only.
   const S* context_gradient = nullptr;
-  S *query_gradient = nullptr, *key_gradient = nullptr, *value_gradient = nullptr;  ///< strides as qkv_stride
+  /// Strides as qkv_stride; rows of query_gradient that did not ask are left as they are.
+  S *query_gradient = nullptr, *key_gradient = nullptr, *value_gradient = nullptr;
   unsigned char* workspace = nullptr;  ///< attention_workspace() bytes, aligned to 64
 };
 
@@ -135,12 +139,13 @@ struct MatmulArguments {
   unsigned char* workspace = nullptr;  ///< panel_bytes + rows * scratch_bytes, aligned to 64
 };
 
-/// Rows [first, last), at most MatmulKernels::chunk, of out [rows, columns] += left^T * right; left is
+/// Rows [first, last), at most MatmulKernels::chunk, of out [rows, columns] = or += left^T * right; left is
 /// [depth, rows], right [depth, columns], both without gaps. The sum goes to `wide` or, rounded once, to
 /// `narrow`.
 template <class S>
 struct GradientArguments {
   int64_t depth = 0, rows = 0, columns = 0, first_row = 0, last_row = 0;
+  bool add = true;  ///< false: what `out` held is not read
   const S *left = nullptr, *right = nullptr;
   unsigned char* packed = nullptr;     ///< `right`, by pack_right for each panel
   unsigned char* workspace = nullptr;  ///< see gradient_workspace, aligned to 64

@@ -113,7 +113,7 @@ void add_gradient(GradientArguments<S> g) {
   });
 }
 
-bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
+bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x, bool add) {
   const bool narrow = gradient.scalar_type() == x.scalar_type();
   if (!x.is_cpu() || !gradient.is_contiguous() || !dy.is_contiguous() || !x.is_contiguous() || x.size(0) == 0)
     return false;
@@ -124,6 +124,7 @@ bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at
     g.depth = x.size(0);
     g.rows = dy.size(1);
     g.columns = x.size(1);
+    g.add = add;
     g.left = data_of<S>(dy);
     g.right = data_of<S>(x);
     if (narrow)
@@ -168,15 +169,19 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
   return result;
 }
 
-void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x) {
-  if (add_own_gradient(gradient, dy, x)) return;
+void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x, bool add) {
+  if (add_own_gradient(gradient, dy, x, add)) return;
   at::Tensor target = gradient;
   if (better_widened(x)) {
-    const at::Tensor wide = gradient.to(at::kFloat);  // gradient itself where it is wide
-    add_weight_gradient(wide, dy.to(at::kFloat), x.to(at::kFloat));
+    // The gradient itself where it is wide.
+    const bool narrow = gradient.scalar_type() != at::kFloat;
+    const at::Tensor wide =
+        narrow && !add ? at::empty(gradient.sizes(), at::kFloat) : gradient.to(at::kFloat);
+    add_weight_gradient(wide, dy.to(at::kFloat), x.to(at::kFloat), add);
     if (!wide.is_same(gradient)) target.copy_(wide);
     return;
   }
+  if (!add) target.zero_();
   if (gradient.scalar_type() == dy.scalar_type())
     target.addmm_(dy.t(), x);
   else

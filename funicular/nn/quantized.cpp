@@ -72,6 +72,59 @@ void dispatch_activation(const at::Tensor& x, Body body) {
                    c10::toString(x.scalar_type()));
 }
 
+// Rows whose bytes stay in the first caches for all panels of a weight.
+constexpr int64_t kBlock = 48;
+
+/// A thread's own: quantised activations of a block of rows, and what lies between two products.
+struct QuantizedRows {
+  at::Tensor bytes, inner;
+  float scales[kBlock];
+};
+
+/// body(first row, how many, scratch) for blocks of rows, over at's threads.
+template <class Body>
+void for_each_block(int64_t rows, Body body) {
+  at::parallel_for(0, (rows + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+    QuantizedRows scratch;
+    for (int64_t block = first; block < last; ++block)
+      body(block * kBlock, std::min(kBlock, rows - block * kBlock), scratch);
+  });
+}
+
+template <class S>
+const S* const_rows(const at::Tensor& x, int64_t first) {
+  return static_cast<const S*>(x.const_data_ptr()) + first * x.size(1);
+}
+template <class S>
+S* mutable_rows(const at::Tensor& x, int64_t first) {
+  return static_cast<S*>(x.data_ptr()) + first * x.size(1);
+}
+
+/// out [rows, O] = x [rows, I] * weight^T, of at most kBlock rows.
+template <class S>
+void multiply(const S* x, int64_t rows, const QuantizedMatrix& weight, QuantizedRows& scratch, S* out) {
+  const int64_t bytes = kBlock * groups_of(weight.inputs) * 4;
+  if (!scratch.bytes.defined() || scratch.bytes.numel() < bytes)
+    scratch.bytes = at::empty({bytes}, at::kByte);
+  kernels<S>().quantize_rows(0, rows, weight.inputs, x, scratch.bytes.data_ptr<uint8_t>(), scratch.scales);
+  QuantizedArguments<S> a;
+  a.end = rows;
+  a.input = scratch.bytes.const_data_ptr<uint8_t>();
+  a.input_scales = scratch.scales;
+  a.weight = weight;
+  a.output = out;
+  kernels<S>().quantized_product(a);
+}
+
+/// Without gaps; throws InputError for what cannot be multiplied.
+at::Tensor checked_rows(const at::Tensor& x, const QuantizedMatrix& weight) {
+  if (at::GradMode::is_enabled() && x.requires_grad())
+    throw InputError("quantized product", "quantised weights are for prediction: there are no gradients");
+  if (x.size(1) != weight.inputs)
+    throw InputError("quantized product", "expected rows of {} numbers, found {}", weight.inputs, x.size(1));
+  return x.contiguous();
+}
+
 }  // namespace
 
 at::Tensor quantize_weight(const at::Tensor& weight) {
@@ -96,34 +149,37 @@ bool is_quantized(const at::Tensor& weight) {
 
 at::Tensor quantized_linear(const at::Tensor& x, const at::Tensor& weight) {
   RECORD_FUNCTION("funicular::quantized_linear", c10::ArrayRef<const c10::IValue>{});
-  if (at::GradMode::is_enabled() && x.requires_grad())
-    throw InputError("quantized product", "quantised weights are for prediction: there are no gradients");
   const QuantizedMatrix matrix = view_of(weight);
-  const at::Tensor rows = x.contiguous();
-  const int64_t count = rows.size(0);
-  if (rows.size(1) != matrix.inputs)
-    throw InputError("quantized product", "expected rows of {} numbers, found {}", matrix.inputs,
-                     rows.size(1));
-  const at::Tensor bytes = at::empty({count, groups_of(matrix.inputs) * 4}, at::kByte);
-  const at::Tensor scales = at::empty({count}, at::kFloat),
-                   out = at::empty({count, matrix.outputs}, rows.options());
+  const at::Tensor rows = checked_rows(x, matrix);
+  const at::Tensor out = at::empty({rows.size(0), matrix.outputs}, rows.options());
   dispatch_activation(rows, [&](auto zero) {
     using S = decltype(zero);
-    constexpr int64_t kBlock = 48;  // rows: their bytes stay in the cache for all panels of the weight
-    at::parallel_for(0, (count + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
-      for (int64_t block = first; block < last; ++block) {
-        QuantizedArguments<S> a;
-        a.begin = block * kBlock;
-        a.end = std::min(count, a.begin + kBlock);
-        kernels<S>().quantize_rows(a.begin, a.end, matrix.inputs,
-                                   static_cast<const S*>(rows.const_data_ptr()), bytes.data_ptr<uint8_t>(),
-                                   scales.data_ptr<float>());
-        a.input = bytes.const_data_ptr<uint8_t>();
-        a.input_scales = scales.const_data_ptr<float>();
-        a.weight = matrix;
-        a.output = static_cast<S*>(out.data_ptr());
-        kernels<S>().quantized_product(a);
-      }
+    for_each_block(rows.size(0), [&](int64_t first, int64_t count, QuantizedRows& scratch) {
+      multiply(const_rows<S>(rows, first), count, matrix, scratch, mutable_rows<S>(out, first));
+    });
+  });
+  return out;
+}
+
+at::Tensor quantized_feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
+                                  const at::Tensor& down, Activation activation) {
+  RECORD_FUNCTION("funicular::quantized_feed_forward", c10::ArrayRef<const c10::IValue>{});
+  const QuantizedMatrix first_matrix = view_of(up), second_matrix = view_of(down);
+  const at::Tensor rows = checked_rows(x, first_matrix);
+  const at::Tensor out = at::empty({rows.size(0), second_matrix.outputs}, rows.options());
+  dispatch_activation(rows, [&](auto zero) {
+    using S = decltype(zero);
+    for_each_block(rows.size(0), [&](int64_t first, int64_t count, QuantizedRows& scratch) {
+      if (!scratch.inner.defined()) scratch.inner = at::empty({kBlock, first_matrix.outputs}, rows.options());
+      multiply(const_rows<S>(rows, first), count, first_matrix, scratch, mutable_rows<S>(scratch.inner, 0));
+      ActivationArguments<S> a;
+      a.activation = activation;
+      a.end = count;
+      a.width = first_matrix.outputs;
+      a.input = a.output = mutable_rows<S>(scratch.inner, 0);
+      a.bias = bias.const_data_ptr<float>();
+      kernels<S>().activation_forward(a);
+      multiply(const_rows<S>(scratch.inner, 0), count, second_matrix, scratch, mutable_rows<S>(out, first));
     });
   });
   return out;

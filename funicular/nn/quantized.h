@@ -13,6 +13,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "funicular/core/model.h"
+#include "funicular/nn/kernels.h"
 
 namespace funicular::nn {
 
@@ -24,6 +25,11 @@ bool is_quantized(const at::Tensor& weight);
 /// x [T, I] of float32, bfloat16 or float16 times a quantised weight [O, I] transposed → [T, O] of x's type.
 /// Without gradients.
 at::Tensor quantized_linear(const at::Tensor& x, const at::Tensor& weight);
+
+/// activation(x * up^T + bias) * down^T as nn::feed_forward, block of rows by block, so that what lies
+/// between the products never leaves the cache: the values are those of the two products one after the other.
+at::Tensor quantized_feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
+                                  const at::Tensor& down, Activation activation);
 
 /// For prediction: quantises the matrices of the encoder's layers (segments "layer.N"); embeddings and head
 /// stay. Call it before train::make_inference, which brings those to 16 bits. The model can no longer be

@@ -1,10 +1,11 @@
 #pragma once
 // One pass over all flat buffers: gradients of any type in, the matrices' low-precision copy out.
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "funicular/base/error.h"
 #include "funicular/core/flat_layout.h"
@@ -58,12 +59,27 @@ inline void narrow_range(const float* values, int64_t size, const at::Tensor& fl
   });
 }
 
-/// update(UpdateBlock<T>) for one block.
+/// The low-precision copy of the granules of a block that were written.
+template <class T>
+void write_shadow(const UpdateTarget& target, const UpdateTarget::Block& place, const T* parameter,
+                  uint64_t written) {
+  static_assert(FlatLayout::kBlock <= 64 * kGranule);
+  const auto is_written = [&](int64_t element) { return written >> (element / kGranule) & 1; };
+  for (int64_t begin = 0, end; begin < place.size; begin = end) {
+    end = begin + kGranule;
+    if (!is_written(begin)) continue;
+    while (end < place.size && is_written(end)) end += kGranule;
+    narrow_range(parameter + begin, std::min(end, place.size) - begin, target.shadow, place.shadow + begin);
+  }
+}
+
+/// update(UpdateBlock<T>) for one block; it may return which granules it has written, as Kernels::adam does.
 template <class T, class Update>
 void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
                   Update update) {
-  const bool decay = target.layer(place).decay;
-  const at::Tensor& gradients = decay ? target.matrix_gradient : target.vector_gradient;
+  const FlatLayout::Layer& layer = target.layer(place);
+  const bool decay = layer.decay;
+  const at::Tensor& gradients = target.gradient(layer);
   const at::Tensor& masters = decay ? target.matrix_master : target.vector_master;
   alignas(64) T widened[FlatLayout::kBlock];
   UpdateBlock<T> block{place.state, place.size, decay, masters.data_ptr<T>() + place.master, nullptr};
@@ -74,15 +90,19 @@ void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, 
     else if constexpr (std::is_same_v<T, float>)
       widen_range(gradients, place.gradient, place.size, widened);
   }
-  update(block);
-  if (pass.zero_gradient) {
+  uint64_t written = ~uint64_t{0};
+  if constexpr (std::is_void_v<decltype(update(block))>)
+    update(block);
+  else
+    written = update(block);
+  if (pass.zero_gradient && !target.frees_gradients(layer)) {
     const size_t width = gradients.element_size();
     std::memset(static_cast<char*>(gradients.data_ptr()) + static_cast<size_t>(place.gradient) * width, 0,
                 static_cast<size_t>(place.size) * width);
   }
   if constexpr (std::is_same_v<T, float>)
     if (pass.write_shadow && decay && target.shadow.defined())
-      narrow_range(block.parameter, place.size, target.shadow, place.shadow);
+      write_shadow(target, place, block.parameter, written);
 }
 
 /// body(T{}) for the masters' type.
@@ -99,10 +119,8 @@ template <class Update>
 void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update update) {
   dispatch_master(target, [&](auto zero) {
     using T = decltype(zero);
-    const auto count = static_cast<int64_t>(target.blocks.size());
-    at::parallel_for(0, count, kBlocksAThread, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i)
-        update_block<T>(target, target.blocks[static_cast<size_t>(i)], pass, update);
+    over_blocks(static_cast<int64_t>(target.blocks.size()), [&](int64_t i) {
+      update_block<T>(target, target.blocks[static_cast<size_t>(i)], pass, update);
     });
   });
 }

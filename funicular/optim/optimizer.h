@@ -22,7 +22,8 @@ struct StepInput {
   double learning_rate = 0;
   double gradient_scale = 1;  ///< gradients are multiplied by this first: clipping, loss scale
   int64_t step = 1;           ///< 1-based count of updates, for bias correction
-  /// Leaves all gradients zero, which costs less here, while they are in the cache, than a pass of its own.
+  /// Leaves all gradients zero that are not freed, which costs less here, while they are in the cache, than a
+  /// pass of its own.
   bool zero_gradients = false;
 };
 

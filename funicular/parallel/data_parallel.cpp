@@ -62,11 +62,16 @@ class DataParallel final : public Replicated {
           "strategy",
           "--reduce-precision does not go with fp16, whose skipped steps would lose what was carried "
           "over; expected --precision bf16 or fp32");
-    flat_ = std::make_unique<FlatParameters>(model, types);
+    // Nobody else reads them: neither other ranks nor a tree of sums. A sum over micro-batches in a wider
+    // type than autograd's has to be kept.
+    const bool free_gradients =
+        group().size() == 1 && !options().deterministic && types.compute == types.gradient;
+    flat_ = std::make_unique<FlatParameters>(model, types, free_gradients);
     target = *flat_->target();
+    if (group().size() == 1) return;
     make_buckets();
     const at::Tensor& gradient = flat_->gradient(ParameterGroup::decay);
-    if (options().reduce_in && group().size() > 1 && at::elementSize(gradient.scalar_type()) > 2)
+    if (options().reduce_in && at::elementSize(gradient.scalar_type()) > 2)
       feedback_.emplace(gradient.numel(), gradient.options(), *options().reduce_in, group().size());
   }
 
@@ -103,7 +108,7 @@ class DataParallel final : public Replicated {
 
   void finish_gradients() override {
     if (options().deterministic) tree_.finish(gradients());
-    if (group().size() == 1) return;
+    if (group().size() == 1) return flat_->collect_gradients();
     reduce_until(0);
     learn_order();
     reducing_ = passing_ = false;
@@ -115,7 +120,10 @@ class DataParallel final : public Replicated {
     works_.clear();
   }
 
-  void finish_update() override { gradients_are_zero_ = true; }
+  void finish_update() override {
+    gradients_are_zero_ = true;
+    flat_->point_gradients();
+  }
 
   at::Tensor gradient_of(const Bucket& bucket) const {
     return flat_->gradient(ParameterGroup::decay).narrow(0, bucket.elements.begin, bucket.elements.size());
@@ -138,7 +146,7 @@ class DataParallel final : public Replicated {
   /// them.
   void make_buckets() {
     const auto& units = flat_->layout().units();
-    if (units.size() == 1 && group().size() > 1) return make_buckets_of_weights();
+    if (units.size() == 1) return make_buckets_of_weights();
     for (size_t u = units.size(); u-- > 0;) add_to_buckets(units[u].matrices, units[u].segment);
     forget_order();
   }

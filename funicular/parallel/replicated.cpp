@@ -171,7 +171,7 @@ std::string Replicated::first_non_finite_gradient() const {
     numbers[model_->parameters[i].get()] = static_cast<int64_t>(i);
   for (const UpdateTarget::Block& block : target_->blocks) {
     const FlatLayout::Layer& layer = target_->layer(block);
-    const at::Tensor& flat = layer.decay ? target_->matrix_gradient : target_->vector_gradient;
+    const at::Tensor flat = target_->gradient(layer).view({-1});
     if (!std::isfinite(optim::global_norm(flat.narrow(0, block.gradient, block.size))))
       first = std::min(first, numbers.at(layer.parameter));
   }
@@ -194,12 +194,12 @@ EvalResult Replicated::evaluate(std::span<const MicroBatch> micro_batches) {
 /// flat_of(layer) is the flat tensor in which a block of that layer lies at `offset`; blocks of a layer lie
 /// end to end. A layer of which this rank has none is given as an empty slice of the same type.
 void Replicated::visit_blocks(StateVisitor& visitor, const std::string& kind,
-                              const std::function<const at::Tensor&(const FlatLayout::Layer&)>& flat_of,
+                              const std::function<at::Tensor(const FlatLayout::Layer&)>& flat_of,
                               int64_t UpdateTarget::Block::*offset) const {
   auto block = target_->blocks.begin();
   const auto end = target_->blocks.end();
   for (const FlatLayout::Layer& layer : layout().layers()) {
-    const at::Tensor& flat = flat_of(layer);
+    const at::Tensor flat = flat_of(layer);
     StateSlice slice{kind, layer.name, layer.shape, 0, at::empty({0}, flat.options()), true};
     if (block != end && block->number < layer.blocks.end) {
       const auto first = block;
@@ -234,15 +234,14 @@ void Replicated::visit_state(StateVisitor& visitor) {
   using Block = UpdateTarget::Block;
   visit_blocks(
       visitor, "model",
-      [&](const FlatLayout::Layer& layer) -> const at::Tensor& {
+      [&](const FlatLayout::Layer& layer) {
         return layer.decay ? target_->matrix_master : target_->vector_master;
       },
       &Block::master);
   for (const auto& [name, state] : optimizer_->state()) {
     const at::Tensor& flat = state;
     visit_blocks(
-        visitor, "optimizer." + name, [&](const FlatLayout::Layer&) -> const at::Tensor& { return flat; },
-        &Block::state);
+        visitor, "optimizer." + name, [&](const FlatLayout::Layer&) { return flat; }, &Block::state);
   }
   visit_own_state(visitor);
   visit_frozen(visitor);
@@ -251,9 +250,7 @@ void Replicated::visit_state(StateVisitor& visitor) {
 void Replicated::visit_gradients(StateVisitor& visitor) {
   visit_blocks(
       visitor, "gradient",
-      [&](const FlatLayout::Layer& layer) -> const at::Tensor& {
-        return layer.decay ? target_->matrix_gradient : target_->vector_gradient;
-      },
+      [&](const FlatLayout::Layer& layer) { return target_->gradient(layer).view({-1}); },
       &UpdateTarget::Block::gradient);
 }
 

@@ -37,7 +37,8 @@ class Replicated : public Strategy, protected SegmentEvents {
  protected:
   /// Takes the model's trainable parameters into its buffers, and fills in what this rank updates.
   virtual void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) = 0;
-  /// Before the first forward pass of a step: all gradients are zero.
+  /// Before the first forward pass of a step: afterwards all gradients are zero or, where they are freed,
+  /// gone.
   virtual void start_step(const StepSettings& settings) = 0;
   /// Forward and backward passes over this rank's micro-batches: in its own thread, one after the other.
   virtual void run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
@@ -98,7 +99,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   double norm_of_first(double own) const;
   std::string first_non_finite_gradient() const;
   void visit_blocks(StateVisitor& visitor, const std::string& kind,
-                    const std::function<const at::Tensor&(const FlatLayout::Layer&)>& flat_of,
+                    const std::function<at::Tensor(const FlatLayout::Layer&)>& flat_of,
                     int64_t UpdateTarget::Block::*offset) const;
   void visit_frozen(StateVisitor& visitor) const;
 

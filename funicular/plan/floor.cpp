@@ -48,10 +48,14 @@ std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, 
     products.push_back({rows, in, out, count});
     products.push_back({out, in, rows, count});
   };
+  const auto add_after_attention = [&](int64_t rows, int64_t count) {
+    add(rows, shape.hidden, shape.hidden, count);
+    add(rows, shape.hidden, shape.inner, count);
+    add(rows, shape.inner, shape.hidden, count);
+  };
   add(tokens, shape.hidden, 3 * shape.hidden, shape.layers);
-  add(tokens, shape.hidden, shape.hidden, shape.layers);
-  add(tokens, shape.hidden, shape.inner, shape.layers);
-  add(tokens, shape.inner, shape.hidden, shape.layers);
+  add_after_attention(tokens, shape.layers - 1);
+  add_after_attention(masked, 1);  // of the last layer nothing else is read
   add(masked, shape.hidden, shape.hidden, 1);
   add(masked, shape.hidden, shape.vocabulary, 1);
   return products;

@@ -23,8 +23,8 @@ struct BertShape {
 };
 
 /// The products of weights of one step, forward and backward: `tokens` real tokens, `masked` of them
-/// predicted. Products of attention between tokens are left out: they depend on the rows' lengths and are a
-/// few percent.
+/// predicted; after the attention of the last layer, those alone. Products of attention between tokens are
+/// left out: they depend on the rows' lengths and are a few percent.
 std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, int64_t masked);
 
 struct Floor {

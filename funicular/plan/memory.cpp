@@ -33,13 +33,26 @@ class OptimizerState final : public parallel::StateVisitor {
   Storages storages;
 };
 
+/// Of gradients that are freed after each update.
+int64_t freed_gradient_bytes(const Model& model) {
+  int64_t bytes = 0;
+  for (const auto& parameter : model.parameters) {
+    const at::Tensor& gradient = parameter->compute.grad();
+    if (parameter->gradient.defined() || !gradient.defined()) continue;
+    const auto page = static_cast<int64_t>(Arena::kPage), size = static_cast<int64_t>(gradient.nbytes());
+    if (size >= kSmallestCached) bytes += (size + page - 1) / page * page;
+  }
+  return bytes;
+}
+
 /// While it lives, notes what is in use at the end of each forward pass.
 class ForwardProbe {
  public:
   explicit ForwardProbe(Model& model) : segment_(model.segments.back()), forward_(segment_.forward) {
-    segment_.forward = [this](Activations in, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+    segment_.forward = [this, &model](Activations in, const MicroBatch& batch, const Taps& taps,
+                                      LossSink& loss) {
       Activations out = forward_(std::move(in), batch, taps, loss);
-      most_ = std::max(most_, allocator_statistics().used);
+      most_ = std::max(most_, allocator_statistics().used - freed_gradient_bytes(model));
       return out;
     };
   }
@@ -47,6 +60,7 @@ class ForwardProbe {
   ForwardProbe(const ForwardProbe&) = delete;
   ForwardProbe& operator=(const ForwardProbe&) = delete;
 
+  /// Without the gradients of weights.
   int64_t most() const { return most_; }
 
  private:

@@ -17,10 +17,12 @@ namespace funicular::plan {
 /// and workspace: together they are few.
 struct StepMemory {
   int64_t weights = 0;      ///< masters, and the 16-bit copies of the matrices
-  int64_t gradients = 0;    ///< of all weights, held from step to step
+  int64_t gradients = 0;    ///< held from step to step: not those that are freed after each update
   int64_t optimizer = 0;    ///< moments
   int64_t activations = 0;  ///< what the largest forward pass leaves for its backward pass
-  int64_t workspace = 0;    ///< the peak of forward, backward and update beyond all these
+  /// The peak of forward, backward and update beyond all these: buffers of products, gradients of
+  /// activations, and of weights where they are freed after each update and come as activations go.
+  int64_t workspace = 0;
 
   int64_t peak() const { return weights + gradients + optimizer + activations + workspace; }
 };

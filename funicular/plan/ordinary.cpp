@@ -116,6 +116,7 @@ void use_ordinary_head(Model& model, const format::BertConfig& config) {
   const Parameter* const decoder = weight("bert.embeddings.word_embeddings.weight");
   const std::string activation = config.hidden_act;
   const double epsilon = config.layer_norm_eps;
+  if (model.set_all_rows) model.set_all_rows(true);
   model.segments.back().forward = [=](Activations in, const MicroBatch& batch, const Taps&, LossSink& loss) {
     const at::ScalarType wide = bias->compute.scalar_type();  // of vectors, statistics and the loss
     const at::Tensor x = in.at("hidden");

@@ -16,8 +16,8 @@ namespace funicular::plan {
 MicroBatch pad_rows(const MicroBatch& batch, int64_t padding);
 
 /// Replaces the masked-language-model head of nn::build_bert's model: the vocabulary's logits of all tokens,
-/// kept for the backward pass, and LibTorch's cross-entropy that passes over those that are not masked. Gives
-/// the same loss.
+/// kept for the backward pass, and LibTorch's cross-entropy that passes over those that are not masked; the
+/// last layer computes all tokens for it. Gives the same loss.
 void use_ordinary_head(Model& model, const format::BertConfig& config);
 
 /// torch::optim::AdamW over the single weights: gradients are scaled, converted where they have 16 bits,

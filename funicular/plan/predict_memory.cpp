@@ -5,11 +5,14 @@
 //
 // From this follow, without recomputation, activations of
 //   embeddings  T (2 H e + 2 s)
-//   a layer     T ((8 H + I) e + (heads + 4) s)    the last without its output, H e a token
-//   the head    M (4 H e + 2 s) + min(M, 512) V e
-// selective keeps T (3 H e + heads s) less of each layer; full keeps a layer's input alone, T H e.
+//   a layer     T ((8 H + I) e + (heads + 4) s)
+//   the last    T 4 H e + M ((5 H + I) e + (heads + 4) s)    of what comes after keys and values M rows
+//   the head    M (3 H e + 2 s) + min(M, 512) V e
+// selective keeps T 3 H e + T heads s less of each layer (of the last M heads s); full keeps a layer's input
+// alone, T H e.
 
 #include <algorithm>
+#include <map>
 #include <utility>
 #include <vector>
 
@@ -177,11 +180,41 @@ struct SegmentsKept {
   HeadKept head;
 };
 
+// ---- the gradients of weights
+
+/// Whether matrices' gradients are made by the backward pass and freed after the update; as
+/// parallel::make_single does.
+bool frees_gradients(const StepOptions& options) {
+  return !train::compute_type(options.precision) || !options.accumulates;
+}
+
+/// Those of a step, where they are freed after it: each is there from its first use on.
+class WeightGradients {
+ public:
+  enum Matrix { kWords, kPositions, kTypes, kHead, kLayers };                      // once
+  enum LayerMatrix { kQueryKeyValue, kProjection, kUp, kDown, kMatricesOfLayer };  // from kLayers on
+
+  explicit WeightGradients(bool frees) : frees_(frees) {}
+  void use(Counter& counter, int64_t matrix, int64_t bytes) {
+    if (!frees_ || held_.contains(matrix)) return;
+    const int64_t before = counter.used();
+    held_.emplace(matrix, Block(counter, bytes));
+    bytes_ += counter.used() - before;
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  bool frees_;
+  std::map<int64_t, Block> held_;
+  int64_t bytes_ = 0;
+};
+
 // ---- one forward and backward pass
 
 class Pass {
  public:
-  Pass(const format::BertConfig& config, const StepOptions& options, const BatchShape& shape, int threads)
+  Pass(const format::BertConfig& config, const StepOptions& options, const BatchShape& shape, int threads,
+       Counter& counter, WeightGradients& gradients)
       : config_(config),
         options_(options),
         shape_(shape),
@@ -191,12 +224,12 @@ class Pass {
         statistic_(type_ == at::kDouble ? 8 : 4),
         // float16 is widened for our own products.
         widens_(type_ == at::kHalf && nn::has_own_products(at::kFloat)),
-        products_(ProductSizes::of(widens_ ? at::kFloat : type_)) {}
+        products_(ProductSizes::of(widens_ ? at::kFloat : type_)),
+        counter_(counter),
+        gradients_(gradients) {}
 
-  struct Result {
-    int64_t activations, peak;
-  };
-  Result run();
+  /// Returns the activations' bytes.
+  int64_t run();
 
  private:
   Block values(int64_t rows, int64_t width) { return {counter_, rows * width * element_}; }
@@ -225,14 +258,18 @@ class Pass {
   }
   /// nn::add_weight_gradient to one of [out, in] from `rows` rows.
   void add_weight_gradient(int64_t out, int64_t in, int64_t rows);
+  /// Of a weight, as nn/functional.cpp's gradient_of makes it.
+  void learn(int64_t matrix, int64_t out, int64_t in, int64_t rows);
   bool drops() const { return config_.hidden_dropout_prob > 0; }
   Block attention_buffers();
 
   // Forward: the result, what is saved going to `kept`; null: nothing is recorded.
   Block embed(NormKept* kept);
-  Block attend(AttentionKept* kept);
-  Block layer(LayerKept* kept);
-  void head(HeadKept& kept);
+  Block attend(AttentionKept* kept, int64_t queries);
+  /// The last layer computes `masked` rows only, after keys and values.
+  int64_t rows_of_layer(bool last) const { return last ? shape_.masked : shape_.tokens; }
+  Block layer(LayerKept* kept, bool last);
+  void head(HeadKept& kept, Block rows);
   void cross_entropy(HeadKept& kept);
   /// Of segments [begin, end) without the head. `input` stays the caller's where nothing is recorded.
   Block segments(size_t begin, size_t end, Block input, SegmentsKept* kept);
@@ -242,12 +279,13 @@ class Pass {
     Block input, residual;
   };
   NormGradients norm_backward(NormKept kept, int64_t rows, bool drops, Block gradient);
-  Block feed_forward_backward(Block attended, Block inner, Block gradient);
-  Block attend_backward(AttentionKept kept, Block input, Block gradient);
-  Block layer_backward(LayerKept kept, Block gradient);
+  Block feed_forward_backward(int64_t first, int64_t rows, Block attended, Block inner, Block gradient);
+  Block attend_backward(int64_t first, AttentionKept kept, Block input, Block gradient);
+  /// `segment`: 1 … L.
+  Block layer_backward(LayerKept kept, int64_t segment, Block gradient);
   void embed_backward(NormKept kept, Block gradient);
   Block head_backward(HeadKept kept);
-  Block segments_backward(size_t begin, SegmentsKept kept, Block gradient);
+  Block segments_backward(size_t begin, size_t end, SegmentsKept kept, Block gradient);
   /// A group of segments that is run again, its backward pass after it.
   Block again(size_t begin, size_t end, Block input, Block gradient);
 
@@ -259,7 +297,8 @@ class Pass {
   int64_t element_, statistic_;
   bool widens_;
   ProductSizes products_;
-  Counter counter_;
+  Counter& counter_;
+  WeightGradients& gradients_;
 };
 
 void Pass::multiply(int64_t rows, int64_t depth, int64_t columns) {
@@ -280,6 +319,11 @@ void Pass::add_weight_gradient(int64_t out, int64_t in, int64_t rows) {
       widens_ ? Block(counter_, 4 * rows * (out + in) + (same_type ? 4 * out * in : 0)) : Block();
   const Block packed(counter_, products_.gradient_copy_bytes(in, rows));
   const Block buffers(counter_, products_.gradient_bytes(out, rows, threads_));
+}
+
+void Pass::learn(int64_t matrix, int64_t out, int64_t in, int64_t rows) {
+  gradients_.use(counter_, matrix, out * in * element_);
+  add_weight_gradient(out, in, rows);
 }
 
 Block Pass::attention_buffers() {
@@ -303,31 +347,34 @@ Block Pass::embed(NormKept* kept) {
   return output;
 }
 
-Block Pass::attend(AttentionKept* kept) {
+Block Pass::attend(AttentionKept* kept, int64_t queries) {
   AttentionKept saved{times_transposed(shape_.tokens, config_.hidden_size, 3 * config_.hidden_size), {}};
-  Block context = token_rows();
-  saved.log_sum_exp = statistics(config_.num_attention_heads * shape_.tokens);
+  Block context = values(queries, config_.hidden_size);
+  saved.log_sum_exp = statistics(config_.num_attention_heads * queries);
   const Block buffers = attention_buffers();
   if (kept) *kept = std::move(saved);
   return context;
 }
 
-Block Pass::layer(LayerKept* kept) {
-  Block context = attend(kept && options_.recompute != Recompute::selective ? &kept->attention : nullptr);
+Block Pass::layer(LayerKept* kept, bool last) {
+  const int64_t rows = rows_of_layer(last);
+  const Block residual = last ? masked_rows() : Block();
+  Block context =
+      attend(kept && options_.recompute != Recompute::selective ? &kept->attention : nullptr, rows);
   Block attended;
   {
-    const Block projected = times_transposed(shape_.tokens, config_.hidden_size, config_.hidden_size);
-    attended = token_rows();
-    NormKept norm = norm_kept(shape_.tokens);
+    const Block projected = times_transposed(rows, config_.hidden_size, config_.hidden_size);
+    attended = values(rows, config_.hidden_size);
+    NormKept norm = norm_kept(rows);
     if (kept) kept->attention_norm = std::move(norm);
   }
-  Block inner = times_transposed(shape_.tokens, config_.hidden_size, config_.intermediate_size);
-  Block activated = values(shape_.tokens, config_.intermediate_size);
-  const Block fed = times_transposed(shape_.tokens, config_.intermediate_size, config_.hidden_size);
+  Block inner = times_transposed(rows, config_.hidden_size, config_.intermediate_size);
+  Block activated = values(rows, config_.intermediate_size);
+  const Block fed = times_transposed(rows, config_.intermediate_size, config_.hidden_size);
   activated.drop();
   if (!kept) inner.drop();
-  Block output = token_rows();
-  NormKept norm = norm_kept(shape_.tokens);
+  Block output = values(rows, config_.hidden_size);
+  NormKept norm = norm_kept(rows);
   if (kept) {
     kept->context = std::move(context);
     kept->attended = std::move(attended);
@@ -337,8 +384,8 @@ Block Pass::layer(LayerKept* kept) {
   return output;
 }
 
-void Pass::head(HeadKept& kept) {
-  kept.rows = masked_rows();
+void Pass::head(HeadKept& kept, Block rows) {
+  kept.rows = std::move(rows);
   kept.transformed = times_transposed(shape_.masked, config_.hidden_size, config_.hidden_size);
   {
     const Block activated = masked_rows();
@@ -373,7 +420,7 @@ Block Pass::segments(size_t begin, size_t end, Block input, SegmentsKept* kept) 
       continue;
     }
     LayerKept* const saved = kept ? &kept->layers.emplace_back() : nullptr;
-    Block output = layer(saved);
+    Block output = layer(saved, static_cast<int64_t>(s) == config_.num_hidden_layers);
     if (saved) saved->input = std::move(current);
     current = std::move(output);
   }
@@ -390,59 +437,74 @@ Pass::NormGradients Pass::norm_backward(NormKept /*kept*/, int64_t rows, bool dr
   return gradients;
 }
 
-Block Pass::feed_forward_backward(Block /*attended*/, Block /*inner*/, Block /*gradient*/) {
-  const Block inner_gradient = times(shape_.tokens, config_.hidden_size, config_.intermediate_size);
+Block Pass::feed_forward_backward(int64_t first, int64_t rows, Block /*attended*/, Block /*inner*/,
+                                  Block /*gradient*/) {
+  const Block inner_gradient = times(rows, config_.hidden_size, config_.intermediate_size);
   {
-    const Block activated = values(shape_.tokens, config_.intermediate_size);
-    partial_sums(shape_.tokens, config_.intermediate_size).drop();
-    add_weight_gradient(config_.hidden_size, config_.intermediate_size, shape_.tokens);
+    const Block activated = values(rows, config_.intermediate_size);
+    partial_sums(rows, config_.intermediate_size).drop();
+    learn(first + WeightGradients::kDown, config_.hidden_size, config_.intermediate_size, rows);
   }
-  add_weight_gradient(config_.intermediate_size, config_.hidden_size, shape_.tokens);
-  return times(shape_.tokens, config_.intermediate_size, config_.hidden_size);
+  learn(first + WeightGradients::kUp, config_.intermediate_size, config_.hidden_size, rows);
+  return times(rows, config_.intermediate_size, config_.hidden_size);
 }
 
 /// With the product before it.
-Block Pass::attend_backward(AttentionKept kept, Block /*input*/, Block gradient) {
+Block Pass::attend_backward(int64_t first, AttentionKept kept, Block /*input*/, Block gradient) {
   const Block qkv_gradient = values(shape_.tokens, 3 * config_.hidden_size);
   attention_buffers().drop();
   partial_sums(shape_.tokens, 3 * config_.hidden_size).drop();
   gradient.drop();
   kept = {};
-  add_weight_gradient(3 * config_.hidden_size, config_.hidden_size, shape_.tokens);
+  learn(first + WeightGradients::kQueryKeyValue, 3 * config_.hidden_size, config_.hidden_size, shape_.tokens);
   return times(shape_.tokens, 3 * config_.hidden_size, config_.hidden_size);
 }
 
-Block Pass::layer_backward(LayerKept kept, Block gradient) {
-  NormGradients output =
-      norm_backward(std::move(kept.output_norm), shape_.tokens, drops(), std::move(gradient));
+Block Pass::layer_backward(LayerKept kept, int64_t segment, Block gradient) {
+  const bool last = segment == config_.num_hidden_layers;
+  const int64_t rows = rows_of_layer(last);
+  const int64_t first = WeightGradients::kLayers + segment * WeightGradients::kMatricesOfLayer;
+  NormGradients output = norm_backward(std::move(kept.output_norm), rows, drops(), std::move(gradient));
   // Of the two gradients of one tensor the second is added to the first, in place.
-  feed_forward_backward(std::move(kept.attended), std::move(kept.inner), std::move(output.input)).drop();
+  feed_forward_backward(first, rows, std::move(kept.attended), std::move(kept.inner), std::move(output.input))
+      .drop();
   NormGradients attention =
-      norm_backward(std::move(kept.attention_norm), shape_.tokens, drops(), std::move(output.residual));
-  add_weight_gradient(config_.hidden_size, config_.hidden_size, shape_.tokens);
-  Block context_gradient = times(shape_.tokens, config_.hidden_size, config_.hidden_size);
+      norm_backward(std::move(kept.attention_norm), rows, drops(), std::move(output.residual));
+  learn(first + WeightGradients::kProjection, config_.hidden_size, config_.hidden_size, rows);
+  Block context_gradient = times(rows, config_.hidden_size, config_.hidden_size);
   attention.input.drop();
   kept.context.drop();
+  Block input_gradient;
   if (options_.recompute == Recompute::selective) {
     AttentionKept made;
-    const Block context = attend(&made);
-    attend_backward(std::move(made), {}, {}).drop();
+    const Block context = attend(&made, rows);
+    input_gradient = attend_backward(first, std::move(made), {}, {});
   } else {
-    attend_backward(std::move(kept.attention), std::move(kept.input), std::move(context_gradient)).drop();
+    input_gradient =
+        attend_backward(first, std::move(kept.attention), std::move(kept.input), std::move(context_gradient));
   }
-  return std::move(attention.residual);
+  if (!last) return std::move(attention.residual);
+  token_rows().drop();  // the residual's gradient in the rows that it comes from, added to the other
+  return input_gradient;
 }
 
 void Pass::embed_backward(NormKept kept, Block /*gradient*/) {
   const Block dropped = drops() ? token_rows() : Block();
-  norm_backward(std::move(kept), shape_.tokens, false, {});
+  const NormGradients rows = norm_backward({}, shape_.tokens, false, {});
+  const auto use = [&](int64_t matrix, int64_t size) {
+    gradients_.use(counter_, matrix, size * config_.hidden_size * element_);
+  };
+  use(WeightGradients::kWords, config_.vocab_size);
+  use(WeightGradients::kPositions, config_.max_position_embeddings);
+  use(WeightGradients::kTypes, config_.type_vocab_size);
+  kept = {};
 }
 
 Block Pass::head_backward(HeadKept kept) {
   const int64_t last = shape_.masked == 0 ? 0 : (shape_.masked - 1) % 512 + 1;
   {
     const Block scaled = values(last, config_.hidden_size);
-    add_weight_gradient(config_.vocab_size, config_.hidden_size, last);
+    if (last > 0) learn(WeightGradients::kWords, config_.vocab_size, config_.hidden_size, last);
   }
   {
     const Block bias = statistics(config_.vocab_size);
@@ -456,15 +518,16 @@ Block Pass::head_backward(HeadKept kept) {
   gradient = norm_backward(std::move(kept.norm), shape_.masked, false, std::move(gradient)).residual;
   gradient = masked_rows();  // the activation's: a copy that becomes it in place
   kept.transformed.drop();
-  add_weight_gradient(config_.hidden_size, config_.hidden_size, shape_.masked);
+  learn(WeightGradients::kHead, config_.hidden_size, config_.hidden_size, shape_.masked);
   gradient = times(shape_.masked, config_.hidden_size, config_.hidden_size);
   kept.rows.drop();
-  return token_rows();
+  return gradient;
 }
 
-Block Pass::segments_backward(size_t begin, SegmentsKept kept, Block gradient) {
+Block Pass::segments_backward(size_t begin, size_t end, SegmentsKept kept, Block gradient) {
   for (; !kept.layers.empty(); kept.layers.pop_back())
-    gradient = layer_backward(std::move(kept.layers.back()), std::move(gradient));
+    gradient =
+        layer_backward(std::move(kept.layers.back()), static_cast<int64_t>(--end), std::move(gradient));
   if (begin > 0) return gradient;
   embed_backward(std::move(kept.embeddings), std::move(gradient));
   return {};
@@ -473,10 +536,10 @@ Block Pass::segments_backward(size_t begin, SegmentsKept kept, Block gradient) {
 Block Pass::again(size_t begin, size_t end, Block /*input*/, Block /*gradient*/) {
   SegmentsKept kept;
   const Block output = segments(begin, end, {}, &kept);
-  return segments_backward(begin, std::move(kept), {});
+  return segments_backward(begin, end, std::move(kept), {});
 }
 
-Pass::Result Pass::run() {
+int64_t Pass::run() {
   const auto head_segment = static_cast<size_t>(config_.num_hidden_layers) + 1;
   std::vector<size_t> begins{0};
   if (options_.recompute == Recompute::full || options_.recompute == Recompute::sqrt)
@@ -489,14 +552,13 @@ Pass::Result Pass::run() {
   }
   SegmentsKept kept;
   current = segments(begins.back(), head_segment, std::move(current), &kept);
-  head(kept.head);
-  current.drop();
-  const int64_t activations = counter_.used();
+  head(kept.head, std::move(current));
+  const int64_t activations = counter_.used() - gradients_.bytes();
   Block gradient = head_backward(std::move(kept.head));
-  gradient = segments_backward(begins.back(), std::move(kept), std::move(gradient));
+  gradient = segments_backward(begins.back(), head_segment, std::move(kept), std::move(gradient));
   for (size_t g = begins.size() - 1; g-- > 0;)
     gradient = again(begins[g], begins[g + 1], std::move(inputs[g]), std::move(gradient));
-  return {activations, counter_.peak()};
+  return activations;
 }
 
 }  // namespace
@@ -508,16 +570,15 @@ StepMemory predict_memory(const format::BertConfig& config, const StepOptions& o
   const int64_t compute = train::compute_type(options.precision) ? 2 : 0;
   StepMemory memory;
   memory.weights = (sizes.matrices + sizes.vectors) * master + sizes.matrices * compute;
-  memory.gradients =
-      sizes.matrices * (compute > 0 && !options.accumulates ? compute : master) + sizes.vectors * master;
+  const bool frees = frees_gradients(options);
+  memory.gradients = ((frees ? 0 : sizes.matrices) + sizes.vectors) * master;
   memory.optimizer = 2 * (sizes.matrices + sizes.vectors) * master;
-  int64_t peak = 0;
-  for (const BatchShape& shape : micro_batches) {
-    const Pass::Result result = Pass(config, options, shape, threads).run();
-    memory.activations = std::max(memory.activations, result.activations);
-    peak = std::max(peak, result.peak);
-  }
-  memory.workspace = peak - memory.activations;
+  Counter counter;
+  WeightGradients gradients(frees);
+  for (const BatchShape& shape : micro_batches)
+    memory.activations =
+        std::max(memory.activations, Pass(config, options, shape, threads, counter, gradients).run());
+  memory.workspace = counter.peak() - memory.activations;
   return memory;
 }
 

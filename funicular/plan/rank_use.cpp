@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <numeric>
 #include <set>
@@ -35,6 +36,7 @@ class Count {
   std::set<const void*> seen_;
 };
 
+/// Within StepSettings::inspect, while all gradients are there.
 RankBytes measure_bytes(parallel::Strategy& strategy, const Model& model) {
   RankBytes bytes;
   Count count;
@@ -56,7 +58,6 @@ RankBytes measure_bytes(parallel::Strategy& strategy, const Model& model) {
   strategy.visit_state(visitor);
   strategy.visit_gradients(visitor);
   bytes.weights += strategy.shadow_bytes();
-  bytes.gathered = strategy.most_gathered_bytes();
   return bytes;
 }
 
@@ -117,7 +118,7 @@ class Bench {
       : group_(group),
         options_(options),
         tokenizer_(generated_tokenizer(options.config.vocab_size)),
-        text_(options.rule, options.steps + options.warmup),
+        text_(options.rule, options.steps + options.warmup + 1),
         objective_(tokenizer_, masking(options)),
         source_(objective_, text_),
         sampler_(source_.size(), {.shuffle = false, .batch_size = options.rule.batch_size}) {
@@ -143,11 +144,15 @@ class Bench {
     use.ranks = group_.size();
     std::vector<double> seconds, waits;
     std::vector<parallel::DeviceUse> before;
+    std::function<void()> inspect;
     double tokens = 0;
-    for (int64_t step = 0; step < options_.warmup + options_.steps; ++step) {
+    const int64_t timed = options_.warmup + options_.steps;
+    for (int64_t step = 0; step <= timed; ++step) {
       const train::GlobalBatch batch = train::collate(sampler_.batch(step), source_, plan,
                                                       {1, /*training=*/true}, type, strategy->data_share());
       if (step == options_.warmup) before = strategy->devices();
+      // One step more, which is not timed.
+      if (step == timed) inspect = [&] { use.measured = measure_bytes(*strategy, model); };
       group_.barrier();
       const auto start = Clock::now();
       const double waited = strategy->exchange_wait_seconds();
@@ -155,10 +160,11 @@ class Bench {
                      {.learning_rate = 1e-4,
                       .max_gradient_norm = 1,
                       .update = step + 1,
-                      .recompute = options_.recompute});
+                      .recompute = options_.recompute,
+                      .inspect = inspect});
       group_.barrier();  // comes after the weights' exchange, which step() only starts
       const double time = largest(group_, std::chrono::duration<double>(Clock::now() - start).count());
-      if (step < options_.warmup) continue;
+      if (step < options_.warmup || step == timed) continue;
       seconds.push_back(time);
       waits.push_back(strategy->exchange_wait_seconds() - waited);
       tokens += sum(group_, static_cast<double>(batch.tokens));
@@ -170,7 +176,7 @@ class Bench {
     for (size_t i = 0; i < before.size(); ++i)
       use.devices[i].busy_seconds =
           (use.devices[i].busy_seconds - before[i].busy_seconds) / static_cast<double>(options_.steps);
-    use.measured = measure_bytes(*strategy, model);
+    use.measured.gathered = strategy->most_gathered_bytes();
     use.predicted = predict(layout, name, group_.size(), compute.has_value(), plan.accumulation > 1,
                             static_cast<int64_t>(at::elementSize(type)));
     return use;

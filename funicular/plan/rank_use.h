@@ -25,7 +25,7 @@ struct RankBytes {
 struct RankUse {
   std::string strategy;
   int ranks = 1;
-  RankBytes measured;                        ///< storages that the strategy holds after its first steps
+  RankBytes measured;                        ///< storages of the strategy while a step's gradients are there
   RankBytes predicted;                       ///< parallel/zero.h's formula
   double step_seconds = 0;                   ///< median, of the slowest rank
   double tokens_per_second = 0;              ///< of all ranks

@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 
 #include "funicular/base/error.h"
@@ -87,12 +88,16 @@ std::vector<Rows> read_batches(const std::filesystem::path& file) {
               json_get<std::vector<int64_t>>(from, "masked_positions", name),
               json_get<std::vector<int64_t>>(from, "labels", name)};
       const auto length = static_cast<int64_t>(row.token_ids.size());
-      if (length == 0 || row.labels.size() != row.masked_positions.size() ||
-          std::any_of(row.masked_positions.begin(), row.masked_positions.end(),
-                      [&](int64_t i) { return i < 0 || i >= length; }))
-        throw InputError("bench",
-                         "{}: row {} of batch {}: expected tokens, and a label for each masked position",
-                         name, rows.size(), batches.size());
+      const auto& masked = row.masked_positions;
+      const bool ascend =
+          std::adjacent_find(masked.begin(), masked.end(), std::greater_equal<>()) == masked.end();
+      if (length == 0 || row.labels.size() != masked.size() || !ascend ||
+          (!masked.empty() && (masked.front() < 0 || masked.back() >= length)))
+        throw InputError(
+            "bench",
+            "{}: row {} of batch {}: expected tokens, masked positions in ascending order, and a "
+            "label for each",
+            name, rows.size(), batches.size());
       rows.push_back(std::move(row));
     }
     if (rows.empty()) throw InputError("bench", "{}: batch {} has no rows", name, batches.size());

@@ -77,6 +77,55 @@ TEST(FlatParameters, GradientsOfATiedWeightAddUpInTheBuffer) {
   EXPECT_TRUE(found);
 }
 
+TEST(FlatParameters, FreedGradientsAreAutogradsAndGone) {
+  Model model;
+  Parameter* const used = model.add_parameter("used", torch::randn({4, 3}), ParameterGroup::decay);
+  Parameter* const table = model.add_parameter("table", torch::randn({5, 2}), ParameterGroup::decay);
+  Parameter* const unused = model.add_parameter("unused", torch::randn({2, 2}), ParameterGroup::decay);
+  Parameter* const vector = model.add_parameter("vector", torch::randn({3}), ParameterGroup::no_decay);
+  FlatParameters flat(model, {}, /*free_gradients=*/true);
+  for (int step = 0; step < 2; ++step) {
+    flat.zero_gradient();
+    EXPECT_FALSE(used->gradient.defined());
+    EXPECT_FALSE(used->compute.grad().defined());
+    // Two micro-batches; a gradient that is not contiguous, and a sparse one.
+    for (int part = 0; part < 2; ++part) {
+      (used->compute.t().sum(1) * vector->compute).sum().backward();
+      torch::embedding(table->compute, torch::tensor({1, 3, 3}), -1, false, /*sparse=*/true).sum().backward();
+    }
+    flat.collect_gradients();
+    EXPECT_TRUE(torch::allclose(used->gradient, 2 * vector->compute.detach().expand({4, 3})));
+    EXPECT_TRUE(used->gradient.is_contiguous());
+    EXPECT_TRUE(torch::equal(table->gradient.sum(1), torch::tensor({0., 4., 0., 8., 0.}, torch::kFloat)));
+    EXPECT_EQ(unused->gradient.abs().sum().item<float>(), 0);
+    EXPECT_TRUE(torch::allclose(vector->gradient, 2 * used->compute.detach().sum(0)));
+  }
+}
+
+TEST(FlatParameters, FreedGradientsThatShareMemoryAddUpApart) {
+  Model model;
+  Parameter* const a = model.add_parameter("a", torch::randn({4, 3}), ParameterGroup::decay);
+  Parameter* const b = model.add_parameter("b", torch::randn({2, 6}), ParameterGroup::decay);
+  FlatParameters flat(model, {}, /*free_gradients=*/true);
+  const at::Tensor weights = torch::randn({12}), more = torch::randn({12});
+  for (const at::Tensor& factor : {weights, more})  // both leaves are given views of one tensor
+    ((a->compute.view({-1}) + b->compute.view({-1})) * factor).sum().backward();
+  flat.collect_gradients();
+  EXPECT_TRUE(torch::allclose(a->gradient.view({-1}), weights + more));
+  EXPECT_TRUE(torch::allclose(b->gradient.view({-1}), weights + more));
+  EXPECT_THROW(FlatParameters(model, {.compute = at::kBFloat16}, true), InputError);
+}
+
+TEST(FlatParameters, ForgetsTheGradientsOfAnEarlierBuffer) {
+  Model model;
+  Parameter* const weight = model.add_parameter("weight", torch::randn({4, 3}), ParameterGroup::decay);
+  { const FlatParameters before(model); }
+  EXPECT_TRUE(weight->gradient.defined());
+  const FlatParameters flat(model, {}, /*free_gradients=*/true);
+  EXPECT_FALSE(weight->gradient.defined());
+  EXPECT_FALSE(weight->compute.grad().defined());
+}
+
 TEST(FlatParameters, AlignsEveryParameterTo64ElementsAndPutsTheDecayedFirst) {
   Model model;
   model.add_parameter("bias", torch::randn({3}), ParameterGroup::no_decay);

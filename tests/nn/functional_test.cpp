@@ -8,9 +8,11 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/nn/row_subset.h"
 
 namespace funicular::nn {
 namespace {
@@ -113,6 +115,57 @@ TEST_P(FusedOperations, AttentionEqualsItsFormulaWithGradients) {
     EXPECT_LT(difference(mine.grad(), theirs.grad()), 1e-12) << size;
     EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-12) << size;
   }
+}
+
+/// Every third token; of the second sequence none, of the fifth all.
+at::Tensor some_rows(const Packing& packing) {
+  std::vector<int64_t> rows;
+  for (size_t s = 0; s + 1 < packing.host_offsets.size(); ++s)
+    for (int64_t r = packing.host_offsets[s]; r < packing.host_offsets[s + 1]; ++r)
+      if (s == 4 || (s != 1 && r % 3 == 0)) rows.push_back(r);
+  return at::tensor(rows, at::kLong);
+}
+
+TEST_P(FusedOperations, QueriesOfSomeRowsGiveTheseRowsOfTheWholeAttention) {
+  const Keys keys = make_keys({1, 7, 64, 65, 200, 16});
+  const DropoutSite site{GetParam(), Purpose::dropout_attention, 3};
+  const at::Tensor rows = some_rows(keys.packing);
+  for (const auto& [type, bound] :
+       {std::pair{at::kDouble, 1e-13}, {at::kFloat, 2e-6}, {at::kBFloat16, 2e-2}}) {
+    for (const int64_t size : {8, 10}) {
+      const at::Tensor wide = random({keys.packing.tokens(), 9 * size}, 1).detach();
+      const at::Tensor some = wide.to(type).clone().set_requires_grad(true),
+                       all = wide.to(type).clone().set_requires_grad(true);
+      const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
+      const at::Tensor bias = random({9 * size}, 3).detach().to(vectors).set_requires_grad(true),
+                       bias2 = bias.detach().clone().set_requires_grad(true);
+      const at::Tensor a = attention(some, bias, keys.packing, 3, site, select_rows(keys.packing, rows));
+      const at::Tensor b = attention(all, bias2, keys.packing, 3, site).index_select(0, rows);
+      EXPECT_TRUE(at::equal(a, b)) << type;  // no query sees another
+      const at::Tensor upstream = random({rows.size(0), 3 * size}, 2).detach().to(type);
+      a.backward(upstream);
+      b.backward(upstream);
+      EXPECT_LT(difference(some.grad().to(at::kDouble), all.grad().to(at::kDouble)), bound) << type;
+      EXPECT_LT(difference(bias.grad(), bias2.grad()), bound) << type;
+    }
+  }
+}
+
+TEST(RowSubset, NamesRowsThatDoNotAscendOrAreNotInTheBatch) {
+  const Keys keys = make_keys({3, 4});
+  const auto select = [&](std::vector<int64_t> rows) {
+    return select_rows(keys.packing, at::tensor(rows, at::kLong));
+  };
+  const RowSubset subset = select({1, 2, 6});
+  EXPECT_EQ(subset.offsets, (std::vector<int64_t>{0, 2, 3}));
+  EXPECT_TRUE(at::equal(subset.keys.positions, at::tensor({1, 2, 3}, at::kInt)));
+  EXPECT_EQ(select({}).offsets, (std::vector<int64_t>{0, 0, 0}));
+  EXPECT_THROW(select({2, 1}), InputError);
+  EXPECT_THROW(select({2, 2}), InputError);
+  EXPECT_THROW(select({4, 1}), InputError);
+  EXPECT_THROW(select({-1}), InputError);
+  EXPECT_THROW(select({7}), InputError);
+  EXPECT_THROW(select_rows(keys.packing, at::tensor({1, 2}, at::kInt)), InputError);
 }
 
 TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {

@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cmath>
+
 namespace funicular::nn {
 namespace {
 
@@ -61,6 +63,21 @@ TEST_P(Products, OfWeightGradientsAreAddedToWhatIsThere) {
     }
 }
 
+TEST_P(Products, OfWeightGradientsAreWrittenOverWhatIsThere) {
+  torch::manual_seed(2);
+  for (const auto& [tokens, inputs, outputs] : kShapes)
+    for (const bool wide : {false, true}) {
+      if (wide && GetParam() == at::kDouble) continue;
+      const at::Tensor dy = random(tokens, outputs), x = random(tokens, inputs);
+      const at::ScalarType type = wide ? at::kFloat : GetParam();
+      const at::Tensor written = torch::full({outputs, inputs}, NAN).to(type),
+                       added = torch::zeros({outputs, inputs}).to(type);
+      add_weight_gradient(written, dy, x, /*add=*/false);
+      add_weight_gradient(added, dy, x);
+      EXPECT_TRUE(torch::equal(written, added)) << tokens << " x " << inputs << " x " << outputs;
+    }
+}
+
 TEST_P(Products, TakeRowsWithGapsAndWriteIntoAGivenMatrix) {
   torch::manual_seed(3);
   const at::Tensor all = random(20, 100), x = all.narrow(1, 10, 40), w = random(90, 40).narrow(0, 3, 70);
@@ -83,6 +100,8 @@ TEST_P(Products, OfNothingAreZero) {
   EXPECT_EQ(times_transposed(none, w).size(0), 0);
   add_weight_gradient(gradient, random(0, 5), none);
   EXPECT_TRUE((gradient == 1).all().item<bool>());
+  add_weight_gradient(gradient, random(0, 5), none, /*add=*/false);
+  EXPECT_TRUE((gradient == 0).all().item<bool>());
 }
 
 INSTANTIATE_TEST_SUITE_P(, Products, testing::Values(at::kDouble, at::kFloat, at::kBFloat16, at::kHalf),

@@ -146,6 +146,7 @@ TEST(MixedPrecision, ShadowIsTheMasterRoundedWhateverItHolds) {
       for (size_t i = 0; i < special.size(); ++i) weight.view(-1)[static_cast<int64_t>(i)] = special[i];
       const auto optimizer = make_optimizer(spec);
       optimizer->attach(flat);
+      set_gradients(model, 1);
       optimizer->step({.learning_rate = 0, .step = 1});
       expect_same_bits(flat.shadow(), flat.master().narrow(0, 0, flat.decay_end()).to(*types.compute),
                        optimizer_name(spec));
@@ -170,6 +171,39 @@ TEST(MixedPrecision, ZeroesAllGradientsOnRequestAndUpdatesAlike) {
         return flat.master().clone();
       };
       EXPECT_TRUE(torch::equal(run(true), run(false))) << optimizer_name(spec);
+    }
+}
+
+/// The model's second matrix is two layers, as query, key and value are.
+Model make_sliced_model() {
+  Model model = make_model(at::kFloat);
+  model.parameters[2]->slices = {{"upper", 0, 3}, {"lower", 3, 7}};
+  return model;
+}
+
+TEST(MixedPrecision, UpdatesAreTheSameWhereGradientsAreFreed) {
+  for (const OptimizerSpec& spec : all_optimizers())
+    for (const MatrixTypes& types : {MatrixTypes{}, mixtures()[0], mixtures()[1]}) {
+      Model kept = make_sliced_model(), freed = make_sliced_model();
+      const FlatParameters flat_kept(kept, types);
+      FlatParameters flat_freed(freed, types, /*free_gradients=*/true);
+      const auto first = make_optimizer(spec), second = make_optimizer(spec);
+      first->attach(flat_kept);
+      second->attach(flat_freed);
+      for (int64_t step = 1; step <= 3; ++step) {
+        set_gradients(kept, step);
+        for (const size_t matrix : {0, 2})
+          freed.parameters[matrix]->compute.mutable_grad() = kept.parameters[matrix]->gradient.clone();
+        freed.parameters[1]->gradient.copy_(kept.parameters[1]->gradient);
+        flat_freed.collect_gradients();
+        EXPECT_EQ(global_norm(*flat_freed.target()), global_norm(*flat_kept.target()));
+        for (const auto& optimizer : {first.get(), second.get()})
+          optimizer->step({.learning_rate = 0.01, .step = step, .zero_gradients = true});
+        flat_freed.point_gradients();
+        EXPECT_TRUE(torch::equal(flat_kept.master(), flat_freed.master())) << optimizer_name(spec) << step;
+        EXPECT_FALSE(freed.parameters[0]->gradient.defined());
+        EXPECT_FALSE(freed.parameters[0]->compute.grad().defined());
+      }
     }
 }
 

@@ -3,7 +3,9 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <limits>
 
+#include "funicular/base/error.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/parallel/strategy.h"
 #include "net.h"
@@ -48,12 +50,18 @@ struct SingleRun {
   TwoLayers net = make_two_layers();
   Model model = wrap_two_layers(net);
   std::unique_ptr<Strategy> strategy = make_single();
+  std::vector<torch::Tensor> gradients;  ///< of the last step, before its update
   SingleRun() { strategy->attach(model, optim::make_optimizer(optim::Sgd{})); }
   StepResult step(const std::vector<MicroBatch>& batches, double rate = 0.0, double max_norm = 0) {
     Counts counts;
     for (const MicroBatch& batch : batches) add_counts(counts, batch.counts);
-    return strategy->step(batches, counts,
-                          {.learning_rate = rate, .max_gradient_norm = max_norm, .update = 1});
+    gradients.clear();
+    const auto inspect = [&] {
+      for (const auto& parameter : model.parameters) gradients.push_back(parameter->gradient.clone());
+    };
+    return strategy->step(
+        batches, counts,
+        {.learning_rate = rate, .max_gradient_norm = max_norm, .update = 1, .inspect = inspect});
   }
 };
 
@@ -67,12 +75,36 @@ TEST(Single, GradientOfUnevenMicroBatchesEqualsThatOfTheWholeBatch) {
   EXPECT_NEAR(a.loss, b.loss, 1e-12);
   EXPECT_NEAR(a.losses.at("some"), b.losses.at("some"), 1e-12);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-12);
-  for (size_t i = 0; i < whole.model.parameters.size(); ++i)
-    EXPECT_LT((whole.model.parameters[i]->gradient - pieces.model.parameters[i]->gradient)
-                  .abs()
-                  .max()
-                  .item<double>(),
-              1e-12);
+  ASSERT_EQ(whole.gradients.size(), whole.model.parameters.size());
+  for (size_t i = 0; i < whole.gradients.size(); ++i) {
+    EXPECT_LT((whole.gradients[i] - pieces.gradients[i]).abs().max().item<double>(), 1e-12);
+    EXPECT_GT(whole.gradients[i].abs().max().item<double>(), 1e-3);
+  }
+}
+
+TEST(Single, HoldsNoGradientsOfMatricesBetweenSteps) {
+  torch::manual_seed(2);
+  SingleRun run;
+  run.step({make_batch(torch::randn({17, 4}, torch::kDouble))});
+  for (const auto& parameter : run.model.parameters) {
+    const bool matrix = parameter->group == ParameterGroup::decay;
+    EXPECT_EQ(parameter->compute.grad().defined(), !matrix) << parameter->name;
+    EXPECT_EQ(parameter->gradient.defined(), !matrix) << parameter->name;
+  }
+}
+
+TEST(Single, GradientsOfAStepWithoutAnUpdateDoNotReachTheNext) {
+  torch::manual_seed(2);
+  const auto x = torch::randn({6, 4}, torch::kDouble);
+  SingleRun run, fresh;
+  EXPECT_FALSE(run.step({make_batch(x * std::numeric_limits<double>::infinity())}).finite);
+  MicroBatch broken = make_batch(x);
+  broken.tensors.erase("x");
+  EXPECT_THROW(run.step({make_batch(x), broken}), InputError);
+  run.step({make_batch(x)});
+  fresh.step({make_batch(x)});
+  for (size_t i = 0; i < fresh.gradients.size(); ++i)
+    EXPECT_TRUE(torch::equal(run.gradients[i], fresh.gradients[i]));
 }
 
 TEST(Single, LossIsTheWeightedSumOfTheMeans) {

@@ -100,6 +100,8 @@ TEST_F(RowsTest, OfADamagedFileAreRefusedByName) {
   refused(R"({"batches": [[]]})", "batch 0 has no rows");
   refused(R"({"batches": [[{"token_ids": [1], "masked_positions": [1], "labels": [2]}]]})",
           "row 0 of batch 0");
+  refused(R"({"batches": [[{"token_ids": [1, 2], "masked_positions": [1, 0], "labels": [2, 3]}]]})",
+          "ascending");
   refused(R"({"batches": [[{"token_ids": [1], "masked_positions": [0], "labels": []}]]})",
           "row 0 of batch 0");
   refused(R"({"batches": [[{"token_ids": [1], "masked_positions": []}]]})", "labels");

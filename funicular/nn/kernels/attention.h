@@ -97,22 +97,52 @@ FUNICULAR_INLINE void exponentials(T* row, int64_t length, int64_t padded, T sca
   sum = sum_lanes<T>(total);
 }
 
+/// The row of the sequence that query `i` is.
+template <class S>
+FUNICULAR_INLINE int64_t query_row(const AttentionArguments<S>& a, int64_t i) {
+  return a.queries ? a.queries[i] : i;
+}
+
+/// Queries [begin, begin + count), with zero rows after them up to `padded`.
+template <class S, class P>
+FUNICULAR_INLINE void pack_queries(const AttentionArguments<S>& a, int64_t begin, int64_t count,
+                                   int64_t padded, const AttentionBuffers<P>& w) {
+  if (!a.queries)
+    return pack_rows<S>(a.query + begin * a.qkv_stride, a.qkv_stride, a.query_bias, count, a.head_size,
+                        padded, w.width, w.query);
+  for (int64_t i = 0; i < count; ++i)
+    pack_rows<S>(a.query + a.queries[begin + i] * a.qkv_stride, a.qkv_stride, a.query_bias, 1, a.head_size,
+                 i + 1 == count ? padded - i : 1, w.width, w.query + i * w.width);
+}
+
+/// The gradients of queries [begin, begin + count), from w.out.
+template <class S, class P>
+FUNICULAR_INLINE void unpack_query_gradients(const AttentionArguments<S>& a, int64_t begin, int64_t count,
+                                             const AttentionBuffers<P>& w) {
+  if (!a.queries)
+    return unpack_rows<S>(w.out, w.width, count, a.head_size, a.qkv_stride,
+                          a.query_gradient + begin * a.qkv_stride);
+  for (int64_t i = 0; i < count; ++i)
+    unpack_rows<S>(w.out + i * w.width, w.width, 1, a.head_size, a.qkv_stride,
+                   a.query_gradient + a.queries[begin + i] * a.qkv_stride);
+}
+
 template <class S>
 void attention_forward(const AttentionArguments<S>& a) {
   using P = Product<S>;
   using T = Compute<S>;
   using Element = typename P::Element;
   constexpr int lanes = kLanes<T>, group = P::kGroup;
+  if (a.query_count == 0) return;
   const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
   pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
   transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
   pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
   interleave<P>(w.rows, w.keys, w.width, w.value_columns);
   const int64_t depth = (a.head_size + group - 1) / group, key_depth = (a.length + group - 1) / group;
-  for (int64_t begin = 0; begin < a.length; begin += kQueryBlock) {
-    const int64_t count = a.length - begin < kQueryBlock ? a.length - begin : kQueryBlock;
-    pack_rows<S>(a.query + begin * a.qkv_stride, a.qkv_stride, a.query_bias, count, a.head_size, count,
-                 w.width, w.query);
+  for (int64_t begin = 0; begin < a.query_count; begin += kQueryBlock) {
+    const int64_t count = a.query_count - begin < kQueryBlock ? a.query_count - begin : kQueryBlock;
+    pack_queries<S>(a, begin, count, count, w);
     product<P>(groups(w.query), w.width / group, 1, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
                depth, false);
     for (int64_t i = 0; i < count; ++i) {
@@ -127,7 +157,7 @@ void attention_forward(const AttentionArguments<S>& a) {
         for (int64_t j = 0; j < w.keys; j += lanes) store(probabilities + j, load(row + j) * inverse);
       } else {
         dropout_multipliers<T>(w.multipliers, a.length, first_counter_of_head(a.head),
-                               static_cast<uint32_t>(begin + i), a.draw, a.dropout);
+                               static_cast<uint32_t>(query_row(a, begin + i)), a.draw, a.dropout);
         for (int64_t j = 0; j < w.keys; j += lanes)
           store(probabilities + j, load(row + j) * inverse * load(w.multipliers + j));
       }
@@ -193,6 +223,16 @@ FUNICULAR_INLINE const typename P::Group* left_operand(const typename P::T* valu
   return reinterpret_cast<const typename P::Group*>(copy);
 }
 
+/// Of a sequence of which no row asked.
+template <class S>
+inline void clear_key_value_gradients(const AttentionArguments<S>& a) {
+  const size_t bytes = static_cast<size_t>(a.head_size) * sizeof(S);
+  for (int64_t r = 0; r < a.length; ++r) {
+    __builtin_memset(a.key_gradient + r * a.qkv_stride, 0, bytes);
+    __builtin_memset(a.value_gradient + r * a.qkv_stride, 0, bytes);
+  }
+}
+
 template <class S>
 void attention_backward(const AttentionArguments<S>& a) {
   using P = Product<S>;
@@ -200,6 +240,7 @@ void attention_backward(const AttentionArguments<S>& a) {
   using Group = typename P::Group;
   constexpr int group = P::kGroup;
   const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
+  if (a.query_count == 0) return clear_key_value_gradients<S>(a);
   const bool dropped = a.dropout.threshold != 0;
   const T scale = static_cast<T>(a.scale);
   pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
@@ -208,12 +249,11 @@ void attention_backward(const AttentionArguments<S>& a) {
   transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
   interleave<P>(w.rows, w.keys, w.width, w.key_rows);
   const int64_t depth = (a.head_size + group - 1) / group, key_depth = (a.length + group - 1) / group;
-  for (int64_t begin = 0; begin < a.length; begin += kQueryBlock) {
-    const int64_t count = a.length - begin < kQueryBlock ? a.length - begin : kQueryBlock;
+  for (int64_t begin = 0; begin < a.query_count; begin += kQueryBlock) {
+    const int64_t count = a.query_count - begin < kQueryBlock ? a.query_count - begin : kQueryBlock;
     const int64_t padded = round_up(count, group), query_depth = padded / group;
     const bool add = begin > 0;
-    pack_rows<S>(a.query + begin * a.qkv_stride, a.qkv_stride, a.query_bias, count, a.head_size, padded,
-                 w.width, w.query);
+    pack_queries<S>(a, begin, count, padded, w);
     pack_rows<S>(a.context_gradient + begin * a.context_stride, a.context_stride, nullptr, count, a.head_size,
                  padded, w.width, w.context_gradient);
     product<P>(groups(w.query), w.width / group, 1, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
@@ -223,7 +263,7 @@ void attention_backward(const AttentionArguments<S>& a) {
     for (int64_t i = 0; i < count; ++i) {
       if (dropped)
         dropout_multipliers<T>(w.multipliers, a.length, first_counter_of_head(a.head),
-                               static_cast<uint32_t>(begin + i), a.draw, a.dropout);
+                               static_cast<uint32_t>(query_row(a, begin + i)), a.draw, a.dropout);
       score_gradient_row<T>(w.scores + i * w.keys, w.score_gradients + i * w.keys, w.multipliers, a.length,
                             w.keys, scale, a.log_sum_exp[begin + i], dropped);
     }
@@ -232,7 +272,7 @@ void attention_backward(const AttentionArguments<S>& a) {
         left_operand<P>(w.score_gradients, w.score_gradient_elements, count, w.keys);
     product<P>(gradients, w.keys / group, 1, w.key_rows, w.width, w.out, w.width, count, w.width, key_depth,
                false);
-    unpack_rows<S>(w.out, w.width, count, a.head_size, a.qkv_stride, a.query_gradient + begin * a.qkv_stride);
+    unpack_query_gradients<S>(a, begin, count, w);
     pair_rows<P>(w.scores, count, w.keys);
     pair_rows<P>(w.score_gradients, count, w.keys);
     interleave<P>(w.context_gradient, padded, w.width, w.context_gradient_rows);

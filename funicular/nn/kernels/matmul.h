@@ -225,7 +225,7 @@ FUNICULAR_INLINE void gradient_rows(const GradientArguments<S>& g, O* out) {
     const Group* const panel = reinterpret_cast<const Group*>(g.packed) + column * depth;
     matmul_panel<P, O>(reinterpret_cast<const typename P::Element*>(left), P::kGroup, kChunk * P::kGroup,
                        depth, out + g.first_row * g.columns + column, g.columns, rows,
-                       rest < kPanel<P> ? rest : kPanel<P>, true, scratch,
+                       rest < kPanel<P> ? rest : kPanel<P>, g.add, scratch,
                        [&](int64_t k) { return panel + k * kPanel<P>; });
   }
 }

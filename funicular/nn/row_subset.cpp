@@ -1,0 +1,36 @@
+#include "funicular/nn/row_subset.h"
+
+#include <ATen/ops/index_select.h>
+
+#include "funicular/base/error.h"
+
+namespace funicular::nn {
+
+RowSubset select_rows(const Packing& packing, const at::Tensor& rows) {
+  if (rows.scalar_type() != at::kLong || rows.dim() != 1)
+    throw InputError("rows", "expected row numbers [R] of int64, found {} dimensions of {}", rows.dim(),
+                     c10::toString(rows.scalar_type()));
+  RowSubset subset;
+  subset.rows = rows.contiguous();
+  const int64_t* const numbers = subset.rows.const_data_ptr<int64_t>();
+  const int64_t count = subset.size(), tokens = packing.tokens();
+  int64_t next = 0, least = 0;  // of the rows still to come
+  subset.offsets.assign(1, 0);
+  for (int64_t s = 0; s < packing.sequences(); ++s) {
+    for (; next < count && numbers[next] < packing.host_offsets[static_cast<size_t>(s) + 1]; ++next) {
+      if (numbers[next] < least)
+        throw InputError("rows", "expected ascending rows of the batch, found {} where {} is the least",
+                         numbers[next], least);
+      least = numbers[next] + 1;
+    }
+    subset.offsets.push_back(next);
+  }
+  if (next < count)
+    throw InputError("rows", "expected rows of a batch of {} tokens, found {}", tokens, numbers[next]);
+  subset.keys.positions = packing.positions.index_select(0, subset.rows);
+  subset.keys.draws = packing.token_draws.index_select(0, subset.rows);
+  subset.keys.random = packing.random;
+  return subset;
+}
+
+}  // namespace funicular::nn

@@ -1,0 +1,131 @@
+// What the last layer leaves out: nothing that anyone reads.
+
+#include "funicular/nn/bert.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "funicular/core/flat_parameters.h"
+#include "funicular/nn/quantized.h"
+
+namespace funicular::nn {
+namespace {
+
+BertOptions options_of(Head head) {
+  BertOptions options;
+  options.config.vocab_size = 90;
+  options.config.hidden_size = 24;
+  options.config.num_hidden_layers = 2;
+  options.config.num_attention_heads = 3;
+  options.config.intermediate_size = 40;
+  options.config.max_position_embeddings = 80;
+  options.config.num_labels = 3;
+  options.config.initializer_range = 0.2;
+  options.head = head;
+  options.dtype = at::kDouble;
+  return options;
+}
+
+MicroBatch batch_of(const std::vector<int64_t>& masked) {
+  const std::vector<int32_t> lengths = {9, 1, 70, 5};
+  const std::vector<int64_t> draws = {4, 5, 6, 7};
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths(lengths, draws, draws, {.seed = 7, .training = true});
+  const int64_t tokens = batch.packing.tokens();
+  batch.tensors["token_ids"] = (torch::arange(tokens) * 37 + 5) % 90;
+  batch.tensors["token_type_ids"] = torch::arange(tokens) % 2;
+  batch.tensors["mlm_rows"] = torch::tensor(masked, torch::kLong);
+  batch.tensors["mlm_labels"] = batch["mlm_rows"] % 90;
+  batch.tensors["labels"] = torch::arange(batch.packing.sequences()) % 3;
+  batch.counts = {{"mlm", 10}, {"classification", 4}};
+  return batch;
+}
+
+struct Pass {
+  at::Tensor loss;
+  std::map<std::string, at::Tensor> gradients;
+  at::Tensor head_input;  ///< the last layer's activation
+  bool all_rows = false;  ///< whether that is of all tokens
+};
+
+Pass pass(Head head, const MicroBatch& batch, bool observed) {
+  Model model = build_bert(options_of(head));
+  Taps taps;
+  if (observed) taps.observe = [](std::string_view, const at::Tensor&) {};
+  Pass result;
+  LossSink sink;
+  Activations activations;
+  for (const Segment& segment : model.segments) {
+    activations = segment.forward(std::move(activations), batch, taps, sink);
+    if (activations.empty()) break;
+    result.all_rows = activations.contains("hidden");
+    result.head_input = activations.at(result.all_rows ? "hidden" : "rows_of_head");
+  }
+  result.loss = sink.total(batch.counts);
+  result.loss.backward();
+  for (const auto& parameter : model.parameters) {
+    const at::Tensor& gradient = parameter->compute.grad();
+    result.gradients[parameter->name] = gradient.defined() ? gradient : at::zeros_like(parameter->compute);
+  }
+  return result;
+}
+
+void expect_same(Head head, const MicroBatch& batch, const at::Tensor& rows) {
+  const Pass some = pass(head, batch, false), all = pass(head, batch, true);
+  EXPECT_FALSE(some.all_rows);
+  EXPECT_TRUE(all.all_rows);
+  EXPECT_TRUE(at::allclose(some.head_input, all.head_input.index_select(0, rows), 1e-12, 1e-14));
+  EXPECT_NEAR(some.loss.item<double>(), all.loss.item<double>(), 1e-12);
+  for (const auto& [name, gradient] : all.gradients)
+    EXPECT_TRUE(at::allclose(some.gradients.at(name), gradient, 1e-9, 1e-13)) << name;
+}
+
+TEST(Bert, LastLayerLeavesOutWhatTheMaskedLmHeadDoesNotRead) {
+  const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
+  expect_same(Head::masked_lm, batch, batch["mlm_rows"]);
+}
+
+TEST(Bert, LastLayerLeavesOutWhatTheClassificationHeadDoesNotRead) {
+  expect_same(Head::classification, batch_of({}), torch::tensor({0, 9, 10, 80}, torch::kLong));
+}
+
+at::Tensor logits_of(const Model& model, const MicroBatch& batch, bool observed) {
+  const at::NoGradGuard no_gradient;
+  Taps taps;
+  if (observed) taps.observe = [](std::string_view, const at::Tensor&) {};
+  LossSink sink;
+  sink.keep_outputs = true;
+  model.forward({}, batch, taps, sink);
+  return sink.outputs().at("logits");
+}
+
+TEST(Bert, LastLayerLeavesOutTheSameIn16And8Bits) {
+  BertOptions options = options_of(Head::classification);
+  options.dtype = at::kFloat;
+  Model narrow = build_bert(options), quantised = build_bert(options);
+  const FlatParameters flat(narrow, {at::kBFloat16, at::kBFloat16});
+  quantize_layers(quantised);
+  for (const Model* const model : {&narrow, &quantised}) {
+    const at::Tensor some = logits_of(*model, batch_of({}), false),
+                     all = logits_of(*model, batch_of({}), true);
+    // No row of a product of ours sees another; LibTorch's, on processors without, may round otherwise.
+    EXPECT_TRUE(at::allclose(some, all, 2e-2, 2e-2)) << some << all;
+    EXPECT_GT(all.abs().max().item<double>(), 0.01);
+  }
+}
+
+TEST(Bert, LearnsNothingFromABatchOfWhichNothingIsPredicted) {
+  MicroBatch batch = batch_of({});
+  for (const bool observed : {false, true}) {
+    const Pass found = pass(Head::masked_lm, batch, observed);
+    EXPECT_EQ(found.loss.item<double>(), 0);
+    for (const auto& [name, gradient] : found.gradients) EXPECT_FALSE(gradient.any().item<bool>()) << name;
+  }
+}
+
+}  // namespace
+}  // namespace funicular::nn
