@@ -52,15 +52,15 @@ OrderedJson to_json(const std::vector<MemoryRow>& rows) {
 }
 
 std::string to_text(const std::vector<MemoryRow>& rows) {
-  std::string text = fmt::format("{:<52}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "peak memory in MB",
+  std::string text = fmt::format("{:<63}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "peak memory in MB",
                                  "weights", "gradients", "optimiser", "activations", "workspace", "together");
   for (const auto& [settings, tokens, measured, predicted] : rows) {
     const std::string name =
         fmt::format("{}, {} rows of {} in parts of {}, {}", train::precision_name(settings.precision),
                     settings.batch_size, settings.max_length, settings.micro_batch_size(),
                     recompute_name(settings.recompute));
-    text += fmt::format("{:<41}", name) + cells("measured", measured);
-    text += fmt::format("{:<41}", "") + cells("predicted", predicted);
+    text += fmt::format("{:<52}", name) + cells("measured", measured);
+    text += fmt::format("{:<52}", "") + cells("predicted", predicted);
   }
   return text;
 }
