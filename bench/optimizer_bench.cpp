@@ -5,7 +5,7 @@
 // Each row has the bytes a parameter that it must move between memory and processor (each buffer once a pass,
 // and a written one twice), its time, its bandwidth, and that as a share of the copy's. The rows take turns;
 // medians are given. "+ zero" has the gradients zeroed in the same pass; "then zero" has them zeroed by a
-// pass of its own. "few words" is fine-tuning at its start: no word embedding has ever had a gradient.
+// pass of its own.
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
@@ -17,8 +17,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <memory>
-#include <optional>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -34,10 +32,9 @@ namespace {
 using namespace funicular;
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kHidden = 768, kInner = 3072, kWords = 30522;
-
 /// The parameters of BERT-base, query, key and value in one.
 Model bert_base() {
+  constexpr int64_t kHidden = 768, kInner = 3072;
   Model model;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
     return model.add_parameter(name, at::empty({rows, columns}).fill_(0.02), ParameterGroup::decay);
@@ -53,7 +50,7 @@ Model bert_base() {
     vector(name + ".weight", kHidden);
     vector(name + ".bias", kHidden);
   };
-  matrix("words", kWords, kHidden);
+  matrix("words", 30522, kHidden);
   matrix("positions", 512, kHidden);
   matrix("types", 2, kHidden);
   norm("embeddings");
@@ -162,15 +159,6 @@ void measure(const Mixture& mixture, const std::string& only, int rounds) {
     rows.push_back({"zero the gradients", g, [&] { flat.zero_gradient(); }});
     const std::string label = fmt::format("{} {}", name, mixture.name);
     rows.push_back({label, bytes, [&] { subject.step(false); }});
-    std::optional<Subject> few;
-    if (name == "adamw") {
-      few.emplace(mixture.types);
-      few->set(optim::AdamW{});
-      few->flat().gradient(ParameterGroup::decay).narrow(0, 0, kWords * kHidden).zero_();
-      const double share = kWords * kHidden / parameters;
-      rows.push_back(
-          {label + ", few words", bytes * (1 - share) + (4 * 2 + g) * share, [&] { few->step(false); }});
-    }
     rows.push_back({label + " + zero", bytes + g, [&] { subject.step(true); }});
     rows.push_back({label + ", then zero", bytes + g, [&] {
                       subject.step(false);

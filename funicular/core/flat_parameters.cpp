@@ -97,9 +97,16 @@ void FlatParameters::zero_gradient() {
 }
 
 void FlatParameters::point_gradients() {
+  free_gradients();
+  for (const Entry& entry : entries()) entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
+}
+
+void FlatParameters::free_gradients() {
+  if (!frees_) return;
   for (const Entry& entry : entries()) {
-    if (frees_gradient(entry)) entry.parameter->gradient = at::Tensor();
-    entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
+    if (!frees_gradient(entry)) continue;
+    entry.parameter->gradient = at::Tensor();
+    entry.parameter->compute.mutable_grad().reset();
   }
 }
 

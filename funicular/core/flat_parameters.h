@@ -63,9 +63,11 @@ class FlatParameters {
 
   /// Sets gradients to zero, or frees them.
   void zero_gradient();
-  /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad); those
-  /// that are freed begin anew.
+  /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad); frees
+  /// those that are to be freed.
   void point_gradients();
+  /// After an update; does nothing where none are to be freed.
+  void free_gradients();
   /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient, dense
   /// and of the type that they should have, zero where autograd made none.
   void collect_gradients();

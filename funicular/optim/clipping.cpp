@@ -49,9 +49,12 @@ double global_norm(const at::Tensor& flat) {
 double global_norm(const UpdateTarget& target) {
   const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
   double* const sums = parts.data_ptr<double>();
-  over_blocks(static_cast<int64_t>(target.blocks.size()), [&](int64_t i) {
-    const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
-    sums[block.number] = square_sum(target.gradient(target.layer(block)), block.gradient, block.size);
+  const auto count = static_cast<int64_t>(target.blocks.size());
+  at::parallel_for(0, count, kBlocksAThread, [&](int64_t first, int64_t last) {
+    for (int64_t i = first; i < last; ++i) {
+      const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
+      sums[block.number] = square_sum(target.gradient(target.layer(block)), block.gradient, block.size);
+    }
   });
   if (target.add_over_ranks) target.add_over_ranks(parts);
   double total = 0;

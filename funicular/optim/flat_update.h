@@ -1,11 +1,10 @@
 #pragma once
 // One pass over all flat buffers: gradients of any type in, the matrices' low-precision copy out.
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
-#include <algorithm>
 #include <cstring>
-#include <type_traits>
 
 #include "funicular/base/error.h"
 #include "funicular/core/flat_layout.h"
@@ -59,21 +58,7 @@ inline void narrow_range(const float* values, int64_t size, const at::Tensor& fl
   });
 }
 
-/// The low-precision copy of the granules of a block that were written.
-template <class T>
-void write_shadow(const UpdateTarget& target, const UpdateTarget::Block& place, const T* parameter,
-                  uint64_t written) {
-  static_assert(FlatLayout::kBlock <= 64 * kGranule);
-  const auto is_written = [&](int64_t element) { return written >> (element / kGranule) & 1; };
-  for (int64_t begin = 0, end; begin < place.size; begin = end) {
-    end = begin + kGranule;
-    if (!is_written(begin)) continue;
-    while (end < place.size && is_written(end)) end += kGranule;
-    narrow_range(parameter + begin, std::min(end, place.size) - begin, target.shadow, place.shadow + begin);
-  }
-}
-
-/// update(UpdateBlock<T>) for one block; it may return which granules it has written, as Kernels::adam does.
+/// update(UpdateBlock<T>) for one block.
 template <class T, class Update>
 void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
                   Update update) {
@@ -90,11 +75,7 @@ void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, 
     else if constexpr (std::is_same_v<T, float>)
       widen_range(gradients, place.gradient, place.size, widened);
   }
-  uint64_t written = ~uint64_t{0};
-  if constexpr (std::is_void_v<decltype(update(block))>)
-    update(block);
-  else
-    written = update(block);
+  update(block);
   if (pass.zero_gradient && !target.frees_gradients(layer)) {
     const size_t width = gradients.element_size();
     std::memset(static_cast<char*>(gradients.data_ptr()) + static_cast<size_t>(place.gradient) * width, 0,
@@ -102,7 +83,7 @@ void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, 
   }
   if constexpr (std::is_same_v<T, float>)
     if (pass.write_shadow && decay && target.shadow.defined())
-      write_shadow(target, place, block.parameter, written);
+      narrow_range(block.parameter, place.size, target.shadow, place.shadow);
 }
 
 /// body(T{}) for the masters' type.
@@ -119,8 +100,10 @@ template <class Update>
 void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update update) {
   dispatch_master(target, [&](auto zero) {
     using T = decltype(zero);
-    over_blocks(static_cast<int64_t>(target.blocks.size()), [&](int64_t i) {
-      update_block<T>(target, target.blocks[static_cast<size_t>(i)], pass, update);
+    const auto count = static_cast<int64_t>(target.blocks.size());
+    at::parallel_for(0, count, kBlocksAThread, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i)
+        update_block<T>(target, target.blocks[static_cast<size_t>(i)], pass, update);
     });
   });
 }

@@ -35,16 +35,10 @@ struct LambConstants {
   double decay = 0;
 };
 
-/// Elements that are left out together where nothing is to be done to them.
-constexpr int64_t kGranule = 64;
-
 template <class T>
 struct Kernels {
-  /// Of at most 64 granules. What has never had a gradient has no moments, and no update but the decay:
-  /// rows of an embedding that no text has named yet, most of them in fine-tuning. Bit i of the result tells
-  /// whether parameters of granule i were written.
-  uint64_t (*adam)(T* parameter, const T* gradient, T* first, T* second, int64_t size,
-                   const AdamConstants& constants);
+  void (*adam)(T* parameter, const T* gradient, T* first, T* second, int64_t size,
+               const AdamConstants& constants);
   /// `velocity` may be null where there is no momentum.
   void (*sgd)(T* parameter, const T* gradient, T* velocity, int64_t size, const SgdConstants& constants);
   /// Updates the moments; adds the squares of the parameter to squares[0] and those of the direction to

@@ -44,8 +44,8 @@ class AdamOptimizer final : public Optimizer {
     else
       with.penalty = options_.weight_decay;
     update_blocks(*target_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
-      return block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_),
-                                  block.size, block.decay ? with : without);
+      block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_), block.size,
+                           block.decay ? with : without);
     });
   }
 

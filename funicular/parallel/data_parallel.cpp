@@ -122,7 +122,7 @@ class DataParallel final : public Replicated {
 
   void finish_update() override {
     gradients_are_zero_ = true;
-    flat_->point_gradients();
+    flat_->free_gradients();
   }
 
   at::Tensor gradient_of(const Bucket& bucket) const {

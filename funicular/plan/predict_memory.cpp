@@ -258,7 +258,7 @@ class Pass {
   }
   /// nn::add_weight_gradient to one of [out, in] from `rows` rows.
   void add_weight_gradient(int64_t out, int64_t in, int64_t rows);
-  /// Of a weight, as nn/functional.cpp's gradient_of makes it.
+  /// The same to a weight's gradient, which is made if it is not there: `learn` of nn/functional.cpp.
   void learn(int64_t matrix, int64_t out, int64_t in, int64_t rows);
   bool drops() const { return config_.hidden_dropout_prob > 0; }
   Block attention_buffers();
@@ -266,7 +266,7 @@ class Pass {
   // Forward: the result, what is saved going to `kept`; null: nothing is recorded.
   Block embed(NormKept* kept);
   Block attend(AttentionKept* kept, int64_t queries);
-  /// The last layer computes `masked` rows only, after keys and values.
+  /// After queries, keys and values of all tokens.
   int64_t rows_of_layer(bool last) const { return last ? shape_.masked : shape_.tokens; }
   Block layer(LayerKept* kept, bool last);
   void head(HeadKept& kept, Block rows);

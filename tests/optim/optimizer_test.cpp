@@ -10,7 +10,6 @@
 
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
-#include "funicular/optim/kernels.h"
 #include "funicular/optim/optimizer.h"
 #include "tests/optim/helpers.h"
 
@@ -51,89 +50,6 @@ TEST(AdamW, EqualsLibTorch) {
   without.weight_decay(0);
   EXPECT_LT((difference_from<torch::optim::AdamW>(spec, with, without, at::kDouble)), 1e-14);
   EXPECT_LT((difference_from<torch::optim::AdamW>(spec, with, without, at::kFloat)), kSingle);
-}
-
-/// Rows of an embedding that no text names until late, if ever, beside LibTorch's dense update.
-template <class Peer, class PeerOptions, class Spec>
-void expect_rows_without_gradients_follow(double decay, at::ScalarType type) {
-  Model ours;
-  torch::manual_seed(3);
-  Parameter* const table =
-      ours.add_parameter("table", torch::randn({300, 40}).to(type), ParameterGroup::decay);
-  const at::Tensor theirs = table->master.detach().clone();
-  FlatParameters flat(ours);
-  const auto optimizer = make_optimizer(Spec{.learning_rate = 0.01, .weight_decay = decay});
-  optimizer->attach(flat);
-  Peer peer({theirs}, PeerOptions(0.01).weight_decay(decay));
-  for (int64_t step = 1; step <= 12; ++step) {
-    table->gradient.zero_();
-    for (const int64_t row : {0, 7, 8, 150}) table->gradient[row + step / 6 * 70] = torch::randn({40});
-    theirs.mutable_grad() = table->gradient.clone();
-    optimizer->step({.learning_rate = 0.01, .step = step});
-    peer.step();
-    EXPECT_LT(largest_difference(table->master, theirs), type == at::kDouble ? 1e-14 : kSingle) << step;
-  }
-}
-
-TEST(AdamW, EqualsLibTorchWhereMostRowsHaveNoGradient) {
-  using namespace torch::optim;
-  for (const auto type : {at::kDouble, at::kFloat})
-    for (const double decay : {0.0, 0.1}) {
-      expect_rows_without_gradients_follow<torch::optim::AdamW, AdamWOptions, optim::AdamW>(decay, type);
-      expect_rows_without_gradients_follow<torch::optim::Adam, AdamOptions, optim::Adam>(decay, type);
-    }
-}
-
-TEST(AdamKernel, TellsWhichGranulesItHasWritten) {
-  constexpr int64_t kSize = 5 * kGranule + 7;
-  std::vector<float> parameter(kSize, 2), gradient(kSize, 0), first(kSize, 0), second(kSize, 0);
-  gradient[kGranule] = 1;           // granule 1
-  first[4 * kGranule - 1] = 1e-3f;  // 3: learned before
-  second[kSize - 1] = 1e-3f;        // 5
-  AdamConstants constants;
-  constants.beta1 = 0.9;
-  constants.beta2 = 0.999;
-  constants.step_size = 0.1;
-  constants.epsilon = 1e-8;
-  const auto step = [&](const AdamConstants& with) {
-    return kernels<float>().adam(parameter.data(), gradient.data(), first.data(), second.data(), kSize, with);
-  };
-  EXPECT_EQ(step(constants), 0b101010U);
-  constants.decay_factor = 0.5;
-  EXPECT_EQ(step(constants), 0b111111U);
-  EXPECT_EQ(parameter[0], 1);
-}
-
-TEST(AdamW, LeavesTheCopyOfWhatItDidNotWrite) {
-  Model model;
-  Parameter* const table =
-      model.add_parameter("table", torch::ones({3, 2 * kGranule}), ParameterGroup::decay);
-  FlatParameters flat(model, {at::kBFloat16, at::kBFloat16});
-  const auto optimizer = make_optimizer(AdamW{});
-  optimizer->attach(flat);
-  flat.shadow().fill_(7);
-  table->gradient[1].narrow(0, 0, 1) = 1;
-  optimizer->step({.learning_rate = 0.5, .step = 1});
-  const at::Tensor granules = flat.shadow().view({6, kGranule});
-  EXPECT_TRUE((granules[2] != 7).all().item<bool>());
-  EXPECT_EQ((granules == 7).sum().item<int64_t>(), 5 * kGranule);
-}
-
-TEST(AdamW, CopiesWhatItDecaysWithoutAGradient) {
-  for (const double decay : {0.0, 0.1}) {
-    Model model;
-    Parameter* const table = model.add_parameter("table", torch::randn({100, 50}), ParameterGroup::decay);
-    FlatParameters flat(model, {at::kBFloat16, at::kBFloat16});
-    const at::Tensor before = table->master.detach().clone();
-    const auto optimizer = make_optimizer(AdamW{.weight_decay = decay});
-    optimizer->attach(flat);
-    table->gradient[99] = 1;
-    optimizer->step({.learning_rate = 0.5, .step = 1});
-    const double factor = 1 - 0.5 * decay;
-    EXPECT_LT(largest_difference(table->master.narrow(0, 0, 99), before.narrow(0, 0, 99) * factor), 1e-6);
-    EXPECT_GT(largest_difference(table->master[99], before[99] * factor), 0.1);
-    EXPECT_TRUE(torch::equal(table->compute, table->master.to(at::kBFloat16)));
-  }
 }
 
 TEST(Adam, EqualsLibTorch) {

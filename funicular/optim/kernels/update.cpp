@@ -1,8 +1,6 @@
 // See funicular/optim/kernels.h. Plain loops that the compiler turns into vector code.
 #include "funicular/optim/kernels.h"
 
-#include <type_traits>
-
 namespace funicular::optim::FUNICULAR_ISA {
 
 namespace {
@@ -14,22 +12,9 @@ inline double square_root(double value) {
   return __builtin_sqrt(value);
 }
 
-/// 0 and -0.
 template <class T>
-bool all_zero(const T* values, int64_t size) {
-  using Word = std::conditional_t<sizeof(T) == 4, uint32_t, uint64_t>;
-  Word bits = 0;
-  for (int64_t i = 0; i < size; ++i) {
-    Word word;
-    __builtin_memcpy(&word, values + i, sizeof word);
-    bits |= word << 1;
-  }
-  return bits == 0;
-}
-
-template <class T>
-inline void adam_granule(T* __restrict parameter, const T* __restrict gradient, T* __restrict first,
-                         T* __restrict second, int64_t size, const AdamConstants& constants) {
+void adam(T* __restrict parameter, const T* __restrict gradient, T* __restrict first, T* __restrict second,
+          int64_t size, const AdamConstants& constants) {
   const T scale = static_cast<T>(constants.gradient_scale), penalty = static_cast<T>(constants.penalty);
   const T beta2 = static_cast<T>(constants.beta2);
   const T rest1 = static_cast<T>(1 - constants.beta1), rest2 = static_cast<T>(1 - constants.beta2);
@@ -45,26 +30,6 @@ inline void adam_granule(T* __restrict parameter, const T* __restrict gradient, 
     second[i] = v;
     parameter[i] = parameter[i] * decay_factor - step_size * m / (square_root(v) * correction + epsilon);
   }
-}
-
-template <class T>
-uint64_t adam(T* parameter, const T* gradient, T* first, T* second, int64_t size,
-              const AdamConstants& constants) {
-  const bool may_be_idle = constants.penalty == 0;
-  const T decay_factor = static_cast<T>(constants.decay_factor);
-  uint64_t written = 0;
-  for (int64_t begin = 0, granule = 0; begin < size; begin += kGranule, ++granule) {
-    const int64_t count = size - begin < kGranule ? size - begin : kGranule;
-    const bool idle = may_be_idle && all_zero(gradient + begin, count) && all_zero(first + begin, count) &&
-                      all_zero(second + begin, count);
-    if (idle && constants.decay_factor == 1) continue;
-    written |= uint64_t{1} << granule;
-    if (idle)
-      for (int64_t i = begin; i < begin + count; ++i) parameter[i] *= decay_factor;
-    else
-      adam_granule(parameter + begin, gradient + begin, first + begin, second + begin, count, constants);
-  }
-  return written;
 }
 
 template <class T>
