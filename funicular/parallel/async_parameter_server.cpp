@@ -2,7 +2,6 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -110,7 +109,9 @@ class AsyncParameterServer final : public ServedModel {
   std::vector<Lane> lanes_;  ///< of this rank
   std::vector<int64_t> histogram_;
 
-  // Of a server; with its masters and its state under the mutex.
+  at::TensorOptions matrix_gradient_, vector_gradient_;  ///< of what is pushed
+
+  // Of a server; with its masters, its state and the target under the mutex.
   std::mutex mutex_;
   std::condition_variable changed_;
   Interleaving interleaving_;
@@ -134,6 +135,8 @@ void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types, Upda
         "part; expected another optimiser, or --servers 1");
   ServedModel::allocate(model, types, target);
   target.add_over_ranks = {};  // each server on its own
+  matrix_gradient_ = target.matrix_gradient.options();
+  vector_gradient_ = target.vector_gradient.options();
   open_lanes();
 }
 
@@ -274,8 +277,9 @@ void AsyncParameterServer::serve_once(Lane& lane) {
   const PushHeader header = PushHeader::decode(head);
   at::Tensor matrices, vectors;
   if (header.has_gradient) {
-    matrices = at::empty_like(target().matrix_gradient);
-    vectors = at::empty_like(target().vector_gradient);
+    // Not like the target's: another lane may be putting its own there.
+    matrices = at::empty({target().matrix_master.numel()}, matrix_gradient_);
+    vectors = at::empty({target().vector_master.numel()}, vector_gradient_);
     lane.pair.broadcast(matrices, kWorker);
     lane.pair.broadcast(vectors, kWorker);
   }

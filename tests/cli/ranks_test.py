@@ -148,7 +148,7 @@ class KilledRanks(ProgramTest):
                                        stderr=subprocess.PIPE, env=environment())
             source, kills = random.Random(7), 0
             while process.poll() is None and kills < 4:
-                time.sleep(source.uniform(0.3, 1.2))
+                time.sleep(source.uniform(0.1, 0.6))
                 ranks = ranks_of(process.pid)
                 if ranks:
                     os.kill(source.choice(ranks), signal.SIGKILL)
