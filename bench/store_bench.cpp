@@ -1,4 +1,5 @@
-// Measures the token store: building it from text (seconds, peak resident memory), opening it, random rows.
+// Measures the token store: building it from text (seconds, peak resident memory), opening it, random rows,
+// and what each of four processes that read it at once has in memory, its share of the pages and its own.
 //
 //   store_bench TOKENIZER_DIR TEXT_FILE WORK_DIR [MEGABYTES=200] [ROW_BYTES=435] [THREADS=2]
 //
@@ -14,6 +15,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -111,6 +113,62 @@ void measure_store(const fs::path& path) {
   fmt::print("verify {:.2f} s\n", seconds_since(start));
 }
 
+/// "Pss", "Private_Dirty" …: of this process, in megabytes.
+double memory_of_kind(const std::string& kind) {
+  std::ifstream file("/proc/self/smaps_rollup");
+  std::string word;
+  while (file >> word)
+    if (word == kind + ":") {
+      double kilobytes = 0;
+      file >> kilobytes;
+      return kilobytes / 1024;
+    }
+  return 0;
+}
+
+/// Four processes open the store and read random rows; once all have, each prints what it holds.
+void measure_sharing(const fs::path& path) {
+  constexpr int kProcesses = 4;
+  int ready[2], go[2];
+  if (::pipe(ready) != 0 || ::pipe(go) != 0) throw RunError("bench", "cannot make a pipe");
+  for (int process = 0; process < kProcesses; ++process) {
+    if (::fork() != 0) continue;
+    ::close(go[1]);
+    const double before = memory_of_kind("Private_Dirty");
+    const auto store = data::TokenStore::open(path);
+    const data::RowDataset rows(store);
+    int64_t sum = 0;
+    for (uint32_t i = 0; i < 500'000; ++i) {
+      const uint64_t bits = uint64_t{philox({3, static_cast<uint32_t>(process)}, make_counter(i, 0, 0))[0]}
+                            << 32;
+      const auto sample =
+          rows.get(static_cast<int64_t>(uniform_below(bits, static_cast<uint64_t>(rows.size()))));
+      const auto& tokens = sample.columns[0].tokens;
+      for (size_t place = 0; place < tokens.size(); ++place) sum += tokens[place];
+    }
+    char byte = 0;
+    if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
+    if (::read(go[0], &byte, 1) != 0) ::_exit(1);  // until all have read
+    fmt::print(
+        "process {} of {}: resident {:.0f} MB, its share of them {:.0f} MB, of its own {:.1f} MB more than "
+        "before (checksum {})\n",
+        process + 1, kProcesses, memory_of_kind("Rss"), memory_of_kind("Pss"),
+        memory_of_kind("Private_Dirty") - before, sum);
+    std::fflush(stdout);
+    ::_exit(0);
+  }
+  std::fflush(stdout);
+  ::close(ready[1]);
+  char bytes[kProcesses];
+  for (int have = 0; have < kProcesses;) {
+    const auto count = ::read(ready[0], bytes, static_cast<size_t>(kProcesses - have));
+    if (count <= 0) throw RunError("bench", "a process that reads the store has ended");
+    have += static_cast<int>(count);
+  }
+  ::close(go[1]);
+  for (int process = 0; process < kProcesses; ++process) ::wait(nullptr);
+}
+
 }  // namespace
 
 int main(int count, char** words) {
@@ -128,6 +186,7 @@ int main(int count, char** words) {
     write_corpus(words[2], corpus, static_cast<uint64_t>(number(4, 200)) * 1'000'000,
                  static_cast<uint64_t>(number(5, 435)));
     measure_build(words[1], corpus, store, number(6, 2));
+    measure_sharing(store);
     measure_store(store);
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());

@@ -2,21 +2,26 @@
 file(GLOB FUNICULAR_TORCH_CANDIDATES "${TORCH_DIR}" "${TORCH_DIR}/share/cmake/Torch"
      "${TORCH_DIR}/lib/python3*/site-packages/torch")
 
-# A CUDA build of LibTorch asks for the CUDA toolkit in its own CMake files, and stops without. Where there is none, its
-# CPU libraries are linked by hand; everything runs on the CPU then.
+# The CMake files of a CUDA build of LibTorch ask for the whole CUDA toolkit, and stop without. We need nvcc and the
+# runtime of it, for kernels of our own, so that the libraries are linked by hand; without nvcc those for the CPU only.
 option(FUNICULAR_TORCH_CPU_ONLY "Link only the CPU libraries of LibTorch, without its CMake files" OFF)
+set(FUNICULAR_CUDA OFF)
 foreach(candidate IN LISTS FUNICULAR_TORCH_CANDIDATES)
+  set(by_hand ${FUNICULAR_TORCH_CPU_ONLY})
   if(EXISTS "${candidate}/lib/libtorch_cuda.so")
+    set(by_hand ON)
     find_program(FUNICULAR_NVCC nvcc PATHS /usr/local/cuda/bin)
     if(NOT FUNICULAR_NVCC)
       message(STATUS "LibTorch in ${candidate} is a CUDA build, and there is no CUDA toolkit: building for the CPU only")
-      set(FUNICULAR_TORCH_CPU_ONLY ON)
+    elseif(NOT FUNICULAR_TORCH_CPU_ONLY)
+      set(FUNICULAR_CUDA ON)
     endif()
   endif()
-  if(FUNICULAR_TORCH_CPU_ONLY AND EXISTS "${candidate}/lib/libtorch_cpu.so")
+  if(by_hand AND EXISTS "${candidate}/lib/libtorch_cpu.so")
     set(Torch_DIR "${candidate}/share/cmake/Torch")
     set(TORCH_LIBRARIES "${candidate}/lib/libtorch.so" "${candidate}/lib/libtorch_cpu.so" "${candidate}/lib/libc10.so")
     set(TORCH_INCLUDE_DIRS "${candidate}/include" "${candidate}/include/torch/csrc/api/include")
+    add_compile_definitions(USE_DISTRIBUTED USE_C10D_GLOO)  # as its CMake files do
     set(Torch_FOUND TRUE)
   endif()
 endforeach()
@@ -26,6 +31,21 @@ endif()
 if(NOT Torch_FOUND)
   message(FATAL_ERROR "LibTorch not found in TORCH_DIR=${TORCH_DIR}. Run ./run setup, or pass -DTORCH_DIR=FOLDER "
                       "(the folder that holds share/cmake/Torch).")
+endif()
+if(FUNICULAR_CUDA)
+  set(FUNICULAR_CUDA_ARCHITECTURES "80;90" CACHE STRING "Compute capabilities that kernels are compiled for")
+  get_filename_component(nvcc "${FUNICULAR_NVCC}" REALPATH)
+  get_filename_component(toolkit "${nvcc}/../.." ABSOLUTE)
+  set(toolkits "${toolkit}" "$ENV{CUDA_HOME}" /usr/local/cuda)
+  find_library(FUNICULAR_CUDART cudart HINTS ${toolkits} PATH_SUFFIXES lib64 lib REQUIRED)
+  find_path(FUNICULAR_CUDA_INCLUDE cuda_runtime_api.h HINTS ${toolkits} PATH_SUFFIXES include REQUIRED)
+  list(APPEND TORCH_INCLUDE_DIRS "${FUNICULAR_CUDA_INCLUDE}")
+  add_compile_definitions(FUNICULAR_CUDA=1)
+  # Nothing of ours calls libtorch_cuda, which registers LibTorch's kernels when it is loaded.
+  get_filename_component(cuda_libraries "${Torch_DIR}/../../../lib" ABSOLUTE)
+  # What it needs itself (cuBLAS, cuDNN …) it finds when the program starts.
+  list(APPEND TORCH_LIBRARIES "-Wl,--allow-shlib-undefined" "${cuda_libraries}/libc10_cuda.so" "-Wl,--no-as-needed"
+       "${cuda_libraries}/libtorch_cuda.so" "-Wl,--as-needed" "${FUNICULAR_CUDART}")
 endif()
 get_filename_component(FUNICULAR_TORCH_ROOT "${Torch_DIR}/../../.." ABSOLUTE)
 

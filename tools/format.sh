@@ -4,4 +4,4 @@ set -euo pipefail
 . tools/common.sh
 need_packages clang-format
 # shellcheck disable=SC2046
-clang-format -i $(git ls-files '*.h' '*.cpp' '*.cu')
+clang-format -i $(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh')

@@ -6,7 +6,7 @@ need_packages clang-format python3
 
 status=0
 # shellcheck disable=SC2046
-clang-format --dry-run --Werror --ferror-limit=3 $(git ls-files '*.h' '*.cpp' '*.cu') || status=1
+clang-format --dry-run --Werror --ferror-limit=3 $(git ls-files '*.h' '*.cpp' '*.cu' '*.cuh') || status=1
 python3 tools/check_layers.py || status=1
 [ "$status" = 0 ] && say "lint: all is well"
 exit "$status"

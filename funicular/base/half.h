@@ -5,10 +5,15 @@
 #include <cstdint>
 #include <cstring>
 
+#include "funicular/base/team.h"
+#if defined(__CUDACC__)
+#include <cuda_fp16.h>
+#endif
+
 namespace funicular {
 
 // Inlined always: kernels are compiled once for each instruction set, and the linker would keep any one copy.
-#define FUNICULAR_HALF_INLINE inline __attribute__((always_inline))
+#define FUNICULAR_HALF_INLINE FUNICULAR_DEVICE inline __attribute__((always_inline))
 
 /// The upper half of a float.
 struct BFloat16 {
@@ -26,9 +31,13 @@ FUNICULAR_HALF_INLINE float widen(BFloat16 value) {
   return result;
 }
 FUNICULAR_HALF_INLINE float widen(Half value) {
+#if defined(__CUDA_ARCH__)
+  return __half2float(__ushort_as_half(value.bits));
+#else
   _Float16 half;
   std::memcpy(&half, &value.bits, sizeof half);
   return static_cast<float>(half);
+#endif
 }
 
 /// To the nearest, ties to even; a NaN stays one.
@@ -39,8 +48,12 @@ FUNICULAR_HALF_INLINE void narrow(float value, BFloat16& out) {
   out.bits = static_cast<uint16_t>(value != value ? (bits >> 16) | 0x40u : rounded);
 }
 FUNICULAR_HALF_INLINE void narrow(float value, Half& out) {
+#if defined(__CUDA_ARCH__)
+  out.bits = __half_as_ushort(__float2half_rn(value));
+#else
   const _Float16 half = static_cast<_Float16>(value);
   std::memcpy(&out.bits, &half, sizeof half);
+#endif
 }
 
 }  // namespace funicular

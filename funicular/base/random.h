@@ -8,6 +8,8 @@
 #include <array>
 #include <cstdint>
 
+#include "funicular/base/team.h"
+
 namespace funicular {
 
 /// What a random number is used for. Values are part of the reproducibility promise: append, never renumber.
@@ -37,7 +39,7 @@ RandomKey make_key(uint64_t seed, Purpose purpose, uint32_t layer = 0);
 using RandomBlock = std::array<uint32_t, 4>;
 
 /// 128 random bits for a counter. A pure function.
-inline RandomBlock philox(RandomKey key, RandomBlock counter) {
+FUNICULAR_DEVICE inline RandomBlock philox(RandomKey key, RandomBlock counter) {
   for (int round = 0; round < 10; ++round) {
     const uint64_t a = uint64_t{0xD2511F53u} * counter[0];
     const uint64_t b = uint64_t{0xCD9E8D57u} * counter[2];
@@ -50,7 +52,7 @@ inline RandomBlock philox(RandomKey key, RandomBlock counter) {
 }
 
 /// The counter of item `index` (32 bits), sub-item `position` (32 bits) of draw `draw` (64 bits).
-inline RandomBlock make_counter(uint32_t index, uint32_t position, uint64_t draw) {
+FUNICULAR_DEVICE inline RandomBlock make_counter(uint32_t index, uint32_t position, uint64_t draw) {
   return {index, position, static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32)};
 }
 
@@ -95,8 +97,8 @@ struct DropoutRate {
 };
 
 /// Reference for one element; kernels compute the same for whole blocks.
-inline bool dropout_keeps(RandomKey key, uint64_t draw, uint32_t position, uint32_t channel,
-                          DropoutRate rate) {
+FUNICULAR_DEVICE inline bool dropout_keeps(RandomKey key, uint64_t draw, uint32_t position, uint32_t channel,
+                                           DropoutRate rate) {
   const uint32_t block = channel / 128, word = channel % 128 / 32, half = channel % 32 / 16,
                  lane = channel % 16;
   const uint32_t bits = philox(key, make_counter(16 * block + lane, position, draw))[word];

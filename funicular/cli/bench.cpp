@@ -327,7 +327,11 @@ format::BertConfig Bench::configuration() const {
 }
 
 Model Bench::build(const format::BertConfig& config, at::ScalarType type) const {
-  Model model = nn::build_bert({config, nn::Head::masked_lm, type, seed()});
+  Model model = nn::build_bert({.config = config,
+                                .head = nn::Head::masked_lm,
+                                .dtype = type,
+                                .seed = seed(),
+                                .device = device_.place()});
   if (!kSizes.contains(model_) && has_weights(model_)) nn::load_pretrained(model, model_);
   return model;
 }

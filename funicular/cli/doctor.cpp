@@ -19,6 +19,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
+#include "funicular/core/device_kernels.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/tokenizer_files.h"
 
@@ -142,8 +143,10 @@ Finding check_writing(const fs::path& folder) {
 }
 
 Finding check_device() {
-  if (at::hasCUDA()) return {Verdict::warn, "CUDA is present and not used yet", "train with --device cpu"};
-  return {Verdict::ok, "CPU; this LibTorch has no CUDA", ""};
+  if (!at::hasCUDA()) return {Verdict::ok, "CPU; this LibTorch has no CUDA, or no GPU is visible", ""};
+  if (device::has_cuda_kernels()) return {Verdict::ok, "CPU, and a GPU by --device cuda", ""};
+  return {Verdict::warn, "a GPU is there, but this funicular was built without nvcc",
+          "install the CUDA toolkit and build again, or go on with --device cpu"};
 }
 
 Finding check_config(const fs::path& model) {

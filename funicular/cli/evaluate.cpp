@@ -91,7 +91,11 @@ class Evaluate final : public Command {
 
   Model load(nn::Head head) const {
     const at::ScalarType dtype = precision_ == "fp64" ? at::kDouble : at::kFloat;
-    Model model = nn::build_bert({.config = config_, .head = head, .dtype = dtype, .random_weights = false});
+    Model model = nn::build_bert({.config = config_,
+                                  .head = head,
+                                  .dtype = dtype,
+                                  .random_weights = false,
+                                  .device = device_.place()});
     load_all_weights(model, model_, head);
     prepare_inference(model, precision_);
     return model;

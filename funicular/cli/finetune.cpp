@@ -71,8 +71,11 @@ class Finetune final : public Command {
   int run() override {
     open();
     const objective::Classification objective(*tokenizer_, classification_options());
-    Model model = nn::build_bert(
-        {config_, nn::Head::classification, training_.dtype(), static_cast<uint64_t>(training_.seed)});
+    Model model = nn::build_bert({.config = config_,
+                                  .head = nn::Head::classification,
+                                  .dtype = training_.dtype(),
+                                  .seed = static_cast<uint64_t>(training_.seed),
+                                  .device = training_.device.place()});
     load(model);
     train::TrainerOptions options = trainer_options();
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());

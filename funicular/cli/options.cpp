@@ -14,6 +14,7 @@
 #include "funicular/base/log.h"
 #include "funicular/comm/environment.h"
 #include "funicular/comm/processors.h"
+#include "funicular/core/device_kernels.h"
 #include "funicular/train/batching.h"
 
 namespace funicular::cli {
@@ -221,8 +222,11 @@ void DeviceOptions::apply() const {
     throw InputError("device",
                      "--device cuda: this LibTorch was built without CUDA, or no CUDA device is visible; use "
                      "--device cpu, or build with TORCH_DIR set to a CUDA build of LibTorch");
-  if (device == "cuda")
-    throw InputError("device", "--device cuda: the encoder has no CUDA kernels yet; use --device cpu");
+  if (device == "cuda" && !funicular::device::has_cuda_kernels())
+    throw InputError(
+        "device",
+        "--device cuda: this funicular was built without nvcc; use --device cpu, or install the CUDA "
+        "toolkit and build again");
   if (threads > 0) at::set_num_threads(static_cast<int>(threads));
 }
 
@@ -312,6 +316,10 @@ void TrainingOptions::apply() {
                         : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
                                                       : place.size;
   train::plan_batches(trainer(), parts);  // contradictions are told before files are read
+  if (device.device != "cpu" && (place.size > 1 || strategy == "dp"))
+    throw InputError("device",
+                     "--device {} is for one process and one GPU yet; expected --device cpu, or one rank",
+                     device.device);
   device.apply();
   if (device.threads == 0) share_threads(place);
   group_ = comm::Group::from_environment(

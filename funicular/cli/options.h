@@ -1,6 +1,8 @@
 #pragma once
 // The options that several commands share, declared in one place, and what they mean to the library.
 
+#include <c10/core/Device.h>
+
 #include <cstdint>
 #include <filesystem>
 #include <optional>
@@ -44,6 +46,8 @@ struct DeviceOptions {
   void declare(Arguments& arguments);
   /// Sets the number of threads. Throws InputError for a device that cannot be used.
   void apply() const;
+  /// Where weights and batches are to lie.
+  at::Device place() const { return at::Device(device); }
 };
 
 /// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where

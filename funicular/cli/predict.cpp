@@ -120,8 +120,10 @@ class Predict final : public Command {
     options_.sequence.truncation = note.pair_truncation();
     const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
     check_columns(columns, config, model_);
-    Model model =
-        nn::build_bert({.config = config, .head = nn::Head::classification, .random_weights = false});
+    Model model = nn::build_bert({.config = config,
+                                  .head = nn::Head::classification,
+                                  .random_weights = false,
+                                  .device = device_.place()});
     load_all_weights(model, model_, nn::Head::classification);
     prepare_inference(model, precision_);
     answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), columns);

@@ -71,8 +71,11 @@ class Pretrain final : public Command {
     objective::MaskedLmOptions options = masking_;
     options.sequence.max_length = static_cast<int32_t>(max_length_);
     const objective::MaskedLm objective(*tokenizer_files_, options);
-    Model model = nn::build_bert(
-        {config_, nn::Head::masked_lm, training_.dtype(), static_cast<uint64_t>(training_.seed)});
+    Model model = nn::build_bert({.config = config_,
+                                  .head = nn::Head::masked_lm,
+                                  .dtype = training_.dtype(),
+                                  .seed = static_cast<uint64_t>(training_.seed),
+                                  .device = training_.device.place()});
     if (has_weights(model_)) {
       load_weights(model, model_);
     } else {

@@ -61,6 +61,27 @@ Packing Packing::from_lengths(const std::vector<int32_t>& lengths, const std::ve
   return packing;
 }
 
+Packing Packing::to(const at::Device& device) const {
+  Packing moved = *this;
+  for (at::Tensor* tensor :
+       {&moved.offsets, &moved.sample_ids, &moved.draw_ids, &moved.positions, &moved.token_draws})
+    if (tensor->defined()) *tensor = tensor->to(device);
+  return moved;
+}
+
+MicroBatch MicroBatch::to(const at::Device& device) const {
+  if (packing.offsets.device() == device) return *this;
+  MicroBatch moved{tensors, packing.to(device), counts, {}};
+  if (packing.offsets.is_cpu()) moved.host_tensors = tensors;
+  for (auto& [name, tensor] : moved.tensors) tensor = tensor.to(device);
+  return moved;
+}
+
+const at::Tensor& MicroBatch::on_host(const std::string& name) const {
+  const auto found = host_tensors.find(name);
+  return found != host_tensors.end() ? found->second : (*this)[name];
+}
+
 const at::Tensor& MicroBatch::operator[](const std::string& name) const {
   const auto found = tensors.find(name);
   if (found != tensors.end()) return found->second;

@@ -31,7 +31,8 @@ struct RandomState {
   bool training = false;  ///< false: no dropout
 };
 
-/// Where each sequence lies in the packed batch, and the keys of every random choice.
+/// Where each sequence lies in the packed batch, and the keys of every random choice. All tensors lie on one
+/// device.
 struct Packing {
   at::Tensor offsets;                 ///< [S+1] int32: sequence s is rows [offsets[s], offsets[s+1])
   std::vector<int32_t> host_offsets;  ///< the same on the host
@@ -48,6 +49,9 @@ struct Packing {
   int64_t tokens() const { return host_offsets.empty() ? 0 : host_offsets.back(); }
   int64_t longest() const;
 
+  /// The same with its tensors on a device.
+  Packing to(const at::Device& device) const;
+
   /// Fills all fields from lengths [S] and ids; throws InputError unless every length is >= 1.
   static Packing from_lengths(const std::vector<int32_t>& lengths, const std::vector<int64_t>& sample_ids,
                               const std::vector<int64_t>& draw_ids, RandomState random);
@@ -59,9 +63,14 @@ struct MicroBatch {
   TensorMap tensors;
   Packing packing;
   Counts counts;
+  TensorMap host_tensors;  ///< the tensors on the CPU where they were moved from there; else empty
 
   /// tensors[name]; throws InputError naming the batch's tensors if there is none.
   const at::Tensor& operator[](const std::string& name) const;
+  /// The same tensor on the CPU, where it can be read without waiting for a GPU.
+  const at::Tensor& on_host(const std::string& name) const;
+  /// The batch with its tensors on a device. The batch itself if they are there.
+  MicroBatch to(const at::Device& device) const;
 };
 
 /// Where a segment leaves the terms of the loss: each a sum over items, divided by the global batch's count

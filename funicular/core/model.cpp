@@ -29,8 +29,14 @@ int64_t Model::parameter_count() const {
   return count;
 }
 
+at::Device Model::device() const {
+  return parameters.empty() ? at::Device(at::kCPU) : parameters.front()->compute.device();
+}
+
 Activations Model::forward(Activations input, const MicroBatch& batch, const Taps& taps,
                            LossSink& loss) const {
+  if (!device().is_cpu() && batch.packing.offsets.is_cpu())
+    return forward(std::move(input), batch.to(device()), taps, loss);
   for (const Segment& segment : segments) input = segment.forward(std::move(input), batch, taps, loss);
   return input;
 }

@@ -82,8 +82,10 @@ struct Model {
   /// nullptr if there is none.
   Parameter* find(const std::string& name) const;
   int64_t parameter_count() const;
+  /// Where the parameters lie; the CPU if there are none.
+  at::Device device() const;
 
-  /// Runs all segments in order.
+  /// Runs all segments in order, on a batch that may lie on the CPU.
   Activations forward(Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss) const;
 };
 

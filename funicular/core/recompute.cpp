@@ -339,12 +339,13 @@ Activations forward_recomputed(const Model& model, Recompute mode, Activations i
   const bool grouped = mode == Recompute::full || mode == Recompute::sqrt;
   if (!grouped || model.segments.size() < 2 || taps.observe || !at::GradMode::is_enabled())
     return model.forward(std::move(input), batch, taps, loss);
-  const auto kept = std::make_shared<const MicroBatch>(batch);
+  const auto kept =
+      std::make_shared<const MicroBatch>(model.device().is_cpu() ? batch : batch.to(model.device()));
   const std::vector<size_t> begins = recompute_groups(model.segments.size(), mode);
   for (size_t g = 0; g + 1 < begins.size(); ++g)
     input = forward_group(std::make_shared<Group>(model, begins[g], begins[g + 1], kept), input, loss);
   for (size_t s = begins.back(); s < model.segments.size(); ++s)
-    input = model.segments[s].forward(std::move(input), batch, taps, loss);
+    input = model.segments[s].forward(std::move(input), *kept, taps, loss);
   return input;
 }
 

@@ -58,15 +58,19 @@ Activation activation_named(const std::string& name) {
 /// The last layer's activation where it computes no more than the head reads.
 constexpr const char* kRowsOfHead = "rows_of_head";
 
-/// The rows of the last hidden states that the head reads.
+/// The rows of the last hidden states that the head reads, on the CPU.
 at::Tensor rows_of_head(const MicroBatch& batch, Head head) {
-  if (head == Head::masked_lm) return batch["mlm_rows"];
-  return batch.packing.offsets.narrow(0, 0, batch.packing.sequences()).to(at::kLong);
+  if (head == Head::masked_lm) return batch.on_host("mlm_rows");
+  const auto& offsets = batch.packing.host_offsets;
+  return at::tensor(std::vector<int64_t>(offsets.begin(), offsets.begin() + batch.packing.sequences()),
+                    at::kLong);
 }
 
 at::Tensor input_of_head(const Activations& in, const MicroBatch& batch, Head head) {
   const auto found = in.find(kRowsOfHead);
-  return found != in.end() ? found->second : in.at("hidden").index_select(0, rows_of_head(batch, head));
+  if (found != in.end()) return found->second;
+  const at::Tensor& hidden = in.at("hidden");
+  return hidden.index_select(0, rows_of_head(batch, head).to(hidden.device()));
 }
 
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& w, Activation activation) {
@@ -95,7 +99,10 @@ class Builder {
   }
 
  private:
-  at::Tensor zeros(at::IntArrayRef shape) const { return at::zeros(shape, options_.dtype); }
+  at::Tensor zeros(at::IntArrayRef shape) const { return at::zeros(shape, value_options()); }
+  at::TensorOptions value_options() const {
+    return at::TensorOptions(options_.dtype).device(options_.device);
+  }
 
   void fill(const at::Tensor& value, const std::string& name) const {
     if (options_.random_weights) fill_normal(value, config_.initializer_range, options_.seed, name);
@@ -110,7 +117,7 @@ class Builder {
             model_.add_parameter(name + ".bias", zeros({out}), ParameterGroup::no_decay)};
   }
   NormParameters add_norm(const std::string& name) {
-    return {model_.add_parameter(name + ".weight", at::ones({config_.hidden_size}, options_.dtype),
+    return {model_.add_parameter(name + ".weight", at::ones({config_.hidden_size}, value_options()),
                                  ParameterGroup::no_decay),
             model_.add_parameter(name + ".bias", zeros({config_.hidden_size}), ParameterGroup::no_decay),
             config_.layer_norm_eps};
@@ -181,9 +188,11 @@ void Builder::add_embeddings() {
       throw InputError(
           "bert", "a sequence has {} tokens; this model has positions for {}; pass a smaller --max-length",
           batch.packing.longest(), longest);
+    const EmbeddingTables tables{word->compute, position->compute, type->compute, padding};
+    if (!batch["token_ids"].is_cpu())
+      check_ids(tables, batch.on_host("token_ids"), batch.on_host("token_type_ids"));
     const at::Tensor hidden =
-        embed({word->compute, position->compute, type->compute, padding}, batch["token_ids"],
-              batch["token_type_ids"], norm.weights(), batch.packing, site);
+        embed(tables, batch["token_ids"], batch["token_type_ids"], norm.weights(), batch.packing, site);
     taps("embeddings", hidden);
     return Activations{{"hidden", hidden}};
   });
@@ -274,8 +283,9 @@ void Builder::add_classification_head() {
         const int64_t sequences = batch.packing.sequences();
         const at::Tensor pooled =
             apply_linear(input_of_head(in, batch, Head::classification), pooler, Activation::tanh);
-        const at::Tensor dropped = dropout(pooled, at::zeros({sequences}, at::kInt), batch.packing.draw_ids,
-                                           batch.packing.random, site);
+        const at::Tensor dropped =
+            dropout(pooled, at::zeros({sequences}, batch.packing.draw_ids.options().dtype(at::kInt)),
+                    batch.packing.draw_ids, batch.packing.random, site);
         // In the vectors' type: a loss of few bits helps nobody.
         const at::Tensor logits =
             nn::linear(dropped, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +

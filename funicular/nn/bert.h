@@ -3,6 +3,7 @@
 // packed batches, with the weights, names and arithmetic of transformers' BertForMaskedLM and
 // BertForSequenceClassification.
 
+#include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
@@ -23,6 +24,7 @@ struct BertOptions {
   at::ScalarType dtype = at::kFloat;  ///< kFloat or kDouble
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
   bool random_weights = true;         ///< false: matrices are 0, for a model whose weights are all loaded
+  at::Device device = at::kCPU;       ///< where the weights lie
 };
 
 /// True if the head gives one number a row and is trained by squared error: problem_type "regression", or one

@@ -57,13 +57,17 @@ at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::
                          const NormWeights& norm, const RowKeys& keys, const DropoutSite& dropout);
 
 /// dropout(layer_norm(word[ids] + position[place in sequence] + type[types])) → [T, H]; ids, types [T] int64.
-/// Throws InputError for an id or a type outside its table; the caller sees to the length of sequences.
+/// Throws as check_ids does where they lie on the CPU; the caller sees to the length of sequences.
 struct EmbeddingTables {
   at::Tensor word, position, type;  ///< [V, H], [P, H], [types, H]
   int64_t padding = -1;  ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
 };
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
+
+/// A store may be damaged or belong to another model: throws InputError for an id or a type outside its
+/// table, which would be a wild read. Both on the CPU.
+void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types);
 
 /// Dropout of rows [N, H] with the given keys: positions [N] int32, draws [N] int64.
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,

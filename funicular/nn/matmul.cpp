@@ -1,6 +1,7 @@
 #include "funicular/nn/matmul.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/record_function.h>
@@ -179,6 +180,11 @@ void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const
         narrow && !add ? at::empty(gradient.sizes(), at::kFloat) : gradient.to(at::kFloat);
     add_weight_gradient(wide, dy.to(at::kFloat), x.to(at::kFloat), add);
     if (!wide.is_same(gradient)) target.copy_(wide);
+    return;
+  }
+  if (gradient.is_cuda() && gradient.scalar_type() != dy.scalar_type()) {
+    // The sum stays wide: cuBLAS adds in float32 what it multiplies in 16 bits.
+    at::addmm_out(target, target, dy.t(), x, gradient.scalar_type(), /*beta=*/add ? 1 : 0);
     return;
   }
   if (!add) target.zero_();

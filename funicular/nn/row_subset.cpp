@@ -11,9 +11,10 @@ RowSubset select_rows(const Packing& packing, const at::Tensor& rows) {
     throw InputError("rows", "expected row numbers [R] of int64, found {} dimensions of {}", rows.dim(),
                      c10::toString(rows.scalar_type()));
   RowSubset subset;
-  subset.rows = rows.contiguous();
-  const int64_t* const numbers = subset.rows.const_data_ptr<int64_t>();
-  const int64_t count = subset.size(), tokens = packing.tokens();
+  const at::Tensor listed = rows.contiguous();
+  subset.rows = listed.to(packing.positions.device());
+  const int64_t* const numbers = listed.const_data_ptr<int64_t>();
+  const int64_t count = listed.size(0), tokens = packing.tokens();
   int64_t next = 0, least = 0;  // of the rows still to come
   subset.offsets.assign(1, 0);
   for (int64_t s = 0; s < packing.sequences(); ++s) {

@@ -28,7 +28,8 @@ struct RowSubset {
   int64_t size() const { return rows.size(0); }
 };
 
-/// Throws InputError unless `rows` [R] int64 ascend within the batch.
+/// Throws InputError unless `rows` [R] int64, on the CPU, ascend within the batch. The subset's tensors lie
+/// where the batch does.
 RowSubset select_rows(const Packing& packing, const at::Tensor& rows);
 
 }  // namespace funicular::nn

@@ -1,5 +1,6 @@
 #include "funicular/optim/clipping.h"
 
+#include <ATen/ops/linalg_vector_norm.h>
 #include <ATen/ops/zeros.h>
 
 #include <cmath>
@@ -33,9 +34,15 @@ double square_sum(const at::Tensor& flat, int64_t begin, int64_t size) {
   }
 }
 
+/// Waits for the GPU.
+double norm_on_device(const at::Tensor& flat) {
+  return at::linalg_vector_norm(flat, 2, std::nullopt, false, at::kDouble).item<double>();
+}
+
 }  // namespace
 
 double global_norm(const at::Tensor& flat) {
+  if (!flat.is_cpu()) return norm_on_device(flat);
   std::vector<double> parts(
       static_cast<size_t>((flat.numel() + FlatLayout::kBlock - 1) / FlatLayout::kBlock));
   for_each_block(flat.numel(), [&](int64_t block, int64_t begin, int64_t end) {
@@ -47,6 +54,8 @@ double global_norm(const at::Tensor& flat) {
 }
 
 double global_norm(const UpdateTarget& target) {
+  if (!target.matrix_master.is_cpu())
+    return std::hypot(norm_on_device(target.matrix_gradient), norm_on_device(target.vector_gradient));
   const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
   double* const sums = parts.data_ptr<double>();
   const auto count = static_cast<int64_t>(target.blocks.size());

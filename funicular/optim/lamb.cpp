@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "funicular/optim/device/passes.h"
 #include "funicular/optim/layers.h"
 #include "funicular/optim/settings.h"
 
@@ -18,6 +19,7 @@ class LambOptimizer final : public Optimizer {
     check_updatable(*target);
     layers_ = std::make_unique<LayerPass>(target);
     target_ = std::move(target);
+    passes_ = device::make_passes(target_);
     first_ = make_state(*target_);
     second_ = make_state(*target_);
   }
@@ -26,6 +28,7 @@ class LambOptimizer final : public Optimizer {
     const LambConstants without = constants(input);
     LambConstants with = without;
     with.decay = options_.weight_decay;
+    if (passes_) return step_on_device(input, {with, without});
     update_layers(
         *layers_, {.zero_gradient = input.zero_gradients, .write_shadow = false},
         [&](const auto& block, double* squares) {
@@ -46,6 +49,14 @@ class LambOptimizer final : public Optimizer {
   }
 
  private:
+  void step_on_device(const StepInput& input, const device::Both<LambConstants>& constants) {
+    const auto norms = passes_->lamb_moments(constants, first_, second_, input.zero_gradients);
+    std::vector<double> ratios;
+    for (const FlatLayout::Layer& layer : target_->layout->layers())
+      ratios.push_back(trust_ratio(layer, norms[ratios.size()]));
+    passes_->lamb_apply(constants, first_, second_, input.learning_rate, ratios);
+  }
+
   LambConstants constants(const StepInput& input) const {
     const double t = static_cast<double>(input.step);
     LambConstants result;
@@ -70,6 +81,7 @@ class LambOptimizer final : public Optimizer {
   Lamb options_;
   std::shared_ptr<const UpdateTarget> target_;
   std::unique_ptr<LayerPass> layers_;
+  std::unique_ptr<device::Passes> passes_;  ///< on a GPU
   at::Tensor first_, second_;
 };
 

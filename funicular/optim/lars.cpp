@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "funicular/optim/device/passes.h"
 #include "funicular/optim/layers.h"
 #include "funicular/optim/settings.h"
 
@@ -18,10 +19,12 @@ class LarsOptimizer final : public Optimizer {
     check_updatable(*target);
     layers_ = std::make_unique<LayerPass>(target);
     target_ = std::move(target);
+    passes_ = device::make_passes(target_);
     if (options_.momentum != 0) velocity_ = make_state(*target_);
   }
 
   void step(const StepInput& input) override {
+    if (passes_) return step_on_device(input);
     update_layers(
         *layers_, {.write_shadow = false},
         [](const auto& block, double* squares) {
@@ -34,13 +37,8 @@ class LarsOptimizer final : public Optimizer {
         },
         {.zero_gradient = input.zero_gradients},
         [&](const auto& block, double ratio) {
-          // With the ratio in the gradient and the penalty, the rest is gradient descent.
           const double share = options_.rate_in_momentum ? ratio * input.learning_rate : ratio;
-          const SgdConstants constants{.gradient_scale = share * input.gradient_scale,
-                                       .penalty = block.decay ? share * options_.weight_decay : 0,
-                                       .momentum = options_.momentum,
-                                       .rate = options_.rate_in_momentum ? 1 : input.learning_rate,
-                                       .nesterov = options_.nesterov};
+          const SgdConstants constants = descent(input, block.decay, share);
           block.kernels().sgd(block.parameter, block.gradient,
                               velocity_.defined() ? block.of(velocity_) : nullptr, block.size, constants);
         });
@@ -53,6 +51,28 @@ class LarsOptimizer final : public Optimizer {
   }
 
  private:
+  /// With the ratio in the gradient and the penalty, the rest is gradient descent.
+  SgdConstants descent(const StepInput& input, bool decay, double share) const {
+    return {.gradient_scale = share * input.gradient_scale,
+            .penalty = decay ? share * options_.weight_decay : 0,
+            .momentum = options_.momentum,
+            .rate = options_.rate_in_momentum ? 1 : input.learning_rate,
+            .nesterov = options_.nesterov};
+  }
+
+  void step_on_device(const StepInput& input) {
+    const auto norms = passes_->norms();
+    std::vector<double> shares;
+    for (const FlatLayout::Layer& layer : target_->layout->layers()) {
+      LayerNorms scaled = norms[shares.size()];
+      scaled.other *= input.gradient_scale;
+      const double ratio = trust_ratio(layer, scaled, input.learning_rate);
+      shares.push_back(options_.rate_in_momentum ? ratio * input.learning_rate : ratio);
+    }
+    passes_->sgd({descent(input, true, 1), descent(input, false, 1)}, velocity_, shares,
+                 input.zero_gradients);
+  }
+
   double trust_ratio(const FlatLayout::Layer& layer, const LayerNorms& norms, double rate) const {
     if (!adapts(options_.trust_ratio, layer.decay) || !(norms.parameter > 0 && norms.other > 0)) return 1;
     const double decay = layer.decay ? options_.weight_decay : 0;
@@ -66,6 +86,7 @@ class LarsOptimizer final : public Optimizer {
   Lars options_;
   std::shared_ptr<const UpdateTarget> target_;
   std::unique_ptr<LayerPass> layers_;
+  std::unique_ptr<device::Passes> passes_;  ///< on a GPU
   at::Tensor velocity_;
 };
 

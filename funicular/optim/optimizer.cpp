@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "funicular/optim/device/passes.h"
 #include "funicular/optim/flat_update.h"
 #include "funicular/optim/settings.h"
 
@@ -22,6 +23,7 @@ class AdamOptimizer final : public Optimizer {
   void attach(std::shared_ptr<const UpdateTarget> target) override {
     check_updatable(*target);
     target_ = std::move(target);
+    passes_ = device::make_passes(target_);
     first_ = make_state(*target_);
     second_ = make_state(*target_);
   }
@@ -43,6 +45,7 @@ class AdamOptimizer final : public Optimizer {
       with.decay_factor = 1 - input.learning_rate * options_.weight_decay;
     else
       with.penalty = options_.weight_decay;
+    if (passes_) return passes_->adam({with, without}, first_, second_, input.zero_gradients);
     update_blocks(*target_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
       block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_), block.size,
                            block.decay ? with : without);
@@ -56,6 +59,7 @@ class AdamOptimizer final : public Optimizer {
  private:
   Options options_;
   std::shared_ptr<const UpdateTarget> target_;
+  std::unique_ptr<device::Passes> passes_;  ///< on a GPU
   at::Tensor first_, second_;
 };
 
@@ -67,6 +71,7 @@ class SgdOptimizer final : public Optimizer {
   void attach(std::shared_ptr<const UpdateTarget> target) override {
     check_updatable(*target);
     target_ = std::move(target);
+    passes_ = device::make_passes(target_);
     if (options_.momentum != 0) velocity_ = make_state(*target_);
   }
 
@@ -74,6 +79,7 @@ class SgdOptimizer final : public Optimizer {
     SgdConstants without{input.gradient_scale, 0, options_.momentum, input.learning_rate, options_.nesterov};
     SgdConstants with = without;
     with.penalty = options_.weight_decay;
+    if (passes_) return passes_->sgd({with, without}, velocity_, {}, input.zero_gradients);
     update_blocks(*target_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
       block.kernels().sgd(block.parameter, block.gradient,
                           velocity_.defined() ? block.of(velocity_) : nullptr, block.size,
@@ -89,6 +95,7 @@ class SgdOptimizer final : public Optimizer {
  private:
   Sgd options_;
   std::shared_ptr<const UpdateTarget> target_;
+  std::unique_ptr<device::Passes> passes_;  ///< on a GPU
   at::Tensor velocity_;
 };
 
@@ -146,8 +153,10 @@ OrderedJson describe_one(const Sgd& options) {
 
 void check_updatable(const UpdateTarget& target) {
   const at::Tensor& master = target.matrix_master;
-  if (!master.is_cpu() || (master.scalar_type() != at::kFloat && master.scalar_type() != at::kDouble))
-    throw InputError("optimizer", "expected parameters of type Float or Double on the CPU, found {} on {}",
+  const bool here = master.is_cpu() || master.is_cuda();
+  if (!here || (master.scalar_type() != at::kFloat && master.scalar_type() != at::kDouble))
+    throw InputError("optimizer",
+                     "expected parameters of type Float or Double on the CPU or CUDA, found {} on {}",
                      c10::toString(master.scalar_type()), master.device().str());
 }
 

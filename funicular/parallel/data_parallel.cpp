@@ -63,9 +63,9 @@ class DataParallel final : public Replicated {
           "--reduce-precision does not go with fp16, whose skipped steps would lose what was carried "
           "over; expected --precision bf16 or fp32");
     // Nobody else reads them: neither other ranks nor a tree of sums. A sum over micro-batches in a wider
-    // type than autograd's has to be kept.
-    const bool free_gradients =
-        group().size() == 1 && !options().deterministic && types.compute == types.gradient;
+    // type than autograd's has to be kept. A GPU's optimiser takes flat ones.
+    const bool free_gradients = group().size() == 1 && !options().deterministic &&
+                                types.compute == types.gradient && model.device().is_cpu();
     flat_ = std::make_unique<FlatParameters>(model, types, free_gradients);
     target = *flat_->target();
     if (group().size() == 1) return;

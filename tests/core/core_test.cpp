@@ -163,6 +163,39 @@ TEST(Packing, RefusesEmptySequencesAndKnowsItsSizes) {
   EXPECT_TRUE(torch::equal(packing.offsets, torch::tensor({0, 3, 8, 10}, torch::kInt)));
 }
 
+TEST(MicroBatch, KeepsItsTensorsOnTheHostWhereItIsMovedFromThere) {
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths({2, 3}, {7, 8}, {4, 5}, {});
+  batch.tensors["token_ids"] = at::arange(5);
+  batch.counts["mlm"] = 2;
+  const MicroBatch moved = batch.to(at::kMeta);  // a device on any machine
+  EXPECT_TRUE(moved["token_ids"].is_meta());
+  EXPECT_TRUE(moved.packing.positions.is_meta() && moved.packing.draw_ids.is_meta());
+  EXPECT_TRUE(at::equal(moved.on_host("token_ids"), at::arange(5)));
+  EXPECT_EQ(moved.packing.host_offsets, batch.packing.host_offsets);
+  EXPECT_EQ(moved.counts, batch.counts);
+  EXPECT_TRUE(batch.to(at::kCPU)["token_ids"].is_same(batch["token_ids"]));
+  EXPECT_TRUE(batch.on_host("token_ids").is_same(batch["token_ids"]));
+}
+
+TEST(Model, GivesItsSegmentsTheBatchOnItsDevice) {
+  Model model;
+  model.add_parameter("weight", at::zeros({2}, at::kMeta), ParameterGroup::decay);
+  bool there = false;
+  Segment segment;
+  segment.forward = [&](Activations, const MicroBatch& batch, const Taps&, LossSink&) {
+    there = batch["token_ids"].is_meta() && batch.on_host("token_ids").is_cpu();
+    return Activations{};
+  };
+  model.segments.push_back(segment);
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths({5}, {7}, {4}, {});
+  batch.tensors["token_ids"] = at::arange(5);
+  LossSink loss;
+  model.forward({}, batch, {}, loss);
+  EXPECT_TRUE(there);
+}
+
 TEST(Model, RefusesTwoParametersOfOneName) {
   Model model;
   model.add_parameter("weight", torch::zeros({2}), ParameterGroup::decay);

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/core/device_kernels.h"
 #include "funicular/core/flat_parameters.h"
 #include "funicular/nn/quantized.h"
 
@@ -91,6 +92,21 @@ TEST(Bert, LastLayerLeavesOutWhatTheMaskedLmHeadDoesNotRead) {
 
 TEST(Bert, LastLayerLeavesOutWhatTheClassificationHeadDoesNotRead) {
   expect_same(Head::classification, batch_of({}), torch::tensor({0, 9, 10, 80}, torch::kLong));
+}
+
+/// The kernels for GPUs, a few threads being the team.
+TEST(Bert, TeamsOfThreadsGiveTheSameGradients) {
+  for (const Head head : {Head::masked_lm, Head::classification})
+    for (const bool observed : {false, true}) {
+      const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
+      const Pass processor = pass(head, batch, observed);
+      funicular::device::use_on_host(true);
+      const Pass team = pass(head, batch, observed);
+      funicular::device::use_on_host(false);
+      EXPECT_NEAR(team.loss.item<double>(), processor.loss.item<double>(), 1e-12);
+      for (const auto& [name, gradient] : processor.gradients)
+        EXPECT_TRUE(at::allclose(team.gradients.at(name), gradient, 1e-9, 1e-13)) << name;
+    }
 }
 
 at::Tensor logits_of(const Model& model, const MicroBatch& batch, bool observed) {

@@ -1,5 +1,6 @@
 // The fused operations against the same mathematics written with plain LibTorch operations in float64,
-// dropout included: values and all gradients.
+// dropout included: values and all gradients. Each test runs with the processor's kernels and with those for
+// GPUs, a few threads being the team.
 
 #include "funicular/nn/functional.h"
 
@@ -8,16 +9,31 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <string>
+#include <tuple>
 #include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/device_kernels.h"
 #include "funicular/nn/row_subset.h"
 
 namespace funicular::nn {
 namespace {
 
 constexpr uint64_t kSeed = 77;
+
+enum class Kind { processor, team };
+
+std::string name_of(Kind kind) {
+  return kind == Kind::team ? "Team" : "Processor";
+}
+
+/// Has the operations of its lifetime taken by kernels of this kind.
+struct Taken {
+  explicit Taken(Kind kind) { funicular::device::use_on_host(kind == Kind::team); }
+  ~Taken() { funicular::device::use_on_host(false); }
+};
 
 struct Keys {
   Packing packing;
@@ -95,11 +111,21 @@ double difference(const at::Tensor& a, const at::Tensor& b) {
   return ((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item<double>();
 }
 
-class FusedOperations : public testing::TestWithParam<double> {};
+class FusedOperations : public testing::TestWithParam<std::tuple<double, Kind>> {
+ protected:
+  double probability() const { return std::get<0>(GetParam()); }
+
+ private:
+  Taken taken_{std::get<1>(GetParam())};
+};
+
+class Functional : public testing::TestWithParam<Kind> {
+  Taken taken_{GetParam()};
+};
 
 TEST_P(FusedOperations, AttentionEqualsItsFormulaWithGradients) {
   const Keys keys = make_keys({1, 7, 64, 65, 130, 16});
-  const DropoutSite site{GetParam(), Purpose::dropout_attention, 3};
+  const DropoutSite site{probability(), Purpose::dropout_attention, 3};
   for (const int64_t size : {4, 8, 10, 32}) {
     const int64_t heads = 3;
     const at::Tensor mine = random({keys.packing.tokens(), 3 * heads * size}, 1),
@@ -128,7 +154,7 @@ at::Tensor some_rows(const Packing& packing) {
 
 TEST_P(FusedOperations, QueriesOfSomeRowsGiveTheseRowsOfTheWholeAttention) {
   const Keys keys = make_keys({1, 7, 64, 65, 200, 16});
-  const DropoutSite site{GetParam(), Purpose::dropout_attention, 3};
+  const DropoutSite site{probability(), Purpose::dropout_attention, 3};
   const at::Tensor rows = some_rows(keys.packing);
   for (const auto& [type, bound] :
        {std::pair{at::kDouble, 1e-13}, {at::kFloat, 2e-6}, {at::kBFloat16, 2e-2}}) {
@@ -172,7 +198,7 @@ TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {
   const Keys keys = make_keys({5, 130, 1, 64});
   const int64_t tokens = keys.packing.tokens();
   for (const int64_t width : {6, 39, 128, 200}) {
-    const DropoutSite site{GetParam(), Purpose::dropout_output, 2};
+    const DropoutSite site{probability(), Purpose::dropout_output, 2};
     std::vector<at::Tensor> mine = {random({tokens, width}, 1), random({width}, 2),
                                     random({tokens, width}, 3), random({width}, 4), random({width}, 5)},
                             theirs;
@@ -194,7 +220,7 @@ TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {
 TEST_P(FusedOperations, EmbeddingsEqualTheirFormulaWithGradients) {
   const Keys keys = make_keys({9, 33, 2});
   const int64_t tokens = keys.packing.tokens(), width = 20;
-  const DropoutSite site{GetParam(), Purpose::dropout_embedding, 0};
+  const DropoutSite site{probability(), Purpose::dropout_embedding, 0};
   std::vector<at::Tensor> mine = {random({50, width}, 1), random({40, width}, 2), random({2, width}, 3),
                                   random({width}, 4), random({width}, 5)},
                           theirs;
@@ -215,11 +241,17 @@ TEST_P(FusedOperations, EmbeddingsEqualTheirFormulaWithGradients) {
     EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << i;
 }
 
-INSTANTIATE_TEST_SUITE_P(, FusedOperations, testing::Values(0.0, 0.1, 0.5), [](const auto& info) {
-  return "Dropout" + std::to_string(static_cast<int>(info.param * 100));
-});
+INSTANTIATE_TEST_SUITE_P(, FusedOperations,
+                         testing::Combine(testing::Values(0.0, 0.1, 0.5),
+                                          testing::Values(Kind::processor, Kind::team)),
+                         [](const auto& info) {
+                           const int percent = static_cast<int>(std::get<0>(info.param) * 100);
+                           return name_of(std::get<1>(info.param)) + "Dropout" + std::to_string(percent);
+                         });
+INSTANTIATE_TEST_SUITE_P(, Functional, testing::Values(Kind::processor, Kind::team),
+                         [](const auto& info) { return name_of(info.param); });
 
-TEST(Functional, LinearAddsToTheGradientsThatAreThere) {
+TEST_P(Functional, LinearAddsToTheGradientsThatAreThere) {
   const at::Tensor x = random({70, 9}, 1), weight = random({5, 9}, 2);
   const at::Tensor x2 = x.detach().clone().set_requires_grad(true),
                    weight2 = weight.detach().clone().set_requires_grad(true);
@@ -232,7 +264,7 @@ TEST(Functional, LinearAddsToTheGradientsThatAreThere) {
   EXPECT_LT(difference(weight.grad(), weight2.grad()), 1e-13);
 }
 
-TEST(Functional, FrozenWeightsGetNoGradient) {
+TEST_P(Functional, FrozenWeightsGetNoGradient) {
   const at::Tensor x = random({4, 3}, 1), weight = random({2, 3}, 2).detach(), bias = random({2}, 3);
   bias_activation(nn::linear(x, weight), bias, Activation::none).sum().backward();
   EXPECT_FALSE(weight.grad().defined());
@@ -260,7 +292,7 @@ at::Tensor plain_activation(const at::Tensor& x, Activation kind) {
 constexpr Activation kActivations[] = {Activation::none, Activation::gelu, Activation::gelu_tanh,
                                        Activation::relu, Activation::silu, Activation::tanh};
 
-TEST(Functional, ActivationsEqualLibTorchsWithGradients) {
+TEST_P(Functional, ActivationsEqualLibTorchsWithGradients) {
   for (const Activation kind : kActivations)
     for (const auto type : {at::kDouble, at::kFloat}) {
       // From the far negative to the far positive, where exponentials must neither overflow nor vanish.
@@ -281,7 +313,7 @@ TEST(Functional, ActivationsEqualLibTorchsWithGradients) {
     }
 }
 
-TEST(Functional, FeedForwardEqualsItsFormulaWithGradients) {
+TEST_P(Functional, FeedForwardEqualsItsFormulaWithGradients) {
   std::vector<at::Tensor> mine = {random({70, 9}, 1), random({21, 9}, 2), random({21}, 3),
                                   random({9, 21}, 4)},
                           theirs;
@@ -331,7 +363,7 @@ std::vector<at::Tensor> chain(at::ScalarType type, at::ScalarType gradient_type,
   return results;
 }
 
-TEST(Functional, SixteenBitTypesKeepTheDoubleResultUpToTheirRounding) {
+TEST_P(Functional, SixteenBitTypesKeepTheDoubleResultUpToTheirRounding) {
   const Keys keys = make_keys({130, 40, 1, 63});
   const auto exact = chain(at::kDouble, at::kDouble, keys);
   const struct {
@@ -351,7 +383,7 @@ TEST(Functional, SixteenBitTypesKeepTheDoubleResultUpToTheirRounding) {
   }
 }
 
-TEST(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
+TEST_P(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
   const at::Tensor hidden = random({1300, 12}, 1), weight = random({77, 12}, 2), bias = random({77}, 3);
   const at::Tensor hidden2 = hidden.detach().clone().set_requires_grad(true),
                    weight2 = weight.detach().clone().set_requires_grad(true),
@@ -368,7 +400,7 @@ TEST(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
   EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-12);
 }
 
-TEST(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
+TEST_P(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
   const Keys keys = make_keys({130, 40, 7, 64, 65});
   const int64_t tokens = keys.packing.tokens();
   const at::Tensor ids = (at::arange(tokens) * 7) % 11, types = at::arange(tokens) % 2;
@@ -402,7 +434,7 @@ TEST(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
   }
 }
 
-TEST(Functional, NoNumberIsHidden) {
+TEST_P(Functional, NoNumberIsHidden) {
   const Keys keys = make_keys({5});
   const at::Tensor qkv = random({5, 12}, 1).detach();
   qkv[2][5] = std::nan("");
@@ -414,7 +446,7 @@ TEST(Functional, NoNumberIsHidden) {
       vocabulary_cross_entropy(hidden, weight, bias, at::tensor({0, 1}, at::kLong)).isnan().item<bool>());
 }
 
-TEST(Functional, RefusesTokensAndTypesOutsideTheTables) {
+TEST_P(Functional, RefusesTokensAndTypesOutsideTheTables) {
   const Keys keys = make_keys({3});
   const EmbeddingTables tables{random({10, 4}, 1).detach(), random({5, 4}, 2).detach(),
                                random({2, 4}, 3).detach(), -1};
@@ -428,7 +460,7 @@ TEST(Functional, RefusesTokensAndTypesOutsideTheTables) {
   EXPECT_THROW(run({0, 9, 5}, {0, 2, 1}), InputError);
 }
 
-TEST(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {
+TEST_P(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {
   const Keys both = make_keys({6, 9});
   const Packing second = Packing::from_lengths({9}, {1}, {both.packing.host_draw_ids[1]}, {kSeed, true});
   const DropoutSite site{0.3, Purpose::user, 1};
@@ -440,7 +472,7 @@ TEST(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {
   EXPECT_TRUE(at::equal(together.narrow(0, 6, 9), alone));
 }
 
-TEST(Functional, FloatKernelsKeepTheDoubleResultUpToRounding) {
+TEST_P(Functional, FloatKernelsKeepTheDoubleResultUpToRounding) {
   const Keys keys = make_keys({130, 40});
   const DropoutSite site{0.1, Purpose::dropout_attention, 0};
   const at::Tensor wide = random({170, 96}, 1), narrow = wide.detach().to(at::kFloat).set_requires_grad(true);

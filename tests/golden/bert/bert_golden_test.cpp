@@ -1,6 +1,7 @@
 // Logits, loss and every named gradient against transformers, on the references that make_references.py
 // wrote.
 
+#include "funicular/core/device_kernels.h"
 #include "funicular/nn/bert.h"
 
 #include <gtest/gtest.h>
@@ -127,6 +128,13 @@ class BertGolden : public testing::TestWithParam<Case> {
 
 TEST_P(BertGolden, EqualsTransformersInFloat64) {
   check(at::kDouble, "fp64", 1e-10);
+}
+
+/// The kernels for GPUs, a few threads being the team.
+TEST_P(BertGolden, EqualsTransformersInFloat64ByTeams) {
+  funicular::device::use_on_host(true);
+  check(at::kDouble, "fp64", 1e-10);
+  funicular::device::use_on_host(false);
 }
 
 TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) {

@@ -1,0 +1,64 @@
+#pragma once
+// A Team of funicular/base/team.h that is a block of CUDA threads. Known to nvcc only.
+
+#include <cuda_runtime.h>
+
+#include "funicular/base/team.h"
+
+namespace funicular {
+
+class CudaTeam {
+ public:
+  __device__ int64_t row() const { return blockIdx.x; }
+  __device__ int64_t column() const { return blockIdx.y; }
+  __device__ int rank() const { return static_cast<int>(threadIdx.x); }
+  __device__ int size() const { return static_cast<int>(blockDim.x); }
+  __device__ void sync() const { __syncthreads(); }
+  __device__ unsigned char* shared() const {
+    extern __shared__ uint4 memory[];
+    return reinterpret_cast<unsigned char*>(memory);
+  }
+  template <class T>
+  __device__ T sum(T value) const {
+    return reduce(value, [](T a, T b) { return a + b; });
+  }
+  template <class T>
+  __device__ T max(T value) const {
+    return reduce(value, [](T a, T b) { return a > b ? a : b; });
+  }
+
+ private:
+  /// Lanes of a warp by shuffles, then the warps' results in their order, by every thread for itself.
+  template <class T, class Combine>
+  __device__ T reduce(T value, Combine combine) const {
+    for (int offset = 16; offset > 0; offset /= 2)
+      value = combine(value, __shfl_xor_sync(0xFFFFFFFFu, value, offset));
+    if (blockDim.x <= 32) return value;
+    __shared__ T parts[32];
+    __syncthreads();  // all have read what the last call left
+    if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = value;
+    __syncthreads();
+    T result = parts[0];
+    for (unsigned warp = 1; warp < blockDim.x / 32; ++warp) result = combine(result, parts[warp]);
+    return result;
+  }
+};
+
+template <class Body>
+__global__ void run_team(Body body) {
+  body(CudaTeam());
+}
+
+/// Runs body(CudaTeam) once for each team. CUDA's errors are the caller's to ask for.
+template <class Body>
+void launch(const Launch& how, Body body) {
+  if (how.rows == 0 || how.columns == 0) return;
+  if (how.shared_bytes > 48 * 1024)
+    cudaFuncSetAttribute(run_team<Body>, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                         static_cast<int>(how.shared_bytes));
+  const dim3 grid(static_cast<unsigned>(how.rows), static_cast<unsigned>(how.columns));
+  run_team<<<grid, static_cast<unsigned>(how.threads), static_cast<size_t>(how.shared_bytes),
+             static_cast<cudaStream_t>(how.stream)>>>(body);
+}
+
+}  // namespace funicular

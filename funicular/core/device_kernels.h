@@ -1,0 +1,52 @@
+#pragma once
+// Starts kernels for teams of threads (base/team.h) where their tensors lie.
+
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/host_team.h"
+#include "funicular/base/team.h"
+
+namespace funicular::device {
+
+/// For tests: true has the kernels for GPUs compute on tensors of the CPU too, a few threads being the team.
+void use_on_host(bool on);
+
+/// Whether the kernels for GPUs are to compute on this tensor.
+bool takes(const at::Tensor& tensor);
+
+/// Whether this build has them for CUDA.
+bool has_cuda_kernels();
+
+/// Threads of a team whose work has so many parts.
+int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most);
+
+#ifdef FUNICULAR_CUDA
+/// Defined where nvcc has compiled them, in the .cu files, for the kernels that these list.
+template <class Kernel>
+void run_on_cuda(const Launch& how, const Kernel& kernel);
+/// The stream on which LibTorch computes on the tensor's device, which becomes the current one.
+void* current_stream(const at::Tensor& where);
+/// Throws Error if a launch failed.
+void check_launch();
+#endif
+
+/// Runs the kernel on the tensor's device.
+template <class Kernel>
+void run(const at::Tensor& where, Launch how, const Kernel& kernel) {
+#ifdef FUNICULAR_CUDA
+  if (where.is_cuda()) {
+    how.stream = current_stream(where);
+    run_on_cuda(how, kernel);
+    check_launch();
+    return;
+  }
+#endif
+  if (!where.is_cpu())
+    throw InputError("device", "this build has no kernels for {}; see docs/setup.md", where.device().str());
+  run_on_host(how, kernel);
+}
+
+}  // namespace funicular::device

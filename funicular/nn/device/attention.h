@@ -1,0 +1,355 @@
+#pragma once
+// Packed attention for a team of threads (base/team.h), by the tiles of FlashAttention (Dao, Fu, Ermon,
+// Rudra, Ré, 2022, algorithms 1 and 4): scores live in the team's memory, a tile at a time. All sums are in
+// Compute<S> and nothing is added by several teams at once, so that results repeat bit for bit, and the
+// dropout mask is that of the processor's kernels. For training in 16 bits the tensor cores' FlashAttention
+// of LibTorch is faster; see nn/functional.cpp.
+
+#include <cmath>
+#include <cstdint>
+
+#include "funicular/nn/device/rows.h"
+
+namespace funicular::nn::device {
+
+/// All sequences and heads of a batch. Rows of q, k and v are qkv_stride apart, heads head_size.
+template <class S>
+struct PackedAttention {
+  using T = Compute<S>;
+  int64_t heads = 0, head_size = 0;
+  int64_t rows = 0;                        ///< that ask, of all sequences
+  const int32_t* offsets = nullptr;        ///< [S+1] of the tokens
+  const int64_t* query_offsets = nullptr;  ///< [S+1] of the rows that ask; null: all tokens ask
+  const int32_t* queries = nullptr;        ///< [rows] places in their sequences; null: all tokens ask
+  const S* qkv = nullptr;                  ///< [tokens, 3 * heads * head_size]
+  const T* bias = nullptr;                 ///< [3 * heads * head_size], added; or null
+  const int64_t* draws = nullptr;          ///< [S]
+  double scale = 1;
+  DropoutArguments dropout;
+  S* context = nullptr;      ///< [rows, heads * head_size]: written by forward, read by backward
+  T* log_sum_exp = nullptr;  ///< [heads, rows]: likewise
+  // Backward only.
+  const S* context_gradient = nullptr;
+  S* gradient = nullptr;  ///< as qkv; of queries only the rows that asked are written
+  T* dots = nullptr;      ///< [heads, rows]: written by QueryGradients, read by KeyValueGradients
+
+  FUNICULAR_DEVICE int64_t hidden() const { return heads * head_size; }
+  FUNICULAR_DEVICE int64_t first_row(int64_t s) const { return queries ? query_offsets[s] : offsets[s]; }
+};
+
+constexpr int kQueries = 32, kKeys = 32;  ///< of a tile
+constexpr int64_t kWidestHead = 128;
+
+/// The parts of the team's memory. Rows of operands are one longer than a head, so that threads that read a
+/// column each meet other banks.
+template <class T>
+struct Tiles {
+  int64_t stride;
+  T *query, *key, *value, *context_gradient;  ///< [32, stride]
+  T *scores, *gradients;                      ///< [32, 33]
+  T *out, *out2;                              ///< [32, stride]: sums of the tile that the team is for
+  T *peaks, *sums, *factors;                  ///< [32]
+
+  static constexpr int64_t kScoreStride = kKeys + 1;
+
+  FUNICULAR_DEVICE Tiles(int64_t head_size, unsigned char* base) : stride(head_size + 1) {
+    T* next = reinterpret_cast<T*>(base);
+    const auto take = [&](T*& part, int64_t elements) {
+      part = next;
+      next += elements;
+    };
+    for (T** part : {&query, &key, &value, &context_gradient, &out, &out2}) take(*part, kQueries * stride);
+    for (T** part : {&scores, &gradients}) take(*part, kQueries * kScoreStride);
+    for (T** part : {&peaks, &sums, &factors}) take(*part, kQueries);
+    elements = next - reinterpret_cast<T*>(base);
+  }
+  int64_t elements;
+
+  static int64_t bytes(int64_t head_size) {
+    return Tiles(head_size, nullptr).elements * static_cast<int64_t>(sizeof(T));
+  }
+};
+
+/// What one team works on: a tile of queries or of keys of a sequence and head.
+template <class S>
+struct HeadTile {
+  using T = Compute<S>;
+  const PackedAttention<S>& a;
+  int64_t sequence, head, begin;            ///< begin: the tile's first query or key
+  int64_t row, length, first_query, count;  ///< the sequence's first token, tokens, first query, queries
+  int64_t column;                           ///< the head's first
+
+  /// Teams are (sequence, head) by tiles.
+  template <class Team>
+  FUNICULAR_DEVICE HeadTile(const PackedAttention<S>& arguments, const Team& team)
+      : a(arguments),
+        sequence(team.row() / a.heads),
+        head(team.row() % a.heads),
+        begin(team.column() * kKeys) {
+    row = a.offsets[sequence];
+    length = a.offsets[sequence + 1] - row;
+    first_query = a.first_row(sequence);
+    count = a.first_row(sequence + 1) - first_query;
+    column = head * a.head_size;
+  }
+
+  /// The place in its sequence of query i.
+  FUNICULAR_DEVICE int64_t place(int64_t i) const { return a.queries ? a.queries[first_query + i] : i; }
+
+  /// out [32, stride] = rows of q, k or v (part 0, 1, 2) with their bias; those beyond `end` are zero.
+  template <class Team, class Row>
+  FUNICULAR_DEVICE void load(const Team& team, int part, int64_t valid, int64_t stride, T* out,
+                             Row row_of) const {
+    const int64_t first = part * a.hidden() + column;
+    for (int64_t e = team.rank(); e < kKeys * a.head_size; e += team.size()) {
+      const int64_t i = e / a.head_size, c = e % a.head_size;
+      T value = 0;
+      if (i < valid) {
+        value = get(a.qkv[(row + row_of(i)) * 3 * a.hidden() + first + c]);
+        if (a.bias) value += a.bias[first + c];
+      }
+      out[i * stride + c] = value;
+    }
+  }
+  template <class Team>
+  FUNICULAR_DEVICE void load_queries(const Team& team, int64_t from, int64_t stride, T* out) const {
+    load(team, 0, count - from, stride, out, [&](int64_t i) { return place(from + i); });
+  }
+  template <class Team>
+  FUNICULAR_DEVICE void load_keys(const Team& team, int part, int64_t from, int64_t stride, T* out) const {
+    load(team, part, length - from, stride, out, [&](int64_t i) { return from + i; });
+  }
+  /// Rows of what has a row a query.
+  template <class Team>
+  FUNICULAR_DEVICE void load_context(const Team& team, const S* rows, int64_t from, int64_t stride,
+                                     T* out) const {
+    for (int64_t e = team.rank(); e < kQueries * a.head_size; e += team.size()) {
+      const int64_t i = e / a.head_size, c = e % a.head_size;
+      out[i * stride + c] =
+          from + i < count ? get(rows[(first_query + from + i) * a.hidden() + column + c]) : T{0};
+    }
+  }
+
+  /// What the probability of query i and key j is multiplied by.
+  FUNICULAR_DEVICE T multiplier(int64_t i, int64_t j) const {
+    if (a.dropout.threshold == 0) return 1;
+    const auto key = static_cast<uint32_t>(j);
+    const RandomBlock bits =
+        philox({a.dropout.key_low, a.dropout.key_high},
+               make_counter((static_cast<uint32_t>(head) << 20) + key / 128 * 16 + key % 16,
+                            static_cast<uint32_t>(place(i)), static_cast<uint64_t>(a.draws[sequence])));
+    const uint32_t chosen = bits[key % 128 / 32] >> (16 * (key % 32 / 16)) & 0xFFFFu;
+    return chosen >= a.dropout.threshold ? static_cast<T>(a.dropout.scale) : T{0};
+  }
+};
+
+/// out [32, 33] = left [32, depth] * right [32, depth]^T.
+template <class Team, class T>
+FUNICULAR_DEVICE void tile_scores(const Team& team, const T* left, const T* right, int64_t depth,
+                                  int64_t stride, T* out) {
+  for (int64_t e = team.rank(); e < kQueries * kKeys; e += team.size()) {
+    const int64_t i = e / kKeys, j = e % kKeys;
+    T sum = 0;
+    for (int64_t c = 0; c < depth; ++c) sum += left[i * stride + c] * right[j * stride + c];
+    out[i * Tiles<T>::kScoreStride + j] = sum;
+  }
+}
+
+/// out [32, width] = out * factors[row] + left * right [32, width]; left is scores [32, 33], or their
+/// transpose.
+template <bool transposed, class Team, class T>
+FUNICULAR_DEVICE void tile_product(const Team& team, const T* left, const T* right, int64_t width,
+                                   int64_t stride, T* out, const T* factors = nullptr) {
+  for (int64_t e = team.rank(); e < kQueries * width; e += team.size()) {
+    const int64_t i = e / width, c = e % width;
+    T sum = factors ? out[i * stride + c] * factors[i] : out[i * stride + c];
+    for (int64_t k = 0; k < kKeys; ++k) {
+      const T factor =
+          transposed ? left[k * Tiles<T>::kScoreStride + i] : left[i * Tiles<T>::kScoreStride + k];
+      sum += factor * right[k * stride + c];
+    }
+    out[i * stride + c] = sum;
+  }
+}
+
+template <class Team, class T>
+FUNICULAR_DEVICE void clear(const Team& team, T* values, int64_t count) {
+  for (int64_t e = team.rank(); e < count; e += team.size()) values[e] = 0;
+}
+
+/// A team a tile of queries.
+template <class S>
+struct AttentionForward {
+  PackedAttention<S> a;
+
+  template <class Team>
+  FUNICULAR_DEVICE void operator()(const Team& team) const {
+    using T = Compute<S>;
+    const HeadTile<S> tile(a, team);
+    if (tile.begin >= tile.count) return;
+    const Tiles<T> m(a.head_size, team.shared());
+    tile.load_queries(team, tile.begin, m.stride, m.query);
+    clear(team, m.out, kQueries * m.stride);
+    for (int64_t i = team.rank(); i < kQueries; i += team.size()) {
+      m.peaks[i] = static_cast<T>(-1e30);
+      m.sums[i] = 0;
+    }
+    for (int64_t from = 0; from < tile.length; from += kKeys) {
+      tile.load_keys(team, 1, from, m.stride, m.key);
+      tile.load_keys(team, 2, from, m.stride, m.value);
+      team.sync();
+      tile_scores(team, m.query, m.key, a.head_size, m.stride, m.scores);
+      team.sync();
+      for (int64_t i = team.rank(); i < kQueries; i += team.size()) take_row(tile, m, i, from);
+      team.sync();
+      tile_product<false>(team, m.scores, m.value, a.head_size, m.stride, m.out, m.factors);
+      team.sync();
+    }
+    write(team, tile, m);
+  }
+
+ private:
+  using T = Compute<S>;
+
+  /// Row i of scores becomes its share of the softmax, dropped out; what came before is rescaled by
+  /// factors[i].
+  FUNICULAR_DEVICE void take_row(const HeadTile<S>& tile, const Tiles<T>& m, int64_t i, int64_t from) const {
+    T* const row = m.scores + i * Tiles<T>::kScoreStride;
+    const int64_t valid = least(kKeys, tile.length - from);
+    T peak = m.peaks[i];
+    for (int64_t j = 0; j < valid; ++j) {
+      row[j] *= static_cast<T>(a.scale);
+      peak = row[j] > peak ? row[j] : peak;
+    }
+    const T factor = std::exp(m.peaks[i] - peak);
+    T sum = m.sums[i] * factor;
+    const bool asked = tile.begin + i < tile.count;
+    for (int64_t j = 0; j < kKeys; ++j) {
+      const T e = j < valid ? std::exp(row[j] - peak) : T{0};
+      sum += e;
+      row[j] = asked && j < valid ? e * tile.multiplier(tile.begin + i, from + j) : T{0};
+    }
+    m.peaks[i] = peak;
+    m.sums[i] = sum;
+    m.factors[i] = factor;
+  }
+
+  template <class Team>
+  FUNICULAR_DEVICE void write(const Team& team, const HeadTile<S>& tile, const Tiles<T>& m) const {
+    const int64_t rows = least(kQueries, tile.count - tile.begin), first = tile.first_query + tile.begin;
+    for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
+      const int64_t i = e / a.head_size, c = e % a.head_size;
+      a.context[(first + i) * a.hidden() + tile.column + c] = put<S>(m.out[i * m.stride + c] / m.sums[i]);
+    }
+    for (int64_t i = team.rank(); i < rows; i += team.size())
+      a.log_sum_exp[tile.head * a.rows + first + i] = m.peaks[i] + std::log(m.sums[i]);
+  }
+};
+
+/// Of a tile of queries `first` and keys `from`, whose scores and products dO * V^T are there: scores become
+/// P * D, gradients become dS = scale * P * (D * dP - dot), with D what dropout multiplies by.
+template <class S, class Team>
+FUNICULAR_DEVICE void tile_gradients(const Team& team, const HeadTile<S>& tile, const Tiles<Compute<S>>& m,
+                                     int64_t first, int64_t from, const Compute<S>* dots) {
+  using T = Compute<S>;
+  const auto& a = tile.a;
+  for (int64_t e = team.rank(); e < kQueries * kKeys; e += team.size()) {
+    const int64_t i = e / kKeys, j = e % kKeys, at = i * Tiles<T>::kScoreStride + j;
+    if (first + i >= tile.count || from + j >= tile.length) {
+      m.scores[at] = m.gradients[at] = 0;
+      continue;
+    }
+    const T lse = a.log_sum_exp[tile.head * a.rows + tile.first_query + first + i];
+    const T p = std::exp(m.scores[at] * static_cast<T>(a.scale) - lse);
+    const T multiplier = tile.multiplier(first + i, from + j);
+    m.gradients[at] = p * (multiplier * m.gradients[at] - dots[i]) * static_cast<T>(a.scale);
+    m.scores[at] = p * multiplier;
+  }
+}
+
+/// dQ, and dots = dO . O of each row. A team a tile of queries.
+template <class S>
+struct QueryGradients {
+  PackedAttention<S> a;
+
+  template <class Team>
+  FUNICULAR_DEVICE void operator()(const Team& team) const {
+    using T = Compute<S>;
+    const HeadTile<S> tile(a, team);
+    if (tile.begin >= tile.count) return;
+    const Tiles<T> m(a.head_size, team.shared());
+    tile.load_queries(team, tile.begin, m.stride, m.query);
+    tile.load_context(team, a.context_gradient, tile.begin, m.stride, m.context_gradient);
+    tile.load_context(team, a.context, tile.begin, m.stride, m.out2);
+    clear(team, m.out, kQueries * m.stride);
+    team.sync();
+    for (int64_t i = team.rank(); i < kQueries; i += team.size()) {
+      T dot = 0;
+      for (int64_t c = 0; c < a.head_size; ++c)
+        dot += m.context_gradient[i * m.stride + c] * m.out2[i * m.stride + c];
+      m.sums[i] = dot;
+      if (tile.begin + i < tile.count) a.dots[tile.head * a.rows + tile.first_query + tile.begin + i] = dot;
+    }
+    for (int64_t from = 0; from < tile.length; from += kKeys) {
+      tile.load_keys(team, 1, from, m.stride, m.key);
+      tile.load_keys(team, 2, from, m.stride, m.value);
+      team.sync();
+      tile_scores(team, m.query, m.key, a.head_size, m.stride, m.scores);
+      tile_scores(team, m.context_gradient, m.value, a.head_size, m.stride, m.gradients);
+      team.sync();
+      tile_gradients(team, tile, m, tile.begin, from, m.sums);
+      team.sync();
+      tile_product<false>(team, m.gradients, m.key, a.head_size, m.stride, m.out);
+      team.sync();
+    }
+    const int64_t rows = least(kQueries, tile.count - tile.begin);
+    for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
+      const int64_t i = e / a.head_size, c = e % a.head_size;
+      a.gradient[(tile.row + tile.place(tile.begin + i)) * 3 * a.hidden() + tile.column + c] =
+          put<S>(m.out[i * m.stride + c]);
+    }
+  }
+};
+
+/// dK and dV, after QueryGradients. A team a tile of keys; where no row asked they are zero.
+template <class S>
+struct KeyValueGradients {
+  PackedAttention<S> a;
+
+  template <class Team>
+  FUNICULAR_DEVICE void operator()(const Team& team) const {
+    using T = Compute<S>;
+    const HeadTile<S> tile(a, team);
+    if (tile.begin >= tile.length) return;
+    const Tiles<T> m(a.head_size, team.shared());
+    tile.load_keys(team, 1, tile.begin, m.stride, m.key);
+    tile.load_keys(team, 2, tile.begin, m.stride, m.value);
+    clear(team, m.out, kKeys * m.stride);
+    clear(team, m.out2, kKeys * m.stride);
+    for (int64_t first = 0; first < tile.count; first += kQueries) {
+      tile.load_queries(team, first, m.stride, m.query);
+      tile.load_context(team, a.context_gradient, first, m.stride, m.context_gradient);
+      for (int64_t i = team.rank(); i < kQueries; i += team.size())
+        m.sums[i] = first + i < tile.count ? a.dots[tile.head * a.rows + tile.first_query + first + i] : T{0};
+      team.sync();
+      tile_scores(team, m.query, m.key, a.head_size, m.stride, m.scores);
+      tile_scores(team, m.context_gradient, m.value, a.head_size, m.stride, m.gradients);
+      team.sync();
+      tile_gradients(team, tile, m, first, tile.begin, m.sums);
+      team.sync();
+      tile_product<true>(team, m.gradients, m.query, a.head_size, m.stride, m.out);
+      tile_product<true>(team, m.scores, m.context_gradient, a.head_size, m.stride, m.out2);
+      team.sync();
+    }
+    team.sync();
+    const int64_t rows = least(kKeys, tile.length - tile.begin);
+    for (int64_t e = team.rank(); e < rows * a.head_size; e += team.size()) {
+      const int64_t i = e / a.head_size, c = e % a.head_size;
+      S* const key = a.gradient + (tile.row + tile.begin + i) * 3 * a.hidden() + a.hidden() + tile.column + c;
+      key[0] = put<S>(m.out[i * m.stride + c]);
+      key[a.hidden()] = put<S>(m.out2[i * m.stride + c]);
+    }
+  }
+};
+
+}  // namespace funicular::nn::device

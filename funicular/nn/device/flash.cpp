@@ -1,0 +1,104 @@
+#include "funicular/nn/device/flash.h"
+
+#include <ATen/Context.h>
+#include <ATen/core/Generator.h>
+#include <ATen/ops/_flash_attention_backward.h>
+#include <ATen/ops/_flash_attention_forward.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <cmath>
+#include <mutex>
+
+#include "funicular/base/random.h"
+#include "funicular/nn/device/operations.h"
+
+namespace funicular::nn::device {
+
+namespace {
+
+constexpr int64_t kWidestFlashHead = 256;
+
+/// Queries, keys and values with their bias, and where sequences begin among them.
+struct FlashInput {
+  at::Tensor query, key, value;       ///< [rows, heads, head size]
+  at::Tensor query_offsets, offsets;  ///< [S+1] int32
+  int64_t most_queries = 0, longest = 0;
+  double scale = 1;
+};
+
+FlashInput flash_input(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
+  const int64_t head_size = qkv.size(1) / 3 / call.heads;
+  const at::Tensor parts = device::activate(qkv, bias, Activation::none).view({-1, 3, call.heads, head_size});
+  FlashInput in;
+  in.query = parts.select(1, 0);
+  in.key = parts.select(1, 1);
+  in.value = parts.select(1, 2);
+  in.offsets = in.query_offsets = call.packing.offsets;
+  in.longest = in.most_queries = call.packing.longest();
+  in.scale = 1 / std::sqrt(static_cast<double>(head_size));
+  if (call.queries) {
+    in.query = in.query.index_select(0, call.queries->rows);
+    in.query_offsets = at::tensor(call.queries->offsets, at::kInt).to(qkv.device());
+    in.most_queries = 0;
+    for (int64_t s = 0; s < call.packing.sequences(); ++s)
+      in.most_queries = std::max(in.most_queries, call.first_row(s + 1) - call.first_row(s));
+  }
+  return in;
+}
+
+double probability(const AttentionCall& call) {
+  return call.dropout.threshold / 65536.0;
+}
+
+/// Has the device's generator give the mask that belongs to this layer and batch.
+void seed_dropout(const at::Tensor& qkv, const AttentionCall& call) {
+  if (call.dropout.threshold == 0) return;
+  const RandomBlock bits =
+      philox({call.dropout.key_low, call.dropout.key_high},
+             make_counter(0, 0, static_cast<uint64_t>(call.packing.host_draw_ids.front())));
+  at::Generator generator = at::globalContext().defaultGenerator(qkv.device());
+  const std::lock_guard lock(generator.mutex());
+  generator.set_current_seed(uint64_t{bits[0]} << 32 | bits[1]);
+}
+
+}  // namespace
+
+bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
+  const int64_t head_size = qkv.size(1) / 3 / call.heads;
+  const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
+  return qkv.is_cuda() && narrow && head_size % 8 == 0 && head_size <= kWidestFlashHead && call.rows() > 0 &&
+         !at::globalContext().deterministicAlgorithms();
+}
+
+AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
+  const FlashInput in = flash_input(qkv, bias, call);
+  seed_dropout(qkv, call);
+  const auto [out, log_sum_exp, random_state, unused, mask] =
+      at::_flash_attention_forward(in.query, in.key, in.value, in.query_offsets, in.offsets, in.most_queries,
+                                   in.longest, probability(call),
+                                   /*is_causal=*/false, /*return_debug_mask=*/false, in.scale);
+  return {out.reshape({call.rows(), -1}), log_sum_exp, random_state};
+}
+
+at::Tensor flash_attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
+                                 const at::Tensor& dy, const AttentionCall& call) {
+  const FlashInput in = flash_input(qkv, bias, call);
+  const auto shaped = [&](const at::Tensor& rows) { return rows.view({call.rows(), call.heads, -1}); };
+  const auto [query, key, value] = at::_flash_attention_backward(
+      shaped(dy), in.query, in.key, in.value, shaped(saved.context), saved.log_sum_exp, in.query_offsets,
+      in.offsets, in.most_queries, in.longest, probability(call), /*is_causal=*/false, saved.random_state,
+      at::empty({0}, saved.random_state.options()), in.scale);
+  at::Tensor gradient = at::zeros_like(qkv);
+  const at::Tensor parts = gradient.view({qkv.size(0), 3, call.heads, -1});
+  if (call.queries)
+    parts.select(1, 0).index_copy_(0, call.queries->rows, query);
+  else
+    parts.select(1, 0).copy_(query);
+  parts.select(1, 1).copy_(key);
+  parts.select(1, 2).copy_(value);
+  return gradient;
+}
+
+}  // namespace funicular::nn::device

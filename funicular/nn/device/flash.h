@@ -1,0 +1,18 @@
+#pragma once
+// LibTorch's FlashAttention-2 (Dao, 2023) for sequences of different lengths: 16-bit types on CUDA, by tensor
+// cores. Its dropout mask is its own, of a seed that depends on the key and the batch's first draw: it
+// repeats, but differs from that of the kernels here, and between micro-batches that are cut otherwise. With
+// deterministic algorithms (at::Context, --deterministic) the kernels here are taken.
+
+#include "funicular/nn/packed_attention.h"
+
+namespace funicular::nn::device {
+
+bool takes_flash(const at::Tensor& qkv, const AttentionCall& call);
+
+/// As attend and attend_backward of nn/packed_attention.h.
+AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call);
+at::Tensor flash_attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
+                                 const at::Tensor& dy, const AttentionCall& call);
+
+}  // namespace funicular::nn::device

@@ -1,0 +1,345 @@
+#include "funicular/nn/device/operations.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
+
+#include <cmath>
+
+#include "funicular/core/device_kernels.h"
+#include "funicular/nn/device/attention.h"
+#include "funicular/nn/device/flash.h"
+#include "funicular/nn/device/rows.h"
+#include "funicular/nn/typed.h"
+
+namespace funicular::nn::device {
+
+namespace {
+
+using funicular::device::run;
+
+int threads(const at::Tensor& where, int64_t parts, int64_t most = 256) {
+  return funicular::device::threads_of_team(where, parts, most);
+}
+
+int64_t ceiling(int64_t n, int64_t step) {
+  return (n + step - 1) / step;
+}
+
+/// Rows are summed in blocks that depend on their number alone: at most 256, enough for every GPU.
+struct Blocks {
+  int64_t size, count;
+  explicit Blocks(int64_t rows)
+      : size(std::max<int64_t>(8, ceiling(rows, 256))), count(ceiling(rows, size)) {}
+};
+
+at::TensorOptions sums_of(const at::Tensor& x) {
+  return x.options().dtype(compute_type(x)).requires_grad(false);
+}
+
+/// A team a row, each thread with some units of eight channels.
+template <class Kernel>
+void run_rows(const at::Tensor& x, const Kernel& kernel) {
+  run(x, {.rows = x.size(0), .threads = threads(x, units_of(x.size(1)), 1024)}, kernel);
+}
+
+/// target[c] += sum over the rows of partial [blocks, width].
+void collect(const at::Tensor& partial, const at::Tensor& target) {
+  dispatch(partial, "column sum", [&](auto zero) {
+    using T = decltype(zero);
+    if constexpr (std::is_same_v<T, Compute<T>>) {
+      const int64_t rows = partial.size(0), width = partial.size(1);
+      const int team = threads(partial, width, 128);
+      run(partial, {.columns = ceiling(width, team), .threads = team},
+          ColumnSum<T>{rows, width, rows, data<T>(partial), data<T>(target)});
+    }
+  });
+}
+
+template <class S>
+NormArguments<S> norm_arguments(const NormCall& call, const at::Tensor& gamma, const at::Tensor& beta,
+                                const at::Tensor& x) {
+  using T = Compute<S>;
+  NormArguments<S> a;
+  a.end = x.size(0);
+  a.width = x.size(1);
+  a.gamma = data<T>(gamma);
+  a.beta = data<T>(beta);
+  a.epsilon = call.epsilon;
+  a.dropout = call.dropout;
+  if (call.dropout.threshold != 0) {
+    a.positions = call.positions.data_ptr<int32_t>();
+    a.draws = call.draws.data_ptr<int64_t>();
+  }
+  return a;
+}
+
+/// Adds to the gradients of gamma, beta and bias.
+template <class S>
+void learn_vectors(NormArguments<S> a, const at::Tensor& dy, const NormVectors& vectors) {
+  using T = Compute<S>;
+  if (!vectors.gamma.defined() && !vectors.beta.defined() && !vectors.bias.defined()) return;
+  const Blocks blocks(a.end);
+  const at::Tensor partial = at::zeros({3, blocks.count, a.width}, sums_of(dy));
+  a.gamma_gradient = data<T>(partial[0]);
+  a.beta_gradient = data<T>(partial[1]);
+  a.bias_gradient = vectors.bias.defined() ? data<T>(partial[2]) : nullptr;
+  const int team = threads(dy, a.width, 128);
+  run(dy, {.rows = blocks.count, .columns = ceiling(a.width, team), .threads = team},
+      NormVectorGradients<S>{a, blocks.size});
+  if (vectors.gamma.defined()) collect(partial[0], vectors.gamma);
+  if (vectors.beta.defined()) collect(partial[1], vectors.beta);
+  if (vectors.bias.defined()) collect(partial[2], vectors.bias);
+}
+
+template <class S>
+ActivationArguments<S> activation_arguments(const at::Tensor& x, const at::Tensor& bias,
+                                            Activation activation) {
+  ActivationArguments<S> a;
+  a.activation = activation;
+  a.end = x.size(0);
+  a.width = x.size(1);
+  a.input = data<S>(x);
+  a.bias = data<Compute<S>>(bias);
+  return a;
+}
+
+}  // namespace
+
+at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
+  const at::Tensor y = at::empty_like(x);
+  dispatch(x, "activation", [&](auto zero) {
+    using S = decltype(zero);
+    ActivationArguments<S> a = activation_arguments<S>(x, bias, activation);
+    a.output = data<S>(y);
+    run(x, {.rows = x.size(0), .threads = threads(x, ceiling(x.size(1), kPack))}, ActivationForward<S>{a});
+  });
+  return y;
+}
+
+void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
+                       const at::Tensor& dy, const at::Tensor& y, const at::Tensor& bias_gradient) {
+  dispatch(x, "activation", [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    const Blocks blocks(x.size(0));
+    const at::Tensor partial =
+        bias_gradient.defined() ? at::zeros({blocks.count, x.size(1)}, sums_of(x)) : at::Tensor();
+    ActivationArguments<S> a = activation_arguments<S>(x, bias, activation);
+    a.output = data<S>(y);
+    a.output_gradient = a.input_gradient = data<S>(dy);
+    a.bias_gradient = data<T>(partial);
+    const int team = threads(x, ceiling(x.size(1), kPack), 128);
+    run(x, {.rows = blocks.count, .columns = ceiling(x.size(1), team * kPack), .threads = team},
+        ActivationBackward<S>{a, blocks.size});
+    if (partial.defined()) collect(partial, bias_gradient);
+  });
+}
+
+NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                        const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
+  NormResult result{at::empty_like(x), at::empty_like(x), at::empty({x.size(0)}, sums_of(x)),
+                    at::empty({x.size(0)}, sums_of(x))};
+  dispatch(x, "layer norm", [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, x);
+    a.input = data<S>(x);
+    a.bias = data<T>(bias);
+    a.residual = data<S>(residual);
+    a.sum = data<S>(result.sum);
+    a.mean = data<T>(result.mean);
+    a.inverse_deviation = data<T>(result.inverse_deviation);
+    a.output = data<S>(result.output);
+    run_rows(x, NormForward<S>{a});
+  });
+  return result;
+}
+
+NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& gamma,
+                            const at::Tensor& beta, const NormCall& call, const NormVectors& vectors) {
+  NormGradients gradients;
+  gradients.residual = at::empty_like(dy);
+  gradients.input = call.dropout.threshold != 0 ? at::empty_like(dy) : gradients.residual;
+  dispatch(dy, "layer norm", [&](auto zero) {
+    using S = decltype(zero);
+    using T = Compute<S>;
+    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, dy);
+    a.sum = data<S>(saved.sum);
+    a.mean = data<T>(saved.mean);
+    a.inverse_deviation = data<T>(saved.inverse_deviation);
+    a.output_gradient = data<S>(dy);
+    a.residual_gradient = data<S>(gradients.residual);
+    a.input_gradient = data<S>(gradients.input);
+    run_rows(dy, NormBackward<S>{a});
+    learn_vectors(a, dy, vectors);
+  });
+  return gradients;
+}
+
+void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
+               const at::Tensor& draws, const DropoutArguments& arguments) {
+  dispatch(in, "dropout", [&](auto zero) {
+    using S = decltype(zero);
+    run_rows(in, DropoutRows<S>{in.size(1), data<S>(in), data<S>(out), positions.data_ptr<int32_t>(),
+                                draws.data_ptr<int64_t>(), arguments});
+  });
+}
+
+at::Tensor embedding_rows(const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
+                          const at::Tensor& ids, const at::Tensor& types, const at::Tensor& positions) {
+  const at::Tensor rows = at::empty({ids.size(0), word.size(1)}, word.options().requires_grad(false));
+  dispatch(word, "embeddings", [&](auto zero) {
+    using S = decltype(zero);
+    EmbeddingArguments<S> a;
+    a.end = rows.size(0);
+    a.width = rows.size(1);
+    a.word = data<S>(word);
+    a.position = data<S>(position);
+    a.type = data<S>(type);
+    a.ids = ids.data_ptr<int64_t>();
+    a.types = types.data_ptr<int64_t>();
+    a.positions = positions.data_ptr<int32_t>();
+    a.rows = data<S>(rows);
+    run(word, {.rows = rows.size(0), .threads = threads(word, ceiling(rows.size(1), kPack))},
+        EmbeddingRows<S>{a});
+  });
+  return rows;
+}
+
+void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding,
+                  const at::Tensor& rows) {
+  const auto [sorted, order] = at::sort(ids.to(at::kLong), /*stable=*/true, /*dim=*/0, /*descending=*/false);
+  dispatch(rows, "embeddings", [&](auto zero) {
+    using S = decltype(zero);
+    const auto scatter = [&](auto* target) {
+      using Target = std::remove_pointer_t<decltype(target)>;
+      ScatterRows<S, Target> kernel;
+      kernel.count = rows.size(0);
+      kernel.width = rows.size(1);
+      kernel.order = order.template const_data_ptr<int64_t>();
+      kernel.ids = sorted.template const_data_ptr<int64_t>();
+      kernel.padding = padding;
+      kernel.rows = data<S>(rows);
+      kernel.target = target;
+      run(rows, {.rows = rows.size(0), .threads = threads(rows, rows.size(1))}, kernel);
+    };
+    if (gradient.scalar_type() == rows.scalar_type())
+      scatter(data<S>(gradient));
+    else
+      scatter(data<Compute<S>>(gradient));
+  });
+}
+
+void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
+  dispatch(x, "column sum", [&](auto zero) {
+    using S = decltype(zero);
+    const Blocks blocks(x.size(0));
+    const at::Tensor partial = at::zeros({blocks.count, x.size(1)}, sums_of(x));
+    const int team = threads(x, x.size(1), 128);
+    run(x, {.rows = blocks.count, .columns = ceiling(x.size(1), team), .threads = team},
+        ColumnSum<S>{x.size(0), x.size(1), blocks.size, data<S>(x), data<Compute<S>>(partial)});
+    collect(partial, target);
+  });
+}
+
+void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
+                        const at::Tensor& losses, bool gradients) {
+  dispatch(logits, "cross-entropy", [&](auto zero) {
+    using S = decltype(zero);
+    run(logits, {.rows = logits.size(0), .threads = threads(logits, logits.size(1), 512)},
+        CrossEntropyRows<S>{logits.size(1), data<S>(logits), data<Compute<S>>(bias),
+                            labels.data_ptr<int64_t>(), losses.data_ptr<double>(), gradients});
+  });
+}
+
+namespace {
+
+/// What the attention kernels read, and the tensors that are made for them.
+template <class S>
+struct Arranged {
+  PackedAttention<S> a;
+  at::Tensor query_offsets;
+};
+
+template <class S>
+Arranged<S> arrange(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& result,
+                    const AttentionCall& call) {
+  const Packing& packing = call.packing;
+  Arranged<S> arranged;
+  PackedAttention<S>& a = arranged.a;
+  a.heads = call.heads;
+  a.head_size = qkv.size(1) / 3 / call.heads;
+  if (a.head_size > kWidestHead)
+    throw InputError("attention", "heads have {} channels; on a GPU expected at most {}", a.head_size,
+                     kWidestHead);
+  a.rows = call.rows();
+  a.offsets = packing.offsets.data_ptr<int32_t>();
+  if (call.queries) {
+    arranged.query_offsets = at::tensor(call.queries->offsets, at::kLong).to(qkv.device());
+    a.query_offsets = arranged.query_offsets.template data_ptr<int64_t>();
+    a.queries = call.queries->keys.positions.template data_ptr<int32_t>();
+  }
+  a.qkv = data<S>(qkv);
+  a.bias = data<Compute<S>>(bias);
+  a.draws = packing.draw_ids.data_ptr<int64_t>();
+  a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_size));
+  a.dropout = call.dropout;
+  a.context = data<S>(result.context);
+  a.log_sum_exp = data<Compute<S>>(result.log_sum_exp);
+  return arranged;
+}
+
+/// A team a sequence, head and tile of at most `longest` rows.
+template <class S>
+Launch tiles(const at::Tensor& qkv, const AttentionCall& call, int64_t longest) {
+  return {.rows = call.packing.sequences() * call.heads,
+          .columns = ceiling(longest, kQueries),
+          .threads = threads(qkv, 256),
+          .shared_bytes = Tiles<Compute<S>>::bytes(qkv.size(1) / 3 / call.heads)};
+}
+
+/// Rows of the longest sequence that ask.
+int64_t most_queries(const AttentionCall& call) {
+  int64_t most = 0;
+  for (int64_t s = 0; s < call.packing.sequences(); ++s)
+    most = std::max(most, call.first_row(s + 1) - call.first_row(s));
+  return most;
+}
+
+}  // namespace
+
+AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
+  if (takes_flash(qkv, call)) return flash_attend(qkv, bias, call);
+  AttentionResult result;
+  result.context = at::empty({call.rows(), qkv.size(1) / 3}, qkv.options().requires_grad(false));
+  result.log_sum_exp = at::empty({call.heads, call.rows()}, sums_of(qkv));
+  dispatch(qkv, "attention", [&](auto zero) {
+    using S = decltype(zero);
+    const Arranged<S> arranged = arrange<S>(qkv, bias, result, call);
+    run(qkv, tiles<S>(qkv, call, most_queries(call)), AttentionForward<S>{arranged.a});
+  });
+  return result;
+}
+
+at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
+                           const at::Tensor& dy, const AttentionCall& call) {
+  if (takes_flash(qkv, call)) return flash_attend_backward(qkv, bias, saved, dy, call);
+  const at::Tensor gradient = at::empty_like(qkv);
+  if (call.queries) gradient.narrow(1, 0, qkv.size(1) / 3).zero_();  // of the rows that did not ask
+  const at::Tensor dots = at::empty({call.heads, call.rows()}, sums_of(qkv));
+  dispatch(qkv, "attention", [&](auto zero) {
+    using S = decltype(zero);
+    Arranged<S> arranged = arrange<S>(qkv, bias, saved, call);
+    arranged.a.context_gradient = data<S>(dy);
+    arranged.a.gradient = data<S>(gradient);
+    arranged.a.dots = data<Compute<S>>(dots);
+    run(qkv, tiles<S>(qkv, call, most_queries(call)), QueryGradients<S>{arranged.a});
+    run(qkv, tiles<S>(qkv, call, call.packing.longest()), KeyValueGradients<S>{arranged.a});
+  });
+  return gradient;
+}
+
+}  // namespace funicular::nn::device

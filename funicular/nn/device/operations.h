@@ -1,0 +1,32 @@
+#pragma once
+// Row operations and attention by kernels for teams of threads; see nn/row_operations.h and
+// nn/packed_attention.h, which call them.
+
+#include <ATen/core/Tensor.h>
+
+#include "funicular/nn/packed_attention.h"
+#include "funicular/nn/row_operations.h"
+
+namespace funicular::nn::device {
+
+at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation activation);
+void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation activation,
+                       const at::Tensor& dy, const at::Tensor& y, const at::Tensor& bias_gradient);
+NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
+                        const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call);
+NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& gamma,
+                            const at::Tensor& beta, const NormCall& call, const NormVectors& gradients);
+void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
+               const at::Tensor& draws, const DropoutArguments& arguments);
+at::Tensor embedding_rows(const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
+                          const at::Tensor& ids, const at::Tensor& types, const at::Tensor& positions);
+void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
+void add_column_sum(const at::Tensor& x, const at::Tensor& target);
+void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
+                        const at::Tensor& losses, bool gradients);
+
+AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call);
+at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
+                           const at::Tensor& dy, const AttentionCall& call);
+
+}  // namespace funicular::nn::device

@@ -1,0 +1,46 @@
+#pragma once
+// Multi-head self-attention of a packed batch on tensors, without gradients being recorded; see
+// nn/functional.h.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "funicular/core/batch.h"
+#include "funicular/nn/kernels.h"
+#include "funicular/nn/row_subset.h"
+
+namespace funicular::nn {
+
+struct AttentionCall {
+  Packing packing;
+  int64_t heads = 1;
+  DropoutArguments dropout;
+  std::optional<RowSubset> queries;  ///< none: all rows
+
+  int64_t rows() const { return queries ? queries->size() : packing.tokens(); }
+  /// Where the rows of sequence s begin in what has a row a query.
+  int64_t first_row(int64_t s) const {
+    return queries ? queries->offsets[static_cast<size_t>(s)] : packing.host_offsets[static_cast<size_t>(s)];
+  }
+};
+
+struct AttentionResult {
+  at::Tensor context;  ///< [R, H]
+  /// What the backward pass reads besides: [heads, R], of the scaled scores; on a GPU the dropout's state.
+  at::Tensor log_sum_exp, random_state;
+};
+
+/// qkv [T, 3H] to which bias [3H] is added.
+AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call);
+
+/// Whether attend_backward reads saved.context.
+bool backward_reads_context(const at::Tensor& qkv);
+
+/// The gradient of qkv + bias, [T, 3H].
+at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
+                           const at::Tensor& dy, const AttentionCall& call);
+
+}  // namespace funicular::nn

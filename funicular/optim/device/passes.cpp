@@ -1,0 +1,159 @@
+#include "funicular/optim/device/passes.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/tensor.h>
+
+#include <cmath>
+#include <cstring>
+
+#include "funicular/core/device_kernels.h"
+#include "funicular/optim/device/update.h"
+
+namespace funicular::optim::device {
+
+namespace {
+
+template <class T>
+T* data(const at::Tensor& tensor) {
+  return tensor.defined() ? static_cast<T*>(tensor.data_ptr()) : nullptr;
+}
+
+/// How a kernel's buffers differ from pass to pass.
+struct State {
+  at::Tensor first{}, second{};
+  bool zero_gradient = false, write_shadow = true;
+};
+
+/// run(Buffers) with the types of the target's tensors.
+template <class T, class G, class S, class Run>
+void run_typed(const UpdateTarget& target, const at::Tensor& blocks, const State& state, Run run) {
+  Buffers<T, G, S> buffers;
+  buffers.blocks = data<const Block>(blocks);
+  buffers.matrices = data<T>(target.matrix_master);
+  buffers.vectors = data<T>(target.vector_master);
+  buffers.matrix_gradients = data<G>(target.matrix_gradient);
+  buffers.vector_gradients = data<T>(target.vector_gradient);
+  buffers.shadow = data<S>(target.shadow);
+  buffers.first = data<T>(state.first);
+  buffers.second = data<T>(state.second);
+  buffers.zero_gradient = state.zero_gradient;
+  buffers.write_shadow = state.write_shadow;
+  run(buffers);
+}
+
+template <class Run>
+void run_typed(const UpdateTarget& target, const at::Tensor& blocks, const State& state, Run run) {
+  const auto call = [&]<class T, class G, class S>() { run_typed<T, G, S>(target, blocks, state, run); };
+  if (target.matrix_master.scalar_type() == at::kDouble)
+    return call.template operator()<double, double, double>();
+  if (!target.shadow.defined()) return call.template operator()<float, float, float>();
+  const bool wide = target.matrix_gradient.scalar_type() == at::kFloat;
+  if (target.shadow.scalar_type() == at::kBFloat16)
+    return wide ? call.template operator()<float, float, BFloat16>()
+                : call.template operator()<float, BFloat16, BFloat16>();
+  return wide ? call.template operator()<float, float, Half>()
+              : call.template operator()<float, Half, Half>();
+}
+
+Launch a_team_a_block(const UpdateTarget& target) {
+  return {.rows = static_cast<int64_t>(target.blocks.size()),
+          .threads = funicular::device::threads_of_team(target.matrix_master, FlatLayout::kBlock, 256)};
+}
+
+}  // namespace
+
+Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(target)) {
+  if (!target_->matrix_gradient.defined() || target_->add_over_ranks || target_->make_state)
+    throw InputError(
+        "optimizer",
+        "on a GPU one process holds all weights, gradients and state in its memory; expected that here");
+  std::vector<Block> blocks;
+  for (const UpdateTarget::Block& block : target_->blocks)
+    blocks.push_back({block.number, block.size, block.master, block.gradient, block.shadow, block.state,
+                      target_->layer(block).decay});
+  const at::Tensor bytes = at::empty({static_cast<int64_t>(blocks.size() * sizeof(Block))}, at::kByte);
+  std::memcpy(bytes.data_ptr(), blocks.data(), blocks.size() * sizeof(Block));
+  blocks_ = bytes.to(target_->matrix_master.device());
+}
+
+std::unique_ptr<Passes> make_passes(const std::shared_ptr<const UpdateTarget>& target) {
+  return funicular::device::takes(target->matrix_master) ? std::make_unique<Passes>(target) : nullptr;
+}
+
+void Passes::adam(const Both<AdamConstants>& constants, const at::Tensor& first, const at::Tensor& second,
+                  bool zero_gradients) const {
+  run_typed(*target_, blocks_, {first, second, zero_gradients},
+            [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+              funicular::device::run(blocks_, a_team_a_block(*target_),
+                                     AdamBlocks<T, G, S>{b, constants.with, constants.without});
+            });
+}
+
+void Passes::sgd(const Both<SgdConstants>& constants, const at::Tensor& velocity,
+                 const std::vector<double>& shares, bool zero_gradients) const {
+  const at::Tensor by_number = shares.empty() ? at::Tensor() : by_block(shares);
+  run_typed(*target_, blocks_, {velocity, {}, zero_gradients},
+            [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+              funicular::device::run(
+                  blocks_, a_team_a_block(*target_),
+                  SgdBlocks<T, G, S>{b, constants.with, constants.without, data<const double>(by_number)});
+            });
+}
+
+std::vector<LayerNorms> Passes::norms() const {
+  const at::Tensor sums = empty_sums();
+  run_typed(*target_, blocks_, {}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+    funicular::device::run(blocks_, a_team_a_block(*target_), SquareSums<T, G, S>{b, data<double>(sums)});
+  });
+  return roots(sums);
+}
+
+std::vector<LayerNorms> Passes::lamb_moments(const Both<LambConstants>& constants, const at::Tensor& first,
+                                             const at::Tensor& second, bool zero_gradients) const {
+  const at::Tensor sums = empty_sums();
+  run_typed(*target_, blocks_, {first, second, zero_gradients},
+            [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+              funicular::device::run(
+                  blocks_, a_team_a_block(*target_),
+                  LambMoments<T, G, S>{b, constants.with, constants.without, data<double>(sums)});
+            });
+  return roots(sums);
+}
+
+void Passes::lamb_apply(const Both<LambConstants>& constants, const at::Tensor& first,
+                        const at::Tensor& second, double rate, const std::vector<double>& ratios) const {
+  const at::Tensor by_number = by_block(ratios);
+  run_typed(*target_, blocks_, {first, second}, [&]<class T, class G, class S>(Buffers<T, G, S> b) {
+    funicular::device::run(
+        blocks_, a_team_a_block(*target_),
+        LambApply<T, G, S>{b, constants.with, constants.without, rate, data<const double>(by_number)});
+  });
+}
+
+at::Tensor Passes::empty_sums() const {
+  return at::empty({2 * static_cast<int64_t>(target_->blocks.size())}, blocks_.options().dtype(at::kDouble));
+}
+
+at::Tensor Passes::by_block(const std::vector<double>& by_layer) const {
+  std::vector<double> values;
+  for (const FlatLayout::Block& block : target_->layout->blocks())
+    values.push_back(by_layer[static_cast<size_t>(block.layer)]);
+  return at::tensor(values, at::kDouble).to(blocks_.device());
+}
+
+std::vector<LayerNorms> Passes::roots(const at::Tensor& sums) const {
+  const at::Tensor host = sums.cpu();
+  const double* const values = host.const_data_ptr<double>();
+  std::vector<LayerNorms> norms;
+  for (const FlatLayout::Layer& layer : target_->layout->layers()) {
+    double parameter = 0, other = 0;  // in the order of the blocks
+    for (int64_t b = layer.blocks.begin; b < layer.blocks.end; ++b) {
+      parameter += values[2 * b];
+      other += values[2 * b + 1];
+    }
+    norms.push_back({std::sqrt(parameter), std::sqrt(other)});
+  }
+  return norms;
+}
+
+}  // namespace funicular::optim::device

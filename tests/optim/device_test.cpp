@@ -1,0 +1,92 @@
+// The passes for GPUs, a few threads being the team, beside those of the processor.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/core/device_kernels.h"
+#include "funicular/optim/lamb.h"
+#include "funicular/optim/lars.h"
+#include "funicular/optim/optimizer.h"
+#include "tests/optim/helpers.h"
+
+namespace funicular::optim {
+namespace {
+
+struct Trained {
+  at::Tensor master, shadow;
+  std::vector<std::pair<std::string, at::Tensor>> state;
+};
+
+/// Five steps; the gradients of the last are left, or zeroed.
+Trained train(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes& types, bool team) {
+  Model model = make_model(type);
+  FlatParameters flat(model, types);
+  const auto optimizer = make_optimizer(spec);
+  device::use_on_host(team);
+  optimizer->attach(flat);
+  for (int64_t step = 1; step <= 5; ++step) {
+    set_gradients(model, step);
+    const bool zero = step % 2 == 0;
+    optimizer->step({.learning_rate = 0.01, .gradient_scale = 0.5, .step = step, .zero_gradients = zero});
+    for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay})
+      EXPECT_EQ(flat.gradient(group).any().item<bool>(), !zero) << step;
+  }
+  device::use_on_host(false);
+  return {flat.master().clone(), flat.shadow(), optimizer->state()};
+}
+
+double difference(const at::Tensor& a, const at::Tensor& b) {
+  return (a - b).abs().max().item<double>() / std::max(1e-30, b.abs().max().item<double>());
+}
+
+void expect_same(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes& types) {
+  const Trained team = train(spec, type, types, true), processor = train(spec, type, types, false);
+  const double bound = type == at::kDouble ? 1e-14 : 1e-6;
+  const std::string name = optimizer_name(spec);
+  EXPECT_LT(difference(team.master, processor.master), bound) << name;
+  ASSERT_EQ(team.state.size(), processor.state.size());
+  for (size_t i = 0; i < team.state.size(); ++i)
+    EXPECT_LT(difference(team.state[i].second, processor.state[i].second), bound) << name;
+  if (!types.compute) return;
+  EXPECT_TRUE(at::equal(team.shadow, team.master.narrow(0, 0, team.shadow.numel()).to(*types.compute)))
+      << name;
+}
+
+const std::vector<OptimizerSpec> kSpecs = {
+    AdamW{.weight_decay = 0.1},
+    Adam{.weight_decay = 0.1},
+    Sgd{.weight_decay = 0.1},
+    Sgd{.momentum = 0.9, .nesterov = true, .weight_decay = 0.1},
+    Lamb{},
+    Lamb{.trust_ratio = TrustRatio::paper},
+    Lars{},
+    Lars{.rate_in_momentum = false},
+};
+
+TEST(DevicePasses, UpdateAsThoseOfTheProcessor) {
+  for (const OptimizerSpec& spec : kSpecs) {
+    expect_same(spec, at::kDouble, {});
+    expect_same(spec, at::kFloat, {});
+    for (const auto half : {at::kBFloat16, at::kHalf}) {
+      expect_same(spec, at::kFloat, {half, half});
+      expect_same(spec, at::kFloat, {half, std::nullopt});
+    }
+  }
+}
+
+TEST(DevicePasses, RefuseGradientsThatAreFreed) {
+  Model model = make_model(at::kFloat);
+  FlatParameters flat(model, {}, /*free_gradients=*/true);
+  const auto optimizer = make_optimizer(AdamW{});
+  device::use_on_host(true);
+  EXPECT_THROW(optimizer->attach(flat), InputError);
+  device::use_on_host(false);
+}
+
+}  // namespace
+}  // namespace funicular::optim
