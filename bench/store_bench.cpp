@@ -126,46 +126,74 @@ double memory_of_kind(const std::string& kind) {
   return 0;
 }
 
-/// Four processes open the store and read random rows; once all have, each prints what it holds.
+/// What all processes have done before any goes on: each tells it and waits until the other end is closed.
+class Rendezvous {
+ public:
+  Rendezvous() {
+    if (::pipe(told_) != 0 || ::pipe(closed_) != 0) throw RunError("bench", "cannot make a pipe");
+  }
+  /// In the processes that meet, once after fork.
+  void join() { ::close(closed_[1]); }
+  void arrive() const {
+    char byte = 0;
+    if (::write(told_[1], &byte, 1) != 1 || ::read(closed_[0], &byte, 1) != 0) ::_exit(1);
+  }
+  /// In the process that has started them.
+  void release(int processes) {
+    ::close(told_[1]);
+    char byte = 0;
+    for (int have = 0; have < processes; ++have)
+      if (::read(told_[0], &byte, 1) != 1)
+        throw RunError("bench", "a process that reads the store has ended");
+    ::close(closed_[1]);
+  }
+
+ private:
+  int told_[2], closed_[2];
+};
+
+void read_beside_others(const fs::path& path, int process, const Rendezvous& all_have_read,
+                        const Rendezvous& all_have_looked) {
+  const double before = memory_of_kind("Private_Dirty");
+  const auto store = data::TokenStore::open(path);
+  const data::RowDataset rows(store);
+  int64_t sum = 0;
+  for (uint32_t i = 0; i < 500'000; ++i) {
+    const uint64_t bits = uint64_t{philox({3, static_cast<uint32_t>(process)}, make_counter(i, 0, 0))[0]}
+                          << 32;
+    const auto sample =
+        rows.get(static_cast<int64_t>(uniform_below(bits, static_cast<uint64_t>(rows.size()))));
+    const auto& tokens = sample.columns[0].tokens;
+    for (size_t place = 0; place < tokens.size(); ++place) sum += tokens[place];
+  }
+  all_have_read.arrive();
+  const double resident = memory_of_kind("Rss"), share = memory_of_kind("Pss");
+  const double own = memory_of_kind("Private_Dirty") - before;
+  all_have_looked.arrive();
+  fmt::print(
+      "process {}: resident {:.0f} MB, its share of them {:.0f} MB, written by itself {:.1f} MB (checksum "
+      "{})\n",
+      process + 1, resident, share, own, sum);
+  std::fflush(stdout);
+}
+
+/// Four processes open the store and read random rows.
 void measure_sharing(const fs::path& path) {
   constexpr int kProcesses = 4;
-  int ready[2], go[2];
-  if (::pipe(ready) != 0 || ::pipe(go) != 0) throw RunError("bench", "cannot make a pipe");
-  for (int process = 0; process < kProcesses; ++process) {
-    if (::fork() != 0) continue;
-    ::close(go[1]);
-    const double before = memory_of_kind("Private_Dirty");
-    const auto store = data::TokenStore::open(path);
-    const data::RowDataset rows(store);
-    int64_t sum = 0;
-    for (uint32_t i = 0; i < 500'000; ++i) {
-      const uint64_t bits = uint64_t{philox({3, static_cast<uint32_t>(process)}, make_counter(i, 0, 0))[0]}
-                            << 32;
-      const auto sample =
-          rows.get(static_cast<int64_t>(uniform_below(bits, static_cast<uint64_t>(rows.size()))));
-      const auto& tokens = sample.columns[0].tokens;
-      for (size_t place = 0; place < tokens.size(); ++place) sum += tokens[place];
-    }
-    char byte = 0;
-    if (::write(ready[1], &byte, 1) != 1) ::_exit(1);
-    if (::read(go[0], &byte, 1) != 0) ::_exit(1);  // until all have read
-    fmt::print(
-        "process {} of {}: resident {:.0f} MB, its share of them {:.0f} MB, of its own {:.1f} MB more than "
-        "before (checksum {})\n",
-        process + 1, kProcesses, memory_of_kind("Rss"), memory_of_kind("Pss"),
-        memory_of_kind("Private_Dirty") - before, sum);
-    std::fflush(stdout);
-    ::_exit(0);
-  }
+  Rendezvous all_have_read, all_have_looked;
   std::fflush(stdout);
-  ::close(ready[1]);
-  char bytes[kProcesses];
-  for (int have = 0; have < kProcesses;) {
-    const auto count = ::read(ready[0], bytes, static_cast<size_t>(kProcesses - have));
-    if (count <= 0) throw RunError("bench", "a process that reads the store has ended");
-    have += static_cast<int>(count);
+  for (int process = 0; process < kProcesses; ++process) {
+    const pid_t child = ::fork();
+    if (child < 0) throw RunError("bench", "cannot start a process");
+    if (child == 0) {
+      all_have_read.join();
+      all_have_looked.join();
+      read_beside_others(path, process, all_have_read, all_have_looked);
+      ::_exit(0);
+    }
   }
-  ::close(go[1]);
+  all_have_read.release(kProcesses);
+  all_have_looked.release(kProcesses);
   for (int process = 0; process < kProcesses; ++process) ::wait(nullptr);
 }
 

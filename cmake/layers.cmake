@@ -57,17 +57,18 @@ function(funicular_link_layer target layer)
 endfunction()
 
 # Compiles each kernel file three times, into the namespaces baseline, avx2 and avx512 (macro FUNICULAR_ISA), and with
-# BF16_PRODUCTS a fourth time, into avx512_bf16.
+# BF16_PRODUCTS twice more, into avx512_bf16 and amx.
 function(funicular_kernels target files)
   set(flags_baseline "")
   set(flags_avx2 -mavx2 -mfma -mf16c -mbmi2)
   set(flags_avx512 -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx2 -mfma -mf16c -mbmi2 -mprefer-vector-width=512)
   set(flags_avx512_bf16 ${flags_avx512} -mavx512bf16 -mavx512vnni)
+  set(flags_amx ${flags_avx512_bf16} -mamx-tile -mamx-bf16 -mamx-int8)
   set(isas baseline)
   if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
     list(APPEND isas avx2 avx512)
     if("BF16_PRODUCTS" IN_LIST ARGN)
-      list(APPEND isas avx512_bf16)
+      list(APPEND isas avx512_bf16 amx)
     endif()
     target_compile_definitions(${target} PRIVATE FUNICULAR_X86_KERNELS=1)
   endif()
@@ -91,8 +92,10 @@ function(funicular_cuda_kernels layer file)
   foreach(capability IN LISTS FUNICULAR_CUDA_ARCHITECTURES)
     list(APPEND architectures -gencode "arch=compute_${capability},code=sm_${capability}")
   endforeach()
+  list(GET FUNICULAR_CUDA_ARCHITECTURES -1 newest)  # newer cards compile it for themselves
+  list(APPEND architectures -gencode "arch=compute_${newest},code=compute_${newest}")
   add_custom_command(OUTPUT "${object}" DEPENDS "${file}" DEPFILE "${object}.d" VERBATIM
-    COMMAND "${FUNICULAR_NVCC}" -std=c++20 -O3 --expt-relaxed-constexpr ${architectures} -Xcompiler=-fPIC
+    COMMAND "${FUNICULAR_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 -O3 --expt-relaxed-constexpr ${architectures} -Xcompiler=-fPIC
             "-I${CMAKE_SOURCE_DIR}" -MD -MF "${object}.d" -c "${file}" -o "${object}")
   add_custom_target(funicular_${layer}_cuda DEPENDS "${object}")
   set_property(GLOBAL APPEND PROPERTY FUNICULAR_CUDA_OBJECTS "${object}")

@@ -45,7 +45,7 @@ class CudaTeam {
 };
 
 template <class Body>
-__global__ void run_team(Body body) {
+__global__ void __launch_bounds__(1024) run_team(Body body) {
   body(CudaTeam());
 }
 

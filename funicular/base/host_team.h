@@ -73,13 +73,14 @@ class HostTeam {
 template <class Kernel>
 void run_on_host(const Launch& how, const Kernel& kernel) {
   HostTeam::Common common(how.threads, how.shared_bytes);
+  const auto spoil = [&] { std::memset(common.memory.front().bytes, 0xFF, common.memory.size() * 16); };
+  spoil();
   const auto work = [&](int rank) {
     for (int64_t column = 0; column < how.columns; ++column)
       for (int64_t row = 0; row < how.rows; ++row) {
         kernel(HostTeam(common, rank, row, column));
         common.barrier.arrive_and_wait();  // a thread may have left early
-        if (rank == 0 && how.shared_bytes > 0)
-          std::memset(common.memory.front().bytes, 0xFF, static_cast<size_t>(how.shared_bytes));
+        if (rank == 0) spoil();
         common.barrier.arrive_and_wait();
       }
   };

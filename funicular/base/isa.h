@@ -8,13 +8,13 @@
 
 namespace funicular {
 
-enum class Isa { baseline, avx2, avx512, avx512_bf16 };  // each holds those before it
+enum class Isa { baseline, avx2, avx512, avx512_bf16, amx };  // each holds those before it
 
 /// The best one of this processor, or the one that the environment variable FUNICULAR_ISA names if it is
 /// lower.
 Isa best_isa();
 
-/// "baseline", "avx2", "avx512" or "avx512_bf16".
+/// "baseline", "avx2", "avx512", "avx512_bf16" or "amx".
 const char* isa_name(Isa isa);
 
 }  // namespace funicular

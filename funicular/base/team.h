@@ -7,8 +7,8 @@
 //   int64_t row(), column()   which of the launch's teams this is
 //   int rank(), size()        which of the team's threads calls, and how many they are
 //   void sync()               waits for all threads of the team; what they wrote before is seen after
-//   T sum(T), T max(T)        over all threads, to all; every thread must call
-//   unsigned char* shared()   the team's memory, of the size that the launch asked for, aligned to 16
+//   T sum(T), T max(T)        over all threads, to all; every thread must call. No promise about what else is
+//   seen unsigned char* shared()   the team's memory, of the size that the launch asked for, aligned to 16
 //
 // Nothing depends on the size of the team but the order of sums.
 
@@ -25,7 +25,7 @@ namespace funicular {
 /// How many teams a kernel is run by, and what each has.
 struct Launch {
   int64_t rows = 1, columns = 1;  ///< teams; none at all where one of them is 0
-  int threads = 128;              ///< of a team, a multiple of 32
+  int threads = 128;              ///< of a team; on a GPU a multiple of 32
   int64_t shared_bytes = 0;
   void* stream = nullptr;  ///< a cudaStream_t; unused on the processor
 };

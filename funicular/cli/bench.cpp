@@ -226,6 +226,12 @@ int Bench::run() {
   require_place(trace_, "--trace");
   require_place(plot_, "--plot");
   device_.apply();
+  if (device_.device != "cpu" && (!what_.empty() || floor_ || profile_ || !trace_.empty()))
+    throw InputError(
+        "device",
+        "funicular bench times a step on --device {}, and nothing else yet; expected --device cpu "
+        "for memory, techniques, ranks, --floor, --profile and --trace",
+        device_.device);
   if (what_.empty()) return time();
   if (what_[0] == "ranks") return measure_ranks();
   return what_[0] == "memory" ? measure_memory() : compare_techniques();

@@ -38,10 +38,10 @@ void reorder_classes(Model& model, const std::vector<std::string>& from, const s
   std::vector<int64_t> rows;
   for (const std::string& name : to) rows.push_back(std::find(from.begin(), from.end(), name) - from.begin());
   const at::NoGradGuard no_gradient;
+  const at::Tensor order = at::tensor(rows, at::TensorOptions().dtype(at::kLong)).to(model.device());
   for (const auto& parameter : model.parameters)
     if (parameter->name.starts_with(kClassifier))
-      parameter->master.copy_(
-          parameter->master.index_select(0, at::tensor(rows, at::TensorOptions().dtype(at::kLong))));
+      parameter->master.copy_(parameter->master.index_select(0, order));
 }
 
 class Finetune final : public Command {
@@ -75,7 +75,8 @@ class Finetune final : public Command {
                                   .head = nn::Head::classification,
                                   .dtype = training_.dtype(),
                                   .seed = static_cast<uint64_t>(training_.seed),
-                                  .device = training_.device.place()});
+                                  .device = training_.device.place(),
+                                  .repeatable = training_.deterministic});
     load(model);
     train::TrainerOptions options = trainer_options();
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());

@@ -151,6 +151,9 @@ const std::vector<std::string>& inference_precisions() {
 }
 
 void prepare_inference(Model& model, const std::string& precision) {
+  if (precision == "int8" && !model.device().is_cpu())
+    throw InputError("precision", "int8 is for the CPU; on {} expected fp32, bf16 or fp16",
+                     model.device().str());
   if (precision == "int8") nn::quantize_layers(model);
   train::make_inference(model, train::parse_precision(precision == "int8" ? "bf16" : precision));
 }

@@ -316,7 +316,12 @@ void TrainingOptions::apply() {
                         : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
                                                       : place.size;
   train::plan_batches(trainer(), parts);  // contradictions are told before files are read
-  if (device.device != "cpu" && (place.size > 1 || strategy == "dp"))
+  if (device.device != "cpu" && !offload_optimizer.empty())
+    throw InputError("device",
+                     "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
+                     device.device);
+  if (device.device != "cpu" &&
+      (place.size > 1 || (strategy != "auto" && strategy != "single" && strategy != "ddp")))
     throw InputError("device",
                      "--device {} is for one process and one GPU yet; expected --device cpu, or one rank",
                      device.device);

@@ -75,7 +75,8 @@ class Pretrain final : public Command {
                                   .head = nn::Head::masked_lm,
                                   .dtype = training_.dtype(),
                                   .seed = static_cast<uint64_t>(training_.seed),
-                                  .device = training_.device.place()});
+                                  .device = training_.device.place(),
+                                  .repeatable = training_.deterministic});
     if (has_weights(model_)) {
       load_weights(model, model_);
     } else {

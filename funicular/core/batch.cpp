@@ -70,16 +70,16 @@ Packing Packing::to(const at::Device& device) const {
 }
 
 MicroBatch MicroBatch::to(const at::Device& device) const {
-  if (packing.offsets.device() == device) return *this;
-  MicroBatch moved{tensors, packing.to(device), counts, {}};
-  if (packing.offsets.is_cpu()) moved.host_tensors = tensors;
+  MicroBatch moved{tensors, packing.to(device), counts, host_tensors};
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.is_cpu()) moved.host_tensors.emplace(name, tensor);
   for (auto& [name, tensor] : moved.tensors) tensor = tensor.to(device);
   return moved;
 }
 
-const at::Tensor& MicroBatch::on_host(const std::string& name) const {
+at::Tensor MicroBatch::on_host(const std::string& name) const {
   const auto found = host_tensors.find(name);
-  return found != host_tensors.end() ? found->second : (*this)[name];
+  return found != host_tensors.end() ? found->second : (*this)[name].cpu();
 }
 
 const at::Tensor& MicroBatch::operator[](const std::string& name) const {

@@ -67,9 +67,9 @@ struct MicroBatch {
 
   /// tensors[name]; throws InputError naming the batch's tensors if there is none.
   const at::Tensor& operator[](const std::string& name) const;
-  /// The same tensor on the CPU, where it can be read without waiting for a GPU.
-  const at::Tensor& on_host(const std::string& name) const;
-  /// The batch with its tensors on a device. The batch itself if they are there.
+  /// The same tensor on the CPU. Where the batch was moved from there nothing waits for a GPU.
+  at::Tensor on_host(const std::string& name) const;
+  /// The batch with its tensors on a device.
   MicroBatch to(const at::Device& device) const;
 };
 

@@ -17,8 +17,12 @@ constexpr int kHostThreads = 3;  // no power of two: nothing may depend on it
 
 }  // namespace
 
-void use_on_host(bool on) {
+UseOnHost::UseOnHost(bool on) {
   on_host = on;
+}
+
+UseOnHost::~UseOnHost() {
+  on_host = false;
 }
 
 bool takes(const at::Tensor& tensor) {
@@ -40,7 +44,6 @@ int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most) {
 
 #ifdef FUNICULAR_CUDA
 void* current_stream(const at::Tensor& where) {
-  C10_CUDA_CHECK(cudaSetDevice(where.device().index()));
   return c10::cuda::getCurrentCUDAStream(where.device().index()).stream();
 }
 

@@ -2,6 +2,7 @@
 // Starts kernels for teams of threads (base/team.h) where their tensors lie.
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/DeviceGuard.h>
 
 #include <algorithm>
 
@@ -11,8 +12,15 @@
 
 namespace funicular::device {
 
-/// For tests: true has the kernels for GPUs compute on tensors of the CPU too, a few threads being the team.
-void use_on_host(bool on);
+/// For tests: as long as it lives, the kernels for GPUs compute on tensors of the CPU too, a few threads
+/// being the team.
+class UseOnHost {
+ public:
+  explicit UseOnHost(bool on = true);
+  ~UseOnHost();
+  UseOnHost(const UseOnHost&) = delete;
+  UseOnHost& operator=(const UseOnHost&) = delete;
+};
 
 /// Whether the kernels for GPUs are to compute on this tensor.
 bool takes(const at::Tensor& tensor);
@@ -27,9 +35,9 @@ int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most);
 /// Defined where nvcc has compiled them, in the .cu files, for the kernels that these list.
 template <class Kernel>
 void run_on_cuda(const Launch& how, const Kernel& kernel);
-/// The stream on which LibTorch computes on the tensor's device, which becomes the current one.
+/// The stream on which LibTorch computes on the tensor's device.
 void* current_stream(const at::Tensor& where);
-/// Throws Error if a launch failed.
+/// Throws c10::Error if a launch failed.
 void check_launch();
 #endif
 
@@ -38,6 +46,7 @@ template <class Kernel>
 void run(const at::Tensor& where, Launch how, const Kernel& kernel) {
 #ifdef FUNICULAR_CUDA
   if (where.is_cuda()) {
+    const c10::DeviceGuard guard(where.device());
     how.stream = current_stream(where);
     run_on_cuda(how, kernel);
     check_launch();

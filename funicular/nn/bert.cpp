@@ -216,6 +216,7 @@ void Builder::add_layer(int64_t layer) {
   const std::shared_ptr<const bool> selective = selective_, all_rows = all_rows_;
   const bool last = layer + 1 == config_.num_hidden_layers;
   const Head head = options_.head;
+  const bool repeatable = options_.repeatable;
   add_segment(name, [=](Activations in, const MicroBatch& batch, const Taps& taps, LossSink&) {
     std::optional<RowSubset> wanted;  // none: all rows
     if (last && !*all_rows && !taps.observe) wanted = select_rows(batch.packing, rows_of_head(batch, head));
@@ -224,7 +225,7 @@ void Builder::add_layer(int64_t layer) {
     const at::Tensor residual = wanted ? x.index_select(0, wanted->rows) : x;
     const auto attend = [=, packing = batch.packing](const std::vector<at::Tensor>& in) {
       return std::vector{attention(nn::linear(in[0], qkv.weight->compute), qkv.bias->compute, packing, heads,
-                                   attention_site, wanted)};
+                                   attention_site, wanted, repeatable)};
     };
     const at::Tensor context =
         (*selective ? recomputed({x}, {qkv.weight->compute, qkv.bias->compute}, attend) : attend({x}))[0];

@@ -25,6 +25,7 @@ struct BertOptions {
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
   bool random_weights = true;         ///< false: matrices are 0, for a model whose weights are all loaded
   at::Device device = at::kCPU;       ///< where the weights lie
+  bool repeatable = false;  ///< on a GPU: only what repeats bit for bit, see nn/functional.h, attention
 };
 
 /// True if the head gives one number a row and is trained by squared error: problem_type "regression", or one

@@ -257,6 +257,13 @@ constexpr int64_t kLogitRows = 512;  // rows of logits held at a time
 /// into the weight's gradient; tiles before it, of very large batches, are multiplied at once into a sum of
 /// their own.
 struct VocabularyLossFunction : Function<VocabularyLossFunction> {
+  /// values * factor, the factor in full precision. On a GPU it is not read, which would wait for it, and a
+  /// tensor of one number there is rounded to the other's type.
+  static at::Tensor scaled(const at::Tensor& values, const at::Tensor& factor) {
+    if (values.is_cpu()) return values * factor.item<double>();
+    return (values.to(factor.scalar_type()) * factor).to(values.scalar_type());
+  }
+
   /// On the processor in the order of the rows.
   static at::Tensor total(const at::Tensor& losses) {
     if (!losses.is_cpu()) return losses.sum();
@@ -295,21 +302,21 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &hidden = saved[0], &weight = saved[1], &bias = saved[2], &logits = saved[3];
     const at::Tensor &weight_sum = saved[5], &bias_sum = saved[6];
-    const at::Tensor& factor = outputs[0];  // to read it would wait for a GPU
+    const at::Tensor& factor = outputs[0];
     const int64_t rows = hidden.size(0), last = logits.defined() ? logits.size(0) : 0;
     if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}};
-    learn(weight, logits, hidden.narrow(0, rows - last, last) * factor);
+    learn(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
     if (const at::Tensor gradient = gradient_of(weight); gradient.defined() && weight_sum.defined())
       gradient.add_(weight_sum, factor.item<double>());  // no copy of the weight's size
     if (const at::Tensor gradient = gradient_of(bias); gradient.defined()) {
       const at::Tensor sum = bias_sum.defined() ? bias_sum : at::zeros_like(bias);
       add_column_sum(logits, sum);
-      gradient.add_(sum * factor);
+      gradient.add_(scaled(sum, factor));
     }
     if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}};
     at::Tensor hidden_gradient = saved[4].defined() ? saved[4] : at::empty_like(hidden);
     times(logits, weight, hidden_gradient.narrow(0, rows - last, last));
-    return {hidden_gradient.mul_(factor), {}, {}, {}, {}};
+    return {scaled(hidden_gradient, factor), {}, {}, {}, {}};
   }
 };
 
@@ -331,9 +338,10 @@ at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Ten
 }
 
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
-                     const DropoutSite& dropout, const std::optional<RowSubset>& queries) {
+                     const DropoutSite& dropout, const std::optional<RowSubset>& queries, bool repeatable) {
   return AttentionFunction::apply(
-      qkv, bias, AttentionCall{packing, heads, dropout_arguments(dropout, packing.random), queries});
+      qkv, bias,
+      AttentionCall{packing, heads, dropout_arguments(dropout, packing.random), queries, repeatable});
 }
 
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,

@@ -44,9 +44,12 @@ at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Ten
                         const at::Tensor& down, Activation activation);
 
 /// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side,
-/// to which bias [3H] is added → [T, H]. With `queries` only these R rows ask, of all tokens → [R, H].
+/// to which bias [3H] is added → [T, H]. With `queries` only these R rows ask, of all tokens → [R, H]. On a
+/// GPU 16-bit types go to LibTorch's FlashAttention, whose mask of dropout is its own and whose gradients
+/// differ in their last bits from run to run, unless `repeatable`.
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,
-                     const DropoutSite& dropout, const std::optional<RowSubset>& queries = {});
+                     const DropoutSite& dropout, const std::optional<RowSubset>& queries = {},
+                     bool repeatable = false);
 
 /// layer_norm(residual + dropout(x + bias)). x, residual [T, H]; the residual and bias may be undefined.
 struct NormWeights {

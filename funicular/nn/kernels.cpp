@@ -15,6 +15,7 @@ FUNICULAR_TABLES(baseline)
 FUNICULAR_TABLES(avx2)
 FUNICULAR_TABLES(avx512)
 FUNICULAR_TABLES(avx512_bf16)
+FUNICULAR_TABLES(amx)
 #undef FUNICULAR_TABLES
 
 namespace {
@@ -22,6 +23,7 @@ namespace {
 template <class S>
 const Kernels<S>& best_table() {
 #ifdef FUNICULAR_X86_KERNELS
+  if (best_isa() == Isa::amx) return amx::table(S{});
   if (best_isa() == Isa::avx512_bf16) return avx512_bf16::table(S{});
   if (best_isa() == Isa::avx512) return avx512::table(S{});
   if (best_isa() == Isa::avx2) return avx2::table(S{});

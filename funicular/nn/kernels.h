@@ -1,6 +1,6 @@
 #pragma once
 // The CPU kernels of packed BERT, as tables of functions: one table an instruction set and storage type. They
-// know no tensors; nn/functional.cpp binds them and spreads them over threads.
+// know no tensors; nn/row_operations, packed_attention and matmul bind them and spread them over threads.
 //
 // S is what activations and matrices are stored in: double, float, BFloat16 or Half. T = Compute<S> is what
 // sums, statistics, vectors (biases, normalisation) and their gradients are in: double, else float.
@@ -136,7 +136,9 @@ struct MatmulArguments {
   int64_t left_stride = 0, right_stride = 0, out_stride = 0;
   bool right_transposed = false;
   S* out = nullptr;
-  unsigned char* workspace = nullptr;  ///< panel_bytes + rows * scratch_bytes, aligned to 64
+  const unsigned char* packed =
+      nullptr;                         ///< all panels of `right`, by pack; null: they are packed on the way
+  unsigned char* workspace = nullptr;  ///< of MatmulKernels::workspace, aligned to 64
 };
 
 /// Rows [first, last), at most MatmulKernels::chunk, of out [rows, columns] = or += left^T * right; left is
@@ -148,7 +150,7 @@ struct GradientArguments {
   bool add = true;  ///< false: what `out` held is not read
   const S *left = nullptr, *right = nullptr;
   unsigned char* packed = nullptr;     ///< `right`, by pack_right for each panel
-  unsigned char* workspace = nullptr;  ///< see gradient_workspace, aligned to 64
+  unsigned char* workspace = nullptr;  ///< of MatmulKernels::gradient_workspace, aligned to 64
   S* narrow = nullptr;
   Compute<S>* wide = nullptr;
 };
@@ -156,13 +158,21 @@ struct GradientArguments {
 /// Large products. All null where LibTorch's are as fast.
 template <class S>
 struct MatmulKernels {
-  int64_t panel = 0;  ///< columns that are packed together
-  int64_t chunk = 0;  ///< rows of a weight gradient that are computed together
-  int64_t group = 0;  ///< elements of the depth that are multiplied at once; matmul's depth is a multiple
-  int64_t block_depth = 0;    ///< elements of the depth that are summed in registers
-  int64_t panel_bytes = 0;    ///< of workspace
-  int64_t scratch_bytes = 0;  ///< of workspace for each row, where the depth has several blocks
+  int64_t panel = 0;    ///< columns that are packed together
+  int64_t chunk = 0;    ///< rows of a weight gradient that are computed together
+  int64_t group = 0;    ///< elements of the depth that are multiplied at once; matmul's depth is a multiple
+  int64_t padding = 0;  ///< elements that the depth is filled up to where operands are packed
+  /// Columns of a product of this depth that are best computed together, and rows: 0 is all.
+  int64_t (*columns)(int64_t depth) = nullptr;
+  int64_t (*rows)(int64_t depth) = nullptr;
+  /// Bytes of workspace of a product, whose columns are 0 where its right operand is packed; of a weight
+  /// gradient.
+  int64_t (*workspace)(int64_t rows, int64_t depth, int64_t columns) = nullptr;
+  int64_t (*gradient_workspace)(int64_t depth) = nullptr;
   void (*matmul)(const MatmulArguments<S>&) = nullptr;
+  /// One panel of `right` into `out`, of panel * padded depth elements. Null where products are better packed
+  /// on the way.
+  void (*pack)(const MatmulArguments<S>&, int64_t panel, unsigned char* out) = nullptr;
   void (*pack_right)(const GradientArguments<S>&, int64_t panel) = nullptr;
   void (*weight_gradient)(const GradientArguments<S>&) = nullptr;
 };

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <optional>
 
 #include "funicular/nn/kernels.h"
 
@@ -34,40 +35,92 @@ bool with_own_products(at::ScalarType type, Body body) {
   return false;
 }
 
+/// Memory of so many bytes, aligned to 64.
+struct Scratch {
+  static constexpr int64_t kSlack = 64;
+  explicit Scratch(int64_t bytes) : memory(at::empty({bytes + kSlack}, at::kByte)) {}
+  unsigned char* data() const {
+    return reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data_ptr()) + 63) / 64 * 64);
+  }
+  at::Tensor memory;
+};
+
 /// body(item, workspace) for items handed out in turn, since threads differ in speed.
 template <class Body>
 void for_each_item(int64_t items, int64_t workspace_bytes, Body body) {
   std::atomic<int64_t> next{0};
   at::parallel_for(0, std::min<int64_t>(items, at::get_num_threads()), 1, [&](int64_t first, int64_t last) {
     for (int64_t worker = first; worker < last; ++worker) {
-      const at::Tensor workspace = at::empty({workspace_bytes + 64}, at::kByte);
-      const auto address = reinterpret_cast<uintptr_t>(workspace.data_ptr());
-      auto* const aligned = reinterpret_cast<unsigned char*>((address + 63) / 64 * 64);
-      for (int64_t item = next++; item < items; item = next++) body(item, aligned);
+      const Scratch workspace(workspace_bytes);
+      for (int64_t item = next++; item < items; item = next++) body(item, workspace.data());
     }
   });
 }
 
-/// The product in items of one panel and some rows: all of them, unless there are too few panels for the
-/// threads.
+/// How a product is cut into items of some columns and rows.
+struct Pieces {
+  int64_t width, columns;  ///< of an item; how many items lie side by side
+  int64_t size, rows;      ///< rows of an item; how many items lie below each other
+
+  template <class S>
+  Pieces(const MatmulKernels<S>& large, int64_t all_rows, int64_t depth, int64_t all_columns, int threads)
+      : width(large.columns(depth)), columns(ceiling(all_columns, width)) {
+    const int64_t wanted = ceiling(int64_t{4} * threads, columns), fit = large.rows(depth);
+    const int64_t parts =
+        std::min(std::max(wanted, fit > 0 ? ceiling(all_rows, fit) : 1), ceiling(all_rows, large.chunk));
+    size = ceiling(all_rows, std::max<int64_t>(parts, 1));
+    if (large.pack) size = ceiling(size, 32) * 32;  // whole tiles
+    rows = ceiling(all_rows, size);
+  }
+  int64_t count() const { return columns * rows; }
+};
+
 template <class S>
-void multiply(const MatmulArguments<S>& whole, int64_t columns) {
+int64_t padded_depth(int64_t depth) {
+  const int64_t padding = kernels<S>().large.padding;
+  return ceiling(depth, padding) * padding;
+}
+
+/// Bytes of a packed operand.
+template <class S>
+int64_t packed_bytes(int64_t depth, int64_t columns) {
+  const int64_t panel = kernels<S>().large.panel;
+  return ceiling(columns, panel) * panel * padded_depth<S>(depth) * static_cast<int64_t>(sizeof(S));
+}
+
+/// Whether a right operand is packed once for all items.
+template <class S>
+bool packs_first(const Pieces& pieces) {
+  return pieces.rows > 1 && kernels<S>().large.pack;
+}
+
+/// The product in items that threads take in turn. A right operand that several items need is packed once.
+template <class S>
+void multiply(MatmulArguments<S> whole, int64_t columns) {
   const MatmulKernels<S>& large = kernels<S>().large;
-  const int64_t panels = ceiling(columns, large.panel), wanted = 4 * at::get_num_threads();
-  const int64_t parts = std::min(ceiling(wanted, panels), ceiling(whole.rows, large.chunk));
-  const int64_t size = ceiling(whole.rows, std::max<int64_t>(parts, 1));
-  const int64_t pieces = ceiling(whole.rows, size);
-  const int64_t scratch = whole.depth > large.block_depth ? size * large.scratch_bytes : 0;
-  for_each_item(panels * pieces, large.panel_bytes + scratch, [&](int64_t item, unsigned char* workspace) {
+  const Pieces pieces(large, whole.rows, whole.depth, columns, at::get_num_threads());
+  whole.last_column = columns;
+  std::optional<Scratch> packed;
+  if (packs_first<S>(pieces)) {
+    const int64_t panels = ceiling(columns, large.panel), bytes = packed_bytes<S>(whole.depth, large.panel);
+    packed.emplace(panels * bytes);
+    at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
+      for (int64_t panel = first; panel < last; ++panel)
+        large.pack(whole, panel, packed->data() + panel * bytes);
+    });
+    whole.packed = packed->data();
+  }
+  const int64_t bytes = large.workspace(pieces.size, whole.depth, whole.packed ? 0 : pieces.width);
+  for_each_item(pieces.count(), bytes, [&](int64_t item, unsigned char* workspace) {
     MatmulArguments<S> part = whole;
-    const int64_t row = item % pieces * size;
-    part.rows = std::min(size, whole.rows - row);
+    const int64_t row = item / pieces.columns * pieces.size;
+    part.rows = std::min(pieces.size, whole.rows - row);
     part.left += row * whole.left_stride;
     part.out += row * whole.out_stride;
-    part.first_column = item / pieces * large.panel;
-    part.last_column = std::min(columns, part.first_column + large.panel);
+    part.first_column = item % pieces.columns * pieces.width;
+    part.last_column = std::min(columns, part.first_column + pieces.width);
     part.workspace = workspace;
-    kernels<S>().large.matmul(part);
+    large.matmul(part);
   });
 }
 
@@ -96,15 +149,13 @@ bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed
 template <class S>
 void add_gradient(GradientArguments<S> g) {
   const MatmulKernels<S>& large = kernels<S>().large;
-  const int64_t panels = ceiling(g.columns, large.panel), groups = ceiling(g.depth, large.group);
-  const int64_t group_bytes = large.group * static_cast<int64_t>(sizeof(S));
-  const at::Tensor packed = at::empty({panels * groups * large.panel * group_bytes + 64}, at::kByte);
-  g.packed =
-      reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(packed.data_ptr()) + 63) / 64 * 64);
+  const int64_t panels = ceiling(g.columns, large.panel);
+  const Scratch packed(packed_bytes<S>(g.depth, g.columns));
+  g.packed = packed.data();
   at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
     for (int64_t panel = first; panel < last; ++panel) large.pack_right(g, panel);
   });
-  const int64_t bytes = groups * large.chunk * group_bytes + large.chunk * large.scratch_bytes;
+  const int64_t bytes = large.gradient_workspace(g.depth);
   for_each_item(ceiling(g.rows, large.chunk), bytes, [&](int64_t item, unsigned char* workspace) {
     GradientArguments<S> part = g;
     part.first_row = item * large.chunk;
@@ -138,7 +189,43 @@ bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at
   });
 }
 
+/// Of what `buffers(S)` says for a type that has products of our own.
+template <class Body>
+ProductBuffers buffers_of(at::ScalarType type, Body body) {
+  ProductBuffers found;
+  with_own_products(type, [&](auto zero) {
+    found = body(zero);
+    return true;
+  });
+  return found;
+}
+
 }  // namespace
+
+ProductBuffers product_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
+                               int threads) {
+  return buffers_of(type, [&](auto zero) {
+    using S = decltype(zero);
+    const MatmulKernels<S>& large = kernels<S>().large;
+    const Pieces pieces(large, rows, depth, columns, threads);
+    ProductBuffers buffers{0, Scratch::kSlack, std::min<int64_t>(pieces.count(), threads)};
+    const bool first = packs_first<S>(pieces);
+    if (first) buffers.copy = packed_bytes<S>(depth, columns) + Scratch::kSlack;
+    buffers.workspace += large.workspace(pieces.size, depth, first ? 0 : pieces.width);
+    return buffers;
+  });
+}
+
+ProductBuffers gradient_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
+                                int threads) {
+  return buffers_of(type, [&](auto zero) {
+    using S = decltype(zero);
+    const MatmulKernels<S>& large = kernels<S>().large;
+    return ProductBuffers{packed_bytes<S>(depth, columns) + Scratch::kSlack,
+                          large.gradient_workspace(depth) + Scratch::kSlack,
+                          std::min<int64_t>(ceiling(rows, large.chunk), threads)};
+  });
+}
 
 bool has_own_products(at::ScalarType type) {
   return with_own_products(type, [](auto) { return true; });
@@ -156,8 +243,11 @@ bool better_widened(const at::Tensor& x) {
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
   if (better_widened(x)) return times_transposed(x.to(at::kFloat), weight.to(at::kFloat)).to(at::kHalf);
   const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
-  if (multiply_own(x, weight, /*transposed=*/true, out)) return out;
-  return at::mm(x, weight.t());
+  if (!multiply_own(x, weight, /*transposed=*/true, out)) {
+    at::Tensor result = out;
+    at::mm_out(result, x, weight.t());
+  }
+  return out;
 }
 
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out) {

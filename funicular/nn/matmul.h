@@ -23,4 +23,15 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
 void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x,
                          bool add = true);
 
+/// What our own products allocate while they last, in bytes: one copy of an operand, and a workspace for each
+/// of some threads.
+struct ProductBuffers {
+  int64_t copy = 0, workspace = 0, workspaces = 0;
+};
+/// Of [rows, depth] times [depth, columns]; of a weight gradient [rows, columns] over `depth` tokens.
+ProductBuffers product_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
+                               int threads);
+ProductBuffers gradient_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
+                                int threads);
+
 }  // namespace funicular::nn

@@ -19,6 +19,7 @@ struct AttentionCall {
   int64_t heads = 1;
   DropoutArguments dropout;
   std::optional<RowSubset> queries;  ///< none: all rows
+  bool repeatable = false;           ///< no FlashAttention of LibTorch's
 
   int64_t rows() const { return queries ? queries->size() : packing.tokens(); }
   /// Where the rows of sequence s begin in what has a row a query.

@@ -128,6 +128,9 @@ at::Tensor checked_rows(const at::Tensor& x, const QuantizedMatrix& weight) {
 }  // namespace
 
 at::Tensor quantize_weight(const at::Tensor& weight) {
+  if (!weight.is_cpu())
+    throw InputError("quantized product", "expected a weight on the CPU, found one on {}",
+                     weight.device().str());
   const at::NoGradGuard no_gradient;
   const at::Tensor values = weight.detach().to(at::kFloat).contiguous();
   const int64_t outputs = values.size(0), inputs = values.size(1),

@@ -1,8 +1,10 @@
 #include "funicular/optim/clipping.h"
 
 #include <ATen/ops/linalg_vector_norm.h>
+#include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -34,15 +36,21 @@ double square_sum(const at::Tensor& flat, int64_t begin, int64_t size) {
   }
 }
 
-/// Waits for the GPU.
-double norm_on_device(const at::Tensor& flat) {
-  return at::linalg_vector_norm(flat, 2, std::nullopt, false, at::kDouble).item<double>();
+/// Of what lies on a GPU, which is waited for once. LibTorch makes a copy in float64, so part by part.
+double norm_on_device(const std::vector<at::Tensor>& flats) {
+  constexpr int64_t kPart = int64_t{1} << 24;
+  std::vector<at::Tensor> norms;
+  for (const at::Tensor& flat : flats)
+    for (int64_t begin = 0; begin < flat.numel(); begin += kPart)
+      norms.push_back(at::linalg_vector_norm(flat.narrow(0, begin, std::min(kPart, flat.numel() - begin)), 2,
+                                             std::nullopt, false, at::kDouble));
+  return norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms)).item<double>();
 }
 
 }  // namespace
 
 double global_norm(const at::Tensor& flat) {
-  if (!flat.is_cpu()) return norm_on_device(flat);
+  if (!flat.is_cpu()) return norm_on_device({flat});
   std::vector<double> parts(
       static_cast<size_t>((flat.numel() + FlatLayout::kBlock - 1) / FlatLayout::kBlock));
   for_each_block(flat.numel(), [&](int64_t block, int64_t begin, int64_t end) {
@@ -54,8 +62,7 @@ double global_norm(const at::Tensor& flat) {
 }
 
 double global_norm(const UpdateTarget& target) {
-  if (!target.matrix_master.is_cpu())
-    return std::hypot(norm_on_device(target.matrix_gradient), norm_on_device(target.vector_gradient));
+  if (!target.matrix_master.is_cpu()) return norm_on_device({target.matrix_gradient, target.vector_gradient});
   const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
   double* const sums = parts.data_ptr<double>();
   const auto count = static_cast<int64_t>(target.blocks.size());

@@ -111,7 +111,7 @@ class AsyncParameterServer final : public ServedModel {
 
   at::TensorOptions matrix_gradient_, vector_gradient_;  ///< of what is pushed
 
-  // Of a server; with its masters, its state and the target under the mutex.
+  // Of a server; with its masters, its state and the target's gradients under the mutex.
   std::mutex mutex_;
   std::condition_variable changed_;
   Interleaving interleaving_;

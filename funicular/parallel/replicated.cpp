@@ -48,13 +48,13 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
     if (!numerics.accumulates && !options_.deterministic) types.gradient = numerics.compute;
   }
   if (!model.low_precision) autocast_ = numerics.compute;
-  for (const auto& parameter : model.parameters) take_first(group_, parameter->master);
-  share_buffers();
-  target_ = std::make_shared<UpdateTarget>();
   if (group_.size() > 1 && !model.device().is_cpu())
     throw InputError("strategy",
                      "{} ranks and a model on {}: on GPUs only one rank can train yet; expected the CPU",
                      group_.size(), model.device().str());
+  for (const auto& parameter : model.parameters) take_first(group_, parameter->master);
+  share_buffers();
+  target_ = std::make_shared<UpdateTarget>();
   allocate(model, types, *target_);
   if (!options_.offload.empty())
     target_->make_state = [folder = options_.offload](int64_t size, const at::TensorOptions& tensor) {

@@ -111,45 +111,12 @@ class Block {
   int64_t bytes_ = 0;
 };
 
-// ---- the buffers of products (nn/matmul.cpp)
-
-int64_t ceiling(int64_t n, int64_t step) {
-  return (n + step - 1) / step;
-}
-
-/// The sizes of nn::MatmulKernels without their types.
-struct ProductSizes {
-  bool own = false;  ///< false: LibTorch's, whose buffers are not known
-  int64_t element = 0, panel = 0, chunk = 0, group = 0, block_depth = 0, panel_bytes = 0, scratch_bytes = 0;
-
-  template <class S>
-  static ProductSizes of() {
-    const nn::MatmulKernels<S>& k = nn::kernels<S>().large;
-    return {k.matmul != nullptr, sizeof(S),     k.panel,        k.chunk, k.group,
-            k.block_depth,       k.panel_bytes, k.scratch_bytes};
-  }
-  static ProductSizes of(at::ScalarType type) {
-    if (type == at::kDouble) return of<double>();
-    if (type == at::kFloat) return of<float>();
-    return type == at::kBFloat16 ? of<BFloat16>() : ProductSizes{};
-  }
-  /// Of all threads: of [rows, depth] times [depth, columns].
-  int64_t product_bytes(int64_t rows, int64_t depth, int64_t columns, int threads) const {
-    const int64_t panels = ceiling(columns, panel);
-    const int64_t parts = std::min(ceiling(int64_t{4} * threads, panels), ceiling(rows, chunk));
-    const int64_t size = ceiling(rows, std::max<int64_t>(parts, 1));
-    const int64_t scratch = depth > block_depth ? size * scratch_bytes : 0;
-    return std::min<int64_t>(panels * ceiling(rows, size), threads) * block_bytes(panel_bytes + scratch + 64);
-  }
-  /// Of [depth, rows] transposed times [depth, columns]; the copy of the latter.
-  int64_t gradient_copy_bytes(int64_t columns, int64_t depth) const {
-    return ceiling(columns, panel) * ceiling(depth, group) * panel * group * element + 64;
-  }
-  /// Of all threads.
-  int64_t gradient_bytes(int64_t rows, int64_t depth, int threads) const {
-    const int64_t one = ceiling(depth, group) * chunk * group * element + chunk * scratch_bytes;
-    return std::min<int64_t>(ceiling(rows, chunk), threads) * block_bytes(one + 64);
-  }
+/// What a product of our own takes while it lasts.
+struct ProductBlocks {
+  ProductBlocks(Counter& counter, const nn::ProductBuffers& buffers)
+      : copy(buffers.copy > 0 ? Block(counter, buffers.copy) : Block()),
+        workspaces(counter, buffers.workspaces * block_bytes(buffers.workspace)) {}
+  Block copy, workspaces;
 };
 
 // ---- what is saved for the backward pass
@@ -224,7 +191,8 @@ class Pass {
         statistic_(type_ == at::kDouble ? 8 : 4),
         // float16 is widened for our own products.
         widens_(type_ == at::kHalf && nn::has_own_products(at::kFloat)),
-        products_(ProductSizes::of(widens_ ? at::kFloat : type_)),
+        product_type_(widens_ ? at::kFloat : type_),
+        own_products_(nn::has_own_products(product_type_)),
         counter_(counter),
         gradients_(gradients) {}
 
@@ -252,10 +220,7 @@ class Pass {
     multiply(rows, depth, columns);
     return out;
   }
-  Block times_transposed(int64_t rows, int64_t depth, int64_t columns) {
-    const Block unused = products_.own ? Block() : values(rows, columns);
-    return times(rows, depth, columns);
-  }
+  Block times_transposed(int64_t rows, int64_t depth, int64_t columns) { return times(rows, depth, columns); }
   /// nn::add_weight_gradient to one of [out, in] from `rows` rows.
   void add_weight_gradient(int64_t out, int64_t in, int64_t rows);
   /// The same to a weight's gradient, which is made if it is not there: `learn` of nn/functional.cpp.
@@ -296,29 +261,29 @@ class Pass {
   at::ScalarType type_;
   int64_t element_, statistic_;
   bool widens_;
-  ProductSizes products_;
+  at::ScalarType product_type_;
+  bool own_products_;  ///< false: LibTorch's, whose buffers are not known
   Counter& counter_;
   WeightGradients& gradients_;
 };
 
 void Pass::multiply(int64_t rows, int64_t depth, int64_t columns) {
-  if (!products_.own || rows == 0) return;
+  if (!own_products_ || rows == 0) return;
   const Block wide =
       widens_ ? Block(counter_, 4 * rows * depth + 4 * depth * columns + 4 * rows * columns) : Block();
-  const Block buffers(counter_, products_.product_bytes(rows, depth, columns, threads_));
+  const ProductBlocks buffers(counter_, nn::product_buffers(product_type_, rows, depth, columns, threads_));
 }
 
 void Pass::add_weight_gradient(int64_t out, int64_t in, int64_t rows) {
   const bool same_type = element_ == statistic_ || !options_.accumulates;
-  if (!products_.own) {
+  if (!own_products_) {
     const Block product = same_type ? Block() : values(out, in);
     return;
   }
   if (rows == 0) return;
   const Block wide =
       widens_ ? Block(counter_, 4 * rows * (out + in) + (same_type ? 4 * out * in : 0)) : Block();
-  const Block packed(counter_, products_.gradient_copy_bytes(in, rows));
-  const Block buffers(counter_, products_.gradient_bytes(out, rows, threads_));
+  const ProductBlocks buffers(counter_, nn::gradient_buffers(product_type_, out, rows, in, threads_));
 }
 
 void Pass::learn(int64_t matrix, int64_t out, int64_t in, int64_t rows) {

@@ -174,6 +174,7 @@ TEST(MicroBatch, KeepsItsTensorsOnTheHostWhereItIsMovedFromThere) {
   EXPECT_TRUE(at::equal(moved.on_host("token_ids"), at::arange(5)));
   EXPECT_EQ(moved.packing.host_offsets, batch.packing.host_offsets);
   EXPECT_EQ(moved.counts, batch.counts);
+  EXPECT_TRUE(at::equal(moved.to(at::kMeta).on_host("token_ids"), at::arange(5)));  // moved again
   EXPECT_TRUE(batch.to(at::kCPU)["token_ids"].is_same(batch["token_ids"]));
   EXPECT_TRUE(batch.on_host("token_ids").is_same(batch["token_ids"]));
 }

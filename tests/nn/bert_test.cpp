@@ -100,9 +100,8 @@ TEST(Bert, TeamsOfThreadsGiveTheSameGradients) {
     for (const bool observed : {false, true}) {
       const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
       const Pass processor = pass(head, batch, observed);
-      funicular::device::use_on_host(true);
+      const funicular::device::UseOnHost use;
       const Pass team = pass(head, batch, observed);
-      funicular::device::use_on_host(false);
       EXPECT_NEAR(team.loss.item<double>(), processor.loss.item<double>(), 1e-12);
       for (const auto& [name, gradient] : processor.gradients)
         EXPECT_TRUE(at::allclose(team.gradients.at(name), gradient, 1e-9, 1e-13)) << name;

@@ -29,12 +29,6 @@ std::string name_of(Kind kind) {
   return kind == Kind::team ? "Team" : "Processor";
 }
 
-/// Has the operations of its lifetime taken by kernels of this kind.
-struct Taken {
-  explicit Taken(Kind kind) { funicular::device::use_on_host(kind == Kind::team); }
-  ~Taken() { funicular::device::use_on_host(false); }
-};
-
 struct Keys {
   Packing packing;
   std::vector<int32_t> lengths;
@@ -116,11 +110,11 @@ class FusedOperations : public testing::TestWithParam<std::tuple<double, Kind>> 
   double probability() const { return std::get<0>(GetParam()); }
 
  private:
-  Taken taken_{std::get<1>(GetParam())};
+  funicular::device::UseOnHost team_{std::get<1>(GetParam()) == Kind::team};
 };
 
 class Functional : public testing::TestWithParam<Kind> {
-  Taken taken_{GetParam()};
+  funicular::device::UseOnHost team_{GetParam() == Kind::team};
 };
 
 TEST_P(FusedOperations, AttentionEqualsItsFormulaWithGradients) {

@@ -14,10 +14,11 @@ struct Shape {
   int64_t tokens, inputs, outputs;
 };
 
-/// Around tiles of six rows, panels of 32 and 64 columns, chunks of 96 rows, odd depths, and depths of
-/// several blocks.
+/// Around tiles of six and sixteen rows, panels of 32 and 64 columns, chunks of 96 and 192 rows, odd depths,
+/// depths of several blocks, and right operands that several items share.
 const Shape kShapes[] = {{1, 2, 1},    {5, 4, 3},      {6, 64, 64},    {7, 30, 65},    {13, 66, 127},
-                         {97, 48, 96}, {101, 130, 97}, {33, 3074, 70}, {3075, 20, 34}, {64, 6150, 10}};
+                         {97, 48, 96}, {101, 130, 97}, {33, 3074, 70}, {3075, 20, 34}, {64, 6150, 10},
+                         {17, 62, 33}, {193, 98, 290}, {450, 770, 600}};
 
 /// Relative error of a product of rounded factors: unit of the sums, and of the result.
 double bound(at::ScalarType type) {

@@ -27,7 +27,7 @@ Trained train(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes&
   Model model = make_model(type);
   FlatParameters flat(model, types);
   const auto optimizer = make_optimizer(spec);
-  device::use_on_host(team);
+  const device::UseOnHost use(team);
   optimizer->attach(flat);
   for (int64_t step = 1; step <= 5; ++step) {
     set_gradients(model, step);
@@ -36,7 +36,6 @@ Trained train(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes&
     for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay})
       EXPECT_EQ(flat.gradient(group).any().item<bool>(), !zero) << step;
   }
-  device::use_on_host(false);
   return {flat.master().clone(), flat.shadow(), optimizer->state()};
 }
 
@@ -83,9 +82,8 @@ TEST(DevicePasses, RefuseGradientsThatAreFreed) {
   Model model = make_model(at::kFloat);
   FlatParameters flat(model, {}, /*free_gradients=*/true);
   const auto optimizer = make_optimizer(AdamW{});
-  device::use_on_host(true);
+  const device::UseOnHost use;
   EXPECT_THROW(optimizer->attach(flat), InputError);
-  device::use_on_host(false);
 }
 
 }  // namespace

@@ -3,7 +3,7 @@
 // Rudra, Ré, 2022, algorithms 1 and 4): scores live in the team's memory, a tile at a time. All sums are in
 // Compute<S> and nothing is added by several teams at once, so that results repeat bit for bit, and the
 // dropout mask is that of the processor's kernels. For training in 16 bits the tensor cores' FlashAttention
-// of LibTorch is faster; see nn/functional.cpp.
+// of LibTorch is faster; see nn/device/flash.h.
 
 #include <cmath>
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace funicular::nn::device {
 
-/// All sequences and heads of a batch. Rows of q, k and v are qkv_stride apart, heads head_size.
+/// All sequences and heads of a batch.
 template <class S>
 struct PackedAttention {
   using T = Compute<S>;
@@ -38,6 +38,7 @@ struct PackedAttention {
 };
 
 constexpr int kQueries = 32, kKeys = 32;  ///< of a tile
+static_assert(kQueries == kKeys, "tiles are square");
 constexpr int64_t kWidestHead = 128;
 
 /// The parts of the team's memory. Rows of operands are one longer than a head, so that threads that read a
@@ -96,7 +97,7 @@ struct HeadTile {
   /// The place in its sequence of query i.
   FUNICULAR_DEVICE int64_t place(int64_t i) const { return a.queries ? a.queries[first_query + i] : i; }
 
-  /// out [32, stride] = rows of q, k or v (part 0, 1, 2) with their bias; those beyond `end` are zero.
+  /// out [32, stride] = rows of q, k or v (part 0, 1, 2) with their bias; those from `valid` on are zero.
   template <class Team, class Row>
   FUNICULAR_DEVICE void load(const Team& team, int part, int64_t valid, int64_t stride, T* out,
                              Row row_of) const {

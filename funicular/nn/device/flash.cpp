@@ -69,7 +69,7 @@ bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
   const int64_t head_size = qkv.size(1) / 3 / call.heads;
   const bool narrow = qkv.scalar_type() == at::kBFloat16 || qkv.scalar_type() == at::kHalf;
   return qkv.is_cuda() && narrow && head_size % 8 == 0 && head_size <= kWidestFlashHead && call.rows() > 0 &&
-         !at::globalContext().deterministicAlgorithms();
+         !call.repeatable;
 }
 
 AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {

@@ -1,8 +1,9 @@
 #pragma once
 // LibTorch's FlashAttention-2 (Dao, 2023) for sequences of different lengths: 16-bit types on CUDA, by tensor
 // cores. Its dropout mask is its own, of a seed that depends on the key and the batch's first draw: it
-// repeats, but differs from that of the kernels here, and between micro-batches that are cut otherwise. With
-// deterministic algorithms (at::Context, --deterministic) the kernels here are taken.
+// repeats, but differs from that of the kernels here, and between micro-batches that are cut otherwise. Its
+// gradients are added up in whatever order. AttentionCall::repeatable (--deterministic) takes the kernels
+// here.
 
 #include "funicular/nn/packed_attention.h"
 

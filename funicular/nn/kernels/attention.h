@@ -6,10 +6,45 @@
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/product.h"
+#include "funicular/nn/kernels/tile_registers.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
 constexpr int64_t kQueryBlock = 64;  // rows of scores at a time: at 512 keys in float they are 128 KiB, in L2
+
+#if defined(__AMX_BF16__)
+/// Whether products go through tiles.
+template <class P>
+constexpr bool kTiled = P::kGroup == 2;
+#else
+template <class P>
+constexpr bool kTiled = false;
+#endif
+/// Rows of keys and of queries are filled up with zeros to a multiple of this.
+template <class P>
+constexpr int64_t kKeyPadding = kTiled<P> ? 32 : kLanes<typename P::T>;
+template <class P>
+constexpr int64_t kQueryPadding = kTiled<P> ? 32 : P::kGroup;
+
+/// c = or += a * b, as `product`; rows of `a` have their groups side by side, and a depth that kKeyPadding
+/// divides.
+template <class P>
+FUNICULAR_INLINE void row_product(const typename P::Group* a, int64_t a_row, const typename P::Group* b,
+                                  int64_t b_stride, typename P::T* c, int64_t c_stride, int64_t rows,
+                                  int64_t columns, int64_t depth, bool add) {
+#if defined(__AMX_BF16__)
+  if constexpr (kTiled<P>)
+    return tiles::product(a, a_row, b, b_stride, c, c_stride, rows, columns, depth, add);
+#endif
+  product<P>(a, a_row, 1, b, b_stride, c, c_stride, rows, columns, depth, add);
+}
+
+template <class P>
+FUNICULAR_INLINE void release_tiles() {
+#if defined(__AMX_BF16__)
+  if constexpr (kTiled<P>) _tile_release();
+#endif
+}
 
 /// Where the parts of the workspace lie. P is the kind of product (see product.h).
 template <class P>
@@ -28,10 +63,11 @@ struct AttentionBuffers {
   Element* score_gradient_elements;           ///< [kQueryBlock, keys], for Pairs
   T *multipliers, *out;                       ///< [keys, to 128]; [kQueryBlock, width]
   T *key_sums, *value_sums;                   ///< [keys, width]
+  Group* turned;                              ///< [keys, kQueryBlock / 2], for tiles
   int64_t bytes = 0;
 
   FUNICULAR_INLINE AttentionBuffers(int64_t length, int64_t head_size, unsigned char* base)
-      : keys(round_up(length, kLanes<T>)), width(round_up(head_size, kLanes<T> * P::kGroup)) {
+      : keys(round_up(length, kKeyPadding<P>)), width(round_up(head_size, kLanes<T> * P::kGroup)) {
     take(base, rows, keys * width);
     take(base, key_columns, width * keys / P::kGroup);
     take(base, key_rows, keys * width / P::kGroup);
@@ -47,6 +83,15 @@ struct AttentionBuffers {
     take(base, out, kQueryBlock * width);
     take(base, key_sums, keys * width);
     take(base, value_sums, keys * width);
+    take(base, turned, kTiled<P> ? keys * (kQueryBlock / P::kGroup) : 0);
+  }
+
+  /// Groups of the products over channels and over keys.
+  FUNICULAR_INLINE int64_t depth(int64_t head_size) const {
+    return (kTiled<P> ? width : head_size + P::kGroup - 1) / P::kGroup;
+  }
+  FUNICULAR_INLINE int64_t key_depth(int64_t length) const {
+    return (kTiled<P> ? keys : length + P::kGroup - 1) / P::kGroup;
   }
 
  private:
@@ -139,12 +184,12 @@ void attention_forward(const AttentionArguments<S>& a) {
   transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
   pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
   interleave<P>(w.rows, w.keys, w.width, w.value_columns);
-  const int64_t depth = (a.head_size + group - 1) / group, key_depth = (a.length + group - 1) / group;
+  const int64_t depth = w.depth(a.head_size), key_depth = w.key_depth(a.length);
   for (int64_t begin = 0; begin < a.query_count; begin += kQueryBlock) {
     const int64_t count = a.query_count - begin < kQueryBlock ? a.query_count - begin : kQueryBlock;
     pack_queries<S>(a, begin, count, count, w);
-    product<P>(groups(w.query), w.width / group, 1, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
-               depth, false);
+    row_product<P>(groups(w.query), w.width / group, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
+                   depth, false);
     for (int64_t i = 0; i < count; ++i) {
       T* const row = w.scores + i * w.keys;
       T maximum, sum;
@@ -162,11 +207,12 @@ void attention_forward(const AttentionArguments<S>& a) {
           store(probabilities + j, load(row + j) * inverse * load(w.multipliers + j));
       }
     }
-    product<P>(reinterpret_cast<const typename P::Group*>(w.scores), w.keys, 1, w.value_columns, w.width,
-               w.out, w.width, count, w.width, key_depth, false);
+    row_product<P>(reinterpret_cast<const typename P::Group*>(w.scores), w.keys, w.value_columns, w.width,
+                   w.out, w.width, count, w.width, key_depth, false);
     unpack_rows<S>(w.out, w.width, count, a.head_size, a.context_stride,
                    a.context + begin * a.context_stride);
   }
+  release_tiles<P>();
 }
 
 /// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
@@ -223,6 +269,38 @@ FUNICULAR_INLINE const typename P::Group* left_operand(const typename P::T* valu
   return reinterpret_cast<const typename P::Group*>(copy);
 }
 
+/// sums [length, width] = or += values [count, keys] transposed * right [padded, width]. The values are lost.
+template <class P>
+FUNICULAR_INLINE void turned_product(const AttentionBuffers<P>& w, typename P::T* values, int64_t count,
+                                     int64_t padded, const typename P::Group* right, typename P::T* sums,
+                                     int64_t length, bool add) {
+  using Group = typename P::Group;
+  constexpr int group = P::kGroup;
+  if constexpr (kTiled<P>) {
+    __builtin_memset(values + count * w.keys, 0,
+                     static_cast<size_t>((padded - count) * w.keys) * sizeof(values[0]));
+    pair_rows<P>(values, padded, w.keys);
+    constexpr int64_t stride = kQueryBlock / group;
+    const auto* const pairs = reinterpret_cast<const Group*>(values);
+    for (int64_t key = 0; key < w.keys; key += 16)
+      for (int64_t pair = 0; pair < padded / group; pair += 16) {
+        Bits square[16];
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i)
+          __builtin_memcpy(&square[i], pairs + (pair + i) * group * w.keys + key, sizeof(Bits));
+        transpose_square<Bits, 16>(square);
+#pragma GCC unroll 16
+        for (int i = 0; i < 16; ++i)
+          __builtin_memcpy(w.turned + (key + i) * stride + pair, &square[i], sizeof(Bits));
+      }
+    row_product<P>(w.turned, stride, right, w.width, sums, w.width, length, w.width, padded / group, add);
+  } else {
+    pair_rows<P>(values, count, w.keys);
+    product<P>(reinterpret_cast<const Group*>(values), 1, group * w.keys, right, w.width, sums, w.width,
+               length, w.width, padded / group, add);
+  }
+}
+
 /// Of a sequence of which no row asked.
 template <class S>
 inline void clear_key_value_gradients(const AttentionArguments<S>& a) {
@@ -248,18 +326,18 @@ void attention_backward(const AttentionArguments<S>& a) {
   pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
   transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
   interleave<P>(w.rows, w.keys, w.width, w.key_rows);
-  const int64_t depth = (a.head_size + group - 1) / group, key_depth = (a.length + group - 1) / group;
+  const int64_t depth = w.depth(a.head_size), key_depth = w.key_depth(a.length);
   for (int64_t begin = 0; begin < a.query_count; begin += kQueryBlock) {
     const int64_t count = a.query_count - begin < kQueryBlock ? a.query_count - begin : kQueryBlock;
-    const int64_t padded = round_up(count, group), query_depth = padded / group;
+    const int64_t padded = round_up(count, kQueryPadding<P>);
     const bool add = begin > 0;
     pack_queries<S>(a, begin, count, padded, w);
     pack_rows<S>(a.context_gradient + begin * a.context_stride, a.context_stride, nullptr, count, a.head_size,
                  padded, w.width, w.context_gradient);
-    product<P>(groups(w.query), w.width / group, 1, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
-               depth, false);
-    product<P>(groups(w.context_gradient), w.width / group, 1, w.value_columns, w.keys, w.score_gradients,
-               w.keys, count, w.keys, depth, false);
+    row_product<P>(groups(w.query), w.width / group, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
+                   depth, false);
+    row_product<P>(groups(w.context_gradient), w.width / group, w.value_columns, w.keys, w.score_gradients,
+                   w.keys, count, w.keys, depth, false);
     for (int64_t i = 0; i < count; ++i) {
       if (dropped)
         dropout_multipliers<T>(w.multipliers, a.length, first_counter_of_head(a.head),
@@ -270,18 +348,15 @@ void attention_backward(const AttentionArguments<S>& a) {
     // dQ = dS K; dV += (P D)^T dO; dK += dS^T Q.
     const Group* const gradients =
         left_operand<P>(w.score_gradients, w.score_gradient_elements, count, w.keys);
-    product<P>(gradients, w.keys / group, 1, w.key_rows, w.width, w.out, w.width, count, w.width, key_depth,
-               false);
+    row_product<P>(gradients, w.keys / group, w.key_rows, w.width, w.out, w.width, count, w.width, key_depth,
+                   false);
     unpack_query_gradients<S>(a, begin, count, w);
-    pair_rows<P>(w.scores, count, w.keys);
-    pair_rows<P>(w.score_gradients, count, w.keys);
     interleave<P>(w.context_gradient, padded, w.width, w.context_gradient_rows);
     interleave<P>(w.query, padded, w.width, w.query_rows);
-    product<P>(reinterpret_cast<const Group*>(w.scores), 1, group * w.keys, w.context_gradient_rows, w.width,
-               w.value_sums, w.width, a.length, w.width, query_depth, add);
-    product<P>(reinterpret_cast<const Group*>(w.score_gradients), 1, group * w.keys, w.query_rows, w.width,
-               w.key_sums, w.width, a.length, w.width, query_depth, add);
+    turned_product<P>(w, w.scores, count, padded, w.context_gradient_rows, w.value_sums, a.length, add);
+    turned_product<P>(w, w.score_gradients, count, padded, w.query_rows, w.key_sums, a.length, add);
   }
+  release_tiles<P>();
   unpack_rows<S>(w.key_sums, w.width, a.length, a.head_size, a.qkv_stride, a.key_gradient);
   unpack_rows<S>(w.value_sums, w.width, a.length, a.head_size, a.qkv_stride, a.value_gradient);
 }

@@ -5,7 +5,8 @@
 // tile of today's register files). Each number of the result is one chain of sums in the order of the depth:
 // it depends neither on the other rows nor on the threads.
 
-#include "funicular/nn/kernels/product.h"
+#include "funicular/nn/kernels/packing.h"
+#include "funicular/nn/kernels/tiles.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
@@ -81,75 +82,6 @@ inline void matmul_rows(const typename P::Element* a, int64_t a_row, int64_t a_c
   }
 }
 
-/// One group of a matrix whose rows run along the depth: its elements row[k * kGroup …], zero beyond `depth`.
-template <class P>
-FUNICULAR_INLINE typename P::Group gather_group(const typename P::Element* const* lines, int64_t column) {
-  typename P::Element elements[P::kGroup];
-  for (int g = 0; g < P::kGroup; ++g) {
-    if (lines[g])
-      elements[g] = lines[g][column];
-    else
-      put(&elements[g], 0);
-  }
-  typename P::Group group;
-  __builtin_memcpy(&group, elements, sizeof group);
-  return group;
-}
-
-/// out[k, c] = the groups of `rows` rows along the depth (in[k * kGroup …, c]), c in [0, width), zero from
-/// `columns` on.
-template <class P>
-inline void pack_depth_rows(const typename P::Element* in, int64_t stride, int64_t rows, int64_t columns,
-                            int64_t width, typename P::Group* out) {
-  constexpr int lanes = kLanes<typename P::T>, group = P::kGroup;
-  for (int64_t r = 0; r < rows; r += group, out += width) {
-    const typename P::Element* lines[group];
-    for (int g = 0; g < group; ++g) lines[g] = r + g < rows ? in + (r + g) * stride : nullptr;
-    int64_t c = 0;
-    for (; lines[group - 1] && c + lanes <= columns; c += lanes) {
-      if constexpr (group == 1) {
-        store(out + c, load(lines[0] + c));
-      } else {
-        HalfBits low, high;
-        __builtin_memcpy(&low, lines[0] + c, sizeof low);
-        __builtin_memcpy(&high, lines[1] + c, sizeof high);
-        const Bits pair = __builtin_convertvector(low, Bits) | (__builtin_convertvector(high, Bits) << 16);
-        __builtin_memcpy(out + c, &pair, sizeof pair);
-      }
-    }
-    for (; c < columns; ++c) out[c] = gather_group<P>(lines, c);
-    for (; c < width; ++c) out[c] = 0;
-  }
-}
-
-/// out[k, r] = the groups of row r along the depth (in[r, k * kGroup …]), r in [0, a panel), zero from `rows`
-/// on. `depth` is in groups.
-template <class P>
-inline void pack_depth_columns(const typename P::Element* in, int64_t stride, int64_t rows, int64_t depth,
-                               typename P::Group* out) {
-  using Group = typename P::Group;
-  using V = decltype(P::load_groups(static_cast<const Group*>(nullptr)));
-  constexpr int lanes = kLanes<typename P::T>;
-  const auto group_at = [&](int64_t r, int64_t k) { return in + r * stride + k * P::kGroup; };
-  for (int64_t r = 0; r < kPanel<P>; r += lanes) {
-    int64_t k = 0;
-    for (; r + lanes <= rows && k + lanes <= depth; k += lanes) {
-      V square[lanes];
-#pragma GCC unroll 16
-      for (int i = 0; i < lanes; ++i) __builtin_memcpy(&square[i], group_at(r + i, k), sizeof(V));
-      transpose_square<V, lanes>(square);
-#pragma GCC unroll 16
-      for (int i = 0; i < lanes; ++i) __builtin_memcpy(out + (k + i) * kPanel<P> + r, &square[i], sizeof(V));
-    }
-    for (; k < depth; ++k)
-      for (int64_t i = r; i < r + lanes; ++i) {
-        Group group = 0;
-        if (i < rows) __builtin_memcpy(&group, group_at(i, k), sizeof group);
-        out[k * kPanel<P> + i] = group;
-      }
-  }
-}
-
 /// out[rows, one panel] from `blocks` of the depth: block(first) packs the groups from `first` on, or finds
 /// them packed. Sums of several blocks are kept in `scratch` [rows, kPanel].
 template <class P, class O, class Block>
@@ -191,8 +123,8 @@ void matmul(const MatmulArguments<S>& m) {
     const auto block = [&](int64_t k) -> const Group* {
       const int64_t size = depth - k < kBlockDepth ? depth - k : kBlockDepth;
       if (m.right_transposed)
-        pack_depth_columns<P>(m.right + column * m.right_stride + k * group, m.right_stride, columns, size,
-                              panel);
+        pack_depth_columns<P, kPanel<P>>(m.right + column * m.right_stride + k * group, m.right_stride,
+                                         columns, size, panel);
       else
         pack_depth_rows<P>(m.right + k * group * m.right_stride + column, m.right_stride, size * group,
                            columns, kPanel<P>, panel);
@@ -239,21 +171,43 @@ void weight_gradient(const GradientArguments<S>& g) {
 }
 
 template <class S>
+int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t) {
+  using P = Product<S>;
+  const auto group = static_cast<int64_t>(sizeof(typename P::Group)),
+             sum = static_cast<int64_t>(sizeof(typename P::T));
+  return kBlockDepth * kPanel<P> * group + (depth > kBlockDepth * P::kGroup ? rows * kPanel<P> * sum : 0);
+}
+
+template <class S>
+int64_t gradient_workspace(int64_t depth) {
+  using P = Product<S>;
+  const int64_t groups = (depth + P::kGroup - 1) / P::kGroup;
+  return kChunk * (groups * static_cast<int64_t>(sizeof(typename P::Group)) +
+                   kPanel<P> * static_cast<int64_t>(sizeof(typename P::T)));
+}
+
+template <class S>
+int64_t one_panel(int64_t) {
+  return kPanel<Product<S>>;
+}
+template <class S>
+int64_t all_rows(int64_t) {
+  return 0;
+}
+
+template <class S>
 constexpr MatmulKernels<S> matmul_kernels() {
   using P = Product<S>;
+#if defined(__AMX_BF16__)
+  if constexpr (P::kGroup == 2) return tiles::kernels();
+#endif
   // Without VDPBF16PS 16-bit products are left to LibTorch.
   if constexpr (sizeof(S) == 2 && P::kGroup == 1)
     return {};
   else
-    return {kPanel<P>,
-            kChunk,
-            P::kGroup,
-            kBlockDepth * P::kGroup,
-            kBlockDepth * kPanel<P> * static_cast<int64_t>(sizeof(typename P::Group)),
-            kPanel<P> * static_cast<int64_t>(sizeof(typename P::T)),
-            matmul<S>,
-            pack_right<S>,
-            weight_gradient<S>};
+    return {kPanel<P>,    kChunk,      P::kGroup,           P::kGroup,
+            one_panel<S>, all_rows<S>, matmul_workspace<S>, gradient_workspace<S>,
+            matmul<S>,    nullptr,     pack_right<S>,       weight_gradient<S>};
 }
 #else
 /// Sixteen registers are too few for these tiles: LibTorch's products are faster there.

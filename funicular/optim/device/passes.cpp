@@ -67,6 +67,14 @@ Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(t
     throw InputError(
         "optimizer",
         "on a GPU one process holds all weights, gradients and state in its memory; expected that here");
+  const at::ScalarType master = target_->matrix_master.scalar_type(),
+                       made = target_->matrix_gradient.scalar_type();
+  const bool has_shadow = target_->shadow.defined();
+  if (made != master && !(has_shadow && made == target_->shadow.scalar_type()))
+    throw InputError("optimizer",
+                     "on a GPU gradients are of the masters' type or of that which is computed with; "
+                     "expected {}, found {}",
+                     c10::toString(master), c10::toString(made));
   std::vector<Block> blocks;
   for (const UpdateTarget::Block& block : target_->blocks)
     blocks.push_back({block.number, block.size, block.master, block.gradient, block.shadow, block.state,

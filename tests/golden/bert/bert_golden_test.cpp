@@ -132,9 +132,8 @@ TEST_P(BertGolden, EqualsTransformersInFloat64) {
 
 /// The kernels for GPUs, a few threads being the team.
 TEST_P(BertGolden, EqualsTransformersInFloat64ByTeams) {
-  funicular::device::use_on_host(true);
+  const funicular::device::UseOnHost use;
   check(at::kDouble, "fp64", 1e-10);
-  funicular::device::use_on_host(false);
 }
 
 TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) {
