@@ -125,7 +125,8 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
 }
 
 bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& out) {
-  if (!x.is_cpu() || x.stride(1) != 1 || weight.stride(1) != 1 || out.stride(1) != 1 || x.size(0) == 0)
+  if (!x.is_cpu() || x.stride(1) != 1 || weight.stride(1) != 1 || out.stride(1) != 1 || x.size(0) == 0 ||
+      out.size(1) == 0)
     return false;
   return with_own_products(x.scalar_type(), [&](auto zero) {
     using S = decltype(zero);

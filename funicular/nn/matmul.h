@@ -1,9 +1,9 @@
 #pragma once
 // Products with weights: kernels of our own (nn/kernels/matmul.h) where they are faster than LibTorch's, that
-// is for float32, float64 and bfloat16 with AVX-512 (bfloat16: with VDPBF16PS); LibTorch's elsewhere. float16
-// is widened to float32 for ours, and the results rounded. Ours prepare nothing for a shape, so that ragged
-// steps cost no more than equal ones, and their results do not depend on the number of threads. Matrices are
-// two-dimensional, of one type; no gradients are recorded.
+// is for float32, float64 and bfloat16 with AVX-512 (bfloat16: with VDPBF16PS or AMX); LibTorch's elsewhere.
+// float16 is widened to float32 for ours, and the results rounded. Ours prepare nothing for a shape, so that
+// ragged steps cost no more than equal ones, and their results do not depend on the number of threads.
+// Matrices are two-dimensional, of one type; no gradients are recorded.
 
 #include <ATen/core/Tensor.h>
 

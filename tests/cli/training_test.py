@@ -266,7 +266,7 @@ class Interruption(ProgramTest):
         self.check(self.pretrain_words(400, 10), self.folder / "run", signal.SIGINT, 3)
 
     def test_signal_between_the_head_and_all_weights(self):
-        words = self.pretrain_words(10, 5)
+        words = self.pretrain_words(200, 5)  # more than a fast machine does before the signal comes
         undisturbed = self.folder / "undisturbed"
         self.succeeds(*words, "--output", undisturbed)
         for number, phrase in ((signal.SIGINT, "training all weights"), (signal.SIGTERM, "training all weights"),
@@ -275,7 +275,7 @@ class Interruption(ProgramTest):
             stopped = run_and_interrupt_when_it_says(phrase, number, *words, "--output", output)
             self.assertEqual(stopped.code, 75, stopped.err)
             self.assertIn("the same command goes on", stopped.err)
-            self.assertIn("interrupted at step 0 of", stopped.err)
+            self.assertRegex(stopped.err, r"interrupted at step \d+ of")
             self.succeeds(*words, "--output", output)
             self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
                              (output / "model" / "model.safetensors").read_bytes())

@@ -99,6 +99,8 @@ TEST_P(Products, TakeRowsWithGapsAndWriteIntoAGivenMatrix) {
 TEST_P(Products, OfNothingAreZero) {
   const at::Tensor none = random(0, 8), w = random(5, 8), gradient = torch::ones({5, 8}).to(GetParam());
   EXPECT_EQ(times_transposed(none, w).size(0), 0);
+  EXPECT_EQ(times_transposed(random(5, 8), random(0, 8)).size(1), 0);
+  EXPECT_EQ(times(random(5, 8), random(8, 0)).size(1), 0);
   add_weight_gradient(gradient, random(0, 5), none);
   EXPECT_TRUE((gradient == 1).all().item<bool>());
   add_weight_gradient(gradient, random(0, 5), none, /*add=*/false);

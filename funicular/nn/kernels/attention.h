@@ -20,14 +20,14 @@ constexpr bool kTiled = P::kGroup == 2;
 template <class P>
 constexpr bool kTiled = false;
 #endif
-/// Rows of keys and of queries are filled up with zeros to a multiple of this.
+/// Rows of keys, and in the backward pass of queries, are filled up with zeros to a multiple of this.
 template <class P>
 constexpr int64_t kKeyPadding = kTiled<P> ? 32 : kLanes<typename P::T>;
 template <class P>
 constexpr int64_t kQueryPadding = kTiled<P> ? 32 : P::kGroup;
 
-/// c = or += a * b, as `product`; rows of `a` have their groups side by side, and a depth that kKeyPadding
-/// divides.
+/// c = or += a * b, as `product`; rows of `a` have their groups side by side, and a depth whose elements
+/// kKeyPadding divides.
 template <class P>
 FUNICULAR_INLINE void row_product(const typename P::Group* a, int64_t a_row, const typename P::Group* b,
                                   int64_t b_stride, typename P::T* c, int64_t c_stride, int64_t rows,

@@ -15,6 +15,12 @@ constexpr int64_t kStep = 16;                 // pairs along the depth in a tile
 constexpr int64_t kSquare = 2 * kSide;        // rows and columns that are summed together
 constexpr int64_t kTile = kSide * kStep * 2;  // elements of a tile
 
+/// What was written to memory before is there when tiles are loaded: GCC's intrinsics do not say that they
+/// read it.
+FUNICULAR_INLINE void written_for_tiles(const void* memory) {
+  asm volatile("" ::"r"(memory) : "memory");
+}
+
 /// Sums in tiles 0 to 3, the left operand in 4 and 5, the right in 6 and 7. `rows` of 1 to 32: of a square.
 FUNICULAR_INLINE void configure(int64_t rows) {
   struct alignas(64) {
@@ -28,6 +34,7 @@ FUNICULAR_INLINE void configure(int64_t rows) {
   config.rows[0] = config.rows[1] = config.rows[4] = upper;
   config.rows[2] = config.rows[3] = config.rows[5] = lower;
   config.rows[6] = config.rows[7] = kSide;
+  written_for_tiles(&config);
   _tile_loadconfig(&config);
 }
 
@@ -64,6 +71,7 @@ FUNICULAR_INLINE void clear_sums() {
 inline void product(const uint32_t* left, int64_t left_stride, const uint32_t* right, int64_t right_stride,
                     float* out, int64_t out_stride, int64_t rows, int64_t columns, int64_t depth, bool add) {
   const auto square = [&]<bool kBoth>(const uint32_t* a, const uint32_t* b, float* c) {
+    written_for_tiles(a);
     if (add)
       load_sums<kBoth>(c, out_stride);
     else

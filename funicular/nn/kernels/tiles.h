@@ -1,7 +1,9 @@
 #pragma once
 // Large products of bfloat16 by AMX's tiles (nn/kernels/tile_registers.h), over the whole depth in tiles of
-// sums. The right operand comes in panels of 32 columns, in the order in which tiles are read; panels of
-// several hundred columns stay in the second-level cache while rows go by.
+// sums: within each 32 of the depth two chains, even and odd, which are added to the sum in the order of the
+// depth, whatever the threads and the other rows. The right operand comes in panels of 32 columns, in the
+// order in which tiles are read; panels of several hundred columns stay in the second-level cache while rows
+// go by.
 
 #include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_registers.h"
@@ -14,7 +16,8 @@ constexpr int64_t kChunk = 192;  // rows of a weight gradient that are computed 
 
 constexpr int64_t kPanelBudget = 768 * 1024;  // bytes of panels that rows go by
 constexpr int64_t kMostColumns = 256;
-constexpr int64_t kRowBudget = 768 * 1024;  // bytes of the left operand that panels go by
+constexpr int64_t kRowBudget =
+    768 * 1024;  // bytes of the left operand that panels go by, where that is kChunk rows
 
 /// Left rows as they lie: `stride` elements apart, both halves of a square from one pointer.
 struct PlainRows {
@@ -40,6 +43,10 @@ template <bool kBoth, class Rows>
 FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t begin, int64_t end) {
   for (int64_t step = begin; step < end; ++step) {
     const uint32_t* const b = right + step * kStep * kSquare;
+#pragma GCC unroll 32
+    for (int line = 0; line < 32;
+         ++line)  // of the step after the next: the second-level cache is two steps away
+      __builtin_prefetch(b + 2 * kStep * kSquare + 16 * line);
     _tile_loadd(6, b, kSquare * 4);
     _tile_loadd(4, left.at(step, 0), left.bytes());
     _tile_loadd(7, b + kSide, kSquare * 4);
@@ -84,6 +91,7 @@ FUNICULAR_INLINE void store_square(const float* sums, O* out, int64_t stride, in
 template <bool kBoth, class Rows>
 FUNICULAR_INLINE void sum_square(const Rows& left, const uint32_t* panel, int64_t steps, const BFloat16* tail,
                                  float* sums) {
+  written_for_tiles(panel);
   clear_sums();
   add_steps<kBoth>(left, panel, 0, steps);
   if (tail) add_steps<kBoth>(PackedRows{tail}, panel + steps * kStep * kSquare, 0, 1);
