@@ -16,8 +16,8 @@ constexpr int64_t kChunk = 192;  // rows of a weight gradient that are computed 
 
 constexpr int64_t kPanelBudget = 768 * 1024;  // bytes of panels that rows go by
 constexpr int64_t kMostColumns = 256;
-constexpr int64_t kRowBudget =
-    768 * 1024;  // bytes of the left operand that panels go by, where that is kChunk rows
+// Bytes of the left operand that panels go by, where that is kChunk rows.
+constexpr int64_t kRowBudget = 768 * 1024;
 
 /// Left rows as they lie: `stride` elements apart, both halves of a square from one pointer.
 struct PlainRows {
@@ -38,15 +38,14 @@ struct PackedRows {
   FUNICULAR_INLINE int64_t bytes() const { return 64; }
 };
 
-/// Adds steps [begin, end) of the depth to the sums; `right` is a panel [pairs, 32].
+/// Adds the steps of the depth to the sums; `right` is a panel [pairs, 32], of which the step after the next
+/// is asked for: the second-level cache is two steps away.
 template <bool kBoth, class Rows>
-FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t begin, int64_t end) {
-  for (int64_t step = begin; step < end; ++step) {
+FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps) {
+  for (int64_t step = 0; step < steps; ++step) {
     const uint32_t* const b = right + step * kStep * kSquare;
 #pragma GCC unroll 32
-    for (int line = 0; line < 32;
-         ++line)  // of the step after the next: the second-level cache is two steps away
-      __builtin_prefetch(b + 2 * kStep * kSquare + 16 * line);
+    for (int line = 0; line < 32; ++line) __builtin_prefetch(b + 2 * kStep * kSquare + 16 * line);
     _tile_loadd(6, b, kSquare * 4);
     _tile_loadd(4, left.at(step, 0), left.bytes());
     _tile_loadd(7, b + kSide, kSquare * 4);
@@ -58,14 +57,6 @@ FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t
       _tile_dpbf16ps(3, 5, 7);
     }
   }
-}
-
-/// Has the result's lines come while the sums are made.
-template <class O>
-FUNICULAR_INLINE void prefetch_square(const O* out, int64_t stride, int64_t rows) {
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < kSquare * static_cast<int64_t>(sizeof(O)); j += 64)
-      __builtin_prefetch(reinterpret_cast<const char*>(out + i * stride) + j, 1);
 }
 
 /// out [rows, columns] = or += sums [32, 32].
@@ -93,8 +84,8 @@ FUNICULAR_INLINE void sum_square(const Rows& left, const uint32_t* panel, int64_
                                  float* sums) {
   written_for_tiles(panel);
   clear_sums();
-  add_steps<kBoth>(left, panel, 0, steps);
-  if (tail) add_steps<kBoth>(PackedRows{tail}, panel + steps * kStep * kSquare, 0, 1);
+  add_steps<kBoth>(left, panel, steps);
+  if (tail) add_steps<kBoth>(PackedRows{tail}, panel + steps * kStep * kSquare, 1);
   store_sums<kBoth>(sums, kSquare);
 }
 
@@ -117,7 +108,6 @@ inline void multiply(const Task<Left, O>& t) {
     const int64_t rows = t.rows - row < kSquare ? t.rows - row : kSquare;
     if (row == 0 || rows < kSquare) configure(rows);
     for (int64_t column = 0; column < t.columns; column += kSquare) {
-      prefetch_square(t.out + row * t.stride + column, t.stride, rows);
       const uint32_t* const panel = t.panels + column / kSquare * t.panel_groups;
       if (rows > kSide)
         sum_square<true>(t.left.rows(row), panel, t.steps, t.left.tail(row), sums);
