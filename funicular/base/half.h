@@ -40,6 +40,14 @@ FUNICULAR_HALF_INLINE float widen(Half value) {
 #endif
 }
 
+/// What is wide already, for code that takes any storage type.
+FUNICULAR_HALF_INLINE float widen(float value) {
+  return value;
+}
+FUNICULAR_HALF_INLINE double widen(double value) {
+  return value;
+}
+
 /// To the nearest, ties to even; a NaN stays one.
 FUNICULAR_HALF_INLINE void narrow(float value, BFloat16& out) {
   uint32_t bits;

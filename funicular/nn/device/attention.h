@@ -106,7 +106,7 @@ struct HeadTile {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       T value = 0;
       if (i < valid) {
-        value = get(a.qkv[(row + row_of(i)) * 3 * a.hidden() + first + c]);
+        value = widen(a.qkv[(row + row_of(i)) * 3 * a.hidden() + first + c]);
         if (a.bias) value += a.bias[first + c];
       }
       out[i * stride + c] = value;
@@ -127,7 +127,7 @@ struct HeadTile {
     for (int64_t e = team.rank(); e < kQueries * a.head_size; e += team.size()) {
       const int64_t i = e / a.head_size, c = e % a.head_size;
       out[i * stride + c] =
-          from + i < count ? get(rows[(first_query + from + i) * a.hidden() + column + c]) : T{0};
+          from + i < count ? widen(rows[(first_query + from + i) * a.hidden() + column + c]) : T{0};
     }
   }
 

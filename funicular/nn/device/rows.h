@@ -15,19 +15,6 @@
 
 namespace funicular::nn::device {
 
-FUNICULAR_DEVICE inline float get(float value) {
-  return value;
-}
-FUNICULAR_DEVICE inline double get(double value) {
-  return value;
-}
-FUNICULAR_DEVICE inline float get(BFloat16 value) {
-  return widen(value);
-}
-FUNICULAR_DEVICE inline float get(Half value) {
-  return widen(value);
-}
-
 template <class S>
 FUNICULAR_DEVICE inline S put(Compute<S> value) {
   if constexpr (std::is_same_v<S, Compute<S>>) {
@@ -68,9 +55,9 @@ FUNICULAR_DEVICE Pack<Compute<S>> load_pack(const S* row, int64_t first, int64_t
   if (width % kPack == 0) {
     Pack<S> stored;
     copy_pack(row + first, stored.values);
-    for (int k = 0; k < kPack; ++k) result.values[k] = get(stored.values[k]);
+    for (int k = 0; k < kPack; ++k) result.values[k] = widen(stored.values[k]);
   } else {
-    for (int k = 0; k < kPack && first + k < width; ++k) result.values[k] = get(row[first + k]);
+    for (int k = 0; k < kPack && first + k < width; ++k) result.values[k] = widen(row[first + k]);
   }
   return result;
 }
@@ -158,23 +145,23 @@ struct NormForward {
     S *const z = a.sum + r * width, *const y = a.output + r * width;
     T sum = 0;
     over_units<T>(team, width, a.dropout, position_of(a, r), draw_of(a, r), [&](int64_t c, T multiplier) {
-      T v = get(x[c]);
+      T v = widen(x[c]);
       if (a.bias) v += a.bias[c];
       v *= multiplier;
-      if (residual) v += get(residual[c]);
+      if (residual) v += widen(residual[c]);
       z[c] = put<S>(v);
-      sum += get(z[c]);
+      sum += widen(z[c]);
     });
     const T mean = team.sum(sum) / static_cast<T>(width);
     T squares = 0;
     own_channels(team, [&](int64_t c) {
-      const T d = get(z[c]) - mean;
+      const T d = widen(z[c]) - mean;
       squares += d * d;
     });
     const T variance = team.sum(squares) / static_cast<T>(width);
     const T inverse = T{1} / static_cast<T>(std::sqrt(static_cast<double>(variance) + a.epsilon));
     own_channels(team,
-                 [&](int64_t c) { y[c] = put<S>((get(z[c]) - mean) * inverse * a.gamma[c] + a.beta[c]); });
+                 [&](int64_t c) { y[c] = put<S>((widen(z[c]) - mean) * inverse * a.gamma[c] + a.beta[c]); });
     if (team.rank() == 0) {
       a.mean[r] = mean;
       a.inverse_deviation[r] = inverse;
@@ -201,10 +188,10 @@ struct NormBackward {
     const S *const z = a.sum + r * width, *const dy = a.output_gradient + r * width;
     S *const dz = a.residual_gradient + r * width, *const dx = a.input_gradient + r * width;
     const T mean = a.mean[r], inverse = a.inverse_deviation[r];
-    const auto normal = [&](int64_t c) { return (get(z[c]) - mean) * inverse; };
+    const auto normal = [&](int64_t c) { return (widen(z[c]) - mean) * inverse; };
     T sum_g = 0, sum_gx = 0;
     over_units<T>(team, width, {}, 0, 0, [&](int64_t c, T) {
-      const T g = get(dy[c]) * a.gamma[c];
+      const T g = widen(dy[c]) * a.gamma[c];
       sum_g += g;
       sum_gx += g * normal(c);
     });
@@ -212,9 +199,9 @@ struct NormBackward {
     const T mean_gx = team.sum(sum_gx) / static_cast<T>(width);
     const bool dropped = a.dropout.threshold != 0;
     over_units<T>(team, width, a.dropout, position_of(a, r), draw_of(a, r), [&](int64_t c, T multiplier) {
-      const S gradient = put<S>((get(dy[c]) * a.gamma[c] - mean_g - normal(c) * mean_gx) * inverse);
+      const S gradient = put<S>((widen(dy[c]) * a.gamma[c] - mean_g - normal(c) * mean_gx) * inverse);
       dz[c] = gradient;
-      if (dropped) dx[c] = put<S>(get(gradient) * multiplier);
+      if (dropped) dx[c] = put<S>(widen(gradient) * multiplier);
     });
   }
 };
@@ -235,10 +222,10 @@ struct NormVectorGradients {
     T gamma = 0, beta = 0, bias = 0;
     for (int64_t r = first; r < end; ++r) {
       const int64_t i = r * a.width + c;
-      const T d = get(a.output_gradient[i]);
-      gamma += d * (get(a.sum[i]) - a.mean[r]) * a.inverse_deviation[r];
+      const T d = widen(a.output_gradient[i]);
+      gamma += d * (widen(a.sum[i]) - a.mean[r]) * a.inverse_deviation[r];
       beta += d;
-      if (a.bias_gradient) bias += get(a.input_gradient[i]);
+      if (a.bias_gradient) bias += widen(a.input_gradient[i]);
     }
     const int64_t partial = team.row() * a.width + c;
     a.gamma_gradient[partial] += gamma;
@@ -262,7 +249,7 @@ struct DropoutRows {
     const int64_t r = team.row();
     over_units<Compute<S>>(team, width, dropout, position_of(*this, r), draw_of(*this, r),
                            [&](int64_t c, Compute<S> multiplier) {
-                             output[r * width + c] = put<S>(get(input[r * width + c]) * multiplier);
+                             output[r * width + c] = put<S>(widen(input[r * width + c]) * multiplier);
                            });
   }
 };
@@ -309,9 +296,9 @@ struct ScatterRows {
     while (end < count && ids[end] == id) ++end;
     over_columns(team, width, [&](int64_t c) {
       T sum = 0;
-      for (int64_t i = first; i < end; ++i) sum += get(rows[order[i] * width + c]);
+      for (int64_t i = first; i < end; ++i) sum += widen(rows[order[i] * width + c]);
       Target& out = target[id * width + c];
-      out = put<Target>(get(out) + sum);
+      out = put<Target>(widen(out) + sum);
     });
   }
 };
@@ -330,7 +317,7 @@ struct ColumnSum {
     const int64_t c = team.column() * team.size() + team.rank(), first = team.row() * block_rows;
     if (c >= width) return;
     Compute<S> sum = 0;
-    for (int64_t r = first; r < least(rows, first + block_rows); ++r) sum += get(input[r * width + c]);
+    for (int64_t r = first; r < least(rows, first + block_rows); ++r) sum += widen(input[r * width + c]);
     output[team.row() * width + c] += sum;
   }
 };
@@ -451,7 +438,7 @@ struct CrossEntropyRows {
     using T = Compute<S>;
     const int64_t r = team.row(), label = labels[r];
     S* const x = logits + r * width;
-    const auto logit = [&](int64_t c) { return get(x[c]) + bias[c]; };
+    const auto logit = [&](int64_t c) { return widen(x[c]) + bias[c]; };
     T best = static_cast<T>(-1e30);
     over_columns(team, width, [&](int64_t c) { best = logit(c) > best ? logit(c) : best; });
     const T peak = team.max(best);

@@ -30,19 +30,6 @@ struct Buffers {
   bool zero_gradient = false, write_shadow = true;
 };
 
-FUNICULAR_DEVICE inline float wide(float value) {
-  return value;
-}
-FUNICULAR_DEVICE inline double wide(double value) {
-  return value;
-}
-FUNICULAR_DEVICE inline float wide(BFloat16 value) {
-  return widen(value);
-}
-FUNICULAR_DEVICE inline float wide(Half value) {
-  return widen(value);
-}
-
 /// One element as a rule sees it; what it changes goes back to memory by store().
 template <class T, class G, class S>
 struct Element {
@@ -57,7 +44,7 @@ struct Element {
   FUNICULAR_DEVICE T& first() const { return buffers.first[block.state + index]; }
   FUNICULAR_DEVICE T& second() const { return buffers.second[block.state + index]; }
   FUNICULAR_DEVICE void load_gradient() {
-    gradient = block.decay ? static_cast<T>(wide(buffers.matrix_gradients[block.gradient + index]))
+    gradient = block.decay ? static_cast<T>(widen(buffers.matrix_gradients[block.gradient + index]))
                            : buffers.vector_gradients[block.gradient + index];
   }
   FUNICULAR_DEVICE void store() const {
