@@ -141,9 +141,9 @@ struct MatmulArguments {
   unsigned char* workspace = nullptr;  ///< of MatmulKernels::workspace, aligned to 64
 };
 
-/// Rows [first, last), at most MatmulKernels::chunk, of out [rows, columns] = or += left^T * right; left is
-/// [depth, rows], right [depth, columns], both without gaps. The sum goes to `wide` or, rounded once, to
-/// `narrow`.
+/// Rows [first, last), at most MatmulKernels::gradient_rows, of out [rows, columns] = or += left^T * right;
+/// left is [depth, rows], right [depth, columns], both without gaps. The sum goes to `wide` or, rounded once,
+/// to `narrow`.
 template <class S>
 struct GradientArguments {
   int64_t depth = 0, rows = 0, columns = 0, first_row = 0, last_row = 0;
@@ -159,21 +159,21 @@ struct GradientArguments {
 template <class S>
 struct MatmulKernels {
   int64_t panel = 0;    ///< columns that are packed together
-  int64_t chunk = 0;    ///< rows of a weight gradient that are computed together
   int64_t group = 0;    ///< elements of the depth that are multiplied at once; matmul's depth is a multiple
   int64_t padding = 0;  ///< elements that the depth is filled up to where operands are packed
-  /// Columns of a product of this depth that are best computed together, and rows: 0 is all.
-  int64_t (*columns)(int64_t depth) = nullptr;
-  int64_t (*rows)(int64_t depth) = nullptr;
-  /// Bytes of workspace of a product, whose columns are 0 where its right operand is packed; of a weight
-  /// gradient.
-  int64_t (*workspace)(int64_t rows, int64_t depth, int64_t columns) = nullptr;
-  int64_t (*gradient_workspace)(int64_t depth) = nullptr;
+  int64_t pieces = 0;   ///< how many a product should have for each thread
+  int64_t fewest_rows = 0;  ///< of a piece
+  /// Columns of a piece of a product with so many; rows of a piece of a weight gradient.
+  int64_t (*columns)(int64_t columns, int threads) = nullptr;
+  int64_t (*gradient_rows)(int64_t rows, int64_t depth, int threads) = nullptr;
+  /// Bytes of workspace of a piece of a product, whose right operand may be packed; of a weight gradient.
+  int64_t (*workspace)(int64_t rows, int64_t depth, int64_t columns, bool packed) = nullptr;
+  int64_t (*gradient_workspace)(int64_t depth, int64_t rows) = nullptr;
   void (*matmul)(const MatmulArguments<S>&) = nullptr;
-  /// One panel of `right` into `out`, of panel * padded depth elements. Null where products are better packed
-  /// on the way.
-  void (*pack)(const MatmulArguments<S>&, int64_t panel, unsigned char* out) = nullptr;
-  void (*pack_right)(const GradientArguments<S>&, int64_t panel) = nullptr;
+  /// Panels [first, last) of `right` into their places in `out`, each of panel * padded depth elements. Null
+  /// where products are better packed on the way.
+  void (*pack)(const MatmulArguments<S>&, int64_t first, int64_t last, unsigned char* out) = nullptr;
+  void (*pack_right)(const GradientArguments<S>&, int64_t first, int64_t last) = nullptr;
   void (*weight_gradient)(const GradientArguments<S>&) = nullptr;
 };
 

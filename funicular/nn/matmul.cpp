@@ -63,11 +63,10 @@ struct Pieces {
   int64_t size, rows;      ///< rows of an item; how many items lie below each other
 
   template <class S>
-  Pieces(const MatmulKernels<S>& large, int64_t all_rows, int64_t depth, int64_t all_columns, int threads)
-      : width(large.columns(depth)), columns(ceiling(all_columns, width)) {
-    const int64_t wanted = ceiling(int64_t{4} * threads, columns), fit = large.rows(depth);
-    const int64_t parts =
-        std::min(std::max(wanted, fit > 0 ? ceiling(all_rows, fit) : 1), ceiling(all_rows, large.chunk));
+  Pieces(const MatmulKernels<S>& large, int64_t all_rows, int64_t all_columns, int threads)
+      : width(large.columns(all_columns, threads)), columns(ceiling(all_columns, width)) {
+    const int64_t wanted = ceiling(large.pieces * threads, columns),
+                  parts = std::min(wanted, ceiling(all_rows, large.fewest_rows));
     size = ceiling(all_rows, std::max<int64_t>(parts, 1));
     if (large.pack) size = ceiling(size, 32) * 32;  // whole tiles
     rows = ceiling(all_rows, size);
@@ -98,19 +97,17 @@ bool packs_first(const Pieces& pieces) {
 template <class S>
 void multiply(MatmulArguments<S> whole, int64_t columns) {
   const MatmulKernels<S>& large = kernels<S>().large;
-  const Pieces pieces(large, whole.rows, whole.depth, columns, at::get_num_threads());
+  const Pieces pieces(large, whole.rows, columns, at::get_num_threads());
   whole.last_column = columns;
   std::optional<Scratch> packed;
   if (packs_first<S>(pieces)) {
-    const int64_t panels = ceiling(columns, large.panel), bytes = packed_bytes<S>(whole.depth, large.panel);
-    packed.emplace(panels * bytes);
-    at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
-      for (int64_t panel = first; panel < last; ++panel)
-        large.pack(whole, panel, packed->data() + panel * bytes);
-    });
+    const int64_t panels = ceiling(columns, large.panel);
+    packed.emplace(packed_bytes<S>(whole.depth, columns));
+    at::parallel_for(0, panels, 1,
+                     [&](int64_t first, int64_t last) { large.pack(whole, first, last, packed->data()); });
     whole.packed = packed->data();
   }
-  const int64_t bytes = large.workspace(pieces.size, whole.depth, whole.packed ? 0 : pieces.width);
+  const int64_t bytes = large.workspace(pieces.size, whole.depth, pieces.width, whole.packed);
   for_each_item(pieces.count(), bytes, [&](int64_t item, unsigned char* workspace) {
     MatmulArguments<S> part = whole;
     const int64_t row = item / pieces.columns * pieces.size;
@@ -153,14 +150,13 @@ void add_gradient(GradientArguments<S> g) {
   const int64_t panels = ceiling(g.columns, large.panel);
   const Scratch packed(packed_bytes<S>(g.depth, g.columns));
   g.packed = packed.data();
-  at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) {
-    for (int64_t panel = first; panel < last; ++panel) large.pack_right(g, panel);
-  });
-  const int64_t bytes = large.gradient_workspace(g.depth);
-  for_each_item(ceiling(g.rows, large.chunk), bytes, [&](int64_t item, unsigned char* workspace) {
+  at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) { large.pack_right(g, first, last); });
+  const int64_t rows = large.gradient_rows(g.rows, g.depth, at::get_num_threads()),
+                bytes = large.gradient_workspace(g.depth, rows);
+  for_each_item(ceiling(g.rows, rows), bytes, [&](int64_t item, unsigned char* workspace) {
     GradientArguments<S> part = g;
-    part.first_row = item * large.chunk;
-    part.last_row = std::min(g.rows, part.first_row + large.chunk);
+    part.first_row = item * rows;
+    part.last_row = std::min(g.rows, part.first_row + rows);
     part.workspace = workspace;
     large.weight_gradient(part);
   });
@@ -208,11 +204,11 @@ ProductBuffers product_buffers(at::ScalarType type, int64_t rows, int64_t depth,
   return buffers_of(type, [&](auto zero) {
     using S = decltype(zero);
     const MatmulKernels<S>& large = kernels<S>().large;
-    const Pieces pieces(large, rows, depth, columns, threads);
+    const Pieces pieces(large, rows, columns, threads);
     ProductBuffers buffers{0, Scratch::kSlack, std::min<int64_t>(pieces.count(), threads)};
     const bool first = packs_first<S>(pieces);
     if (first) buffers.copy = packed_bytes<S>(depth, columns) + Scratch::kSlack;
-    buffers.workspace += large.workspace(pieces.size, depth, first ? 0 : pieces.width);
+    buffers.workspace += large.workspace(pieces.size, depth, pieces.width, first);
     return buffers;
   });
 }
@@ -222,9 +218,10 @@ ProductBuffers gradient_buffers(at::ScalarType type, int64_t rows, int64_t depth
   return buffers_of(type, [&](auto zero) {
     using S = decltype(zero);
     const MatmulKernels<S>& large = kernels<S>().large;
+    const int64_t piece = large.gradient_rows(rows, depth, threads);
     return ProductBuffers{packed_bytes<S>(depth, columns) + Scratch::kSlack,
-                          large.gradient_workspace(depth) + Scratch::kSlack,
-                          std::min<int64_t>(ceiling(rows, large.chunk), threads)};
+                          large.gradient_workspace(depth, piece) + Scratch::kSlack,
+                          std::min<int64_t>(ceiling(rows, piece), threads)};
   });
 }
 

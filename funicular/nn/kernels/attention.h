@@ -120,6 +120,13 @@ FUNICULAR_INLINE uint32_t first_counter_of_head(uint32_t head) {
   return head << 20;
 }
 
+FUNICULAR_INLINE float log_of(float x) {
+  return __builtin_logf(x);
+}
+FUNICULAR_INLINE double log_of(double x) {
+  return __builtin_log(x);
+}
+
 /// Exponentials of one row of scores minus their maximum, in place; gives maximum and sum.
 template <class T>
 FUNICULAR_INLINE void exponentials(T* row, int64_t length, int64_t padded, T scale, T& maximum, T& sum) {
@@ -195,7 +202,7 @@ void attention_forward(const AttentionArguments<S>& a) {
       T maximum, sum;
       exponentials<T>(row, a.length, w.keys, static_cast<T>(a.scale), maximum, sum);
       const T inverse = T{1} / sum;
-      a.log_sum_exp[begin + i] = maximum + __builtin_log(sum);
+      a.log_sum_exp[begin + i] = maximum + log_of(sum);
       // In place: elements are no wider than sums, and each register is read before it is written over.
       Element* const probabilities = reinterpret_cast<Element*>(row);
       if (a.dropout.threshold == 0) {
@@ -254,7 +261,7 @@ FUNICULAR_INLINE void pair_rows(typename P::T* values, int64_t count, int64_t st
         HalfBits low, high;
         store(reinterpret_cast<BFloat16*>(&low), load(values + i * stride + j));
         store(reinterpret_cast<BFloat16*>(&high), load(values + (i + 1) * stride + j));
-        const Bits pair = __builtin_convertvector(low, Bits) | (__builtin_convertvector(high, Bits) << 16);
+        const Bits pair = widen_bits(&low) | (widen_bits(&high) << 16);
         __builtin_memcpy(values + i * stride + j, &pair, sizeof pair);
       }
   }

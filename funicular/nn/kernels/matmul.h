@@ -136,12 +136,14 @@ void matmul(const MatmulArguments<S>& m) {
 }
 
 template <class S>
-void pack_right(const GradientArguments<S>& g, int64_t panel) {
+void pack_right(const GradientArguments<S>& g, int64_t first, int64_t last) {
   using P = Product<S>;
-  const int64_t depth = (g.depth + P::kGroup - 1) / P::kGroup, column = panel * kPanel<P>;
-  const int64_t left = g.columns - column;
-  pack_depth_rows<P>(g.right + column, g.columns, g.depth, left < kPanel<P> ? left : kPanel<P>, kPanel<P>,
-                     reinterpret_cast<typename P::Group*>(g.packed) + panel * depth * kPanel<P>);
+  const int64_t depth = (g.depth + P::kGroup - 1) / P::kGroup;
+  for (int64_t panel = first; panel < last; ++panel) {
+    const int64_t column = panel * kPanel<P>, left = g.columns - column;
+    pack_depth_rows<P>(g.right + column, g.columns, g.depth, left < kPanel<P> ? left : kPanel<P>, kPanel<P>,
+                       reinterpret_cast<typename P::Group*>(g.packed) + panel * depth * kPanel<P>);
+  }
 }
 
 template <class S, class O>
@@ -171,7 +173,7 @@ void weight_gradient(const GradientArguments<S>& g) {
 }
 
 template <class S>
-int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t) {
+int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t, bool) {
   using P = Product<S>;
   const auto group = static_cast<int64_t>(sizeof(typename P::Group)),
              sum = static_cast<int64_t>(sizeof(typename P::T));
@@ -179,7 +181,7 @@ int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t) {
 }
 
 template <class S>
-int64_t gradient_workspace(int64_t depth) {
+int64_t gradient_workspace(int64_t depth, int64_t) {
   using P = Product<S>;
   const int64_t groups = (depth + P::kGroup - 1) / P::kGroup;
   return kChunk * (groups * static_cast<int64_t>(sizeof(typename P::Group)) +
@@ -187,12 +189,11 @@ int64_t gradient_workspace(int64_t depth) {
 }
 
 template <class S>
-int64_t one_panel(int64_t) {
+int64_t one_panel(int64_t, int) {
   return kPanel<Product<S>>;
 }
-template <class S>
-int64_t all_rows(int64_t) {
-  return 0;
+inline int64_t one_chunk(int64_t, int64_t, int) {
+  return kChunk;
 }
 
 template <class S>
@@ -205,9 +206,19 @@ constexpr MatmulKernels<S> matmul_kernels() {
   if constexpr (sizeof(S) == 2 && P::kGroup == 1)
     return {};
   else
-    return {kPanel<P>,    kChunk,      P::kGroup,           P::kGroup,
-            one_panel<S>, all_rows<S>, matmul_workspace<S>, gradient_workspace<S>,
-            matmul<S>,    nullptr,     pack_right<S>,       weight_gradient<S>};
+    return {kPanel<P>,
+            P::kGroup,
+            P::kGroup,
+            4,
+            kChunk,
+            one_panel<S>,
+            one_chunk,
+            matmul_workspace<S>,
+            gradient_workspace<S>,
+            matmul<S>,
+            nullptr,
+            pack_right<S>,
+            weight_gradient<S>};
 }
 #else
 /// Sixteen registers are too few for these tiles: LibTorch's products are faster there.

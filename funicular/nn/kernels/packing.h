@@ -34,10 +34,7 @@ inline void pack_depth_rows(const typename P::Element* in, int64_t stride, int64
       if constexpr (group == 1) {
         store(out + c, load(lines[0] + c));
       } else {
-        HalfBits low, high;
-        __builtin_memcpy(&low, lines[0] + c, sizeof low);
-        __builtin_memcpy(&high, lines[1] + c, sizeof high);
-        const Bits pair = __builtin_convertvector(low, Bits) | (__builtin_convertvector(high, Bits) << 16);
+        const Bits pair = widen_bits(lines[0] + c) | (widen_bits(lines[1] + c) << 16);
         __builtin_memcpy(out + c, &pair, sizeof pair);
       }
     }

@@ -211,9 +211,7 @@ inline void interleave(const typename P::Element* in, int64_t rows, int64_t widt
   } else {
     for (int64_t r = 0; r < rows; r += 2)
       for (int64_t c = 0; c < width; c += kLanes<float>) {
-        const auto bits = [&](int64_t row) {
-          return __builtin_convertvector(*reinterpret_cast<const HalfBits*>(in + row * width + c), Bits);
-        };
+        const auto bits = [&](int64_t row) { return widen_bits(in + row * width + c); };
         const Bits pair = bits(r) | (bits(r + 1) << 16);
         __builtin_memcpy(out + r / 2 * width + c, &pair, sizeof pair);
       }

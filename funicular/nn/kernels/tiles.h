@@ -1,9 +1,15 @@
 #pragma once
-// Large products of bfloat16 by AMX's tiles (nn/kernels/tile_registers.h), over the whole depth in tiles of
-// sums: within each 32 of the depth two chains, even and odd, which are added to the sum in the order of the
-// depth, whatever the threads and the other rows. The right operand comes in panels of 32 columns, in the
-// order in which tiles are read; panels of several hundred columns stay in the second-level cache while rows
-// go by.
+// Large products of bfloat16 by AMX's tiles (nn/kernels/tile_registers.h). Within each 32 of the depth two
+// chains, even and odd, are added to the sum in the order of the depth, whatever the threads and the other
+// rows.
+//
+// Three levels of memory. Of the two operands one is resident: a piece of it stays in the second-level cache
+// while the other moves past, 32 rows (or columns) at a time. Of these 32 a block of at most kBlock steps of
+// the depth stays in the first-level cache while the resident piece is read past it with TILELOADDT1, the
+// load that leaves the first-level cache to others: without that hint both operands, read by turns, drive
+// each other and the sums out of it, and a product takes half as long again. Sums wait in memory between
+// blocks; those of a finished square are rounded and written among the products of the next one, since no
+// processor looks far enough ahead to do that by itself.
 
 #include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_registers.h"
@@ -12,110 +18,284 @@
 
 namespace funicular::nn::FUNICULAR_ISA::tiles {
 
-constexpr int64_t kChunk = 192;  // rows of a weight gradient that are computed together
+constexpr int64_t kBlock = 16;                   // steps of 32 along the depth; 32 KiB of the moving operand
+constexpr int64_t kResident = 1200 * 1024;       // bytes of the resident operand
+constexpr int64_t kMostColumns = 512;            // of a resident right operand
+constexpr int64_t kFewestColumns = 128;          // so many at least, where there are more threads than work
+constexpr int64_t kMostRows = 384;               // of a resident left operand
+constexpr int64_t kSums = kSquare * kSquare;     // of a square
+constexpr int64_t kPanelStep = kStep * kSquare;  // pairs of a panel in a step
 
-constexpr int64_t kPanelBudget = 768 * 1024;  // bytes of panels that rows go by
-constexpr int64_t kMostColumns = 256;
-// Bytes of the left operand that panels go by, where that is kChunk rows.
-constexpr int64_t kRowBudget = 768 * 1024;
-
-/// Left rows as they lie: `stride` elements apart, both halves of a square from one pointer.
-struct PlainRows {
+/// 32 rows of the left operand, from some step on: as they lie, or in tiles [steps, 2, 16, 32].
+struct Rows {
   const BFloat16* first;
-  int64_t stride;
-  FUNICULAR_INLINE const BFloat16* at(int64_t step, int64_t half) const {
-    return first + half * kSide * stride + step * 2 * kStep;
+  int64_t row, half, step;  ///< elements from row to row, to the second 16 rows, from step to step
+
+  static Rows plain(const BFloat16* first, int64_t stride) {
+    return {first, stride, kSide * stride, 2 * kStep};
   }
-  FUNICULAR_INLINE int64_t bytes() const { return stride * 2; }
+  static Rows packed(const BFloat16* first) { return {first, 2 * kStep, kTile, 2 * kTile}; }
+  FUNICULAR_INLINE const BFloat16* at(int64_t k, int64_t h) const { return first + h * half + k * step; }
+  FUNICULAR_INLINE int64_t bytes() const { return row * 2; }
 };
 
-/// Left rows in tiles: [steps, 2, 16, 32], see pack_left.
-struct PackedRows {
-  const BFloat16* first;
-  FUNICULAR_INLINE const BFloat16* at(int64_t step, int64_t half) const {
-    return first + (2 * step + half) * kTile;
+/// 32 sums, rounded if need be.
+template <bool kPast>
+FUNICULAR_INLINE void store_line(float* out, Vec<float> first, Vec<float> second) {
+  if constexpr (kPast) {
+    _mm512_stream_ps(out, reinterpret_cast<__m512>(first));
+    _mm512_stream_ps(out + kLanes<float>, reinterpret_cast<__m512>(second));
+  } else {
+    store(out, first);
+    store(out + kLanes<float>, second);
   }
-  FUNICULAR_INLINE int64_t bytes() const { return 64; }
+}
+template <bool kPast>
+FUNICULAR_INLINE void store_line(BFloat16* out, Vec<float> first, Vec<float> second) {
+  const __m512bh line =
+      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
+  if constexpr (kPast)
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(out), reinterpret_cast<__m512i>(line));
+  else
+    __builtin_memcpy(out, &line, sizeof line);
+}
+
+/// The sums of a finished square on their way to the result: out [rows, columns] = or += sums [32, 32].
+template <class O>
+struct Finish {
+  const float* sums = nullptr;
+  O* out = nullptr;
+  int64_t stride = 0, rows = 0, columns = 0;
+  bool add = false;
+  bool past = false;  ///< past the caches
+  int64_t row = 0;    ///< the next one
+
+  /// At most `count` rows more.
+  FUNICULAR_INLINE void write(int64_t count) {
+    for (; count > 0 && row < rows; --count, ++row) write_row(sums + row * kSquare, out + row * stride);
+  }
+
+  FUNICULAR_INLINE void fetch(int64_t from, int64_t count) const {
+    if (!past)
+      for (int64_t r = from; r < from + count && r < rows; ++r) {
+        __builtin_prefetch(out + r * stride, 1);
+        if constexpr (sizeof(O) == 4) __builtin_prefetch(out + r * stride + 16, 1);
+      }
+  }
+
+ private:
+  FUNICULAR_INLINE void write_row(const float* from, O* to) const {
+    constexpr int lanes = kLanes<float>;
+    Vec<float> first = load(from), second = load(from + lanes);
+    if (columns >= kSquare) {
+      if (add) {
+        first += load(to);
+        second += load(to + lanes);
+      }
+      if (past)
+        store_line<true>(to, first, second);
+      else
+        store_line<false>(to, first, second);
+    } else {
+      for (int64_t j = 0; j < columns; ++j) put(to + j, add ? get(to + j) + from[j] : from[j]);
+    }
+  }
 };
 
-/// Adds the steps of the depth to the sums; `right` is a panel [pairs, 32], of which the step after the next
-/// is asked for: the second-level cache is two steps away.
-template <bool kBoth, class Rows>
-FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps) {
-  for (int64_t step = 0; step < steps; ++step) {
-    const uint32_t* const b = right + step * kStep * kSquare;
-#pragma GCC unroll 32
-    for (int line = 0; line < 32; ++line) __builtin_prefetch(b + 2 * kStep * kSquare + 16 * line);
-    _tile_loadd(6, b, kSquare * 4);
-    _tile_loadd(4, left.at(step, 0), left.bytes());
-    _tile_loadd(7, b + kSide, kSquare * 4);
+/// Lines that the next 32 rows or columns of the moving operand will need: `count` for each step of the
+/// depth.
+struct Ahead {
+  const char* first = nullptr;
+  int64_t stride = 0, step = 0;  ///< bytes from line to line, from step to step
+  int64_t count = 0;
+  FUNICULAR_INLINE void fetch(int64_t k) const {
+    for (int64_t i = 0; i < count; ++i) __builtin_prefetch(first + i * stride + k * step, 0, 2);
+  }
+};
+
+template <bool kHint>
+FUNICULAR_INLINE void load_left(const BFloat16* tile, int64_t bytes, int64_t half) {
+  if constexpr (kHint) {
+    if (half == 0)
+      _tile_stream_loadd(4, tile, bytes);
+    else
+      _tile_stream_loadd(5, tile, bytes);
+  } else {
+    if (half == 0)
+      _tile_loadd(4, tile, bytes);
+    else
+      _tile_loadd(5, tile, bytes);
+  }
+}
+template <bool kHint>
+FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half) {
+  if constexpr (kHint) {
+    if (half == 0)
+      _tile_stream_loadd(6, step, kSquare * 4);
+    else
+      _tile_stream_loadd(7, step + kSide, kSquare * 4);
+  } else {
+    if (half == 0)
+      _tile_loadd(6, step, kSquare * 4);
+    else
+      _tile_loadd(7, step + kSide, kSquare * 4);
+  }
+}
+
+/// Adds steps of the depth to the sums. kBoth: the square has more than 16 rows. `right`: of a panel
+/// [pairs, 32].
+template <bool kBoth, bool kLeftMoves, class O>
+FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps, const Ahead& ahead,
+                                Finish<O>& finish, const Finish<O>& coming) {
+  for (int64_t step = 0; step < steps; ++step, right += kPanelStep) {
+    ahead.fetch(step);
+    load_right<kLeftMoves>(right, 0);
+    load_left<!kLeftMoves>(left.at(step, 0), left.bytes(), 0);
+    load_right<kLeftMoves>(right, 1);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kBoth) {
-      _tile_loadd(5, left.at(step, 1), left.bytes());
+      load_left<!kLeftMoves>(left.at(step, 1), left.bytes(), 1);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
+    finish.write(3);
+    if constexpr (!kLeftMoves) coming.fetch(step * 3, 3);
   }
 }
 
-/// out [rows, columns] = or += sums [32, 32].
-template <class O>
-FUNICULAR_INLINE void store_square(const float* sums, O* out, int64_t stride, int64_t rows, int64_t columns,
-                                   bool add) {
-  constexpr int lanes = kLanes<float>;
-  for (int64_t i = 0; i < rows; ++i)
-    for (int64_t j = 0; j < kSquare; j += lanes) {
-      O* const target = out + i * stride + j;
-      const Vec<float> sum = load(sums + i * kSquare + j);
-      const int64_t left = columns - j;
-      if (left >= lanes) {
-        store(target, add ? load(target) + sum : sum);
-      } else {
-        for (int64_t t = 0; t < left; ++t) put(target + t, add ? get(target + t) + sum[t] : sum[t]);
-      }
-    }
-}
+/// Rows of a matrix. The last step of rows whose depth is no multiple of 32 is a copy filled up with zeros:
+/// what lies beyond the end of a row is not ours to read. Rows a multiple of 2 KiB apart would share an
+/// eighth of the first-level cache or less: their blocks are copied into tiles.
+struct MatrixLeft {
+  const BFloat16* first;
+  int64_t stride;
+  int64_t whole_steps;    ///< of 32 each
+  const BFloat16* tails;  ///< [squares, 2, 16, 32], or null
+  BFloat16* block;        ///< [kBlock, 2, 16, 32]
 
-/// sums [32, 32] of the rows of a square, of which there is a second half or not. `tail`: the step after
-/// `steps`, in tiles; null: there is none.
-template <bool kBoth, class Rows>
-FUNICULAR_INLINE void sum_square(const Rows& left, const uint32_t* panel, int64_t steps, const BFloat16* tail,
-                                 float* sums) {
-  written_for_tiles(panel);
-  clear_sums();
-  add_steps<kBoth>(left, panel, steps);
-  if (tail) add_steps<kBoth>(PackedRows{tail}, panel + steps * kStep * kSquare, 1);
-  store_sums<kBoth>(sums, kSquare);
-}
+  FUNICULAR_INLINE Rows rows(int64_t square, int64_t step) const {
+    return Rows::plain(first + square * kSquare * stride + step * 2 * kStep, stride);
+  }
+  FUNICULAR_INLINE Rows tail(int64_t square) const { return Rows::packed(tails + square * 2 * kTile); }
+  inline Rows moving(int64_t square, int64_t step, int64_t steps, int64_t count) const {
+    const Rows lying = rows(square, step);
+    if (stride % 1024 != 0) return lying;
+    for (int64_t k = 0; k < steps; ++k)
+      for (int64_t r = 0; r < count; ++r)
+        __builtin_memcpy(block + (2 * k * kSide + r) * 2 * kStep, lying.first + r * stride + k * 2 * kStep,
+                         2 * kStep * sizeof(BFloat16));
+    return Rows::packed(block);
+  }
+};
 
-/// out [rows, columns] = or += left * panels.
+/// What pack_left has made.
+struct PackedLeft {
+  const BFloat16* first;
+  int64_t whole_steps;
+
+  FUNICULAR_INLINE Rows rows(int64_t square, int64_t step) const {
+    return Rows::packed(first + (square * whole_steps + step) * 2 * kTile);
+  }
+  FUNICULAR_INLINE Rows tail(int64_t) const { return Rows::packed(nullptr); }
+};
+
+/// out [rows, columns] = or += left * panels, over some steps of the depth.
 template <class Left, class O>
 struct Task {
-  const Left& left;  ///< left.rows(row): 32 of them; left.tail(row): the step after the last, or null
-  int64_t rows, columns, steps;
-  const uint32_t* panels;
-  int64_t panel_groups;  ///< pairs of a panel
+  const Left& left;
+  int64_t rows, columns;
+  int64_t first_step, steps;
+  const uint32_t* panels;  ///< from first_step on
+  int64_t panel_size;      ///< pairs from panel to panel
+  bool begins, ends;       ///< whether the depth begins and ends here
+  float* sums;             ///< see waiting_sums
   O* out;
   int64_t stride;
   bool add;
 };
 
-template <class Left, class O>
+/// How `steps` are cut into blocks that are nearly equal.
+struct Blocks {
+  int64_t count, size;
+  explicit Blocks(int64_t steps) : count((steps + kBlock - 1) / kBlock), size((steps + count - 1) / count) {}
+};
+
+/// Squares whose sums wait in memory where `inner` of them are summed side by side, block by block, or all of
+/// them where the depth comes in several parts.
+inline int64_t waiting_squares(int64_t outer, int64_t inner, bool parts) {
+  return parts ? outer * inner : inner < 2 ? 2 : inner;
+}
+
+template <bool kLeftMoves, class Left, class O>
 inline void multiply(const Task<Left, O>& t) {
-  alignas(64) float sums[kSquare * kSquare];
-  for (int64_t row = 0; row < t.rows; row += kSquare) {
-    const int64_t rows = t.rows - row < kSquare ? t.rows - row : kSquare;
-    if (row == 0 || rows < kSquare) configure(rows);
-    for (int64_t column = 0; column < t.columns; column += kSquare) {
-      const uint32_t* const panel = t.panels + column / kSquare * t.panel_groups;
-      if (rows > kSide)
-        sum_square<true>(t.left.rows(row), panel, t.steps, t.left.tail(row), sums);
-      else
-        sum_square<false>(t.left.rows(row), panel, t.steps, t.left.tail(row), sums);
-      store_square(sums, t.out + row * t.stride + column, t.stride, rows, t.columns - column, t.add);
+  const int64_t squares = (t.rows + kSquare - 1) / kSquare, panels = (t.columns + kSquare - 1) / kSquare;
+  const int64_t outer = kLeftMoves ? squares : panels, inner = kLeftMoves ? panels : squares;
+  const bool parts = !t.begins || !t.ends;
+  const Blocks blocks(t.steps);
+  // Gradients are read by none before they have left the caches.
+  const bool past =
+      !kLeftMoves && !t.add && (reinterpret_cast<uintptr_t>(t.out) | t.stride * sizeof(O)) % 64 == 0;
+  Finish<O> finish;
+  int64_t configured = 0;
+  for (int64_t o = 0; o < outer; ++o)
+    for (int64_t k = 0; k < t.steps; k += blocks.size) {
+      const int64_t steps = t.steps - k < blocks.size ? t.steps - k : blocks.size, step = t.first_step + k;
+      const int64_t rest = t.left.whole_steps - step, whole = steps < rest ? steps : rest;
+      Rows moving = t.left.rows(o, step);
+      if constexpr (kLeftMoves)
+        moving =
+            t.left.moving(o, step, whole, t.rows - o * kSquare < kSquare ? t.rows - o * kSquare : kSquare);
+      for (int64_t i = 0; i < inner; ++i) {
+        const int64_t square = kLeftMoves ? o : i, panel = kLeftMoves ? i : o;
+        const int64_t left = t.rows - square * kSquare, rows = left < kSquare ? left : kSquare;
+        const int64_t held = kLeftMoves ? rows : kSquare;  // packed rows are filled up
+        if (held != configured) configure(configured = held);
+        const Rows operand = kLeftMoves ? moving : t.left.rows(square, step);
+        const uint32_t* const right = t.panels + panel * t.panel_size + k * kPanelStep;
+        float* const sums = t.sums + (parts ? o * inner + i : blocks.count > 1 ? i : i % 2) * kSums;
+        const int64_t from = i * kSquare / inner, to = (i + 1) * kSquare / inner;
+        Ahead ahead;
+        if (o + 1 < outer) {
+          if constexpr (kLeftMoves) {
+            const Rows next = t.left.rows(square + 1, step);
+            ahead = {reinterpret_cast<const char*>(next.first + from * next.row), next.bytes(), 64,
+                     to - from};
+          } else
+            ahead = {reinterpret_cast<const char*>(right + t.panel_size) + from * 64, 64, kPanelStep * 4,
+                     to - from};
+        }
+        Finish<O> coming;
+        if (t.ends && k + steps == t.steps)
+          coming = {sums,
+                    t.out + square * kSquare * t.stride + panel * kSquare,
+                    t.stride,
+                    rows,
+                    t.columns - panel * kSquare,
+                    t.add,
+                    past};
+        const auto sum = [&]<bool kBoth>() {
+          written_for_tiles(right);
+          if (t.begins && k == 0)
+            clear_sums();
+          else
+            load_sums<kBoth>(sums, kSquare);
+          add_steps<kBoth, kLeftMoves>(operand, right, whole, ahead, finish, coming);
+          if (whole < steps)
+            add_steps<kBoth, kLeftMoves>(t.left.tail(square), right + whole * kPanelStep, 1, ahead, finish,
+                                         coming);
+          finish.write(kSquare);  // before its sums are overwritten
+          store_sums<kBoth>(sums, kSquare);
+        };
+        if (held > kSide)
+          sum.template operator()<true>();
+        else
+          sum.template operator()<false>();
+        if (t.ends && k + steps == t.steps) finish = coming;
+      }
     }
-  }
+  finish.write(kSquare);
+  if (past) _mm_sfence();
   _tile_release();
 }
 
@@ -133,33 +313,44 @@ FUNICULAR_INLINE void clear_rest(uint32_t* panel, int64_t depth) {
   if (rest > 0) __builtin_memset(panel + groups * kSquare, 0, static_cast<size_t>(rest * kSquare) * 4);
 }
 
-/// One panel of a product's right operand; `columns` are those that are left from the panel's first on.
-inline void pack_panel(const MatmulArguments<BFloat16>& m, int64_t column, int64_t columns, uint32_t* out) {
-  columns = columns < kSquare ? columns : kSquare;
-  if (m.right_transposed)
-    pack_depth_columns<Pairs, kSquare>(m.right + column * m.right_stride, m.right_stride, columns,
-                                       m.depth / 2, out);
-  else
-    pack_depth_rows<Pairs>(m.right + column, m.right_stride, m.depth, columns, kSquare, out);
-  clear_rest(out, m.depth);
-}
-
-inline void pack(const MatmulArguments<BFloat16>& m, int64_t panel, unsigned char* out) {
-  const int64_t column = panel * kSquare;
-  pack_panel(m, column, m.last_column - column, reinterpret_cast<uint32_t*>(out));
-}
-
-/// Rows of a matrix. The last step of rows whose depth is no multiple of 32 is a copy filled up with zeros:
-/// what lies beyond the end of a row is not ours to read.
-struct MatrixLeft {
-  const BFloat16* first;
-  int64_t stride;
-  const BFloat16* tails;  ///< [squares, 2, 16, 32], or null
-  FUNICULAR_INLINE PlainRows rows(int64_t row) const { return {first + row * stride, stride}; }
-  FUNICULAR_INLINE const BFloat16* tail(int64_t row) const {
-    return tails ? tails + row / kSquare * 2 * kTile : nullptr;
+/// Panels of rows that run along the depth, `size` pairs from panel to panel: step by step, so that lines
+/// that lie side by side are read one after the other.
+inline void pack_rows(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns, int64_t size,
+                      uint32_t* out) {
+  for (int64_t first = 0; first < depth; first += 2 * kStep) {
+    const int64_t rest = depth - first, count = rest < 2 * kStep ? rest : 2 * kStep;
+    for (int64_t c = 0; c < columns; c += kSquare) {
+      uint32_t* const panel = out + c / kSquare * size;
+      const int64_t left = columns - c, width = left < kSquare ? left : kSquare;
+      pack_depth_rows<Pairs>(in + first * stride + c, stride, count, width, kSquare,
+                             panel + first / 2 * kSquare);
+    }
   }
-};
+  for (int64_t c = 0; c < columns; c += kSquare) clear_rest(out + c / kSquare * size, depth);
+}
+
+/// Panels of a product's right operand, from an element of the depth on.
+inline void pack_panels(const MatmulArguments<BFloat16>& m, int64_t column, int64_t columns, int64_t first,
+                        int64_t depth, int64_t size, uint32_t* out) {
+  if (!m.right_transposed) {
+    pack_rows(m.right + first * m.right_stride + column, m.right_stride, depth, columns, size, out);
+    return;
+  }
+  for (int64_t c = 0; c < columns; c += kSquare, out += size) {
+    const int64_t left = columns - c;
+    pack_depth_columns<Pairs, kSquare>(m.right + (column + c) * m.right_stride + first, m.right_stride,
+                                       left < kSquare ? left : kSquare, depth / 2, out);
+    clear_rest(out, depth);
+  }
+}
+
+inline void pack(const MatmulArguments<BFloat16>& m, int64_t first_panel, int64_t last_panel,
+                 unsigned char* out) {
+  const int64_t column = first_panel * kSquare, size = panel_groups(m.depth),
+                end = last_panel * kSquare < m.last_column ? last_panel * kSquare : m.last_column;
+  pack_panels(m, column, end - column, 0, m.depth, size,
+              reinterpret_cast<uint32_t*>(out) + first_panel * size);
+}
 
 FUNICULAR_INLINE void pack_tails(const MatmulArguments<BFloat16>& m, BFloat16* out) {
   const int64_t first = m.depth / (2 * kStep) * 2 * kStep, rows = round_up(m.rows, kSquare);
@@ -169,51 +360,80 @@ FUNICULAR_INLINE void pack_tails(const MatmulArguments<BFloat16>& m, BFloat16* o
                      static_cast<size_t>(m.depth - first) * sizeof(BFloat16));
 }
 
-/// Bytes of a row's tail.
-constexpr int64_t kRowBytes = 2 * kStep * 2;
+/// Steps of a part of the depth whose panels, so many columns wide, may stay in the second-level cache.
+inline int64_t part_steps(int64_t steps, int64_t columns) {
+  const int64_t fit = kResident / (round_up(columns, kSquare) * 2 * kStep * 2);
+  const int64_t parts = (steps + fit - 1) / fit;
+  return (steps + parts - 1) / parts;
+}
+
+/// What a product's workspace holds, in this order, in bytes.
+struct Workspace {
+  int64_t tails, block = kBlock * 2 * kTile * 2, sums, panels;
+  Workspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
+    const int64_t steps = padded_groups(depth) / kStep, part = part_steps(steps, columns);
+    const int64_t squares = round_up(rows, kSquare) / kSquare,
+                  panel_count = round_up(columns, kSquare) / kSquare;
+    tails = round_up(rows, kSquare) * 2 * kStep * 2;
+    sums = waiting_squares(squares, panel_count, part < steps) * kSums * 4;
+    panels = packed ? 0 : panel_count * part * kPanelStep * 4;
+  }
+  int64_t bytes() const { return tails + block + sums + panels; }
+};
 
 inline void matmul(const MatmulArguments<BFloat16>& m) {
-  const int64_t columns = m.last_column - m.first_column, size = panel_groups(m.depth);
-  const int64_t rows = round_up(m.rows, kSquare);
+  const int64_t columns = m.last_column - m.first_column;
+  const int64_t steps = padded_groups(m.depth) / kStep, part = part_steps(steps, columns);
+  const Workspace space(m.rows, m.depth, columns, m.packed);
   auto* const tails = reinterpret_cast<BFloat16*>(m.workspace);
-  const auto* panels = reinterpret_cast<const uint32_t*>(m.packed) + m.first_column / kSquare * size;
-  if (!m.packed) {
-    auto* const own = reinterpret_cast<uint32_t*>(m.workspace + rows * kRowBytes);
-    for (int64_t c = 0; c < columns; c += kSquare)
-      pack_panel(m, m.first_column + c, columns - c, own + c / kSquare * size);
-    panels = own;
-  }
+  auto* const block = reinterpret_cast<BFloat16*>(m.workspace + space.tails);
+  auto* const sums = reinterpret_cast<float*>(m.workspace + space.tails + space.block);
+  auto* const own = reinterpret_cast<uint32_t*>(m.workspace + space.tails + space.block + space.sums);
   const bool has_tail = m.depth % (2 * kStep) != 0;
   if (has_tail) pack_tails(m, tails);
-  const MatrixLeft left{m.left, m.left_stride, has_tail ? tails : nullptr};
-  multiply(Task<MatrixLeft, BFloat16>{left, m.rows, columns, m.depth / (2 * kStep), panels, size,
-                                      m.out + m.first_column, m.out_stride, false});
+  const MatrixLeft left{m.left, m.left_stride, m.depth / (2 * kStep), has_tail ? tails : nullptr, block};
+  for (int64_t first = 0; first < steps; first += part) {
+    const int64_t count = steps - first < part ? steps - first : part;
+    const uint32_t* panels = own;
+    int64_t size = count * kPanelStep;
+    if (m.packed) {
+      size = panel_groups(m.depth);
+      panels =
+          reinterpret_cast<const uint32_t*>(m.packed) + m.first_column / kSquare * size + first * kPanelStep;
+    } else {
+      const int64_t element = first * 2 * kStep, rest = m.depth - element,
+                    depth = rest < count * 2 * kStep ? rest : count * 2 * kStep;
+      pack_panels(m, m.first_column, columns, element, depth, size, own);
+    }
+    multiply</*kLeftMoves=*/true>(Task<MatrixLeft, BFloat16>{left, m.rows, columns, first, count, panels,
+                                                             size, first == 0, first + count == steps, sums,
+                                                             m.out + m.first_column, m.out_stride, false});
+  }
 }
 
-/// Panel `panel` of a weight gradient's right operand.
-inline void pack_right(const GradientArguments<BFloat16>& g, int64_t panel) {
-  const int64_t column = panel * kSquare, left = g.columns - column;
-  auto* const out = reinterpret_cast<uint32_t*>(g.packed) + panel * panel_groups(g.depth);
-  pack_depth_rows<Pairs>(g.right + column, g.columns, g.depth, left < kSquare ? left : kSquare, kSquare, out);
-  clear_rest(out, g.depth);
+inline void pack_right(const GradientArguments<BFloat16>& g, int64_t first_panel, int64_t last_panel) {
+  const int64_t column = first_panel * kSquare, size = panel_groups(g.depth),
+                end = last_panel * kSquare < g.columns ? last_panel * kSquare : g.columns;
+  pack_rows(g.right + column, g.columns, g.depth, end - column, size,
+            reinterpret_cast<uint32_t*>(g.packed) + first_panel * size);
 }
 
-/// The chunk's columns of the left operand as rows, in tiles: out [squares, steps, 2, 16, 32], filled up with
-/// zeros.
+/// Some columns of the left operand as rows, in tiles: out [squares, steps, 2, 16, 32], filled up with zeros.
 inline void pack_left(const GradientArguments<BFloat16>& g, BFloat16* out) {
   using V = Bits;
-  const int64_t rows = g.last_row - g.first_row, steps = padded_groups(g.depth) / kStep;
-  alignas(64) uint32_t part[kStep * kChunk];  // a step of all rows
+  const int64_t rows = g.last_row - g.first_row, width = round_up(rows, kSquare),
+                steps = padded_groups(g.depth) / kStep;
+  alignas(64) uint32_t part[kStep * kMostRows];  // a step of all rows
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t first = step * 2 * kStep, left = g.depth - first,
                   count = left < 2 * kStep ? left : 2 * kStep;
-    pack_depth_rows<Pairs>(g.left + first * g.rows + g.first_row, g.rows, count, rows, kChunk, part);
+    pack_depth_rows<Pairs>(g.left + first * g.rows + g.first_row, g.rows, count, rows, width, part);
     for (int64_t group = (count + 1) / 2; group < kStep; ++group)
-      __builtin_memset(part + group * kChunk, 0, kChunk * sizeof(uint32_t));
-    for (int64_t r = 0; r < rows; r += kSide) {
+      __builtin_memset(part + group * width, 0, static_cast<size_t>(width) * sizeof(uint32_t));
+    for (int64_t r = 0; r < width; r += kSide) {
       V square[kSide];
 #pragma GCC unroll 16
-      for (int i = 0; i < kSide; ++i) __builtin_memcpy(&square[i], part + i * kChunk + r, sizeof(V));
+      for (int i = 0; i < kSide; ++i) __builtin_memcpy(&square[i], part + i * width + r, sizeof(V));
       transpose_square<V, kSide>(square);
       BFloat16* const tile = out + ((r / kSquare * steps + step) * 2 + r / kSide % 2) * kTile;
 #pragma GCC unroll 16
@@ -222,59 +442,61 @@ inline void pack_left(const GradientArguments<BFloat16>& g, BFloat16* out) {
   }
 }
 
-/// What pack_left has made.
-struct PackedLeft {
-  const BFloat16* first;
-  int64_t steps;
-  FUNICULAR_INLINE PackedRows rows(int64_t row) const { return {first + row / kSquare * steps * 2 * kTile}; }
-  FUNICULAR_INLINE const BFloat16* tail(int64_t) const { return nullptr; }
-};
+/// Bytes of some rows of a weight gradient's left operand.
+inline int64_t packed_left(int64_t depth, int64_t rows) {
+  return round_up(rows, kSquare) * padded_groups(depth) * 4;
+}
 
 template <class O>
-FUNICULAR_INLINE void gradient_rows(const GradientArguments<BFloat16>& g, O* out) {
+FUNICULAR_INLINE void gradient_rows_of(const GradientArguments<BFloat16>& g, O* out) {
+  const int64_t rows = g.last_row - g.first_row, steps = padded_groups(g.depth) / kStep;
   auto* const packed = reinterpret_cast<BFloat16*>(g.workspace);
+  auto* const sums = reinterpret_cast<float*>(g.workspace + packed_left(g.depth, rows));
   pack_left(g, packed);
-  const int64_t steps = padded_groups(g.depth) / kStep;
   const PackedLeft left{packed, steps};
-  const auto* const panels = reinterpret_cast<const uint32_t*>(g.packed);
-  const int64_t size = panel_groups(g.depth);
-  for (int64_t column = 0; column < g.columns; column += kMostColumns) {
-    const int64_t rest = g.columns - column;
-    multiply(Task<PackedLeft, O>{left, g.last_row - g.first_row, rest < kMostColumns ? rest : kMostColumns,
-                                 steps, panels + column / kSquare * size, size,
-                                 out + g.first_row * g.columns + column, g.columns, g.add});
-  }
+  multiply</*kLeftMoves=*/false>(Task<PackedLeft, O>{
+      left, rows, g.columns, 0, steps, reinterpret_cast<const uint32_t*>(g.packed), panel_groups(g.depth),
+      true, true, sums, out + g.first_row * g.columns, g.columns, g.add});
 }
 
 inline void weight_gradient(const GradientArguments<BFloat16>& g) {
   if (g.wide)
-    gradient_rows(g, g.wide);
+    gradient_rows_of(g, g.wide);
   else
-    gradient_rows(g, g.narrow);
+    gradient_rows_of(g, g.narrow);
 }
 
-inline int64_t columns(int64_t depth) {
-  const int64_t fit = kPanelBudget / (padded_groups(depth) * 4) / kSquare * kSquare;
-  return fit < kSquare ? kSquare : fit > kMostColumns ? kMostColumns : fit;
+/// `all` in parts of at most `most`, as many as threads or a multiple, unless they would be less than
+/// `fewest`; a multiple of 32.
+inline int64_t part_of(int64_t all, int64_t most, int64_t fewest, int64_t threads) {
+  int64_t parts = (all + most - 1) / most;
+  const int64_t equal = round_up(parts, threads), many = all / fewest;
+  parts = equal <= many ? equal : many > parts ? many : parts;
+  return round_up((all + parts - 1) / parts, kSquare);
 }
 
-inline int64_t rows(int64_t depth) {
-  const int64_t fit = kRowBudget / (depth * 2) / kSquare * kSquare;
-  return fit < kSquare ? kSquare : fit;
+inline int64_t columns(int64_t columns, int threads) {
+  return part_of(columns, kMostColumns, kFewestColumns, threads);
 }
 
-inline int64_t workspace(int64_t rows, int64_t depth, int64_t columns) {
-  const int64_t panels = columns > 0 ? (columns + kSquare - 1) / kSquare * panel_groups(depth) * 4 : 0;
-  return round_up(rows, kSquare) * kRowBytes + panels;
+inline int64_t gradient_rows(int64_t rows, int64_t depth, int threads) {
+  const int64_t fit = kResident / (padded_groups(depth) * 4) / kSquare * kSquare;
+  const int64_t most = fit > kMostRows ? kMostRows : fit < kFewestColumns ? kFewestColumns : fit;
+  return part_of(rows, most, kSquare, threads);
 }
 
-inline int64_t gradient_workspace(int64_t depth) {
-  return kChunk * padded_groups(depth) * 4;
+inline int64_t workspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
+  return Workspace(rows, depth, columns, packed).bytes();
+}
+
+inline int64_t gradient_workspace(int64_t depth, int64_t rows) {
+  return packed_left(depth, rows) + waiting_squares(0, round_up(rows, kSquare) / kSquare, false) * kSums * 4;
 }
 
 constexpr MatmulKernels<BFloat16> kernels() {
-  return {kSquare, kChunk, 2,          2 * kStep,      columns, rows, workspace, gradient_workspace,
-          matmul,  pack,   pack_right, weight_gradient};
+  return {kSquare,        2,         2 * kStep,          1,      kFewestColumns, columns,
+          gradient_rows,  workspace, gradient_workspace, matmul, pack,           pack_right,
+          weight_gradient};
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA::tiles

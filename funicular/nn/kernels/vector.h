@@ -60,9 +60,17 @@ FUNICULAR_INLINE void store(double* p, Vec<double> v) {
 using Bits = uint32_t __attribute__((vector_size(kRegisterBytes)));
 using HalfBits = uint16_t __attribute__((vector_size(kRegisterBytes / 2), aligned(2), may_alias));
 
+/// 16-bit patterns in the lower halves of 32 bits. By name, since GCC 12 converts AVX-512's registers in
+/// halves.
+FUNICULAR_INLINE Bits widen_bits(const void* p) {
+#if defined(__AVX512F__)
+  return reinterpret_cast<Bits>(_mm512_cvtepu16_epi32(_mm256_loadu_si256(static_cast<const __m256i*>(p))));
+#else
+  return __builtin_convertvector(*static_cast<const HalfBits*>(p), Bits);
+#endif
+}
 FUNICULAR_INLINE Vec<float> load(const BFloat16* p) {
-  const Bits bits = __builtin_convertvector(*reinterpret_cast<const HalfBits*>(p), Bits) << 16;
-  return reinterpret_cast<Vec<float>>(bits);
+  return reinterpret_cast<Vec<float>>(widen_bits(p) << 16);
 }
 FUNICULAR_INLINE void store(BFloat16* p, Vec<float> v) {
 #if defined(__AVX512BF16__)
@@ -140,6 +148,12 @@ FUNICULAR_INLINE Vec<T> splat(T x) {
 template <class T>
 FUNICULAR_INLINE T sum_lanes(Vec<T> v) {
   // A tree, so that the result depends on the register width only.
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_reduce_add_ps(reinterpret_cast<__m512>(v));
+  else
+    return _mm512_reduce_add_pd(reinterpret_cast<__m512d>(v));
+#endif
   T lanes[kLanes<T>];
   store(lanes, v);
   for (int width = kLanes<T> / 2; width > 0; width /= 2)
@@ -152,6 +166,12 @@ FUNICULAR_INLINE Vec<T> max_of(Vec<T> a, Vec<T> b) {
 }
 template <class T>
 FUNICULAR_INLINE T max_lanes(Vec<T> v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm512_reduce_max_ps(reinterpret_cast<__m512>(v));
+  else
+    return _mm512_reduce_max_pd(reinterpret_cast<__m512d>(v));
+#endif
   T lanes[kLanes<T>];
   store(lanes, v);
   T best = lanes[0];
