@@ -3,6 +3,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cmath>
 
@@ -24,12 +25,20 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
   const int64_t sequences = call.packing.sequences();
   const int64_t hidden = qkv.size(1) / 3, head_size = hidden / call.heads;
   const int64_t bytes = kernels<S>().attention_workspace(call.packing.longest(), head_size);
+  const int64_t items = sequences * call.heads;
+  // Heads of a sequence lie side by side: several in a row by one thread, as long as there is enough for all.
+  const int64_t run = std::clamp<int64_t>(items / (8 * at::get_num_threads()), 1, call.heads);
   std::atomic<int64_t> next{0};
   at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t first, int64_t last) {
     for (int64_t worker = first; worker < last; ++worker) {
       const at::Tensor workspace = at::empty({bytes + 64}, at::kByte);
       const auto address = reinterpret_cast<uintptr_t>(workspace.data_ptr());
-      for (int64_t item = next++; item < sequences * call.heads; item = next++) {
+      for (int64_t item = 0, end = 0;; ++item) {
+        if (item == end) {
+          item = next.fetch_add(run);
+          end = std::min(item + run, items);
+          if (item >= items) break;
+        }
         const int64_t s = item / call.heads, head = item % call.heads, column = head * head_size;
         const int64_t row = offsets[s], first_query = call.first_row(s);
         AttentionArguments<S> a;
