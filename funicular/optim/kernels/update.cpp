@@ -23,18 +23,21 @@ void sgd(T* __restrict parameter, const T* __restrict gradient, T* __restrict ve
     for (int64_t i = 0; i < size; ++i) update(parameter[i], gradient[i]);
 }
 
-template <class T>
-double square_sum(const T* values, int64_t size) {
+template <class S>
+double square_sum(const S* values, int64_t size) {
   constexpr int kLanes = 32;  // independent sums, so that the additions overlap
   double sums[kLanes] = {};
   int64_t i = 0;
   for (; i + kLanes <= size; i += kLanes)
     for (int lane = 0; lane < kLanes; ++lane) {
-      const double value = static_cast<double>(values[i + lane]);
+      const double value = static_cast<double>(widen(values[i + lane]));
       sums[lane] += value * value;
     }
   double total = 0;
-  for (; i < size; ++i) total += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  for (; i < size; ++i) {
+    const double value = static_cast<double>(widen(values[i]));
+    total += value * value;
+  }
   for (int lane = 0; lane < kLanes; ++lane) total += sums[lane];
   return total;
 }
@@ -47,19 +50,6 @@ void widen_all(const S* __restrict in, float* __restrict out, int64_t size) {
 template <class S>
 void narrow_all(const float* __restrict in, S* __restrict out, int64_t size) {
   for (int64_t i = 0; i < size; ++i) narrow(in[i], out[i]);
-}
-
-template <class S>
-double half_square_sum(const S* values, int64_t size) {
-  constexpr int64_t kPart = 1024;  // stays in the first-level cache
-  float part[kPart];
-  double total = 0;
-  for (int64_t begin = 0; begin < size; begin += kPart) {
-    const int64_t count = size - begin < kPart ? size - begin : kPart;
-    widen_all(values + begin, part, count);
-    total += square_sum(part, count);
-  }
-  return total;
 }
 
 template <class T>
@@ -89,7 +79,7 @@ void lamb_apply(T* __restrict parameter, const T* __restrict first, const T* __r
 template <class T>
 constexpr Kernels<T> kTable{adam<T>, sgd<T>, lamb_moments<T>, lamb_apply<T>, square_sum<T>};
 template <class S>
-constexpr HalfKernels<S> kHalfTable{widen_all<S>, narrow_all<S>, half_square_sum<S>};
+constexpr HalfKernels<S> kHalfTable{widen_all<S>, narrow_all<S>, square_sum<S>};
 
 }  // namespace
 
