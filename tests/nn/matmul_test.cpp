@@ -14,11 +14,13 @@ struct Shape {
   int64_t tokens, inputs, outputs;
 };
 
-/// Around tiles of six and sixteen rows, panels of 32 and 64 columns, chunks of 96 and 192 rows, odd depths,
-/// depths of several blocks, and right operands that several items share.
-const Shape kShapes[] = {{1, 2, 1},    {5, 4, 3},      {6, 64, 64},    {7, 30, 65},    {13, 66, 127},
-                         {97, 48, 96}, {101, 130, 97}, {33, 3074, 70}, {3075, 20, 34}, {64, 6150, 10},
-                         {17, 62, 33}, {193, 98, 290}, {450, 770, 600}};
+/// Around tiles of six and sixteen rows, panels of 32 and 64 columns, chunks of 96 and 384 rows, odd depths,
+/// depths of several blocks and of several parts, rows whose lines share few sets of the first-level cache,
+/// and right operands that several items share.
+const Shape kShapes[] = {{1, 2, 1},       {5, 4, 3},      {6, 64, 64},     {7, 30, 65},     {13, 66, 127},
+                         {97, 48, 96},    {101, 130, 97}, {33, 3074, 70},  {3075, 20, 34},  {64, 6150, 10},
+                         {17, 62, 33},    {193, 98, 290}, {450, 770, 600}, {40, 6150, 300}, {70, 1024, 40},
+                         {600, 2048, 33}, {1400, 34, 800}};
 
 /// Relative error of a product of rounded factors: unit of the sums, and of the result.
 double bound(at::ScalarType type) {
@@ -84,6 +86,10 @@ TEST_P(Products, TakeRowsWithGapsAndWriteIntoAGivenMatrix) {
   const at::Tensor all = random(20, 100), x = all.narrow(1, 10, 40), w = random(90, 40).narrow(0, 3, 70);
   EXPECT_LT(distance(times_transposed(x, w), torch::mm(x.to(at::kDouble), w.to(at::kDouble).t())),
             bound(GetParam()));
+  const at::Tensor apart = random(45, 1024).narrow(1, 0, 1000),
+                   u = random(36, 1000);  // and an unfinished step
+  EXPECT_LT(distance(times_transposed(apart, u), torch::mm(apart.to(at::kDouble), u.to(at::kDouble).t())),
+            bound(GetParam()));
   const at::Tensor whole = torch::full({30, 50}, 7).to(GetParam()), out = whole.narrow(0, 5, 20);
   const at::Tensor v = random(40, 50);
   times(x, v, out);
@@ -115,13 +121,13 @@ TEST(ProductsOfOurOwn, DoNotDependOnTheThreadsNorOnTheOtherRows) {
   const int before = at::get_num_threads();
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     if (!has_own_products(type)) continue;  // LibTorch's, which promise no such thing
-    const at::Tensor x = torch::randn({301, 200}).to(type), w = torch::randn({150, 200}).to(type),
+    const at::Tensor x = torch::randn({301, 4200}).to(type), w = torch::randn({150, 4200}).to(type),
                      dy = torch::randn({301, 150}).to(type);
     std::vector<at::Tensor> forward, gradients;
     for (const int threads : {1, 2, 3, 8}) {
       at::set_num_threads(threads);
       forward.push_back(times_transposed(x, w));
-      gradients.push_back(torch::zeros({150, 200}).to(type));
+      gradients.push_back(torch::zeros({150, 4200}).to(type));
       add_weight_gradient(gradients.back(), dy, x);
     }
     for (size_t i = 1; i < forward.size(); ++i) {

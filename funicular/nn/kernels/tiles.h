@@ -172,21 +172,13 @@ struct MatrixLeft {
   int64_t stride;
   int64_t whole_steps;    ///< of 32 each
   const BFloat16* tails;  ///< [squares, 2, 16, 32], or null
-  BFloat16* block;        ///< [kBlock, 2, 16, 32]
+  BFloat16* buffer;       ///< [kBlock, 2, 16, 32]
 
   FUNICULAR_INLINE Rows rows(int64_t square, int64_t step) const {
     return Rows::plain(first + square * kSquare * stride + step * 2 * kStep, stride);
   }
   FUNICULAR_INLINE Rows tail(int64_t square) const { return Rows::packed(tails + square * 2 * kTile); }
-  inline Rows moving(int64_t square, int64_t step, int64_t steps, int64_t count) const {
-    const Rows lying = rows(square, step);
-    if (stride % 1024 != 0) return lying;
-    for (int64_t k = 0; k < steps; ++k)
-      for (int64_t r = 0; r < count; ++r)
-        __builtin_memcpy(block + (2 * k * kSide + r) * 2 * kStep, lying.first + r * stride + k * 2 * kStep,
-                         2 * kStep * sizeof(BFloat16));
-    return Rows::packed(block);
-  }
+  FUNICULAR_INLINE bool copies() const { return stride % 1024 == 0; }
 };
 
 /// What pack_left has made.
@@ -227,76 +219,132 @@ inline int64_t waiting_squares(int64_t outer, int64_t inner, bool parts) {
   return parts ? outer * inner : inner < 2 ? 2 : inner;
 }
 
+/// A task at work: 32 rows or columns of the moving operand after the other (outer), block by block, and for
+/// each block all squares beside or below each other (inner).
 template <bool kLeftMoves, class Left, class O>
-inline void multiply(const Task<Left, O>& t) {
-  const int64_t squares = (t.rows + kSquare - 1) / kSquare, panels = (t.columns + kSquare - 1) / kSquare;
-  const int64_t outer = kLeftMoves ? squares : panels, inner = kLeftMoves ? panels : squares;
-  const bool parts = !t.begins || !t.ends;
-  const Blocks blocks(t.steps);
-  // Gradients are read by none before they have left the caches.
-  const bool past =
-      !kLeftMoves && !t.add && (reinterpret_cast<uintptr_t>(t.out) | t.stride * sizeof(O)) % 64 == 0;
-  Finish<O> finish;
-  int64_t configured = 0;
-  for (int64_t o = 0; o < outer; ++o)
-    for (int64_t k = 0; k < t.steps; k += blocks.size) {
-      const int64_t steps = t.steps - k < blocks.size ? t.steps - k : blocks.size, step = t.first_step + k;
-      const int64_t rest = t.left.whole_steps - step, whole = steps < rest ? steps : rest;
-      Rows moving = t.left.rows(o, step);
-      if constexpr (kLeftMoves)
-        moving =
-            t.left.moving(o, step, whole, t.rows - o * kSquare < kSquare ? t.rows - o * kSquare : kSquare);
-      for (int64_t i = 0; i < inner; ++i) {
-        const int64_t square = kLeftMoves ? o : i, panel = kLeftMoves ? i : o;
-        const int64_t left = t.rows - square * kSquare, rows = left < kSquare ? left : kSquare;
-        const int64_t held = kLeftMoves ? rows : kSquare;  // packed rows are filled up
-        if (held != configured) configure(configured = held);
-        const Rows operand = kLeftMoves ? moving : t.left.rows(square, step);
-        const uint32_t* const right = t.panels + panel * t.panel_size + k * kPanelStep;
-        float* const sums = t.sums + (parts ? o * inner + i : blocks.count > 1 ? i : i % 2) * kSums;
-        const int64_t from = i * kSquare / inner, to = (i + 1) * kSquare / inner;
-        Ahead ahead;
-        if (o + 1 < outer) {
-          if constexpr (kLeftMoves) {
-            const Rows next = t.left.rows(square + 1, step);
-            ahead = {reinterpret_cast<const char*>(next.first + from * next.row), next.bytes(), 64,
-                     to - from};
-          } else
-            ahead = {reinterpret_cast<const char*>(right + t.panel_size) + from * 64, 64, kPanelStep * 4,
-                     to - from};
-        }
-        Finish<O> coming;
-        if (t.ends && k + steps == t.steps)
-          coming = {sums,
-                    t.out + square * kSquare * t.stride + panel * kSquare,
-                    t.stride,
-                    rows,
-                    t.columns - panel * kSquare,
-                    t.add,
-                    past};
-        const auto sum = [&]<bool kBoth>() {
-          written_for_tiles(right);
-          if (t.begins && k == 0)
-            clear_sums();
-          else
-            load_sums<kBoth>(sums, kSquare);
-          add_steps<kBoth, kLeftMoves>(operand, right, whole, ahead, finish, coming);
-          if (whole < steps)
-            add_steps<kBoth, kLeftMoves>(t.left.tail(square), right + whole * kPanelStep, 1, ahead, finish,
-                                         coming);
-          finish.write(kSquare);  // before its sums are overwritten
-          store_sums<kBoth>(sums, kSquare);
-        };
-        if (held > kSide)
-          sum.template operator()<true>();
-        else
-          sum.template operator()<false>();
-        if (t.ends && k + steps == t.steps) finish = coming;
-      }
+class Multiplication {
+ public:
+  FUNICULAR_INLINE explicit Multiplication(const Task<Left, O>& task)
+      : t_(task),
+        outer_(squares_of(kLeftMoves ? task.rows : task.columns)),
+        inner_(squares_of(kLeftMoves ? task.columns : task.rows)),
+        parts_(!task.begins || !task.ends),
+        // Gradients are read by none before they have left the caches.
+        past_(!kLeftMoves && !task.add &&
+              (reinterpret_cast<uintptr_t>(task.out) | task.stride * sizeof(O)) % 64 == 0),
+        blocks_(task.steps) {}
+
+  FUNICULAR_INLINE void run() {
+    for (int64_t o = 0; o < outer_; ++o)
+      for (int64_t k = 0; k < t_.steps; k += blocks_.size) multiply(at(o, k));
+    finish_.write(kSquare);
+    if (past_) _mm_sfence();
+    _tile_release();
+  }
+
+ private:
+  /// A block of the moving operand.
+  struct Block {
+    int64_t outer, first;  ///< first: step within the task
+    int64_t steps, whole;  ///< of which `whole` are not the filled-up last one
+    int64_t rows;          ///< of the left operand, if that moves
+  };
+
+  FUNICULAR_INLINE static int64_t squares_of(int64_t n) { return (n + kSquare - 1) / kSquare; }
+  FUNICULAR_INLINE static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+  FUNICULAR_INLINE bool copies() const {
+    if constexpr (kLeftMoves)
+      return t_.left.copies();
+    else
+      return false;
+  }
+
+  FUNICULAR_INLINE Block at(int64_t outer, int64_t first) const {
+    const int64_t steps = least(blocks_.size, t_.steps - first);
+    return {outer, first, steps, least(steps, t_.left.whole_steps - t_.first_step - first),
+            least(kSquare, t_.rows - outer * kSquare)};
+  }
+
+  FUNICULAR_INLINE void copy(const Block& b) {
+    if constexpr (kLeftMoves) {
+      const Rows rows = t_.left.rows(b.outer, t_.first_step + b.first);
+      for (int64_t k = 0; k < b.whole; ++k)
+        for (int64_t r = 0; r < b.rows; ++r)
+          __builtin_memcpy(t_.left.buffer + 2 * k * kTile + 2 * r * kStep, rows.at(k, 0) + r * rows.row, 64);
     }
-  finish.write(kSquare);
-  if (past) _mm_sfence();
-  _tile_release();
+  }
+
+  FUNICULAR_INLINE void multiply(const Block& b) {
+    if (copies()) copy(b);
+    for (int64_t i = 0; i < inner_; ++i) {
+      const int64_t rows = least(kSquare, t_.rows - (kLeftMoves ? b.outer : i) * kSquare);
+      const int64_t held = kLeftMoves ? rows : kSquare;  // packed rows are filled up
+      if (held != configured_) configure(configured_ = held);
+      if (held > kSide)
+        sum<true>(b, i, rows);
+      else
+        sum<false>(b, i, rows);
+    }
+  }
+
+  /// A share of the lines that the same block of the next 32 rows or columns will need.
+  FUNICULAR_INLINE Ahead next_lines(const Block& b, int64_t i) const {
+    if (b.outer + 1 >= outer_) return {};
+    const int64_t from = i * kSquare / inner_, to = (i + 1) * kSquare / inner_;
+    if constexpr (kLeftMoves) {
+      const Rows rows = t_.left.rows(b.outer + 1, t_.first_step + b.first);
+      return {reinterpret_cast<const char*>(rows.first + from * rows.row), rows.bytes(), 64, to - from};
+    } else {
+      const uint32_t* const panel = t_.panels + (b.outer + 1) * t_.panel_size + b.first * kPanelStep;
+      return {reinterpret_cast<const char*>(panel) + from * 64, 64, kPanelStep * 4, to - from};
+    }
+  }
+
+  /// Adds the block to square `i` of the inner ones.
+  template <bool kBoth>
+  FUNICULAR_INLINE void sum(const Block& b, int64_t i, int64_t rows) {
+    const int64_t square = kLeftMoves ? b.outer : i, panel = kLeftMoves ? i : b.outer;
+    const uint32_t* const right = t_.panels + panel * t_.panel_size + b.first * kPanelStep;
+    float* const sums = t_.sums + (parts_ ? b.outer * inner_ + i : blocks_.count > 1 ? i : i % 2) * kSums;
+    Rows left = t_.left.rows(square, t_.first_step + b.first);
+    if constexpr (kLeftMoves)
+      if (copies()) left = Rows::packed(t_.left.buffer);
+    const bool ends = t_.ends && b.first + b.steps == t_.steps;
+    Finish<O> coming;
+    if (ends)
+      coming = {sums,
+                t_.out + square * kSquare * t_.stride + panel * kSquare,
+                t_.stride,
+                rows,
+                t_.columns - panel * kSquare,
+                t_.add,
+                past_};
+    written_for_tiles(right);
+    if (t_.begins && b.first == 0)
+      clear_sums();
+    else
+      load_sums<kBoth>(sums, kSquare);
+    add_steps<kBoth, kLeftMoves>(left, right, b.whole, next_lines(b, i), finish_, coming);
+    if (b.whole < b.steps)
+      add_steps<kBoth, kLeftMoves>(t_.left.tail(square), right + b.whole * kPanelStep, 1, Ahead{}, finish_,
+                                   coming);
+    finish_.write(kSquare);  // before its sums are overwritten
+    store_sums<kBoth>(sums, kSquare);
+    if (ends) finish_ = coming;
+  }
+
+  const Task<Left, O>& t_;
+  const int64_t outer_, inner_;
+  const bool parts_, past_;
+  const Blocks blocks_;
+  Finish<O> finish_;
+  int64_t configured_ = 0;
+};
+
+template <bool kLeftMoves, class Left, class O>
+inline void multiply(const Task<Left, O>& task) {
+  Multiplication<kLeftMoves, Left, O>(task).run();
 }
 
 inline int64_t padded_groups(int64_t depth) {
@@ -386,12 +434,12 @@ inline void matmul(const MatmulArguments<BFloat16>& m) {
   const int64_t steps = padded_groups(m.depth) / kStep, part = part_steps(steps, columns);
   const Workspace space(m.rows, m.depth, columns, m.packed);
   auto* const tails = reinterpret_cast<BFloat16*>(m.workspace);
-  auto* const block = reinterpret_cast<BFloat16*>(m.workspace + space.tails);
+  auto* const buffer = reinterpret_cast<BFloat16*>(m.workspace + space.tails);
   auto* const sums = reinterpret_cast<float*>(m.workspace + space.tails + space.block);
   auto* const own = reinterpret_cast<uint32_t*>(m.workspace + space.tails + space.block + space.sums);
   const bool has_tail = m.depth % (2 * kStep) != 0;
   if (has_tail) pack_tails(m, tails);
-  const MatrixLeft left{m.left, m.left_stride, m.depth / (2 * kStep), has_tail ? tails : nullptr, block};
+  const MatrixLeft left{m.left, m.left_stride, m.depth / (2 * kStep), has_tail ? tails : nullptr, buffer};
   for (int64_t first = 0; first < steps; first += part) {
     const int64_t count = steps - first < part ? steps - first : part;
     const uint32_t* panels = own;
