@@ -19,8 +19,8 @@ namespace {
 bool may_use_tiles() {
 #if defined(__x86_64__) && defined(__linux__)
   unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kBf16 = 1u << 22, kTile = 1u << 24;
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kBf16) == 0 || (d & kTile) == 0) return false;
+  constexpr unsigned kWanted = 1u << 22 | 1u << 24 | 1u << 25;  // AMX-BF16, AMX-TILE, AMX-INT8
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kWanted) != kWanted) return false;
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
 #else

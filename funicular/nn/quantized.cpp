@@ -73,7 +73,7 @@ void dispatch_activation(const at::Tensor& x, Body body) {
 }
 
 // Rows whose bytes stay in the first caches for all panels of a weight.
-constexpr int64_t kBlock = 48;
+constexpr int64_t kBlock = 96;
 
 /// A thread's own: quantised activations of a block of rows, and what lies between two products.
 struct QuantizedRows {

@@ -27,8 +27,13 @@ at::Tensor scales(const at::Tensor& rows) {
 
 TEST(QuantizedProducts, AreTheSumsOfTheRoundedFactorsTimesTheirScales) {
   torch::manual_seed(1);
-  for (const auto& [tokens, inputs, outputs] :
-       {std::tuple{1, 1, 1}, {2, 3, 5}, {7, 16, 64}, {13, 33, 70}, {97, 130, 129}, {200, 384, 192}})
+  for (const auto& [tokens, inputs, outputs] : {std::tuple{1, 1, 1},
+                                                {2, 3, 5},
+                                                {7, 16, 64},
+                                                {13, 33, 70},
+                                                {97, 130, 129},
+                                                {200, 384, 192},
+                                                {53, 64, 70}})
     for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
       const at::Tensor x = torch::randn({tokens, inputs}).to(type), w = torch::randn({outputs, inputs});
       const at::Tensor y = quantized_linear(x, quantize_weight(w));
@@ -43,11 +48,14 @@ TEST(QuantizedProducts, AreTheSumsOfTheRoundedFactorsTimesTheirScales) {
 
 TEST(QuantizedProducts, OfWholeNumbersWithinTheStepsAreExact) {
   torch::manual_seed(2);
-  at::Tensor x = torch::randint(-127, 128, {40, 96}).to(at::kFloat),
-             w = torch::randint(-127, 128, {130, 96}).to(at::kFloat);
-  x.select(1, 5).fill_(127);  // so that every row's step is 1
-  w.select(1, 7).fill_(-127);
-  EXPECT_TRUE(torch::equal(quantized_linear(x, quantize_weight(w)), torch::mm(x, w.t())));
+  for (const int64_t inputs : {96, 192})  // with AMX: without tiles, and with
+    for (const int64_t rows : {16, 40, 101}) {
+      at::Tensor x = torch::randint(-127, 128, {rows, inputs}).to(at::kFloat),
+                 w = torch::randint(-127, 128, {130, inputs}).to(at::kFloat);
+      x.select(1, 5).fill_(127);  // so that every row's step is 1
+      w.select(1, 7).fill_(-127);
+      EXPECT_TRUE(torch::equal(quantized_linear(x, quantize_weight(w)), torch::mm(x, w.t())));
+    }
 }
 
 TEST(QuantizedProducts, KeepZerosAndTellWhatIsNotFinite) {
@@ -77,7 +85,7 @@ TEST(QuantizedProducts, OfAFeedForwardAreThoseOfItsParts) {
                    down = quantize_weight(torch::randn({70, 130}));
   const at::Tensor bias = torch::randn({130});
   const at::NoGradGuard no_gradient;
-  for (const int64_t rows : {0, 1, 48, 49, 151})
+  for (const int64_t rows : {0, 1, 96, 97, 205})
     for (const auto type : {at::kFloat, at::kBFloat16}) {
       const at::Tensor x = torch::randn({rows, 70}).to(type);
       const at::Tensor inner = bias_activation(quantized_linear(x, up), bias, Activation::gelu);

@@ -3,7 +3,7 @@
 // processor has it), sums in 32 bits, scaled back as they leave the registers.
 
 #include "funicular/nn/kernels.h"
-#include "funicular/nn/kernels/vector.h"
+#include "funicular/nn/kernels/tile_registers.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
@@ -37,13 +37,25 @@ FUNICULAR_INLINE Sums multiply_add_bytes(Sums sums, uint32_t x, Bits weights) {
 #endif
 }
 
+/// The lowest byte of each lane. By name, since GCC 12 takes AVX-512's registers to pieces.
+template <class T>
+FUNICULAR_INLINE void store_low_bytes(uint8_t* out, Vec<T> values) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4)
+    return _mm_storeu_si128(reinterpret_cast<__m128i*>(out),
+                            _mm512_cvtepi32_epi8(reinterpret_cast<__m512i>(values)));
+#endif
+  using Bytes = typename BytesOf<T>::Type;
+  const Bytes bytes = __builtin_convertvector(reinterpret_cast<typename Register<T>::Integer>(values), Bytes);
+  __builtin_memcpy(out, &bytes, sizeof bytes);
+}
+
 /// Rows [begin, end): x ≈ scale * (u - 128) with scale = max |x| / 127. A row with a number that is not
 /// finite gets a scale of NaN. Bytes beyond `width`, up to the next multiple of four, are 128.
 template <class S>
 void quantize_rows(int64_t begin, int64_t end, int64_t width, const S* input, uint8_t* output,
                    float* scales) {
   using T = Compute<S>;
-  using Bytes = typename BytesOf<T>::Type;
   const int64_t stride = round_up(width, 4);
   for (int64_t r = begin; r < end; ++r) {
     const S* const in = input + r * width;
@@ -71,9 +83,7 @@ void quantize_rows(int64_t begin, int64_t end, int64_t width, const S* input, ui
         width,
         [&](int64_t c) {
           const Vec<T> rounded = load(in + c) * inverse + (kMagic + 128);
-          const Bytes bytes =
-              __builtin_convertvector(reinterpret_cast<typename Register<T>::Integer>(rounded), Bytes);
-          __builtin_memcpy(out + c, &bytes, sizeof bytes);
+          store_low_bytes<T>(out + c, rounded);
         },
         [&](int64_t c) {
           const T x = get(in + c) * inverse + (kMagic + 128);
@@ -128,8 +138,84 @@ FUNICULAR_INLINE void quantized_tile(const QuantizedArguments<S>& a, int64_t row
   }
 }
 
+#if defined(__AMX_INT8__)
+/// The sums of 32 rows and 32 outputs on their way to the result, written among the products of the next
+/// square.
+template <class S>
+struct ScaledSquare {
+  const QuantizedArguments<S>& a;
+  const int32_t* sums = nullptr;  ///< [32, 32]
+  int64_t row = 0, rows = 0, column = 0;
+  int64_t next = 0;
+
+  FUNICULAR_INLINE void write(int64_t count) {
+    const QuantizedMatrix& w = a.weight;
+    for (; count > 0 && next < rows; --count, ++next)
+      for (int64_t j = 0; j < tiles::kSquare && column + j < w.outputs; j += kSumLanes) {
+        Sums line;
+        __builtin_memcpy(&line, sums + next * tiles::kSquare + j, sizeof line);
+        store_scaled(a.output + (row + next) * w.outputs, w.outputs, w, column + j, line,
+                     a.input_scales[row + next]);
+      }
+  }
+};
+
+/// The product by tiles: TDPBUSD adds 64 products of bytes to each of 16 × 16 sums. Inputs are a multiple
+/// of 64.
+template <class S>
+void quantized_tiles(const QuantizedArguments<S>& a) {
+  using tiles::kSide, tiles::kSquare;
+  const QuantizedMatrix& w = a.weight;
+  constexpr int64_t kBytes = 64, kGroups = 16;  // of a tile's row; of four inputs each, in a step
+  alignas(64) int32_t sums[2][kSquare * kSquare];
+  ScaledSquare<S> finish{a};
+  int turn = 0;
+  for (int64_t row = a.begin; row < a.end; row += kSquare) {
+    const int64_t rows = a.end - row < kSquare ? a.end - row : kSquare;
+    tiles::configure(rows);
+    for (int64_t column = 0; column < w.outputs; column += kSquare) {
+      const uint8_t* left = a.input + row * w.inputs;
+      const int8_t* right =
+          w.values + column / kQuantizedPanel * w.inputs * kQuantizedPanel + column % kQuantizedPanel * 4;
+      tiles::written_for_tiles(left);
+      tiles::clear_sums();
+      for (int64_t k = 0; k < w.inputs; k += kBytes, left += kBytes, right += kGroups * kQuantizedPanel * 4) {
+        _tile_loadd(6, right, kQuantizedPanel * 4);
+        _tile_loadd(4, left, w.inputs);
+        _tile_loadd(7, right + kSide * 4, kQuantizedPanel * 4);
+        _tile_dpbusd(0, 4, 6);
+        _tile_dpbusd(1, 4, 7);
+        if (rows > kSide) {
+          _tile_loadd(5, left + kSide * w.inputs, w.inputs);
+          _tile_dpbusd(2, 5, 6);
+          _tile_dpbusd(3, 5, 7);
+        }
+        finish.write(5);
+      }
+      finish.write(kSquare);
+      auto* const out = reinterpret_cast<float*>(sums[turn]);  // 32 bits are 32 bits
+      if (rows > kSide)
+        tiles::store_sums<true>(out, kSquare);
+      else
+        tiles::store_sums<false>(out, kSquare);
+      finish.sums = sums[turn];
+      finish.row = row;
+      finish.rows = rows;
+      finish.column = column;
+      finish.next = 0;
+      turn ^= 1;
+    }
+  }
+  finish.write(kSquare);
+  _tile_release();
+}
+#endif
+
 template <class S>
 void quantized_product(const QuantizedArguments<S>& a) {
+#if defined(__AMX_INT8__)
+  if (a.weight.inputs % 64 == 0) return quantized_tiles(a);
+#endif
 #if defined(__AVX512F__)
   constexpr int kRows = 6;  // with four registers a row: 24 of 32 hold sums
 #else

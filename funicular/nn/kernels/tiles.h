@@ -201,7 +201,7 @@ struct Task {
   const uint32_t* panels;  ///< from first_step on
   int64_t panel_size;      ///< pairs from panel to panel
   bool begins, ends;       ///< whether the depth begins and ends here
-  float* sums;             ///< see waiting_sums
+  float* sums;             ///< see waiting_squares
   O* out;
   int64_t stride;
   bool add;
