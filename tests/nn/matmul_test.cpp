@@ -7,6 +7,8 @@
 
 #include <cmath>
 
+#include "funicular/nn/kernels.h"
+
 namespace funicular::nn {
 namespace {
 
@@ -16,11 +18,12 @@ struct Shape {
 
 /// Around tiles of six and sixteen rows, panels of 32 and 64 columns, chunks of 96 and 384 rows, odd depths,
 /// depths of several blocks and of several parts, rows whose lines share few sets of the first-level cache,
-/// and right operands that several items share.
-const Shape kShapes[] = {{1, 2, 1},       {5, 4, 3},      {6, 64, 64},     {7, 30, 65},     {13, 66, 127},
-                         {97, 48, 96},    {101, 130, 97}, {33, 3074, 70},  {3075, 20, 34},  {64, 6150, 10},
-                         {17, 62, 33},    {193, 98, 290}, {450, 770, 600}, {40, 6150, 300}, {70, 1024, 40},
-                         {600, 2048, 33}, {1400, 34, 800}};
+/// right operands that several items share, and a last item whose part of the depth is longer than that of
+/// the others.
+const Shape kShapes[] = {{1, 2, 1},       {5, 4, 3},       {6, 64, 64},     {7, 30, 65},     {13, 66, 127},
+                         {97, 48, 96},    {101, 130, 97},  {33, 3074, 70},  {3075, 20, 34},  {64, 6150, 10},
+                         {17, 62, 33},    {193, 98, 290},  {450, 770, 600}, {40, 6150, 300}, {70, 1024, 40},
+                         {600, 2048, 33}, {1400, 34, 800}, {5, 1664, 736}};
 
 /// Relative error of a product of rounded factors: unit of the sums, and of the result.
 double bound(at::ScalarType type) {
@@ -137,6 +140,22 @@ TEST(ProductsOfOurOwn, DoNotDependOnTheThreadsNorOnTheOtherRows) {
     EXPECT_TRUE(torch::equal(forward[0].narrow(0, 77, 5), times_transposed(x.narrow(0, 77, 5), w)));
   }
   at::set_num_threads(before);
+}
+
+// A workspace is taken for the widest piece, and the last one may be narrower.
+TEST(ProductsOfOurOwn, NeedNoMoreMemoryForNarrowerPieces) {
+  const auto check = [](const auto& large) {
+    if (!large.matmul) return;
+    for (const int64_t depth : {64, 1280, 1664, 3072, 30522})
+      for (const int64_t rows : {5, 300})
+        for (int64_t columns = 64; columns <= 512; columns += 32)
+          EXPECT_LE(large.workspace(rows, depth, columns - 32, false),
+                    large.workspace(rows, depth, columns, false))
+              << rows << " rows, depth " << depth << ", " << columns << " columns";
+  };
+  check(kernels<float>().large);
+  check(kernels<double>().large);
+  check(kernels<BFloat16>().large);
 }
 
 }  // namespace

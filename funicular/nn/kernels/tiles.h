@@ -415,16 +415,18 @@ inline int64_t part_steps(int64_t steps, int64_t columns) {
   return (steps + parts - 1) / parts;
 }
 
-/// What a product's workspace holds, in this order, in bytes.
+/// What a product's workspace holds, in this order, in bytes. It grows with rows and columns, so that what
+/// holds the widest piece holds the narrower ones, whose parts of the depth may be longer.
 struct Workspace {
   int64_t tails, block = kBlock * 2 * kTile * 2, sums, panels;
   Workspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
     const int64_t steps = padded_groups(depth) / kStep, part = part_steps(steps, columns);
     const int64_t squares = round_up(rows, kSquare) / kSquare,
                   panel_count = round_up(columns, kSquare) / kSquare;
+    const int64_t all = panel_count * steps * kPanelStep * 4;
     tails = round_up(rows, kSquare) * 2 * kStep * 2;
     sums = waiting_squares(squares, panel_count, part < steps) * kSums * 4;
-    panels = packed ? 0 : panel_count * part * kPanelStep * 4;
+    panels = packed ? 0 : all < kResident ? all : kResident;
   }
   int64_t bytes() const { return tails + block + sums + panels; }
 };
