@@ -107,7 +107,7 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
                      [&](int64_t first, int64_t last) { large.pack(whole, first, last, packed->data()); });
     whole.packed = packed->data();
   }
-  const int64_t bytes = large.workspace(pieces.size, whole.depth, pieces.width, whole.packed);
+  const int64_t bytes = large.workspace(pieces.size, whole.depth, pieces.width, whole.packed != nullptr);
   for_each_item(pieces.count(), bytes, [&](int64_t item, unsigned char* workspace) {
     MatmulArguments<S> part = whole;
     const int64_t row = item / pieces.columns * pieces.size;
@@ -167,6 +167,7 @@ bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at
   if (!x.is_cpu() || !gradient.is_contiguous() || !dy.is_contiguous() || !x.is_contiguous() || x.size(0) == 0)
     return false;
   if (!narrow && gradient.scalar_type() != at::kFloat) return false;
+  if (gradient.numel() == 0) return true;
   return with_own_products(x.scalar_type(), [&](auto zero) {
     using S = decltype(zero);
     GradientArguments<S> g;

@@ -72,7 +72,7 @@ void dispatch_activation(const at::Tensor& x, Body body) {
                    c10::toString(x.scalar_type()));
 }
 
-// Rows whose bytes stay in the first caches for all panels of a weight.
+// Rows, at most, whose bytes stay in the second-level cache for all panels of a weight.
 constexpr int64_t kBlock = 96;
 
 /// A thread's own: quantised activations of a block of rows, and what lies between two products.
@@ -84,10 +84,13 @@ struct QuantizedRows {
 /// body(first row, how many, scratch) for blocks of rows, over at's threads.
 template <class Body>
 void for_each_block(int64_t rows, Body body) {
-  at::parallel_for(0, (rows + kBlock - 1) / kBlock, 1, [&](int64_t first, int64_t last) {
+  // Few rows in blocks for all threads, of whole tiles.
+  const int64_t threads = at::get_num_threads(), share = (rows + threads - 1) / threads;
+  const int64_t size = std::clamp<int64_t>((share + 31) / 32 * 32, 32, kBlock);
+  at::parallel_for(0, (rows + size - 1) / size, 1, [&](int64_t first, int64_t last) {
     QuantizedRows scratch;
     for (int64_t block = first; block < last; ++block)
-      body(block * kBlock, std::min(kBlock, rows - block * kBlock), scratch);
+      body(block * size, std::min(size, rows - block * size), scratch);
   });
 }
 

@@ -110,6 +110,8 @@ TEST_P(Products, OfNothingAreZero) {
   EXPECT_EQ(times_transposed(none, w).size(0), 0);
   EXPECT_EQ(times_transposed(random(5, 8), random(0, 8)).size(1), 0);
   EXPECT_EQ(times(random(5, 8), random(8, 0)).size(1), 0);
+  const at::Tensor empty = torch::ones({0, 8}).to(GetParam());
+  add_weight_gradient(empty, random(5, 0), random(5, 8));
   add_weight_gradient(gradient, random(0, 5), none);
   EXPECT_TRUE((gradient == 1).all().item<bool>());
   add_weight_gradient(gradient, random(0, 5), none, /*add=*/false);

@@ -81,18 +81,21 @@ TEST(QuantizedProducts, RefuseGradientsAndRowsOfAnotherWidth) {
 
 TEST(QuantizedProducts, OfAFeedForwardAreThoseOfItsParts) {
   torch::manual_seed(5);
-  const at::Tensor up = quantize_weight(torch::randn({130, 70})),
-                   down = quantize_weight(torch::randn({70, 130}));
-  const at::Tensor bias = torch::randn({130});
   const at::NoGradGuard no_gradient;
-  for (const int64_t rows : {0, 1, 96, 97, 205})
-    for (const auto type : {at::kFloat, at::kBFloat16}) {
-      const at::Tensor x = torch::randn({rows, 70}).to(type);
-      const at::Tensor inner = bias_activation(quantized_linear(x, up), bias, Activation::gelu);
-      const at::Tensor whole = feed_forward(x, up, bias, down, Activation::gelu);
-      EXPECT_EQ(whole.scalar_type(), type);
-      EXPECT_TRUE(torch::equal(whole, quantized_linear(inner, down))) << rows;
-    }
+  for (const auto& [hidden, inner_size] :
+       {std::pair{70, 130}, {128, 192}}) {  // with AMX: without tiles, and with
+    const at::Tensor up = quantize_weight(torch::randn({inner_size, hidden})),
+                     down = quantize_weight(torch::randn({hidden, inner_size}));
+    const at::Tensor bias = torch::randn({inner_size});
+    for (const int64_t rows : {0, 1, 96, 97, 205})
+      for (const auto type : {at::kFloat, at::kBFloat16}) {
+        const at::Tensor x = torch::randn({rows, hidden}).to(type);
+        const at::Tensor inner = bias_activation(quantized_linear(x, up), bias, Activation::gelu);
+        const at::Tensor whole = feed_forward(x, up, bias, down, Activation::gelu);
+        EXPECT_EQ(whole.scalar_type(), type);
+        EXPECT_TRUE(torch::equal(whole, quantized_linear(inner, down))) << rows;
+      }
+  }
 }
 
 TEST(QuantizedBert, GivesLogitsCloseToThoseOfSinglePrecision) {

@@ -175,11 +175,11 @@ inline void transpose(const typename P::Group* in, int64_t in_stride, int64_t ro
 }
 
 /// Asks for what follows `columns` elements of a row: the same row of the next head, which mostly comes next.
-template <bool kWrite, class S>
+template <class S>
 FUNICULAR_INLINE void prefetch_next(const S* line, int64_t columns) {
   const auto* const next = reinterpret_cast<const char*>(line + columns);
   for (int64_t byte = 0; byte < columns * static_cast<int64_t>(sizeof(S)); byte += 64)
-    __builtin_prefetch(next + byte, kWrite, 2);
+    __builtin_prefetch(next + byte, 0, 2);
 }
 
 /// out[r, c] = in[r, c] + bias[c] as elements of the product, zero beyond `columns` up to `width` and beyond
@@ -190,7 +190,7 @@ inline void pack_rows(const S* in, int64_t stride, const Compute<S>* bias, int64
   using T = Compute<S>;
   for (int64_t r = 0; r < rows; ++r) {
     const S* const line = in + r * stride;
-    prefetch_next<false>(line, columns);
+    prefetch_next(line, columns);
     auto* const target = out + r * width;
     over_channels<T>(
         columns,
@@ -206,7 +206,7 @@ template <class S>
 inline void unpack_rows(const Compute<S>* in, int64_t width, int64_t rows, int64_t columns, int64_t stride,
                         S* out) {
   for (int64_t r = 0; r < rows; ++r) {
-    prefetch_next<true>(out + r * stride, columns);
+    prefetch_next(out + r * stride, columns);
     over_channels<Compute<S>>(
         columns, [&](int64_t c) { store(out + r * stride + c, load(in + r * width + c)); },
         [&](int64_t c) { put(out + r * stride + c, in[r * width + c]); });

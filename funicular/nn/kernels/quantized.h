@@ -1,6 +1,7 @@
 #pragma once
 // Products of 8-bit integers: unsigned activations times signed weights, four at a time (VPDPBUSD where the
-// processor has it), sums in 32 bits, scaled back as they leave the registers.
+// processor has it), sums in 32 bits, scaled back as they leave the registers; or, where inputs are
+// a multiple of 64, by AMX's tiles.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/tile_registers.h"

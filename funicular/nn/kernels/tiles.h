@@ -21,7 +21,7 @@ namespace funicular::nn::FUNICULAR_ISA::tiles {
 constexpr int64_t kBlock = 16;                   // steps of 32 along the depth; 32 KiB of the moving operand
 constexpr int64_t kResident = 1200 * 1024;       // bytes of the resident operand
 constexpr int64_t kMostColumns = 512;            // of a resident right operand
-constexpr int64_t kFewestColumns = 128;          // so many at least, where there are more threads than work
+constexpr int64_t kFewest = 128;                 // columns or rows of a piece, however many threads there are
 constexpr int64_t kMostRows = 384;               // of a resident left operand
 constexpr int64_t kSums = kSquare * kSquare;     // of a square
 constexpr int64_t kPanelStep = kStep * kSquare;  // pairs of a panel in a step
@@ -78,8 +78,8 @@ struct Finish {
   FUNICULAR_INLINE void fetch(int64_t from, int64_t count) const {
     if (!past)
       for (int64_t r = from; r < from + count && r < rows; ++r) {
-        __builtin_prefetch(out + r * stride, 1);
-        if constexpr (sizeof(O) == 4) __builtin_prefetch(out + r * stride + 16, 1);
+        __builtin_prefetch(out + r * stride);
+        if constexpr (sizeof(O) == 4) __builtin_prefetch(out + r * stride + 16);
       }
   }
 
@@ -165,8 +165,8 @@ FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t
 }
 
 /// Rows of a matrix. The last step of rows whose depth is no multiple of 32 is a copy filled up with zeros:
-/// what lies beyond the end of a row is not ours to read. Rows a multiple of 2 KiB apart would share an
-/// eighth of the first-level cache or less: their blocks are copied into tiles.
+/// what lies beyond the end of a row is not ours to read. Blocks of rows a multiple of 2 KiB
+/// apart have more lines than the sets that they share: they are copied into tiles.
 struct MatrixLeft {
   const BFloat16* first;
   int64_t stride;
@@ -229,7 +229,7 @@ class Multiplication {
         outer_(squares_of(kLeftMoves ? task.rows : task.columns)),
         inner_(squares_of(kLeftMoves ? task.columns : task.rows)),
         parts_(!task.begins || !task.ends),
-        // Gradients are read by none before they have left the caches.
+        // Gradients are mostly read long after they have left the caches.
         past_(!kLeftMoves && !task.add &&
               (reinterpret_cast<uintptr_t>(task.out) | task.stride * sizeof(O)) % 64 == 0),
         blocks_(task.steps) {}
@@ -415,8 +415,9 @@ inline int64_t part_steps(int64_t steps, int64_t columns) {
   return (steps + parts - 1) / parts;
 }
 
-/// What a product's workspace holds, in this order, in bytes. It grows with rows and columns, so that what
-/// holds the widest piece holds the narrower ones, whose parts of the depth may be longer.
+/// What a product's workspace holds, in this order, in bytes; tails and block whether they are needed or not.
+/// It grows with rows and columns, so that what holds the widest piece holds the narrower ones, whose parts
+/// of the depth may be longer.
 struct Workspace {
   int64_t tails, block = kBlock * 2 * kTile * 2, sums, panels;
   Workspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
@@ -522,16 +523,18 @@ inline int64_t part_of(int64_t all, int64_t most, int64_t fewest, int64_t thread
   int64_t parts = (all + most - 1) / most;
   const int64_t equal = round_up(parts, threads), many = all / fewest;
   parts = equal <= many ? equal : many > parts ? many : parts;
+  if (parts == 0) return kSquare;
   return round_up((all + parts - 1) / parts, kSquare);
 }
 
 inline int64_t columns(int64_t columns, int threads) {
-  return part_of(columns, kMostColumns, kFewestColumns, threads);
+  return part_of(columns, kMostColumns, kFewest, threads);
 }
 
+/// Of depths above 4,800 the fewest rows are more than may stay in the second-level cache.
 inline int64_t gradient_rows(int64_t rows, int64_t depth, int threads) {
   const int64_t fit = kResident / (padded_groups(depth) * 4) / kSquare * kSquare;
-  const int64_t most = fit > kMostRows ? kMostRows : fit < kFewestColumns ? kFewestColumns : fit;
+  const int64_t most = fit > kMostRows ? kMostRows : fit < kFewest ? kFewest : fit;
   return part_of(rows, most, kSquare, threads);
 }
 
@@ -544,8 +547,8 @@ inline int64_t gradient_workspace(int64_t depth, int64_t rows) {
 }
 
 constexpr MatmulKernels<BFloat16> kernels() {
-  return {kSquare,        2,         2 * kStep,          1,      kFewestColumns, columns,
-          gradient_rows,  workspace, gradient_workspace, matmul, pack,           pack_right,
+  return {kSquare,        2,         2 * kStep,          1,      kFewest, columns,
+          gradient_rows,  workspace, gradient_workspace, matmul, pack,    pack_right,
           weight_gradient};
 }
 
