@@ -28,9 +28,15 @@ at::Tensor of_its_own(const at::Tensor& gradient) {
   return shares ? gradient.clone(at::MemoryFormat::Contiguous) : gradient;
 }
 
+/// Whether a sparse gradient is one that optimisers take as it is.
+bool is_rows(const at::Tensor& gradient, at::ScalarType type) {
+  return gradient.is_coalesced() && gradient.sparse_dim() == 1 && gradient.scalar_type() == type &&
+         gradient._values().is_contiguous();
+}
+
 }  // namespace
 
-FlatParameters::FlatParameters(Model& model, MatrixTypes types, bool free_gradients)
+FlatParameters::FlatParameters(Model& model, MatrixTypes types, bool free_gradients, bool row_gradients)
     : layout_(std::make_shared<FlatLayout>(model)), frees_(free_gradients) {
   if (frees_ && types.compute != types.gradient)
     throw InputError("parameters",
@@ -43,6 +49,10 @@ FlatParameters::FlatParameters(Model& model, MatrixTypes types, bool free_gradie
   vector_gradient_ = at::zeros({size() - decay_end()}, options);
   for (const Entry& entry : entries()) point_into_buffers(entry);
   if (types.compute) convert_frozen_matrices(model, *types.compute);
+  if (frees_ && row_gradients && model.set_row_gradients) {
+    set_row_gradients_ = model.set_row_gradients;
+    set_row_gradients_(true);
+  }
 }
 
 std::shared_ptr<UpdateTarget> FlatParameters::target() const {
@@ -88,6 +98,7 @@ void FlatParameters::point_into_buffers(const Entry& entry) {
 
 FlatParameters::~FlatParameters() {
   for (const auto& [leaf, hook] : hooks_) leaf.remove_hook(hook);
+  if (set_row_gradients_) set_row_gradients_(false);
 }
 
 void FlatParameters::zero_gradient() {
@@ -117,8 +128,9 @@ void FlatParameters::collect_gradients() {
     at::Tensor gradient = parameter.compute.grad();
     const at::ScalarType type = parameter.compute.scalar_type();
     if (!gradient.defined()) gradient = at::zeros_like(parameter.compute);
-    if (gradient.is_sparse()) gradient = gradient.to_dense();
-    parameter.gradient = gradient.to(type).contiguous();
+    if (gradient.is_sparse() && (!set_row_gradients_ || !is_rows(gradient, type)))
+      gradient = gradient.to_dense();
+    parameter.gradient = gradient.is_sparse() ? gradient : gradient.to(type).contiguous();
     parameter.compute.mutable_grad() = parameter.gradient;
   }
 }

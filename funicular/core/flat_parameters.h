@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -38,7 +39,9 @@ class FlatParameters {
   /// become copies of that type: the trainable ones views into shadow(). Gradients that are freed must be of
   /// the type that is computed with, for that is what autograd makes; throws InputError otherwise. The model
   /// must outlive this.
-  explicit FlatParameters(Model& model, MatrixTypes types = {}, bool free_gradients = false);
+  /// With `row_gradients` freed gradients may be sparse (Model::set_row_gradients).
+  explicit FlatParameters(Model& model, MatrixTypes types = {}, bool free_gradients = false,
+                          bool row_gradients = false);
   ~FlatParameters();
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
@@ -69,7 +72,7 @@ class FlatParameters {
   /// After an update; does nothing where none are to be freed.
   void free_gradients();
   /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient, dense
-  /// and of the type that they should have, zero where autograd made none.
+  /// (or, if they may be, sparse) and of the type that they should have, zero where autograd made none.
   void collect_gradients();
   /// The part of a flat tensor of this layout that holds `entry`, in the parameter's shape.
   at::Tensor view(const at::Tensor& flat, const Entry& entry) const;
@@ -84,6 +87,7 @@ class FlatParameters {
 
   std::shared_ptr<const FlatLayout> layout_;
   bool frees_;
+  std::function<void(bool)> set_row_gradients_;         ///< empty: all are dense
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;  ///< on the leaves whose gradients are freed
   at::Tensor master_, shadow_, matrix_gradient_, vector_gradient_;
 };

@@ -68,6 +68,11 @@ struct Model {
   /// (nn/bert.h): for another head that reads more. Empty where it always does.
   std::function<void(bool on)> set_all_rows;
 
+  /// Whether the first gradient that a backward pass makes of a table of embeddings is a sparse tensor
+  /// (coalesced, rows in its first dimension) of the rows that were looked up, where nothing else has made
+  /// one before; empty: always dense.
+  std::function<void(bool on)> set_row_gradients;
+
   /// Another model of the same structure, with weights and buffers of its own, whatever their values. Empty,
   /// or throws InputError: there can be none.
   std::function<Model()> replicate;

@@ -89,6 +89,7 @@ class Builder {
     model_.low_precision = true;
     model_.set_selective_recompute = [selective = selective_](bool on) { *selective = on; };
     model_.set_all_rows = [all_rows = all_rows_](bool on) { *all_rows = on; };
+    model_.set_row_gradients = [row_gradients = row_gradients_](bool on) { *row_gradients = on; };
     add_embeddings();
     for (int64_t layer = 0; layer < config_.num_hidden_layers; ++layer) add_layer(layer);
     if (options_.head == Head::masked_lm)
@@ -166,6 +167,7 @@ class Builder {
   size_t claimed_ = 0;
   std::shared_ptr<bool> selective_ = std::make_shared<bool>(false);  ///< recompute the attention in backward
   std::shared_ptr<bool> all_rows_ = std::make_shared<bool>(false);   ///< the last layer leaves nothing out
+  std::shared_ptr<bool> row_gradients_ = std::make_shared<bool>(false);  ///< of the words used alone
   Parameter* word_embeddings_ = nullptr;
 };
 
@@ -183,12 +185,14 @@ void Builder::add_embeddings() {
   const NormParameters norm = add_norm(prefix + "LayerNorm");
   const DropoutSite site{config_.hidden_dropout_prob, Purpose::dropout_embedding, 0};
   const int64_t longest = config_.max_position_embeddings, padding = config_.pad_token_id;
+  const std::shared_ptr<const bool> row_gradients = row_gradients_;
   add_segment("embeddings", [=](Activations, const MicroBatch& batch, const Taps& taps, LossSink&) {
     if (batch.packing.longest() > longest)
       throw InputError(
           "bert", "a sequence has {} tokens; this model has positions for {}; pass a smaller --max-length",
           batch.packing.longest(), longest);
-    const EmbeddingTables tables{word->compute, position->compute, type->compute, padding};
+    const EmbeddingTables tables{word->compute, position->compute, type->compute, padding,
+                                 *row_gradients && batch["token_ids"].is_cpu()};
     if (!batch["token_ids"].is_cpu())
       check_ids(tables, batch.on_host("token_ids"), batch.on_host("token_type_ids"));
     const at::Tensor hidden =

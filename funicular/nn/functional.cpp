@@ -53,10 +53,17 @@ DropoutArguments dropout_arguments(const DropoutSite& site, const RandomState& r
   return arguments;
 }
 
+/// The .grad of a weight; one of rows only becomes dense.
+at::Tensor& dense_gradient(const at::Tensor& weight) {
+  at::Tensor& gradient = weight.mutable_grad();
+  if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+  return gradient;
+}
+
 /// The .grad of a weight, zero-filled if there was none. Undefined if the weight is frozen or undefined.
 at::Tensor gradient_of(const at::Tensor& weight) {
   if (!weight.defined() || !weight.requires_grad()) return {};
-  at::Tensor& gradient = weight.mutable_grad();
+  at::Tensor& gradient = dense_gradient(weight);
   if (!gradient.defined()) gradient = at::zeros_like(weight);
   return gradient;
 }
@@ -66,7 +73,7 @@ at::Tensor gradient_of(const at::Tensor& weight) {
 /// The weight's gradient += dy^T * x, if it wants one; the first of a step is written.
 void learn(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) {
   if (!weight.requires_grad()) return;
-  at::Tensor& gradient = weight.mutable_grad();
+  at::Tensor& gradient = dense_gradient(weight);
   const bool add = gradient.defined();
   if (!add) gradient = at::empty_like(weight);
   add_weight_gradient(gradient, dy, x, add);
@@ -190,6 +197,7 @@ struct EmbedFunction : Function<EmbedFunction> {
     NormCall norm;             // the normalisation itself drops nothing
     DropoutArguments dropout;  // after it
     int64_t padding;
+    bool row_gradients;
   };
   static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position,
                             const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
@@ -220,7 +228,10 @@ struct EmbedFunction : Function<EmbedFunction> {
       if (const at::Tensor gradient = gradient_of(table); gradient.defined())
         scatter_rows(gradient, ids, padding, rows);
     };
-    learn_rows(saved[3], call.ids, call.padding);
+    if (call.row_gradients && saved[3].requires_grad() && !saved[3].grad().defined())
+      saved[3].mutable_grad() = sum_rows(saved[3], call.ids, call.padding, rows);
+    else
+      learn_rows(saved[3], call.ids, call.padding);
     learn_rows(saved[4], call.norm.positions, -1);
     learn_rows(saved[5], call.types, -1);
     return {{}, {}, {}, {}, {}, {}};
@@ -359,9 +370,12 @@ void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::T
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
   if (ids.is_cpu()) check_ids(tables, ids, types);
-  EmbedFunction::Call call{ids, types,
+  EmbedFunction::Call call{ids,
+                           types,
                            NormCall{norm.epsilon, {}, packing.positions, packing.token_draws, false},
-                           dropout_arguments(dropout, packing.random), tables.padding};
+                           dropout_arguments(dropout, packing.random),
+                           tables.padding,
+                           tables.row_gradients};
   return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta,
                               std::move(call));
 }

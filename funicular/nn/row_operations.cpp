@@ -68,9 +68,9 @@ Runs runs_of(const Id* ids, int64_t count) {
   return runs;
 }
 
-template <class Id>
-void scatter(const at::Tensor& gradient, const Id* ids, int64_t padding, const at::Tensor& rows) {
-  const Runs runs = runs_of(ids, rows.size(0));
+/// row(i) of `gradient` += the sum of the rows of run i, if row(i) is not negative.
+template <class RowOf>
+void add_runs(const at::Tensor& gradient, const Runs& runs, const at::Tensor& rows, RowOf row) {
   const int64_t width = rows.size(1);
   dispatch(rows, "embeddings", [&](auto zero) {
     using S = decltype(zero);
@@ -79,14 +79,25 @@ void scatter(const at::Tensor& gradient, const Id* ids, int64_t padding, const a
       for (auto run = static_cast<size_t>(first); run < static_cast<size_t>(last); ++run) {
         const int64_t* const listed = runs.order.data() + runs.begins[run];
         const auto count = static_cast<int64_t>(runs.begins[run + 1] - runs.begins[run]);
-        const auto id = static_cast<int64_t>(ids[*listed]);
-        if (id == padding) continue;
+        const int64_t target = row(run);
+        if (target < 0) continue;
         if (narrow)
-          kernels<S>().add_rows_narrow(listed, count, width, data<S>(rows), data<S>(gradient) + id * width);
+          kernels<S>().add_rows_narrow(listed, count, width, data<S>(rows),
+                                       data<S>(gradient) + target * width);
         else
-          kernels<S>().add_rows(listed, count, width, data<S>(rows), data<Compute<S>>(gradient) + id * width);
+          kernels<S>().add_rows(listed, count, width, data<S>(rows),
+                                data<Compute<S>>(gradient) + target * width);
       }
     });
+  });
+}
+
+template <class Id>
+void scatter(const at::Tensor& gradient, const Id* ids, int64_t padding, const at::Tensor& rows) {
+  const Runs runs = runs_of(ids, rows.size(0));
+  add_runs(gradient, runs, rows, [&](size_t run) {
+    const auto id = static_cast<int64_t>(ids[runs.order[runs.begins[run]]]);
+    return id == padding ? -1 : id;
   });
 }
 
@@ -283,6 +294,24 @@ void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t pad
     scatter(gradient, ids.const_data_ptr<int64_t>(), padding, rows);
   else
     scatter(gradient, ids.const_data_ptr<int32_t>(), padding, rows);
+}
+
+at::Tensor sum_rows(const at::Tensor& table, const at::Tensor& ids, int64_t padding, const at::Tensor& rows) {
+  FUNICULAR_EVENT("embeddings_backward");
+  const auto* const id = ids.const_data_ptr<int64_t>();
+  const Runs runs = runs_of(id, rows.size(0));
+  std::vector<int64_t> places(runs.begins.size() - 1, -1), used;
+  for (size_t run = 0; run < places.size(); ++run) {
+    const int64_t found = id[runs.order[runs.begins[run]]];
+    if (found == padding) continue;
+    places[run] = static_cast<int64_t>(used.size());
+    used.push_back(found);
+  }
+  const at::Tensor values = at::zeros({static_cast<int64_t>(used.size()), table.size(1)}, table.options());
+  add_runs(values, runs, rows, [&](size_t run) { return places[run]; });
+  return at::_sparse_coo_tensor_unsafe(at::tensor(used, at::kLong).unsqueeze(0), values, table.sizes(),
+                                       table.options().layout(at::kSparse))
+      ._coalesced_(true);
 }
 
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,

@@ -56,6 +56,10 @@ at::Tensor embedding_rows(const at::Tensor& word, const at::Tensor& position, co
 /// rounded once.
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
 
+/// What scatter_rows would add to zeros of the table's shape and type, as a sparse tensor of the rows that
+/// occur, ascending. On the CPU; ids int64.
+at::Tensor sum_rows(const at::Tensor& table, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
+
 /// target[c] += sum of rows of x.
 void add_column_sum(const at::Tensor& x, const at::Tensor& target);
 

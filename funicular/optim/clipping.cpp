@@ -6,11 +6,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/optim/blocks.h"
 #include "funicular/optim/kernels.h"
+#include "funicular/optim/rows.h"
 
 namespace funicular::optim {
 
@@ -33,6 +35,26 @@ double square_sum(const at::Tensor& flat, int64_t begin, int64_t size) {
     default:
       throw InputError("clipping", "expected gradients of a floating-point type, found {}",
                        c10::toString(flat.scalar_type()));
+  }
+}
+
+/// Of a block of a sparse gradient: of the same numbers in the same order as if it were dense.
+double square_sum(const RowGradient& rows, at::ScalarType type, int64_t begin, int64_t size) {
+  const auto sum = [&](auto zero, auto kernel) {
+    using S = decltype(zero);
+    alignas(64) S dense[FlatLayout::kBlock];
+    const auto copy = [](const S* in, S* out, int64_t n) { std::copy_n(in, n, out); };
+    return rows.gather<S>(begin, size, dense, copy) ? kernel(dense, size) : 0.0;
+  };
+  switch (type) {
+    case at::kDouble:
+      return sum(double{}, kernels<double>().square_sum);
+    case at::kBFloat16:
+      return sum(BFloat16{}, half_kernels<BFloat16>().square_sum);
+    case at::kHalf:
+      return sum(Half{}, half_kernels<Half>().square_sum);
+    default:
+      return sum(float{}, kernels<float>().square_sum);
   }
 }
 
@@ -66,11 +88,14 @@ double global_norm(const UpdateTarget& target) {
   const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
   double* const sums = parts.data_ptr<double>();
   const auto count = static_cast<int64_t>(target.blocks.size());
-  at::parallel_for(0, count, kBlocksAThread, [&](int64_t first, int64_t last) {
-    for (int64_t i = first; i < last; ++i) {
-      const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
-      sums[block.number] = square_sum(target.gradient(target.layer(block)), block.gradient, block.size);
-    }
+  const std::map<int64_t, RowGradient> sparse = row_gradients(target);
+  for_each_target_block(count, [&](int64_t i) {
+    const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
+    const at::Tensor& gradient = target.gradient(target.layer(block));
+    const auto rows = sparse.find(target.layout->blocks()[static_cast<size_t>(block.number)].layer);
+    sums[block.number] = rows != sparse.end()
+                             ? square_sum(rows->second, gradient.scalar_type(), block.gradient, block.size)
+                             : square_sum(gradient, block.gradient, block.size);
   });
   if (target.add_over_ranks) target.add_over_ranks(parts);
   double total = 0;

@@ -10,6 +10,7 @@
 #include "funicular/core/flat_layout.h"
 #include "funicular/optim/blocks.h"
 #include "funicular/optim/kernels.h"
+#include "funicular/optim/rows.h"
 
 namespace funicular::optim {
 
@@ -30,8 +31,9 @@ struct UpdateBlock {
 /// What is done to a block besides its update, while it is in the cache.
 struct BlockPass {
   bool read_gradient = true;
-  bool zero_gradient = false;  ///< after the update
-  bool write_shadow = true;    ///< after the update; nothing where there is no shadow
+  bool zero_gradient = false;        ///< after the update
+  bool write_shadow = true;          ///< after the update; nothing where there is no shadow
+  const AwakeRows* awake = nullptr;  ///< of layers with sparse gradients only these are updated; null: all
 };
 
 /// Calls body(kernel's format type) for a 16-bit tensor.
@@ -95,15 +97,57 @@ void dispatch_master(const UpdateTarget& target, Body body) {
     body(float{});
 }
 
+/// out = part of a sparse gradient, in the master's type.
+template <class T>
+void gather_widened(const RowGradient& rows, at::ScalarType type, int64_t begin, int64_t size, T* out) {
+  bool found = false;
+  if (type == c10::CppTypeToScalarType<T>::value) {
+    found = rows.gather<T>(begin, size, out, [](const T* in, T* to, int64_t n) { std::copy_n(in, n, to); });
+  } else if constexpr (std::is_same_v<T, float>) {
+    const auto from = [&](auto format) {
+      using S = decltype(format);
+      found = rows.gather<S>(begin, size, out, half_kernels<S>().widen);
+    };
+    type == at::kBFloat16 ? from(BFloat16{}) : from(Half{});
+  }
+  if (!found) std::fill_n(out, size, T{});
+}
+
+/// update(UpdateBlock<T>) for the runs of rows in a block of a layer with a sparse gradient that are awake.
+template <class T, class Update>
+void update_rows(const UpdateTarget& target, const UpdateTarget::Block& place, const RowGradient& rows,
+                 const uint8_t* awake, Update update) {
+  const FlatLayout::Layer& layer = target.layer(place);
+  const at::ScalarType type = target.gradient(layer).scalar_type();
+  alignas(64) T widened[FlatLayout::kBlock];
+  const int64_t end = place.gradient + place.size;
+  for (int64_t begin = place.gradient, stop = begin; begin < end; begin = stop) {
+    stop = std::min(end, (begin / rows.width + 1) * rows.width);
+    if (awake && !awake[begin / rows.width]) continue;
+    while (stop < end && (!awake || awake[stop / rows.width])) stop = std::min(end, stop + rows.width);
+    const int64_t offset = begin - place.gradient, size = stop - begin;
+    gather_widened(rows, type, begin, size, widened);
+    UpdateBlock<T> block{place.state + offset, size, layer.decay,
+                         target.matrix_master.data_ptr<T>() + place.master + offset, widened};
+    update(block);
+    if constexpr (std::is_same_v<T, float>)
+      if (target.shadow.defined()) narrow_range(block.parameter, size, target.shadow, place.shadow + offset);
+  }
+}
+
 /// update(UpdateBlock<float or double>) for all blocks, over at's threads.
 template <class Update>
 void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update update) {
+  const std::map<int64_t, RowGradient> sparse = row_gradients(target);
   dispatch_master(target, [&](auto zero) {
     using T = decltype(zero);
-    const auto count = static_cast<int64_t>(target.blocks.size());
-    at::parallel_for(0, count, kBlocksAThread, [&](int64_t first, int64_t last) {
-      for (int64_t i = first; i < last; ++i)
-        update_block<T>(target, target.blocks[static_cast<size_t>(i)], pass, update);
+    for_each_target_block(static_cast<int64_t>(target.blocks.size()), [&](int64_t i) {
+      const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
+      const int64_t layer = target.layout->blocks()[static_cast<size_t>(block.number)].layer;
+      if (const auto rows = sparse.find(layer); rows != sparse.end())
+        update_rows<T>(target, block, rows->second, pass.awake ? pass.awake->of(layer) : nullptr, update);
+      else
+        update_block<T>(target, block, pass, update);
     });
   });
 }

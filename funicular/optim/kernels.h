@@ -52,7 +52,7 @@ struct Kernels {
   double (*square_sum)(const T* values, int64_t size);
 };
 
-/// Between a 16-bit format and float; `square_sum` in double as above.
+/// Between a 16-bit format and float; `square_sum` as above, sixteen squares at a time in float.
 template <class S>
 struct HalfKernels {
   void (*widen)(const S* in, float* out, int64_t size);

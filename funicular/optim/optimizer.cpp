@@ -46,13 +46,21 @@ class AdamOptimizer final : public Optimizer {
     else
       with.penalty = options_.weight_decay;
     if (passes_) return passes_->adam({with, without}, first_, second_, input.zero_gradients);
-    update_blocks(*target_, {.zero_gradient = input.zero_gradients}, [&](const auto& block) {
+    BlockPass pass{.zero_gradient = input.zero_gradients};
+    if (options_.weight_decay == 0) {  // else rows without gradients move, too
+      awake_.wake(*target_, {first_, second_});
+      pass.awake = &awake_;
+    }
+    update_blocks(*target_, pass, [&](const auto& block) {
       block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_), block.size,
                            block.decay ? with : without);
     });
   }
 
+  bool takes_row_gradients() const override { return true; }
+
   std::vector<std::pair<std::string, at::Tensor>> state() const override {
+    awake_.forget();  // whoever asks may load a checkpoint into it
     return {{"exp_avg", first_}, {"exp_avg_sq", second_}};
   }
 
@@ -61,6 +69,7 @@ class AdamOptimizer final : public Optimizer {
   std::shared_ptr<const UpdateTarget> target_;
   std::unique_ptr<device::Passes> passes_;  ///< on a GPU
   at::Tensor first_, second_;
+  mutable AwakeRows awake_;
 };
 
 class SgdOptimizer final : public Optimizer {

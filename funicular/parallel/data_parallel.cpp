@@ -66,7 +66,7 @@ class DataParallel final : public Replicated {
     // type than autograd's has to be kept. A GPU's optimiser takes flat ones.
     const bool free_gradients = group().size() == 1 && !options().deterministic &&
                                 types.compute == types.gradient && model.device().is_cpu();
-    flat_ = std::make_unique<FlatParameters>(model, types, free_gradients);
+    flat_ = std::make_unique<FlatParameters>(model, types, free_gradients, optimizer().takes_row_gradients());
     target = *flat_->target();
     if (group().size() == 1) return;
     make_buckets();

@@ -175,9 +175,10 @@ std::string Replicated::first_non_finite_gradient() const {
     numbers[model_->parameters[i].get()] = static_cast<int64_t>(i);
   for (const UpdateTarget::Block& block : target_->blocks) {
     const FlatLayout::Layer& layer = target_->layer(block);
-    const at::Tensor flat = target_->gradient(layer).view({-1});
-    if (!std::isfinite(optim::global_norm(flat.narrow(0, block.gradient, block.size))))
-      first = std::min(first, numbers.at(layer.parameter));
+    const at::Tensor& gradient = target_->gradient(layer);
+    const at::Tensor part = gradient.is_sparse() ? gradient._values().view({-1})
+                                                 : gradient.view({-1}).narrow(0, block.gradient, block.size);
+    if (!std::isfinite(optim::global_norm(part))) first = std::min(first, numbers.at(layer.parameter));
   }
   const at::Tensor number = at::tensor({first}, at::kLong);
   group_.all_reduce(number, comm::Reduction::minimum);
@@ -254,7 +255,10 @@ void Replicated::visit_state(StateVisitor& visitor) {
 void Replicated::visit_gradients(StateVisitor& visitor) {
   visit_blocks(
       visitor, "gradient",
-      [&](const FlatLayout::Layer& layer) { return target_->gradient(layer).view({-1}); },
+      [&](const FlatLayout::Layer& layer) {
+        const at::Tensor& gradient = target_->gradient(layer);
+        return (gradient.is_sparse() ? gradient.to_dense() : gradient).view({-1});
+      },
       &UpdateTarget::Block::gradient);
 }
 

@@ -27,6 +27,7 @@ using Clock = std::chrono::steady_clock;
 class Count {
  public:
   int64_t add(const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.is_sparse()) return add(tensor._values());
     if (!tensor.defined() || tensor.storage().nbytes() == 0 || !seen_.insert(tensor.storage().data()).second)
       return 0;
     return static_cast<int64_t>(tensor.storage().nbytes());

@@ -94,6 +94,28 @@ TEST(Bert, LastLayerLeavesOutWhatTheClassificationHeadDoesNotRead) {
   expect_same(Head::classification, batch_of({}), torch::tensor({0, 9, 10, 80}, torch::kLong));
 }
 
+/// The masked-LM head's decoder is the same table, and has made a dense gradient before.
+TEST(Bert, WordsHaveGradientsOfRowsWhereNothingElseHasMadeOne) {
+  const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
+  for (const Head head : {Head::masked_lm, Head::classification}) {
+    const Pass dense = pass(head, batch, false);
+    Model model = build_bert(options_of(head));
+    model.set_row_gradients(true);
+    LossSink sink;
+    model.forward({}, batch, {}, sink);
+    sink.total(batch.counts).backward();
+    for (const auto& parameter : model.parameters) {
+      const at::Tensor& gradient = parameter->compute.grad();
+      if (!gradient.defined()) continue;
+      const bool words = parameter->name == "bert.embeddings.word_embeddings.weight";
+      EXPECT_EQ(gradient.is_sparse(), words && head == Head::classification) << parameter->name;
+      EXPECT_TRUE(torch::equal(gradient.is_sparse() ? gradient.to_dense() : gradient,
+                               dense.gradients.at(parameter->name)))
+          << parameter->name;
+    }
+  }
+}
+
 /// The kernels for GPUs, a few threads being the team.
 TEST(Bert, TeamsOfThreadsGiveTheSameGradients) {
   for (const Head head : {Head::masked_lm, Head::classification})

@@ -235,6 +235,29 @@ TEST_P(FusedOperations, EmbeddingsEqualTheirFormulaWithGradients) {
     EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-11) << i;
 }
 
+TEST(Embeddings, GradientsOfRowsAreTheDenseOnes) {
+  const Keys keys = make_keys({9, 33, 2});
+  const int64_t tokens = keys.packing.tokens(), width = 20;
+  const at::Tensor ids = (at::arange(tokens) * 7) % 11 + 3, types = at::arange(tokens) % 2;
+  const NormWeights norm{random({width}, 4), random({width}, 5), 1e-12};
+  const at::Tensor position = random({40, width}, 2), type = random({2, width}, 3);
+  at::Tensor words[2] = {random({50, width}, 1), random({50, width}, 1)};
+  const auto learn = [&](int side, const at::Tensor& upstream) {
+    embed({words[side], position, type, /*padding=*/5, /*row_gradients=*/side == 1}, ids, types, norm,
+          keys.packing, {})
+        .backward(upstream);
+  };
+  for (const int side : {0, 1}) learn(side, random({tokens, width}, 6).detach());
+  const at::Tensor rows = words[1].grad();
+  ASSERT_TRUE(rows.is_sparse() && rows.is_coalesced());
+  EXPECT_TRUE(torch::equal(rows._indices().view({-1}), torch::tensor({3, 4, 6, 7, 8, 9, 10, 11, 12, 13})));
+  EXPECT_TRUE(torch::equal(rows.to_dense(), words[0].grad()));
+  // The second backward pass adds to it.
+  for (const int side : {0, 1}) learn(side, random({tokens, width}, 7).detach());
+  EXPECT_FALSE(words[1].grad().is_sparse());
+  EXPECT_TRUE(torch::equal(words[1].grad(), words[0].grad()));
+}
+
 INSTANTIATE_TEST_SUITE_P(, FusedOperations,
                          testing::Combine(testing::Values(0.0, 0.1, 0.5),
                                           testing::Values(Kind::processor, Kind::team)),

@@ -80,7 +80,19 @@ TEST(HalfConversions, SquareSumIsThatOfTheWidenedValues) {
   torch::manual_seed(4);
   for (const auto type : {at::kBFloat16, at::kHalf}) {
     const at::Tensor values = torch::randn({100003}).to(type);
-    EXPECT_NEAR(global_norm(values) / values.to(at::kDouble).norm().item<double>(), 1, 1e-13);
+    const auto relative = [&](const at::Tensor& of) {
+      return global_norm(of) / of.to(at::kDouble).norm().item<double>();
+    };
+    EXPECT_NEAR(relative(values), 1, 1e-7);  // sixteen squares are added up in float
+    EXPECT_NEAR(relative(values.narrow(0, 0, 500)), 1, 1e-13);
+    if (type == at::kBFloat16) {
+      EXPECT_NEAR(relative(values * 1e30), 1, 1e-13);  // beyond float's range
+    }
+    at::Tensor bad = values.clone();
+    bad[70000] = std::numeric_limits<double>::infinity();
+    EXPECT_TRUE(std::isinf(global_norm(bad)));
+    bad[5] = std::numeric_limits<double>::quiet_NaN();
+    EXPECT_TRUE(std::isnan(global_norm(bad)));
     const auto norms = with_threads([&] { return global_norm(values); });
     for (const double norm : norms) EXPECT_EQ(norm, norms.front());
   }

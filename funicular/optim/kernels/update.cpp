@@ -1,4 +1,8 @@
 // See funicular/optim/kernels.h. Plain loops that the compiler turns into vector code.
+#if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
 #include "funicular/optim/kernels.h"
 #include "funicular/optim/update_rules.h"
 
@@ -42,14 +46,51 @@ double square_sum(const S* values, int64_t size) {
   return total;
 }
 
+/// Squares of 16 bits are exact in float; sixteen of them are added up there, which rounds by 2^-22 at most,
+/// before the sum is widened: widening each would take twice as long as reading it. What overflows in float
+/// may be finite in double.
+template <class S>
+double narrow_square_sum(const S* values, int64_t size) {
+  constexpr int kLanes = 32, kRows = 16, kAhead = 1024;
+  double sums[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes * kRows <= size; i += kLanes * kRows) {
+    float part[kLanes] = {};
+    for (int row = 0; row < kRows; ++row) {
+      __builtin_prefetch(values + i + row * kLanes + kAhead);
+      for (int lane = 0; lane < kLanes; ++lane) {
+        const float value = widen(values[i + row * kLanes + lane]);
+        part[lane] += value * value;
+      }
+    }
+    for (int lane = 0; lane < kLanes; ++lane) sums[lane] += static_cast<double>(part[lane]);
+  }
+  double total = square_sum(values + i, size - i);
+  for (int lane = 0; lane < kLanes; ++lane) total += sums[lane];
+  return total - total == 0 ? total : square_sum(values, size);
+}
+
 template <class S>
 void widen_all(const S* __restrict in, float* __restrict out, int64_t size) {
   for (int64_t i = 0; i < size; ++i) out[i] = widen(in[i]);
 }
 
+/// Whole lines past the caches: a model's copy in 16 bits is read again in the next forward pass, when it has
+/// left them, and a store that does not read its line first saves a tenth of an update's time.
 template <class S>
 void narrow_all(const float* __restrict in, S* __restrict out, int64_t size) {
-  for (int64_t i = 0; i < size; ++i) narrow(in[i], out[i]);
+  int64_t i = 0;
+#if defined(__AVX512F__)
+  constexpr int64_t kLine = 32;
+  const bool whole = reinterpret_cast<uintptr_t>(out) % 64 == 0;
+  for (; whole && i + kLine <= size; i += kLine) {
+    alignas(64) S line[kLine];
+    for (int64_t k = 0; k < kLine; ++k) narrow(in[i + k], line[k]);
+    _mm512_stream_si512(reinterpret_cast<__m512i*>(out + i), _mm512_load_si512(line));
+  }
+  if (i > 0) _mm_sfence();
+#endif
+  for (; i < size; ++i) narrow(in[i], out[i]);
 }
 
 template <class T>
@@ -79,7 +120,7 @@ void lamb_apply(T* __restrict parameter, const T* __restrict first, const T* __r
 template <class T>
 constexpr Kernels<T> kTable{adam<T>, sgd<T>, lamb_moments<T>, lamb_apply<T>, square_sum<T>};
 template <class S>
-constexpr HalfKernels<S> kHalfTable{widen_all<S>, narrow_all<S>, square_sum<S>};
+constexpr HalfKernels<S> kHalfTable{widen_all<S>, narrow_all<S>, narrow_square_sum<S>};
 
 }  // namespace
 
