@@ -226,20 +226,22 @@ void Builder::add_layer(int64_t layer) {
     if (last && !*all_rows && !taps.observe) wanted = select_rows(batch.packing, rows_of_head(batch, head));
     const RowKeys keys = wanted ? wanted->keys : batch.packing;
     const at::Tensor& x = in.at("hidden");
-    const at::Tensor residual = wanted ? x.index_select(0, wanted->rows) : x;
     const auto attend = [=, packing = batch.packing](const std::vector<at::Tensor>& in) {
-      return std::vector{attention(nn::linear(in[0], qkv.weight->compute), qkv.bias->compute, packing, heads,
-                                   attention_site, wanted, repeatable)};
+      const Branch projected = linear_branch(in[0], qkv.weight->compute);
+      return std::vector{
+          attention(projected.output, qkv.bias->compute, packing, heads, attention_site, wanted, repeatable),
+          projected.trunk};
     };
-    const at::Tensor context =
-        (*selective ? recomputed({x}, {qkv.weight->compute, qkv.bias->compute}, attend) : attend({x}))[0];
+    const std::vector<at::Tensor> both =
+        *selective ? recomputed({x}, {qkv.weight->compute, qkv.bias->compute}, attend) : attend({x});
+    const at::Tensor &context = both[0], residual = wanted ? both[1].index_select(0, wanted->rows) : both[1];
     const at::Tensor attended =
         residual_norm(nn::linear(context, projection.weight->compute), projection.bias->compute, residual,
                       attention_norm.weights(), keys, projection_site);
-    const at::Tensor inner =
-        feed_forward(attended, up.weight->compute, up.bias->compute, down.weight->compute, activation);
-    const at::Tensor out =
-        residual_norm(inner, down.bias->compute, attended, output_norm.weights(), keys, output_site);
+    const Branch inner =
+        feed_forward_branch(attended, up.weight->compute, up.bias->compute, down.weight->compute, activation);
+    const at::Tensor out = residual_norm(inner.output, down.bias->compute, inner.trunk, output_norm.weights(),
+                                         keys, output_site);
     taps(name, out);
     return Activations{{wanted ? kRowsOfHead : "hidden", out}};
   });

@@ -79,17 +79,27 @@ void learn(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) 
   add_weight_gradient(gradient, dy, x, add);
 }
 
+/// dy * weight, and what came back for the trunk, if anything did; undefined unless x wants it.
+at::Tensor input_gradient(AutogradContext* context, const at::Tensor& dy, const at::Tensor& weight,
+                          const at::Tensor& trunk) {
+  if (!context->needs_input_grad(0)) return {};
+  return trunk.defined() ? add_times(trunk, dy, weight) : times(dy, weight);
+}
+
+/// Gives x * weight^T, and x.
 struct LinearFunction : Function<LinearFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
+    context->set_materialize_grads(false);
     context->save_for_backward({x, weight});
-    return times_transposed(x, weight);
+    return {times_transposed(x, weight), x};
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
+    if (!outputs[0].defined()) return {outputs[1], {}};
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = outputs[0].contiguous();
     learn(weight, dy, x);
-    return {context->needs_input_grad(0) ? times(dy, weight) : at::Tensor(), {}};
+    return {input_gradient(context, dy, weight, outputs[1]), {}};
   }
 };
 
@@ -111,15 +121,18 @@ struct BiasActivationFunction : Function<BiasActivationFunction> {
   }
 };
 
+/// Gives the two products with the activation between them, and x.
 struct FeedForwardFunction : Function<FeedForwardFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& up,
-                            const at::Tensor& bias, const at::Tensor& down, int64_t activation) {
+  static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& up,
+                               const at::Tensor& bias, const at::Tensor& down, int64_t activation) {
+    context->set_materialize_grads(false);
     const at::Tensor inner = times_transposed(x, up);
     context->save_for_backward({x, up, bias, down, inner});
     context->saved_data["activation"] = activation;
-    return times_transposed(activate(inner, bias, static_cast<Activation>(activation)), down);
+    return {times_transposed(activate(inner, bias, static_cast<Activation>(activation)), down), x};
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
+    if (!outputs[0].defined()) return {outputs[1], {}, {}, {}, {}};
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &up = saved[1], &bias = saved[2], &down = saved[3], &inner = saved[4];
     const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
@@ -131,7 +144,7 @@ struct FeedForwardFunction : Function<FeedForwardFunction> {
       learn(down, dy, activated);
     }
     learn(up, inner_gradient, x);
-    return {context->needs_input_grad(0) ? times(inner_gradient, up) : at::Tensor(), {}, {}, {}, {}};
+    return {input_gradient(context, inner_gradient, up, outputs[1]), {}, {}, {}, {}};
   }
 };
 
@@ -333,19 +346,30 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
 
 }  // namespace
 
+Branch linear_branch(const at::Tensor& x, const at::Tensor& weight) {
+  if (is_quantized(weight)) return {quantized_linear(x, weight), x};
+  const variable_list both = LinearFunction::apply(x, weight);
+  return {both[0], both[1]};
+}
+
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight) {
-  if (is_quantized(weight)) return quantized_linear(x, weight);
-  return LinearFunction::apply(x, weight);
+  return linear_branch(x, weight).output;
 }
 
 at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activation activation) {
   return BiasActivationFunction::apply(x, bias, static_cast<int64_t>(activation));
 }
 
+Branch feed_forward_branch(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
+                           const at::Tensor& down, Activation activation) {
+  if (is_quantized(up)) return {quantized_feed_forward(x, up, bias, down, activation), x};
+  const variable_list both = FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation));
+  return {both[0], both[1]};
+}
+
 at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
                         const at::Tensor& down, Activation activation) {
-  if (is_quantized(up)) return quantized_feed_forward(x, up, bias, down, activation);
-  return FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation));
+  return feed_forward_branch(x, up, bias, down, activation).output;
 }
 
 at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing, int64_t heads,

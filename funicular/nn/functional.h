@@ -35,6 +35,14 @@ struct DropoutSite {
 /// (nn/quantized.h).
 at::Tensor linear(const at::Tensor& x, const at::Tensor& weight);
 
+/// What a branch makes of x, and x itself for all that goes on beside the branch, such as a residual: the
+/// trunk's gradient is then added within the branch's last product in backward instead of by a pass of its
+/// own.
+struct Branch {
+  at::Tensor output, trunk;
+};
+Branch linear_branch(const at::Tensor& x, const at::Tensor& weight);
+
 /// activation(x + bias). x [N, O], bias [O].
 at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 
@@ -42,6 +50,8 @@ at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activati
 /// only; the activation is computed again in backward, where it costs nothing beside its derivative.
 at::Tensor feed_forward(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
                         const at::Tensor& down, Activation activation);
+Branch feed_forward_branch(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
+                           const at::Tensor& down, Activation activation);
 
 /// Multi-head self-attention inside each sequence. qkv [T, 3H] holds queries, keys and values side by side,
 /// to which bias [3H] is added → [T, H]. With `queries` only these R rows ask, of all tokens → [R, H]. On a

@@ -127,14 +127,16 @@ struct QuantizedArguments {
   S* output = nullptr;  ///< [rows, outputs]
 };
 
-/// Columns [first, last) of out [rows, columns] = left [rows, depth] * right; right is [depth, columns], or,
-/// transposed, [columns, depth]. Strides are in elements. first_column is a multiple of MatmulKernels::panel.
+/// Columns [first, last) of out [rows, columns] = or += left [rows, depth] * right; right is [depth,
+/// columns], or, transposed, [columns, depth]. Strides are in elements. first_column is a multiple of
+/// MatmulKernels::panel.
 template <class S>
 struct MatmulArguments {
   int64_t rows = 0, depth = 0, first_column = 0, last_column = 0;
   const S *left = nullptr, *right = nullptr;
   int64_t left_stride = 0, right_stride = 0, out_stride = 0;
   bool right_transposed = false;
+  bool add = false;  ///< to what `out` holds; the sum is rounded once
   S* out = nullptr;
   const unsigned char* packed =
       nullptr;                         ///< all panels of `right`, by pack; null: they are packed on the way

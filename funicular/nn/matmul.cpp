@@ -121,7 +121,8 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
   });
 }
 
-bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& out) {
+bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& out,
+                  bool add = false) {
   if (!x.is_cpu() || x.stride(1) != 1 || weight.stride(1) != 1 || out.stride(1) != 1 || x.size(0) == 0 ||
       out.size(1) == 0)
     return false;
@@ -136,6 +137,7 @@ bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed
     m.right = data_of<S>(weight);
     m.right_stride = weight.stride(0);
     m.right_transposed = transposed;
+    m.add = add;
     m.out = data_of<S>(out);
     m.out_stride = out.stride(0);
     RECORD_FUNCTION("funicular::matmul", c10::ArrayRef<const c10::IValue>{});
@@ -256,6 +258,14 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
   }
   at::Tensor result = out.defined() ? out : at::empty({x.size(0), weight.size(1)}, x.options());
   if (!multiply_own(x, weight, /*transposed=*/false, result)) at::mm_out(result, x, weight);
+  return result;
+}
+
+at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight) {
+  if (better_widened(x))
+    return add_times(addend.to(at::kFloat), x.to(at::kFloat), weight.to(at::kFloat)).to(at::kHalf);
+  at::Tensor result = addend.clone(at::MemoryFormat::Contiguous);
+  if (!multiply_own(x, weight, /*transposed=*/false, result, /*add=*/true)) result.addmm_(x, weight);
   return result;
 }
 

@@ -18,6 +18,9 @@ at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight);
 /// x [T, N] * weight[N, K] → [T, K]; into `out` if it is defined.
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out = {});
 
+/// addend [T, K] + x [T, N] * weight[N, K], rounded once → a new matrix.
+at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight);
+
 /// gradient [N, K] += dy[T, N]^T * x[T, K], or =, unless `add`. The gradient is of their type or of float32;
 /// it has no gaps.
 void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x,

@@ -430,15 +430,20 @@ Block Pass::layer_backward(LayerKept kept, int64_t segment, Block gradient) {
   const int64_t rows = rows_of_layer(last);
   const int64_t first = WeightGradients::kLayers + segment * WeightGradients::kMatricesOfLayer;
   NormGradients output = norm_backward(std::move(kept.output_norm), rows, drops(), std::move(gradient));
-  // Of the two gradients of one tensor the second is added to the first, in place.
-  feed_forward_backward(first, rows, std::move(kept.attended), std::move(kept.inner), std::move(output.input))
-      .drop();
+  // A residual's gradient comes back to the branch beside it, which adds its own in a new matrix.
+  Block attended_gradient = feed_forward_backward(first, rows, std::move(kept.attended),
+                                                  std::move(kept.inner), std::move(output.input));
+  output.residual.drop();
   NormGradients attention =
-      norm_backward(std::move(kept.attention_norm), rows, drops(), std::move(output.residual));
+      norm_backward(std::move(kept.attention_norm), rows, drops(), std::move(attended_gradient));
   learn(first + WeightGradients::kProjection, config_.hidden_size, config_.hidden_size, rows);
   Block context_gradient = times(rows, config_.hidden_size, config_.hidden_size);
   attention.input.drop();
   kept.context.drop();
+  if (last) {  // the residual's gradient in the rows that it comes from
+    Block all = token_rows();
+    attention.residual = std::move(all);
+  }
   Block input_gradient;
   if (options_.recompute == Recompute::selective) {
     AttentionKept made;
@@ -448,8 +453,6 @@ Block Pass::layer_backward(LayerKept kept, int64_t segment, Block gradient) {
     input_gradient =
         attend_backward(first, std::move(kept.attention), std::move(kept.input), std::move(context_gradient));
   }
-  if (!last) return std::move(attention.residual);
-  token_rows().drop();  // the residual's gradient in the rows that it comes from, added to the other
   return input_gradient;
 }
 

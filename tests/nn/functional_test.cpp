@@ -268,6 +268,33 @@ INSTANTIATE_TEST_SUITE_P(, FusedOperations,
 INSTANTIATE_TEST_SUITE_P(, Functional, testing::Values(Kind::processor, Kind::team),
                          [](const auto& info) { return name_of(info.param); });
 
+/// x + linear(feed_forward(x)) and so on: what reads the trunk, the branch, both or neither.
+TEST_P(Functional, BranchesAddTheTrunksGradientToTheirOwn) {
+  for (const bool use_output : {true, false})
+    for (const bool use_trunk : {true, false}) {
+      if (!use_output && !use_trunk) continue;
+      std::vector<at::Tensor> mine = {random({70, 9}, 1), random({21, 9}, 2), random({21}, 3),
+                                      random({9, 21}, 4), random({9, 9}, 5)},
+                              theirs;
+      for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
+      const at::Tensor upstream = random({70, 9}, 6).detach();
+      const auto join = [&](const at::Tensor& output, const at::Tensor& trunk) {
+        return use_output && use_trunk ? output + 2 * trunk : use_output ? output : 2 * trunk;
+      };
+      const Branch first = feed_forward_branch(mine[0], mine[1], mine[2], mine[3], Activation::gelu);
+      const Branch second = linear_branch(join(first.output, first.trunk), mine[4]);
+      join(second.output, second.trunk).backward(upstream);
+      const at::Tensor a =
+          join(at::linear(at::gelu(at::linear(theirs[0], theirs[1], theirs[2])), theirs[3]), theirs[0]);
+      join(at::linear(a, theirs[4]), a).backward(upstream);
+      for (size_t i = 0; i < mine.size(); ++i) {
+        ASSERT_EQ(mine[i].grad().defined(), theirs[i].grad().defined()) << i;
+        if (!theirs[i].grad().defined()) continue;
+        EXPECT_LT(difference(mine[i].grad(), theirs[i].grad()), 1e-12) << "input " << i;
+      }
+    }
+}
+
 TEST_P(Functional, LinearAddsToTheGradientsThatAreThere) {
   const at::Tensor x = random({70, 9}, 1), weight = random({5, 9}, 2);
   const at::Tensor x2 = x.detach().clone().set_requires_grad(true),

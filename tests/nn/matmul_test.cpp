@@ -53,6 +53,20 @@ TEST_P(Products, EqualThoseInDoublePrecision) {
   }
 }
 
+TEST_P(Products, AreAddedToAMatrixThatStaysAsItIs) {
+  torch::manual_seed(5);
+  for (const auto& [tokens, inputs, outputs] : kShapes) {
+    SCOPED_TRACE(testing::Message() << tokens << " x " << inputs << " x " << outputs);
+    const at::Tensor x = random(tokens, inputs), v = random(inputs, outputs),
+                     addend = random(tokens, outputs);
+    const at::Tensor before = addend.clone();
+    const at::Tensor expected = addend.to(at::kDouble) + torch::mm(x.to(at::kDouble), v.to(at::kDouble));
+    EXPECT_LT(distance(add_times(addend, x, v), expected), bound(GetParam()));
+    EXPECT_LT(distance(add_times(addend.t().contiguous().t(), x, v), expected), bound(GetParam()));
+    EXPECT_TRUE(torch::equal(addend, before));
+  }
+}
+
 TEST_P(Products, OfWeightGradientsAreAddedToWhatIsThere) {
   torch::manual_seed(2);
   for (const auto& [tokens, inputs, outputs] : kShapes)

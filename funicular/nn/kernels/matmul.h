@@ -131,7 +131,7 @@ void matmul(const MatmulArguments<S>& m) {
       return panel;
     };
     matmul_panel<P, S>(m.left, m.left_stride, group, depth, m.out + column, m.out_stride, m.rows, columns,
-                       false, scratch, block);
+                       m.add, scratch, block);
   }
 }
 

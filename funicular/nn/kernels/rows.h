@@ -245,7 +245,7 @@ struct ValueAndSlope {
 /// Mathematical Functions", 7.1.26 (error at most 1.5e-7); in double by the C library, lane by lane.
 FUNICULAR_INLINE ValueAndSlope<float> gelu(Vec<float> x) {
   const Vec<float> magnitude = x < 0 ? -x : x;
-  const Vec<float> t = 1.0f / (1.0f + magnitude * 0.231641889f);  // 0.3275911 / sqrt(2)
+  const Vec<float> t = reciprocal(1.0f + magnitude * 0.231641889f);  // 0.3275911 / sqrt(2)
   Vec<float> p = splat<float>(1.061405429f);
   p = p * t - 1.453152027f;
   p = p * t + 1.421413741f;

@@ -458,7 +458,7 @@ inline void matmul(const MatmulArguments<BFloat16>& m) {
     }
     multiply</*kLeftMoves=*/true>(Task<MatrixLeft, BFloat16>{left, m.rows, columns, first, count, panels,
                                                              size, first == 0, first + count == steps, sums,
-                                                             m.out + m.first_column, m.out_stride, false});
+                                                             m.out + m.first_column, m.out_stride, m.add});
   }
 }
 

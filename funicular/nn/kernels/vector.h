@@ -182,6 +182,16 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
+/// 1 / x, to one unit in the last place, for x of ordinary size.
+FUNICULAR_INLINE Vec<float> reciprocal(Vec<float> x) {
+#if defined(__AVX512F__)
+  const auto guess = reinterpret_cast<Vec<float>>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
+  return guess * (2.0f - x * guess);  // Newton
+#else
+  return 1.0f / x;
+#endif
+}
+
 /// e^x for x <= 0 (scores minus their maximum). x = n ln 2 + r, |r| <= ln 2 / 2; e^r by its Taylor
 /// polynomial, whose remainder is below one unit in the last place (degree 7: 3e-9 for float; degree 13:
 /// 4e-18 for double).
@@ -200,9 +210,14 @@ FUNICULAR_INLINE Vec<float> exp_negative(Vec<float> x) {
   p = p * r + 0.5f;
   p = p * r + 1.0f;
   p = p * r + 1.0f;
+#if defined(__AVX512F__)
+  return reinterpret_cast<Vec<float>>(
+      _mm512_scalef_ps(reinterpret_cast<__m512>(p), reinterpret_cast<__m512>(n)));
+#else
   using Integer = Register<float>::Integer;
   const Integer exponent = (__builtin_convertvector(n, Integer) + 127) << 23;
   return p * reinterpret_cast<Vec<float>>(exponent);
+#endif
 }
 FUNICULAR_INLINE Vec<double> exp_negative(Vec<double> x) {
   x = x < -708.0 ? splat<double>(-708.0) : x;
