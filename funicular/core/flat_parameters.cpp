@@ -30,8 +30,8 @@ at::Tensor of_its_own(const at::Tensor& gradient) {
 
 /// Whether a sparse gradient is one that optimisers take as it is.
 bool is_rows(const at::Tensor& gradient, at::ScalarType type) {
-  return gradient.is_coalesced() && gradient.sparse_dim() == 1 && gradient.scalar_type() == type &&
-         gradient._values().is_contiguous();
+  return gradient.is_coalesced() && gradient._indices().is_contiguous() && gradient.sparse_dim() == 1 &&
+         gradient.scalar_type() == type && gradient._values().is_contiguous();
 }
 
 }  // namespace
@@ -98,7 +98,12 @@ void FlatParameters::point_into_buffers(const Entry& entry) {
 
 FlatParameters::~FlatParameters() {
   for (const auto& [leaf, hook] : hooks_) leaf.remove_hook(hook);
+  end_row_gradients();
+}
+
+void FlatParameters::end_row_gradients() {
   if (set_row_gradients_) set_row_gradients_(false);
+  set_row_gradients_ = {};
 }
 
 void FlatParameters::zero_gradient() {

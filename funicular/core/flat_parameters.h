@@ -69,6 +69,8 @@ class FlatParameters {
   /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad); frees
   /// those that are to be freed.
   void point_gradients();
+  /// From now on gradients are dense, whatever this was made with: the model is somebody else's.
+  void end_row_gradients();
   /// After an update; does nothing where none are to be freed.
   void free_gradients();
   /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient, dense

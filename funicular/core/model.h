@@ -29,8 +29,8 @@ struct Parameter {
   at::Tensor master;   ///< what the optimiser updates
   at::Tensor compute;  ///< what the forward pass reads: a leaf that requires grad; `master` itself without
                        ///< mixed precision
-  /// Same shape as `compute`; the leaf's .grad. Where gradients are freed after each update, undefined until
-  /// FlatParameters::collect_gradients.
+  /// Same shape as `compute`; the leaf's .grad; sparse where Model::set_row_gradients says so. Where
+  /// gradients are freed after each update, undefined until FlatParameters::collect_gradients.
   at::Tensor gradient;
   ParameterGroup group = ParameterGroup::decay;
   std::vector<Slice> slices;  ///< at least one; together they cover dimension 0 in order

@@ -262,11 +262,12 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
 }
 
 at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight) {
-  if (better_widened(x))
-    return add_times(addend.to(at::kFloat), x.to(at::kFloat), weight.to(at::kFloat)).to(at::kHalf);
-  at::Tensor result = addend.clone(at::MemoryFormat::Contiguous);
-  if (!multiply_own(x, weight, /*transposed=*/false, result, /*add=*/true)) result.addmm_(x, weight);
-  return result;
+  const bool widens = better_widened(x);
+  at::Tensor result = addend.to(widens ? at::kFloat : addend.scalar_type(), /*non_blocking=*/false,
+                                /*copy=*/true, at::MemoryFormat::Contiguous);
+  const at::Tensor left = widens ? x.to(at::kFloat) : x, right = widens ? weight.to(at::kFloat) : weight;
+  if (!multiply_own(left, right, /*transposed=*/false, result, /*add=*/true)) result.addmm_(left, right);
+  return widens ? result.to(at::kHalf) : result;
 }
 
 void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x, bool add) {

@@ -23,6 +23,7 @@ class AdamOptimizer final : public Optimizer {
   void attach(std::shared_ptr<const UpdateTarget> target) override {
     check_updatable(*target);
     target_ = std::move(target);
+    awake_.forget();
     passes_ = device::make_passes(target_);
     first_ = make_state(*target_);
     second_ = make_state(*target_);

@@ -41,7 +41,8 @@ class Optimizer {
   virtual bool takes_row_gradients() const { return false; }
   /// Whether an update needs the norms of whole layers, and so all ranks that hold parts of one.
   virtual bool needs_layer_norms() const { return false; }
-  /// Flat state tensors [UpdateTarget::state_size] by name ("exp_avg", …).
+  /// Flat state tensors [UpdateTarget::state_size] by name ("exp_avg", …). Whoever writes to them does so
+  /// before the next step, and asks again for another time: a step may know which of them are zero.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
 };
 

@@ -39,6 +39,7 @@ class DataParallel final : public Replicated {
 
   void detach() override {
     gradient_hooks_.reset();  // the module is another strategy's now, or its user's
+    flat_->end_row_gradients();
     Replicated::detach();
   }
 

@@ -173,9 +173,12 @@ std::string Replicated::first_non_finite_gradient() const {
   std::map<const Parameter*, int64_t> numbers;
   for (size_t i = 0; i < model_->parameters.size(); ++i)
     numbers[model_->parameters[i].get()] = static_cast<int64_t>(i);
+  const Parameter* sparse = nullptr;  // looked at as a whole, once
   for (const UpdateTarget::Block& block : target_->blocks) {
     const FlatLayout::Layer& layer = target_->layer(block);
+    if (layer.parameter == sparse) continue;
     const at::Tensor& gradient = target_->gradient(layer);
+    if (gradient.is_sparse()) sparse = layer.parameter;
     const at::Tensor part = gradient.is_sparse() ? gradient._values().view({-1})
                                                  : gradient.view({-1}).narrow(0, block.gradient, block.size);
     if (!std::isfinite(optim::global_norm(part))) first = std::min(first, numbers.at(layer.parameter));

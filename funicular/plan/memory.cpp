@@ -39,7 +39,8 @@ int64_t freed_gradient_bytes(const Model& model) {
   for (const auto& parameter : model.parameters) {
     const at::Tensor& gradient = parameter->compute.grad();
     if (parameter->gradient.defined() || !gradient.defined()) continue;
-    const auto page = static_cast<int64_t>(Arena::kPage), size = static_cast<int64_t>(gradient.nbytes());
+    const at::Tensor& held = gradient.is_sparse() ? gradient._values() : gradient;
+    const auto page = static_cast<int64_t>(Arena::kPage), size = static_cast<int64_t>(held.nbytes());
     if (size >= kSmallestCached) bytes += (size + page - 1) / page * page;
   }
   return bytes;

@@ -8,6 +8,7 @@
 #include <memory>
 #include <numeric>
 #include <set>
+#include <string>
 
 #include "funicular/core/flat_layout.h"
 #include "funicular/nn/bert.h"
@@ -41,21 +42,26 @@ class Count {
 RankBytes measure_bytes(parallel::Strategy& strategy, const Model& model) {
   RankBytes bytes;
   Count count;
+  std::set<std::string> sparse;
   for (const auto& parameter : model.parameters) {
     bytes.weights += count.add(parameter->compute) + count.add(parameter->master);
     bytes.gradients += count.add(parameter->gradient);
+    if (parameter->gradient.defined() && parameter->gradient.is_sparse()) sparse.insert(parameter->name);
   }
   struct Visitor final : parallel::StateVisitor {
-    Visitor(Count& counted, RankBytes& result) : count(counted), bytes(result) {}
+    Visitor(Count& counted, const std::set<std::string>& rows, RankBytes& result)
+        : count(counted), sparse(rows), bytes(result) {}
     void visit(const parallel::StateSlice& slice) override {
+      if (slice.kind == "gradient" && sparse.contains(slice.name)) return;  // a dense copy
       const int64_t size = count.add(slice.local);
       (slice.kind == "gradient" ? bytes.gradients
        : slice.kind == "model"  ? bytes.weights
                                 : bytes.state) += size;
     }
     Count& count;
+    const std::set<std::string>& sparse;
     RankBytes& bytes;
-  } visitor(count, bytes);
+  } visitor(count, sparse, bytes);
   strategy.visit_state(visitor);
   strategy.visit_gradients(visitor);
   bytes.weights += strategy.shadow_bytes();

@@ -87,6 +87,8 @@ TEST(HalfConversions, SquareSumIsThatOfTheWidenedValues) {
     EXPECT_NEAR(relative(values.narrow(0, 0, 500)), 1, 1e-13);
     if (type == at::kBFloat16) {
       EXPECT_NEAR(relative(values * 1e30), 1, 1e-13);  // beyond float's range
+      EXPECT_NEAR(relative(values * 1e-25), 1, 1e-13);
+      EXPECT_NEAR(relative(values * 1e-20), 1, 1e-13);
     }
     at::Tensor bad = values.clone();
     bad[70000] = std::numeric_limits<double>::infinity();

@@ -182,7 +182,7 @@ constexpr int64_t round_up(int64_t n, int64_t multiple) {
   return (n + multiple - 1) / multiple * multiple;
 }
 
-/// 1 / x, to one unit in the last place, for x of ordinary size.
+/// 1 / x, to one unit in the last place, for finite x from 1 on. Of infinity it may be NaN.
 FUNICULAR_INLINE Vec<float> reciprocal(Vec<float> x) {
 #if defined(__AVX512F__)
   const auto guess = reinterpret_cast<Vec<float>>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));

@@ -46,9 +46,9 @@ double square_sum(const S* values, int64_t size) {
   return total;
 }
 
-/// Squares of 16 bits are exact in float; sixteen of them are added up there, which rounds by 2^-22 at most,
-/// before the sum is widened: widening each would take twice as long as reading it. What overflows in float
-/// may be finite in double.
+/// Squares of 16 bits are exact in float, within its range; sixteen of them are added up there, which rounds
+/// by 2^-20 at most, before the sum is widened: widening each would take twice as long as reading it. What
+/// overflows or vanishes in float may be a number in double.
 template <class S>
 double narrow_square_sum(const S* values, int64_t size) {
   constexpr int kLanes = 32, kRows = 16, kAhead = 1024;
@@ -67,7 +67,9 @@ double narrow_square_sum(const S* values, int64_t size) {
   }
   double total = square_sum(values + i, size - i);
   for (int lane = 0; lane < kLanes; ++lane) total += sums[lane];
-  return total - total == 0 ? total : square_sum(values, size);
+  constexpr double kLeast = 1e-30;  // a square; those of much smaller values lose their bits, or all
+  const bool in_range = total - total == 0 && total > static_cast<double>(size) * kLeast;
+  return in_range ? total : square_sum(values, size);
 }
 
 template <class S>
