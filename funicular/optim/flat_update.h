@@ -28,6 +28,19 @@ struct UpdateBlock {
   static const Kernels<T>& kernels() { return optim::kernels<T>(); }
 };
 
+/// The same of a matrix whose gradient and low-precision copy have 16 bits.
+template <class S>
+struct HalfBlock {
+  int64_t state = 0, size = 0;
+  bool decay = true;
+  float* parameter = nullptr;
+  const S* gradient = nullptr;
+  S* shadow = nullptr;
+
+  float* of(const at::Tensor& flat) const { return flat.data_ptr<float>() + state; }
+  static const HalfKernels<S>& kernels() { return half_kernels<S>(); }
+};
+
 /// What is done to a block besides its update, while it is in the cache.
 struct BlockPass {
   bool read_gradient = true;
@@ -60,13 +73,49 @@ inline void narrow_range(const float* values, int64_t size, const at::Tensor& fl
   });
 }
 
-/// update(UpdateBlock<T>) for one block.
-template <class T, class Update>
-void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
-                  Update update) {
+/// Optimisers that do not write the low-precision copy themselves.
+struct NotFused {};
+
+/// fused(HalfBlock) for a block that is one; false for the others.
+template <class Fused>
+bool update_half_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
+                       Fused fused) {
   const FlatLayout::Layer& layer = target.layer(place);
-  const bool decay = layer.decay;
   const at::Tensor& gradients = target.gradient(layer);
+  if (!pass.read_gradient || !pass.write_shadow || !layer.decay || !target.shadow.defined() ||
+      gradients.scalar_type() != target.shadow.scalar_type() ||
+      target.matrix_master.scalar_type() != at::kFloat)
+    return false;
+  dispatch_half(gradients, [&](auto format) {
+    using S = decltype(format);
+    fused(HalfBlock<S>{place.state, place.size, layer.decay,
+                       target.matrix_master.data_ptr<float>() + place.master,
+                       static_cast<const S*>(gradients.const_data_ptr()) + place.gradient,
+                       static_cast<S*>(target.shadow.data_ptr()) + place.shadow});
+  });
+  return true;
+}
+
+/// The block's gradient after its update.
+inline void zero_gradient(const UpdateTarget& target, const UpdateTarget::Block& place) {
+  const at::Tensor& gradients = target.gradient(target.layer(place));
+  const size_t width = gradients.element_size();
+  std::memset(static_cast<char*>(gradients.data_ptr()) + static_cast<size_t>(place.gradient) * width, 0,
+              static_cast<size_t>(place.size) * width);
+}
+
+/// update(UpdateBlock<T>) for one block, or fused(HalfBlock).
+template <class T, class Update, class Fused = NotFused>
+void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
+                  Update update, Fused fused = {}) {
+  const FlatLayout::Layer& layer = target.layer(place);
+  const bool decay = layer.decay, zeroes = pass.zero_gradient && !target.frees_gradients(layer);
+  const at::Tensor& gradients = target.gradient(layer);
+  if constexpr (!std::is_same_v<Fused, NotFused>)
+    if (update_half_block(target, place, pass, fused)) {
+      if (zeroes) zero_gradient(target, place);
+      return;
+    }
   const at::Tensor& masters = decay ? target.matrix_master : target.vector_master;
   alignas(64) T widened[FlatLayout::kBlock];
   UpdateBlock<T> block{place.state, place.size, decay, masters.data_ptr<T>() + place.master, nullptr};
@@ -78,11 +127,7 @@ void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, 
       widen_range(gradients, place.gradient, place.size, widened);
   }
   update(block);
-  if (pass.zero_gradient && !target.frees_gradients(layer)) {
-    const size_t width = gradients.element_size();
-    std::memset(static_cast<char*>(gradients.data_ptr()) + static_cast<size_t>(place.gradient) * width, 0,
-                static_cast<size_t>(place.size) * width);
-  }
+  if (zeroes) zero_gradient(target, place);
   if constexpr (std::is_same_v<T, float>)
     if (pass.write_shadow && decay && target.shadow.defined())
       narrow_range(block.parameter, place.size, target.shadow, place.shadow);
@@ -135,9 +180,10 @@ void update_rows(const UpdateTarget& target, const UpdateTarget::Block& place, c
   }
 }
 
-/// update(UpdateBlock<float or double>) for all blocks, over at's threads.
-template <class Update>
-void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update update) {
+/// update(UpdateBlock<float or double>) for all blocks, over at's threads; or fused(HalfBlock), if given, for
+/// those that are such.
+template <class Update, class Fused = NotFused>
+void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update update, Fused fused = {}) {
   const std::map<int64_t, RowGradient> sparse = row_gradients(target);
   dispatch_master(target, [&](auto zero) {
     using T = decltype(zero);
@@ -147,7 +193,7 @@ void update_blocks(const UpdateTarget& target, const BlockPass& pass, Update upd
       if (const auto rows = sparse.find(layer); rows != sparse.end())
         update_rows<T>(target, block, rows->second, pass.awake ? pass.awake->of(layer) : nullptr, update);
       else
-        update_block<T>(target, block, pass, update);
+        update_block<T>(target, block, pass, update, fused);
     });
   });
 }

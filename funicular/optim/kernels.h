@@ -52,12 +52,15 @@ struct Kernels {
   double (*square_sum)(const T* values, int64_t size);
 };
 
-/// Between a 16-bit format and float; `square_sum` as above, sixteen squares at a time in float.
+/// Between a 16-bit format and float; `square_sum` as above, sixteen squares at a time in float; `adam` as
+/// above, from a gradient of 16 bits, and shadow = the new parameters.
 template <class S>
 struct HalfKernels {
   void (*widen)(const S* in, float* out, int64_t size);
   void (*narrow)(const float* in, S* out, int64_t size);
   double (*square_sum)(const S* values, int64_t size);
+  void (*adam)(float* parameter, const S* gradient, float* first, float* second, S* shadow, int64_t size,
+               const AdamConstants& constants);
 };
 
 /// The table for the best instruction set of this processor.

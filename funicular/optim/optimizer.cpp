@@ -52,10 +52,16 @@ class AdamOptimizer final : public Optimizer {
       awake_.wake(*target_, {first_, second_});
       pass.awake = &awake_;
     }
-    update_blocks(*target_, pass, [&](const auto& block) {
-      block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_), block.size,
-                           block.decay ? with : without);
-    });
+    update_blocks(
+        *target_, pass,
+        [&](const auto& block) {
+          block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_),
+                               block.size, block.decay ? with : without);
+        },
+        [&](const auto& block) {
+          block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_),
+                               block.shadow, block.size, block.decay ? with : without);
+        });
   }
 
   bool takes_row_gradients() const override { return true; }
