@@ -19,6 +19,7 @@
 #include "funicular/cli/options.h"
 #include "funicular/data/datasets.h"
 #include "funicular/nn/bert.h"
+#include "funicular/nn/pretrained.h"
 #include "funicular/plan/floor.h"
 #include "funicular/plan/generated_text.h"
 #include "funicular/plan/memory_table.h"
@@ -333,12 +334,14 @@ format::BertConfig Bench::configuration() const {
 }
 
 Model Bench::build(const format::BertConfig& config, at::ScalarType type) const {
+  const bool loads = !kSizes.contains(model_) && has_weights(model_);
   Model model = nn::build_bert({.config = config,
                                 .head = nn::Head::masked_lm,
                                 .dtype = type,
                                 .seed = seed(),
+                                .loaded = loads ? nn::weights_in(model_) : nullptr,
                                 .device = device_.place()});
-  if (!kSizes.contains(model_) && has_weights(model_)) nn::load_pretrained(model, model_);
+  if (loads) nn::load_pretrained(model, model_);
   return model;
 }
 

@@ -14,6 +14,7 @@
 #include "funicular/cli/task_options.h"
 #include "funicular/data/datasets.h"
 #include "funicular/eval/metrics.h"
+#include "funicular/nn/pretrained.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
 
@@ -94,7 +95,7 @@ class Evaluate final : public Command {
     Model model = nn::build_bert({.config = config_,
                                   .head = head,
                                   .dtype = dtype,
-                                  .random_weights = false,
+                                  .loaded = nn::weights_in(model_),
                                   .device = device_.place()});
     load_all_weights(model, model_, head);
     prepare_inference(model, precision_);

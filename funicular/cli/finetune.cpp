@@ -17,6 +17,7 @@
 #include "funicular/cli/task_options.h"
 #include "funicular/data/datasets.h"
 #include "funicular/eval/metrics.h"
+#include "funicular/nn/pretrained.h"
 #include "funicular/objective/classification.h"
 #include "funicular/train/together.h"
 
@@ -75,6 +76,7 @@ class Finetune final : public Command {
                                   .head = nn::Head::classification,
                                   .dtype = training_.dtype(),
                                   .seed = static_cast<uint64_t>(training_.seed),
+                                  .loaded = nn::weights_in(model_, kClassifier),
                                   .device = training_.device.place(),
                                   .repeatable = training_.deterministic});
     load(model);

@@ -14,6 +14,7 @@
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/eval/predictor.h"
+#include "funicular/nn/pretrained.h"
 
 namespace funicular::cli {
 
@@ -122,7 +123,7 @@ class Predict final : public Command {
     check_columns(columns, config, model_);
     Model model = nn::build_bert({.config = config,
                                   .head = nn::Head::classification,
-                                  .random_weights = false,
+                                  .loaded = nn::weights_in(model_),
                                   .device = device_.place()});
     load_all_weights(model, model_, nn::Head::classification);
     prepare_inference(model, precision_);

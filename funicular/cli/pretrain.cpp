@@ -14,6 +14,7 @@
 #include "funicular/data/datasets.h"
 #include "funicular/eval/metrics.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/nn/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/train/checkpoint.h"
 
@@ -71,13 +72,15 @@ class Pretrain final : public Command {
     objective::MaskedLmOptions options = masking_;
     options.sequence.max_length = static_cast<int32_t>(max_length_);
     const objective::MaskedLm objective(*tokenizer_files_, options);
+    const bool has_weights = cli::has_weights(model_);
     Model model = nn::build_bert({.config = config_,
                                   .head = nn::Head::masked_lm,
                                   .dtype = training_.dtype(),
                                   .seed = static_cast<uint64_t>(training_.seed),
+                                  .loaded = has_weights ? nn::weights_in(model_) : nullptr,
                                   .device = training_.device.place(),
                                   .repeatable = training_.deterministic});
-    if (has_weights(model_)) {
+    if (has_weights) {
       load_weights(model, model_);
     } else {
       log::info("{} has no weights: training starts from random ones", model_.string());

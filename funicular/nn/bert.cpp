@@ -106,7 +106,8 @@ class Builder {
   }
 
   void fill(const at::Tensor& value, const std::string& name) const {
-    if (options_.random_weights) fill_normal(value, config_.initializer_range, options_.seed, name);
+    if (!options_.loaded || !options_.loaded(name))
+      fill_normal(value, config_.initializer_range, options_.seed, name);
   }
   Parameter* add_weight(const std::string& name, int64_t rows, int64_t columns) {
     const at::Tensor value = zeros({rows, columns});

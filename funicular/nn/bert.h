@@ -7,6 +7,8 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <functional>
+#include <string>
 
 #include "funicular/core/model.h"
 #include "funicular/format/bert_config.h"
@@ -23,9 +25,11 @@ struct BertOptions {
   Head head = Head::masked_lm;
   at::ScalarType dtype = at::kFloat;  ///< kFloat or kDouble
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
-  bool random_weights = true;         ///< false: matrices are 0, for a model whose weights are all loaded
-  at::Device device = at::kCPU;       ///< where the weights lie
-  bool repeatable = false;  ///< on a GPU: only what repeats bit for bit, see nn/functional.h, attention
+  /// Whether a matrix of this name will be loaded (nn/pretrained.h, weights_in): it is 0 until then, since
+  /// random numbers take longer than loading. Null: none.
+  std::function<bool(const std::string& name)> loaded = nullptr;
+  at::Device device = at::kCPU;  ///< where the weights lie
+  bool repeatable = false;       ///< on a GPU: only what repeats bit for bit, see nn/functional.h, attention
 };
 
 /// True if the head gives one number a row and is trained by squared error: problem_type "regression", or one

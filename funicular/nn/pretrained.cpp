@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors.h"
@@ -80,6 +81,16 @@ fs::path weights_file(const fs::path& folder) {
 }
 
 }  // namespace
+
+std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
+                                                        const std::string& replaceable) {
+  const format::SafetensorsFile file(weights_file(folder));
+  std::set<std::string> names;
+  for (const TensorEntry& entry : file.entries())
+    if (const std::string name = canonical(entry.name); replaceable.empty() || !name.starts_with(replaceable))
+      names.insert(name);
+  return [names](const std::string& name) { return names.contains(canonical(name)); };
+}
 
 LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable) {
   const fs::path path = weights_file(folder);

@@ -1,6 +1,7 @@
 #pragma once
 // Weights from and to Hugging Face directories.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,11 @@ struct LoadReport {
   std::vector<std::string>
       mismatched;  ///< replaceable, of another shape in the file: they keep random values
 };
+
+/// Which matrices load_pretrained will find in folder/model.safetensors, for BertOptions::loaded; replaceable
+/// ones are not among them.
+std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
+                                                        const std::string& replaceable = "");
 
 /// Copies the weights of folder/model.safetensors into the model. Reads the names of BertModel (no prefix)
 /// and of models with heads ("bert."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64.

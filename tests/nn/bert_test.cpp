@@ -4,13 +4,16 @@
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "funicular/core/device_kernels.h"
 #include "funicular/core/flat_parameters.h"
+#include "funicular/nn/pretrained.h"
 #include "funicular/nn/quantized.h"
 
 namespace funicular::nn {
@@ -162,6 +165,34 @@ TEST(Bert, LearnsNothingFromABatchOfWhichNothingIsPredicted) {
     EXPECT_EQ(found.loss.item<double>(), 0);
     for (const auto& [name, gradient] : found.gradients) EXPECT_FALSE(gradient.any().item<bool>()) << name;
   }
+}
+
+TEST(Bert, RandomNumbersAreDrawnOnlyForWhatWillNotBeLoaded) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-bert-test-" + std::to_string(::getpid()));
+  BertOptions options = options_of(Head::masked_lm);
+  options.seed = 1;
+  save_pretrained(build_bert(options), options.config, Head::masked_lm, folder);
+
+  options = options_of(Head::classification);
+  Model all_random = build_bert(options), loaded = build_bert(options);
+  load_pretrained(loaded, folder);
+  options.loaded = weights_in(folder);
+  Model spared = build_bert(options);
+  std::set<std::string> random;
+  for (size_t i = 0; i < spared.parameters.size(); ++i)
+    if (spared.parameters[i]->master.dim() == 2 && spared.parameters[i]->master.any().item<bool>()) {
+      random.insert(spared.parameters[i]->name);
+      EXPECT_TRUE(at::equal(spared.parameters[i]->master, all_random.parameters[i]->master));
+    }
+  EXPECT_EQ(random, (std::set<std::string>{"bert.pooler.dense.weight", "classifier.weight"}));
+  load_pretrained(spared, folder);
+  for (size_t i = 0; i < spared.parameters.size(); ++i)
+    EXPECT_TRUE(at::equal(spared.parameters[i]->master, loaded.parameters[i]->master))
+        << spared.parameters[i]->name;
+  // What is to be made anew is drawn, whether the file has it or not.
+  EXPECT_TRUE(options.loaded("encoder.layer.0.output.dense.weight"));
+  EXPECT_FALSE(weights_in(folder, "encoder.")("bert.encoder.layer.0.output.dense.weight"));
+  fs::remove_all(folder);
 }
 
 }  // namespace

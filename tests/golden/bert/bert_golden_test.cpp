@@ -73,6 +73,7 @@ class BertGolden : public testing::TestWithParam<Case> {
     options.config = format::read_bert_config(folder() / "model");
     options.head = GetParam().head;
     options.dtype = dtype;
+    options.loaded = weights_in(folder() / "model");
     Model model = build_bert(options);
     const LoadReport report = load_pretrained(model, folder() / "model");
     EXPECT_TRUE(report.missing.empty()) << report.missing.front();
