@@ -105,4 +105,13 @@ FUNICULAR_DEVICE inline bool dropout_keeps(RandomKey key, uint64_t draw, uint32_
   return ((bits >> (16 * half)) & 0xFFFFu) >= rate.threshold;
 }
 
+/// The same for the probability of a query and a key, both counted within the sequence, below 2^20. Eight
+/// queries share a Philox block, so that a short sequence takes few of them: query q and key k take 16 bits,
+/// half q % 2 of word q % 8 / 2, of the block with counter {2^20 * head + k, q / 8, draw}.
+FUNICULAR_DEVICE inline bool attention_dropout_keeps(RandomKey key, uint64_t draw, uint32_t head,
+                                                     uint32_t query, uint32_t attended, DropoutRate rate) {
+  const uint32_t bits = philox(key, make_counter((head << 20) + attended, query / 8, draw))[query % 8 / 2];
+  return ((bits >> (16 * (query % 2))) & 0xFFFFu) >= rate.threshold;
+}
+
 }  // namespace funicular

@@ -29,6 +29,14 @@ struct DropoutArguments {
   double scale = 1;
 };
 
+/// One of the sequences that attention takes together.
+struct ShortSequence {
+  int64_t length = 0;
+  uint64_t draw = 0;
+};
+/// Rows of sequences that attention takes together, at most.
+constexpr int64_t kShortRows = 32;
+
 /// One sequence and head of packed attention. All pointers are to its first row; strides are in elements.
 /// Queries may be some of the rows only; context, log_sum_exp and context_gradient then have those alone.
 template <class S>
@@ -52,6 +60,10 @@ struct AttentionArguments {
   /// Strides as qkv_stride; rows of query_gradient that did not ask are left as they are.
   S *query_gradient = nullptr, *key_gradient = nullptr, *value_gradient = nullptr;
   unsigned char* workspace = nullptr;  ///< attention_workspace() bytes, aligned to 64
+  // attention_short_forward and attention_short_backward only: sequences one after the other, instead of
+  // `length`, `draw` and `queries`; their rows are `query_count`.
+  const ShortSequence* sequences = nullptr;
+  int64_t sequence_count = 0;
 };
 
 /// A range of rows of the fused z = residual + dropout(x + bias), y = gamma * (z - mean) / sqrt(var + eps) +
@@ -186,6 +198,9 @@ struct Kernels {
   int64_t (*attention_workspace)(int64_t length, int64_t head_size);
   void (*attention_forward)(const AttentionArguments<S>&);
   void (*attention_backward)(const AttentionArguments<S>&);
+  /// The same of several short sequences, bit for bit; null where it would gain nothing.
+  void (*attention_short_forward)(const AttentionArguments<S>&);
+  void (*attention_short_backward)(const AttentionArguments<S>&);
   void (*norm_forward)(const NormArguments<S>&);
   void (*norm_backward)(const NormArguments<S>&);
   void (*activation_forward)(const ActivationArguments<S>&);

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <optional>
 
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/workspace.h"
 
 namespace funicular::nn {
 
@@ -35,25 +35,13 @@ bool with_own_products(at::ScalarType type, Body body) {
   return false;
 }
 
-/// Memory of so many bytes, aligned to 64.
-struct Scratch {
-  static constexpr int64_t kSlack = 64;
-  explicit Scratch(int64_t bytes) : memory(at::empty({bytes + kSlack}, at::kByte)) {}
-  unsigned char* data() const {
-    return reinterpret_cast<unsigned char*>((reinterpret_cast<uintptr_t>(memory.data_ptr()) + 63) / 64 * 64);
-  }
-  at::Tensor memory;
-};
-
 /// body(item, workspace) for items handed out in turn, since threads differ in speed.
 template <class Body>
-void for_each_item(int64_t items, int64_t workspace_bytes, Body body) {
+void for_each_item(int64_t items, const Workspace& workspace, Body body) {
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min<int64_t>(items, at::get_num_threads()), 1, [&](int64_t first, int64_t last) {
-    for (int64_t worker = first; worker < last; ++worker) {
-      const Scratch workspace(workspace_bytes);
-      for (int64_t item = next++; item < items; item = next++) body(item, workspace.data());
-    }
+  at::parallel_for(0, workspace.workers(), 1, [&](int64_t first, int64_t last) {
+    for (int64_t worker = first; worker < last; ++worker)
+      for (int64_t item = next++; item < items; item = next++) body(item, workspace.of(worker));
   });
 }
 
@@ -87,28 +75,39 @@ int64_t packed_bytes(int64_t depth, int64_t columns) {
   return ceiling(columns, panel) * panel * padded_depth<S>(depth) * static_cast<int64_t>(sizeof(S));
 }
 
-/// Whether a right operand is packed once for all items.
+/// A product's: the right operand, if several items need it and so it is packed once for all; and for each
+/// thread what an item takes.
 template <class S>
-bool packs_first(const Pieces& pieces) {
-  return pieces.rows > 1 && kernels<S>().large.pack;
+Workspace::Sizes product_sizes(const Pieces& pieces, int64_t depth, int64_t columns, int threads) {
+  const MatmulKernels<S>& large = kernels<S>().large;
+  const bool packs = pieces.rows > 1 && large.pack;
+  return {packs ? packed_bytes<S>(depth, columns) : 0,
+          large.workspace(pieces.size, depth, pieces.width, packs),
+          std::min<int64_t>(pieces.count(), threads)};
 }
 
-/// The product in items that threads take in turn. A right operand that several items need is packed once.
+/// A weight gradient's: the right operand, packed; and for each thread what `piece` rows take.
+template <class S>
+Workspace::Sizes gradient_sizes(int64_t rows, int64_t depth, int64_t columns, int64_t piece, int threads) {
+  return {packed_bytes<S>(depth, columns), kernels<S>().large.gradient_workspace(depth, piece),
+          std::min<int64_t>(ceiling(rows, piece), threads)};
+}
+
+/// The product in items that threads take in turn.
 template <class S>
 void multiply(MatmulArguments<S> whole, int64_t columns) {
   const MatmulKernels<S>& large = kernels<S>().large;
-  const Pieces pieces(large, whole.rows, columns, at::get_num_threads());
+  const int threads = at::get_num_threads();
+  const Pieces pieces(large, whole.rows, columns, threads);
+  const Workspace::Sizes sizes = product_sizes<S>(pieces, whole.depth, columns, threads);
+  const Workspace memory(sizes);
   whole.last_column = columns;
-  std::optional<Scratch> packed;
-  if (packs_first<S>(pieces)) {
-    const int64_t panels = ceiling(columns, large.panel);
-    packed.emplace(packed_bytes<S>(whole.depth, columns));
-    at::parallel_for(0, panels, 1,
-                     [&](int64_t first, int64_t last) { large.pack(whole, first, last, packed->data()); });
-    whole.packed = packed->data();
+  if (sizes.shared > 0) {
+    whole.packed = memory.shared();
+    at::parallel_for(0, ceiling(columns, large.panel), 1,
+                     [&](int64_t first, int64_t last) { large.pack(whole, first, last, memory.shared()); });
   }
-  const int64_t bytes = large.workspace(pieces.size, whole.depth, pieces.width, whole.packed != nullptr);
-  for_each_item(pieces.count(), bytes, [&](int64_t item, unsigned char* workspace) {
+  for_each_item(pieces.count(), memory, [&](int64_t item, unsigned char* workspace) {
     MatmulArguments<S> part = whole;
     const int64_t row = item / pieces.columns * pieces.size;
     part.rows = std::min(pieces.size, whole.rows - row);
@@ -149,13 +148,13 @@ bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed
 template <class S>
 void add_gradient(GradientArguments<S> g) {
   const MatmulKernels<S>& large = kernels<S>().large;
-  const int64_t panels = ceiling(g.columns, large.panel);
-  const Scratch packed(packed_bytes<S>(g.depth, g.columns));
-  g.packed = packed.data();
-  at::parallel_for(0, panels, 1, [&](int64_t first, int64_t last) { large.pack_right(g, first, last); });
-  const int64_t rows = large.gradient_rows(g.rows, g.depth, at::get_num_threads()),
-                bytes = large.gradient_workspace(g.depth, rows);
-  for_each_item(ceiling(g.rows, rows), bytes, [&](int64_t item, unsigned char* workspace) {
+  const int threads = at::get_num_threads();
+  const int64_t rows = large.gradient_rows(g.rows, g.depth, threads);
+  const Workspace memory(gradient_sizes<S>(g.rows, g.depth, g.columns, rows, threads));
+  g.packed = memory.shared();
+  at::parallel_for(0, ceiling(g.columns, large.panel), 1,
+                   [&](int64_t first, int64_t last) { large.pack_right(g, first, last); });
+  for_each_item(ceiling(g.rows, rows), memory, [&](int64_t item, unsigned char* workspace) {
     GradientArguments<S> part = g;
     part.first_row = item * rows;
     part.last_row = std::min(g.rows, part.first_row + rows);
@@ -189,42 +188,32 @@ bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at
   });
 }
 
-/// Of what `buffers(S)` says for a type that has products of our own.
+/// Bytes of what `sizes(S)` says for a type that has products of our own.
 template <class Body>
-ProductBuffers buffers_of(at::ScalarType type, Body body) {
-  ProductBuffers found;
+int64_t bytes_of(at::ScalarType type, Body sizes) {
+  int64_t bytes = 0;
   with_own_products(type, [&](auto zero) {
-    found = body(zero);
+    bytes = sizes(zero).total();
     return true;
   });
-  return found;
+  return bytes;
 }
 
 }  // namespace
 
-ProductBuffers product_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
-                               int threads) {
-  return buffers_of(type, [&](auto zero) {
+int64_t product_workspace(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns, int threads) {
+  return bytes_of(type, [&](auto zero) {
     using S = decltype(zero);
-    const MatmulKernels<S>& large = kernels<S>().large;
-    const Pieces pieces(large, rows, columns, threads);
-    ProductBuffers buffers{0, Scratch::kSlack, std::min<int64_t>(pieces.count(), threads)};
-    const bool first = packs_first<S>(pieces);
-    if (first) buffers.copy = packed_bytes<S>(depth, columns) + Scratch::kSlack;
-    buffers.workspace += large.workspace(pieces.size, depth, pieces.width, first);
-    return buffers;
+    const Pieces pieces(kernels<S>().large, rows, columns, threads);
+    return product_sizes<S>(pieces, depth, columns, threads);
   });
 }
 
-ProductBuffers gradient_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
-                                int threads) {
-  return buffers_of(type, [&](auto zero) {
+int64_t gradient_workspace(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns, int threads) {
+  return bytes_of(type, [&](auto zero) {
     using S = decltype(zero);
-    const MatmulKernels<S>& large = kernels<S>().large;
-    const int64_t piece = large.gradient_rows(rows, depth, threads);
-    return ProductBuffers{packed_bytes<S>(depth, columns) + Scratch::kSlack,
-                          large.gradient_workspace(depth, piece) + Scratch::kSlack,
-                          std::min<int64_t>(ceiling(rows, piece), threads)};
+    const int64_t piece = kernels<S>().large.gradient_rows(rows, depth, threads);
+    return gradient_sizes<S>(rows, depth, columns, piece, threads);
   });
 }
 

@@ -26,15 +26,9 @@ at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Te
 void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x,
                          bool add = true);
 
-/// What our own products allocate while they last, in bytes: one copy of an operand, and a workspace for each
-/// of some threads.
-struct ProductBuffers {
-  int64_t copy = 0, workspace = 0, workspaces = 0;
-};
-/// Of [rows, depth] times [depth, columns]; of a weight gradient [rows, columns] over `depth` tokens.
-ProductBuffers product_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
-                               int threads);
-ProductBuffers gradient_buffers(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns,
-                                int threads);
+/// What our own products allocate while they last, in bytes: of [rows, depth] times [depth, columns]; of a
+/// weight gradient [rows, columns] over `depth` tokens.
+int64_t product_workspace(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns, int threads);
+int64_t gradient_workspace(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns, int threads);
 
 }  // namespace funicular::nn

@@ -10,61 +10,105 @@
 #include "funicular/core/device_kernels.h"
 #include "funicular/nn/device/operations.h"
 #include "funicular/nn/typed.h"
+#include "funicular/nn/workspace.h"
 
 namespace funicular::nn {
 
 namespace {
 
-/// Calls kernel(arguments) for every sequence and head, after fill(arguments, the sequence's first row, its
-/// first query, the head's first column); work is handed out dynamically since lengths differ.
+template <class S>
+using AttentionKernel = void (*)(const AttentionArguments<S>&);
+
+/// Sequences that one call of a kernel takes.
+struct Sequences {
+  int64_t first, count;
+};
+
+std::vector<ShortSequence> sequences_of(const Packing& packing) {
+  std::vector<ShortSequence> found;
+  for (size_t s = 0; s < static_cast<size_t>(packing.sequences()); ++s)
+    found.push_back({packing.host_offsets[s + 1] - packing.host_offsets[s],
+                     static_cast<uint64_t>(packing.host_draw_ids[s])});
+  return found;
+}
+
+/// Each alone, or short ones that lie side by side together.
+std::vector<Sequences> together(const std::vector<ShortSequence>& sequences, bool short_ones) {
+  std::vector<Sequences> found;
+  int64_t room = 0;  // rows
+  for (size_t s = 0; s < sequences.size(); ++s) {
+    if (short_ones && sequences[s].length <= room) {
+      ++found.back().count;
+    } else {
+      found.push_back({static_cast<int64_t>(s), 1});
+      room = kShortRows;
+    }
+    room -= sequences[s].length;
+  }
+  return found;
+}
+
+/// The arguments that all calls have in common.
+template <class S>
+AttentionArguments<S> common_arguments(const AttentionCall& call, int64_t hidden) {
+  AttentionArguments<S> a;
+  a.head_size = hidden / call.heads;
+  a.qkv_stride = 3 * hidden;
+  a.context_stride = hidden;
+  a.scale = 1.0 / std::sqrt(static_cast<double>(a.head_size));
+  a.dropout = call.dropout;
+  return a;
+}
+
+/// Calls alone(arguments) for every sequence and head, or, if it is not null, short_ones(arguments) for
+/// several short sequences, after fill(arguments, the first sequence's first row, its first query, the head's
+/// first column); work is handed out dynamically since lengths differ.
 template <class S, class Fill>
 void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::Tensor& bias,
-                   const at::Tensor& lse, void (*kernel)(const AttentionArguments<S>&), Fill fill) {
+                   const at::Tensor& lse, AttentionKernel<S> alone, AttentionKernel<S> short_ones,
+                   Fill fill) {
   using T = Compute<S>;
   const std::vector<int32_t>& offsets = call.packing.host_offsets;
-  const int64_t sequences = call.packing.sequences();
-  const int64_t hidden = qkv.size(1) / 3, head_size = hidden / call.heads;
-  const int64_t bytes = kernels<S>().attention_workspace(call.packing.longest(), head_size);
-  const int64_t items = sequences * call.heads;
+  const int64_t hidden = qkv.size(1) / 3;
+  const AttentionArguments<S> common = common_arguments<S>(call, hidden);
+  const std::vector<ShortSequence> sequences = sequences_of(call.packing);
+  const std::vector<Sequences> groups = together(sequences, short_ones && !call.queries);
+  const int64_t bytes = kernels<S>().attention_workspace(call.packing.longest(), common.head_size);
+  const int64_t items = static_cast<int64_t>(groups.size()) * call.heads;
   // Heads of a sequence lie side by side: several in a row by one thread, as long as there is enough for all.
   const int64_t run = std::clamp<int64_t>(items / (8 * at::get_num_threads()), 1, call.heads);
+  const Workspace workspace({0, bytes, at::get_num_threads()});
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, at::get_num_threads(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t worker = first; worker < last; ++worker) {
-      const at::Tensor workspace = at::empty({bytes + 64}, at::kByte);
-      const auto address = reinterpret_cast<uintptr_t>(workspace.data_ptr());
-      for (int64_t item = 0, end = 0;; ++item) {
-        if (item == end) {
-          item = next.fetch_add(run);
-          end = std::min(item + run, items);
-          if (item >= items) break;
-        }
-        const int64_t s = item / call.heads, head = item % call.heads, column = head * head_size;
-        const int64_t row = offsets[s], first_query = call.first_row(s);
-        AttentionArguments<S> a;
-        a.length = offsets[s + 1] - row;
-        a.query_count = call.first_row(s + 1) - first_query;
-        if (call.queries)
-          a.queries = call.queries->keys.positions.template const_data_ptr<int32_t>() + first_query;
-        a.head_size = head_size;
-        a.query = data<S>(qkv) + row * 3 * hidden + column;
-        a.key = a.query + hidden;
-        a.value = a.key + hidden;
-        a.query_bias = data<T>(bias) + column;
-        a.key_bias = a.query_bias + hidden;
-        a.value_bias = a.key_bias + hidden;
-        a.qkv_stride = 3 * hidden;
-        a.context_stride = hidden;
-        a.log_sum_exp = data<T>(lse) + head * call.rows() + first_query;
-        a.scale = 1.0 / std::sqrt(static_cast<double>(head_size));
-        a.dropout = call.dropout;
-        a.head = static_cast<uint32_t>(head);
-        a.draw = static_cast<uint64_t>(call.packing.host_draw_ids[s]);
-        a.workspace = reinterpret_cast<unsigned char*>((address + 63) / 64 * 64);
-        fill(a, row, first_query, column);
-        kernel(a);
-      }
-    }
+  const auto attend_item = [&](int64_t item, unsigned char* memory) {
+    const Sequences group = groups[static_cast<size_t>(item / call.heads)];
+    const auto s = static_cast<size_t>(group.first);
+    const int64_t head = item % call.heads, column = head * common.head_size;
+    const int64_t row = offsets[s], first_query = call.first_row(group.first);
+    AttentionArguments<S> a = common;
+    a.length = sequences[s].length;
+    a.draw = sequences[s].draw;
+    a.sequences = &sequences[s];
+    a.sequence_count = group.count;
+    a.query_count = call.first_row(group.first + group.count) - first_query;
+    if (call.queries)
+      a.queries = call.queries->keys.positions.template const_data_ptr<int32_t>() + first_query;
+    a.query = data<S>(qkv) + row * 3 * hidden + column;
+    a.key = a.query + hidden;
+    a.value = a.key + hidden;
+    a.query_bias = data<T>(bias) + column;
+    a.key_bias = a.query_bias + hidden;
+    a.value_bias = a.key_bias + hidden;
+    a.log_sum_exp = data<T>(lse) + head * call.rows() + first_query;
+    a.head = static_cast<uint32_t>(head);
+    a.workspace = memory;
+    fill(a, row, first_query, column);
+    (group.count > 1 ? short_ones : alone)(a);
+  };
+  at::parallel_for(0, workspace.workers(), 1, [&](int64_t first, int64_t last) {
+    for (int64_t worker = first; worker < last; ++worker)
+      for (int64_t begin = next.fetch_add(run); begin < items; begin = next.fetch_add(run))
+        for (int64_t item = begin; item < std::min(begin + run, items); ++item)
+          attend_item(item, workspace.of(worker));
   });
 }
 
@@ -80,6 +124,7 @@ AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const Atte
   dispatch(qkv, "attention", [&](auto zero) {
     using S = decltype(zero);
     for_each_head<S>(call, qkv, bias, result.log_sum_exp, kernels<S>().attention_forward,
+                     kernels<S>().attention_short_forward,
                      [&](AttentionArguments<S>& a, int64_t, int64_t first_query, int64_t column) {
                        a.context = data<S>(result.context) + first_query * hidden + column;
                      });
@@ -101,6 +146,7 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
   dispatch(qkv, "attention", [&](auto zero) {
     using S = decltype(zero);
     for_each_head<S>(call, qkv, bias, saved.log_sum_exp, kernels<S>().attention_backward,
+                     kernels<S>().attention_short_backward,
                      [&](AttentionArguments<S>& a, int64_t row, int64_t first_query, int64_t column) {
                        a.query_gradient = data<S>(gradient) + row * 3 * hidden + column;
                        a.key_gradient = a.query_gradient + hidden;

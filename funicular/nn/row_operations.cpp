@@ -15,11 +15,9 @@ namespace funicular::nn {
 
 namespace {
 
-/// Rows are cut into blocks that depend on their number alone, so that sums over rows do not depend on the
-/// threads.
 struct RowBlocks {
   int64_t rows, size;
-  explicit RowBlocks(int64_t r) : rows(r), size(std::max<int64_t>(64, (r + 63) / 64)) {}
+  explicit RowBlocks(int64_t r) : rows(r), size(rows_of_a_block(r)) {}
   int64_t count() const { return (rows + size - 1) / size; }
   int64_t begin(int64_t block) const { return block * size; }
   int64_t end(int64_t block) const { return std::min(rows, (block + 1) * size); }
@@ -102,6 +100,13 @@ void scatter(const at::Tensor& gradient, const Id* ids, int64_t padding, const a
 }
 
 }  // namespace
+
+int64_t rows_of_a_block(int64_t rows) {
+  constexpr int64_t kRows = 32, kFewest = 8, kMultiple = 8, kMost = 64;
+  const int64_t wanted = (rows + kRows * kMultiple - 1) / (kRows * kMultiple) * kMultiple,
+                blocks = std::clamp<int64_t>(wanted, 1, kMost);
+  return std::max(kFewest, (rows + blocks - 1) / blocks);
+}
 
 void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
   if (funicular::device::takes(x)) return device::add_column_sum(x, target);

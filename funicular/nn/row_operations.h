@@ -8,6 +8,10 @@
 
 namespace funicular::nn {
 
+/// Rows are cut into blocks that depend on their number alone, so that sums over rows do not depend on the
+/// threads: so many rows each, which makes 8, 16, ... 64 blocks, that most numbers of threads divide evenly.
+int64_t rows_of_a_block(int64_t rows);
+
 /// activation(x + bias); the bias may be undefined. x [N, O], bias [O].
 at::Tensor activate(const at::Tensor& x, const at::Tensor& bias, Activation activation);
 

@@ -19,6 +19,8 @@
 #include "funicular/core/allocator.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/matmul.h"
+#include "funicular/nn/row_operations.h"
+#include "funicular/nn/workspace.h"
 #include "funicular/plan/memory.h"
 
 namespace funicular::plan {
@@ -111,14 +113,6 @@ class Block {
   int64_t bytes_ = 0;
 };
 
-/// What a product of our own takes while it lasts.
-struct ProductBlocks {
-  ProductBlocks(Counter& counter, const nn::ProductBuffers& buffers)
-      : copy(buffers.copy > 0 ? Block(counter, buffers.copy) : Block()),
-        workspaces(counter, buffers.workspaces * block_bytes(buffers.workspace)) {}
-  Block copy, workspaces;
-};
-
 // ---- what is saved for the backward pass
 
 struct NormKept {
@@ -207,9 +201,9 @@ class Pass {
   NormKept norm_kept(int64_t rows) {
     return {values(rows, config_.hidden_size), statistics(rows), statistics(rows)};
   }
-  /// Sums of `width` columns over each block of rows (RowBlocks).
+  /// Sums of `width` columns over each block of rows.
   Block partial_sums(int64_t rows, int64_t width) {
-    const int64_t size = std::max<int64_t>(64, (rows + 63) / 64);
+    const int64_t size = nn::rows_of_a_block(rows);
     return statistics((rows + size - 1) / size * width);
   }
   /// What a product into a tensor that is there takes while it lasts.
@@ -271,7 +265,7 @@ void Pass::multiply(int64_t rows, int64_t depth, int64_t columns) {
   if (!own_products_ || rows == 0) return;
   const Block wide =
       widens_ ? Block(counter_, 4 * rows * depth + 4 * depth * columns + 4 * rows * columns) : Block();
-  const ProductBlocks buffers(counter_, nn::product_buffers(product_type_, rows, depth, columns, threads_));
+  const Block workspace(counter_, nn::product_workspace(product_type_, rows, depth, columns, threads_));
 }
 
 void Pass::add_weight_gradient(int64_t out, int64_t in, int64_t rows) {
@@ -283,7 +277,7 @@ void Pass::add_weight_gradient(int64_t out, int64_t in, int64_t rows) {
   if (rows == 0) return;
   const Block wide =
       widens_ ? Block(counter_, 4 * rows * (out + in) + (same_type ? 4 * out * in : 0)) : Block();
-  const ProductBlocks buffers(counter_, nn::gradient_buffers(product_type_, out, rows, in, threads_));
+  const Block workspace(counter_, nn::gradient_workspace(product_type_, out, rows, in, threads_));
 }
 
 void Pass::learn(int64_t matrix, int64_t out, int64_t in, int64_t rows) {
@@ -293,13 +287,13 @@ void Pass::learn(int64_t matrix, int64_t out, int64_t in, int64_t rows) {
 
 Block Pass::attention_buffers() {
   const auto bytes = [&](const auto& kernels) {
-    return kernels.attention_workspace(shape_.longest, config_.head_size()) + 64;
+    return kernels.attention_workspace(shape_.longest, config_.head_size());
   };
-  const int64_t one = type_ == at::kDouble     ? bytes(nn::kernels<double>())
-                      : type_ == at::kFloat    ? bytes(nn::kernels<float>())
-                      : type_ == at::kBFloat16 ? bytes(nn::kernels<BFloat16>())
-                                               : bytes(nn::kernels<Half>());
-  return {counter_, threads_ * block_bytes(one)};
+  const int64_t each = type_ == at::kDouble     ? bytes(nn::kernels<double>())
+                       : type_ == at::kFloat    ? bytes(nn::kernels<float>())
+                       : type_ == at::kBFloat16 ? bytes(nn::kernels<BFloat16>())
+                                                : bytes(nn::kernels<Half>());
+  return {counter_, nn::Workspace::Sizes{0, each, threads_}.total()};
 }
 
 // ---- forward

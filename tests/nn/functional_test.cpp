@@ -64,19 +64,18 @@ at::Tensor row_multipliers(const Packing& packing, int64_t width, const DropoutS
   return result;
 }
 
-/// Multipliers [length, length] of one head: channel = key, counters offset by the head.
+/// Multipliers [length, length] of one head, from the definition of attention_dropout_keeps.
 at::Tensor attention_multipliers(int64_t length, uint32_t head, uint64_t draw, const DropoutSite& site) {
   const DropoutRate rate = DropoutRate::from_probability(site.probability);
   const RandomKey key = make_key(kSeed, site.purpose, site.layer);
   at::Tensor result = at::zeros({length, length}, at::kDouble);
   auto out = result.accessor<double, 2>();
-  const uint32_t head_channels = head << 24;  // 2^20 counters of 16 channels a half-word
   for (int64_t i = 0; i < length; ++i)
     for (int64_t j = 0; j < length; ++j) {
-      const auto c = static_cast<uint32_t>(j);
-      const uint32_t counter = 16 * (c / 128) + c % 16 + (head_channels >> 4);
-      const uint32_t word = philox(key, make_counter(counter, static_cast<uint32_t>(i), draw))[c % 128 / 32];
-      if (((word >> (16 * (c % 32 / 16))) & 0xFFFF) >= rate.threshold) out[i][j] = rate.scale();
+      const auto q = static_cast<uint32_t>(i), k = static_cast<uint32_t>(j);
+      const uint32_t word = philox(key, {head * 1048576 + k, q / 8, static_cast<uint32_t>(draw),
+                                         static_cast<uint32_t>(draw >> 32)})[q % 8 / 2];
+      if ((q % 2 == 0 ? word & 0xFFFF : word >> 16) >= rate.threshold) out[i][j] = rate.scale();
     }
   return result;
 }
@@ -514,6 +513,40 @@ TEST_P(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {
   const at::Tensor alone =
       dropout(x.narrow(0, 6, 9), second.positions, second.token_draws, second.random, site);
   EXPECT_TRUE(at::equal(together.narrow(0, 6, 9), alone));
+}
+
+/// Output and gradients of attention in bfloat16, [T, 2H].
+at::Tensor narrow_attention(const at::Tensor& qkv, const Packing& packing, const DropoutSite& site) {
+  const at::Tensor x = qkv.to(at::kBFloat16).clone().set_requires_grad(true);
+  const at::Tensor bias = random({qkv.size(1)}, 3).detach().to(at::kFloat);
+  const at::Tensor out = attention(x, bias, packing, 2, site);
+  out.backward(random({qkv.size(0), out.size(1)}, 5).detach().to(at::kBFloat16));
+  return at::cat({out.detach(), x.grad()}, 1);
+}
+
+TEST_P(FusedOperations, ShortSequencesAreAttendedTogetherAsAlone) {
+  // Odd and even, whole tiles, one that fills the rows that are left, and long ones between them.
+  const Keys keys = make_keys({3, 10, 1, 17, 5, 31, 32, 2, 40, 16, 16, 1, 1, 33, 9, 8, 7, 6});
+  const DropoutSite site{probability(), Purpose::dropout_attention, 3};
+  for (const int64_t size : {16, 32, 20}) {
+    const at::Tensor qkv = random({keys.packing.tokens(), 6 * size}, 1).detach();
+    const at::Tensor together = narrow_attention(qkv, keys.packing, site);
+    for (size_t s = 0; s < keys.lengths.size(); ++s) {
+      const int64_t first = keys.packing.host_offsets[s], length = keys.lengths[s];
+      // Alone among long ones, with its own rows of what goes in.
+      const Packing alone =
+          Packing::from_lengths({64, keys.lengths[s], 64}, {100, static_cast<int64_t>(s), 101},
+                                {1, keys.packing.host_draw_ids[s], 2}, {kSeed, true});
+      const at::Tensor x =
+          at::cat({qkv.narrow(0, 0, 64), qkv.narrow(0, first, length), qkv.narrow(0, 64, 64)});
+      const at::Tensor upstream = random({keys.packing.tokens(), 2 * size}, 5).detach().to(at::kBFloat16);
+      const at::Tensor leaf = x.to(at::kBFloat16).clone().set_requires_grad(true);
+      const at::Tensor out = attention(leaf, random({6 * size}, 3).detach().to(at::kFloat), alone, 2, site);
+      out.narrow(0, 64, length).backward(upstream.narrow(0, first, length));
+      const at::Tensor expected = at::cat({out.detach(), leaf.grad()}, 1).narrow(0, 64, length);
+      EXPECT_TRUE(at::equal(together.narrow(0, first, length), expected)) << length << ' ' << size;
+    }
+  }
 }
 
 TEST_P(Functional, FloatKernelsKeepTheDoubleResultUpToRounding) {

@@ -134,13 +134,11 @@ struct HeadTile {
   /// What the probability of query i and key j is multiplied by.
   FUNICULAR_DEVICE T multiplier(int64_t i, int64_t j) const {
     if (a.dropout.threshold == 0) return 1;
-    const auto key = static_cast<uint32_t>(j);
-    const RandomBlock bits =
-        philox({a.dropout.key_low, a.dropout.key_high},
-               make_counter((static_cast<uint32_t>(head) << 20) + key / 128 * 16 + key % 16,
-                            static_cast<uint32_t>(place(i)), static_cast<uint64_t>(a.draws[sequence])));
-    const uint32_t chosen = bits[key % 128 / 32] >> (16 * (key % 32 / 16)) & 0xFFFFu;
-    return chosen >= a.dropout.threshold ? static_cast<T>(a.dropout.scale) : T{0};
+    const bool keeps = attention_dropout_keeps({a.dropout.key_low, a.dropout.key_high},
+                                               static_cast<uint64_t>(a.draws[sequence]),
+                                               static_cast<uint32_t>(head), static_cast<uint32_t>(place(i)),
+                                               static_cast<uint32_t>(j), {a.dropout.threshold});
+    return keeps ? static_cast<T>(a.dropout.scale) : T{0};
   }
 };
 

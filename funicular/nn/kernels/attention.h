@@ -10,6 +10,7 @@
 
 namespace funicular::nn::FUNICULAR_ISA {
 
+constexpr int64_t kDropped = 8;      // queries whose dropout is drawn together
 constexpr int64_t kQueryBlock = 64;  // rows of scores at a time: at 512 keys in float they are 128 KiB, in L2
 
 #if defined(__AMX_BF16__)
@@ -61,7 +62,7 @@ struct AttentionBuffers {
   Group *query_rows, *context_gradient_rows;  ///< the same as right operands
   T *scores, *score_gradients;                ///< [kQueryBlock, keys]
   Element* score_gradient_elements;           ///< [kQueryBlock, keys], for Pairs
-  T *multipliers, *out;                       ///< [keys, to 128]; [kQueryBlock, width]
+  T *multipliers, *out;                       ///< [kDropped, keys]; [kQueryBlock, width]
   T *key_sums, *value_sums;                   ///< [keys, width]
   Group* turned;                              ///< [keys, kQueryBlock / 2], for tiles
   int64_t bytes = 0;
@@ -79,13 +80,14 @@ struct AttentionBuffers {
     take(base, scores, kQueryBlock * keys);
     take(base, score_gradients, kQueryBlock * keys);
     take(base, score_gradient_elements, P::kGroup == 1 ? 0 : kQueryBlock * keys);
-    take(base, multipliers, round_up(keys, 128));
+    take(base, multipliers, kDropped * multiplier_stride());
     take(base, out, kQueryBlock * width);
     take(base, key_sums, keys * width);
     take(base, value_sums, keys * width);
     take(base, turned, kTiled<P> ? keys * (kQueryBlock / P::kGroup) : 0);
   }
 
+  FUNICULAR_INLINE int64_t multiplier_stride() const { return round_up(keys, 16); }
   /// Groups of the products over channels and over keys.
   FUNICULAR_INLINE int64_t depth(int64_t head_size) const {
     return (kTiled<P> ? width : head_size + P::kGroup - 1) / P::kGroup;
@@ -115,11 +117,6 @@ FUNICULAR_INLINE auto* groups(E* elements) {
     return elements;
 }
 
-/// The Philox counter of the first key of a row; heads are told apart by the counter's upper bits.
-FUNICULAR_INLINE uint32_t first_counter_of_head(uint32_t head) {
-  return head << 20;
-}
-
 FUNICULAR_INLINE float log_of(float x) {
   return __builtin_logf(x);
 }
@@ -127,10 +124,18 @@ FUNICULAR_INLINE double log_of(double x) {
   return __builtin_log(x);
 }
 
-/// Exponentials of one row of scores minus their maximum, in place; gives maximum and sum.
+/// values[from, to) = 0, if there are any.
+template <class E>
+FUNICULAR_INLINE void clear(E* values, int64_t from, int64_t to) {
+  if (from < to) __builtin_memset(values + from, 0, static_cast<size_t>(to - from) * sizeof(E));
+}
+
+/// Exponentials of one row of scores minus their maximum, in place, and zeros up to a whole register; gives
+/// maximum and sum.
 template <class T>
-FUNICULAR_INLINE void exponentials(T* row, int64_t length, int64_t padded, T scale, T& maximum, T& sum) {
+FUNICULAR_INLINE void exponentials(T* row, int64_t length, T scale, T& maximum, T& sum) {
   constexpr int lanes = kLanes<T>;
+  const int64_t padded = round_up(length, lanes);
   const T lowest = static_cast<T>(-1e30);
   for (int64_t j = length; j < padded; ++j) row[j] = lowest;
   Vec<T> best = splat<T>(lowest);
@@ -147,6 +152,28 @@ FUNICULAR_INLINE void exponentials(T* row, int64_t length, int64_t padded, T sca
   // The padding's exponentials are e^(-huge), clamped to a tiny number; adding them changes no bit of a sum
   // >= 1.
   sum = sum_lanes<T>(total);
+}
+
+/// The probabilities of one row of `keys` scores, of which those of its own sequence are [begin, begin +
+/// length), in place and as elements; zeros elsewhere. `multipliers` of its own keys; null: nothing is
+/// dropped. Writes up to a whole register beyond its sequence, which may be in the next row's first columns.
+template <class T, class Element>
+FUNICULAR_INLINE void softmax_row(T* row, int64_t begin, int64_t length, int64_t keys, T scale,
+                                  const T* multipliers, T& maximum, T& sum) {
+  constexpr int lanes = kLanes<T>;
+  T* const own = row + begin;
+  exponentials<T>(own, length, scale, maximum, sum);
+  const T inverse = T{1} / sum;
+  // In place: elements are no wider than sums, and each register is read before it is written over.
+  Element* const probabilities = reinterpret_cast<Element*>(row) + begin;
+  const int64_t read = round_up(length, lanes);
+  if (multipliers)
+    for (int64_t j = 0; j < read; j += lanes)
+      store(probabilities + j, load(own + j) * inverse * load(multipliers + j));
+  else
+    for (int64_t j = 0; j < read; j += lanes) store(probabilities + j, load(own + j) * inverse);
+  clear(probabilities, -begin, 0);
+  clear(probabilities, read, keys - begin);
 }
 
 /// The row of the sequence that query `i` is.
@@ -179,14 +206,43 @@ FUNICULAR_INLINE void unpack_query_gradients(const AttentionArguments<S>& a, int
                    a.query_gradient + a.queries[begin + i] * a.qkv_stride);
 }
 
+/// Dropout of one sequence and head, for queries that come in ascending order.
+template <class S, class P>
+class QueryDropout {
+ public:
+  using T = typename P::T;
+  FUNICULAR_INLINE QueryDropout(int64_t length, uint64_t draw, const AttentionArguments<S>& a,
+                                const AttentionBuffers<P>& w)
+      : length_(length), draw_(draw), a_(a), w_(w) {}
+
+  /// What the probabilities of the sequence's row `query` are multiplied by; lasts until the next call.
+  FUNICULAR_INLINE const T* of(int64_t query) {
+    if (const int64_t eighth = query / kDropped; eighth != drawn_) {
+      attention_multipliers<T>(w_.multipliers, w_.multiplier_stride(), length_, a_.head,
+                               static_cast<uint32_t>(eighth), draw_, a_.dropout);
+      drawn_ = eighth;
+    }
+    return w_.multipliers + query % kDropped * w_.multiplier_stride();
+  }
+
+ private:
+  const int64_t length_;
+  const uint64_t draw_;
+  const AttentionArguments<S>& a_;
+  const AttentionBuffers<P>& w_;
+  int64_t drawn_ = -1;
+};
+
 template <class S>
 void attention_forward(const AttentionArguments<S>& a) {
   using P = Product<S>;
   using T = Compute<S>;
   using Element = typename P::Element;
-  constexpr int lanes = kLanes<T>, group = P::kGroup;
+  constexpr int group = P::kGroup;
   if (a.query_count == 0) return;
   const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
+  const bool dropped = a.dropout.threshold != 0;
+  QueryDropout<S, P> dropout(a.length, a.draw, a, w);
   pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
   transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
   pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
@@ -197,23 +253,12 @@ void attention_forward(const AttentionArguments<S>& a) {
     pack_queries<S>(a, begin, count, count, w);
     row_product<P>(groups(w.query), w.width / group, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
                    depth, false);
-    for (int64_t i = 0; i < count; ++i) {
-      T* const row = w.scores + i * w.keys;
-      T maximum, sum;
-      exponentials<T>(row, a.length, w.keys, static_cast<T>(a.scale), maximum, sum);
-      const T inverse = T{1} / sum;
-      a.log_sum_exp[begin + i] = maximum + log_of(sum);
-      // In place: elements are no wider than sums, and each register is read before it is written over.
-      Element* const probabilities = reinterpret_cast<Element*>(row);
-      if (a.dropout.threshold == 0) {
-        for (int64_t j = 0; j < w.keys; j += lanes) store(probabilities + j, load(row + j) * inverse);
-      } else {
-        dropout_multipliers<T>(w.multipliers, a.length, first_counter_of_head(a.head),
-                               static_cast<uint32_t>(query_row(a, begin + i)), a.draw, a.dropout);
-        for (int64_t j = 0; j < w.keys; j += lanes)
-          store(probabilities + j, load(row + j) * inverse * load(w.multipliers + j));
-      }
-    }
+    T maxima[kQueryBlock], sums[kQueryBlock];
+    for (int64_t i = 0; i < count; ++i)
+      softmax_row<T, Element>(w.scores + i * w.keys, 0, a.length, w.keys, static_cast<T>(a.scale),
+                              dropped ? dropout.of(query_row(a, begin + i)) : nullptr, maxima[i], sums[i]);
+    // Not among the rows: a call empties the registers.
+    for (int64_t i = 0; i < count; ++i) a.log_sum_exp[begin + i] = maxima[i] + log_of(sums[i]);
     row_product<P>(reinterpret_cast<const typename P::Group*>(w.scores), w.keys, w.value_columns, w.width,
                    w.out, w.width, count, w.width, key_depth, false);
     unpack_rows<S>(w.out, w.width, count, a.head_size, a.context_stride,
@@ -224,18 +269,25 @@ void attention_forward(const AttentionArguments<S>& a) {
 
 /// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
 ///   P = exp(scale * S - lse), D = mask * scale_of_dropout, dS = scale * P * (D * dP - sum_j(P * D * dP)).
+/// begin, length, keys and `multipliers` (D) as softmax_row's.
 template <class T>
-FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t length,
-                                         int64_t padded, T scale, T log_sum_exp, bool dropped) {
+FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t begin,
+                                         int64_t length, int64_t keys, T scale, T log_sum_exp) {
   constexpr int lanes = kLanes<T>;
+  const int64_t padded = round_up(length, lanes);
+  scores += begin;
+  gradients += begin;
   const T lowest = static_cast<T>(-1e30);
-  for (int64_t j = length; j < padded; ++j) scores[j] = lowest;
+  for (int64_t j = length; j < padded; ++j) {
+    scores[j] = lowest;
+    gradients[j] = 0;  // another sequence's: its probability here is tiny, but not zero
+  }
   Vec<T> dot{};
   for (int64_t j = 0; j < padded; j += lanes) {
     // Rounding may leave the exponent a hair above zero; exp_negative is exact enough there as well.
     const Vec<T> p = exp_negative(load(scores + j) * scale - log_sum_exp);
     Vec<T> g = load(gradients + j);
-    if (dropped) g *= load(multipliers + j);
+    if (multipliers) g *= load(multipliers + j);
     dot += p * g;
     store(scores + j, p);
     store(gradients + j, g);
@@ -245,7 +297,12 @@ FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multi
   for (int64_t j = 0; j < padded; j += lanes) {
     const Vec<T> p = load(scores + j);
     store(gradients + j, p * (load(gradients + j) - total) * scale);
-    if (dropped) store(scores + j, p * load(multipliers + j));
+    if (multipliers) store(scores + j, p * load(multipliers + j));
+  }
+  T* const both[] = {scores, gradients};
+  for (T* const values : both) {
+    clear(values, -begin, 0);
+    clear(values, padded, keys - begin);
   }
 }
 
@@ -327,6 +384,7 @@ void attention_backward(const AttentionArguments<S>& a) {
   const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
   if (a.query_count == 0) return clear_key_value_gradients<S>(a);
   const bool dropped = a.dropout.threshold != 0;
+  QueryDropout<S, P> dropout(a.length, a.draw, a, w);
   const T scale = static_cast<T>(a.scale);
   pack_rows<S>(a.value, a.qkv_stride, a.value_bias, a.length, a.head_size, w.keys, w.width, w.rows);
   transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.value_columns, w.keys);
@@ -346,11 +404,9 @@ void attention_backward(const AttentionArguments<S>& a) {
     row_product<P>(groups(w.context_gradient), w.width / group, w.value_columns, w.keys, w.score_gradients,
                    w.keys, count, w.keys, depth, false);
     for (int64_t i = 0; i < count; ++i) {
-      if (dropped)
-        dropout_multipliers<T>(w.multipliers, a.length, first_counter_of_head(a.head),
-                               static_cast<uint32_t>(query_row(a, begin + i)), a.draw, a.dropout);
-      score_gradient_row<T>(w.scores + i * w.keys, w.score_gradients + i * w.keys, w.multipliers, a.length,
-                            w.keys, scale, a.log_sum_exp[begin + i], dropped);
+      const T* const multipliers = dropped ? dropout.of(query_row(a, begin + i)) : nullptr;
+      score_gradient_row<T>(w.scores + i * w.keys, w.score_gradients + i * w.keys, multipliers, 0, a.length,
+                            w.keys, scale, a.log_sum_exp[begin + i]);
     }
     // dQ = dS K; dV += (P D)^T dO; dK += dS^T Q.
     const Group* const gradients =

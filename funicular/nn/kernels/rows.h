@@ -31,7 +31,7 @@ void norm_forward(const NormArguments<S>& a) {
     S* const y = a.output + r * width;
     const bool dropped = a.dropout.threshold != 0;
     if (dropped)
-      dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(a.positions[r]),
+      dropout_multipliers<T>(multipliers, width, static_cast<uint32_t>(a.positions[r]),
                              static_cast<uint64_t>(a.draws[r]), a.dropout);
     over_channels<T>(
         width,
@@ -115,7 +115,7 @@ void norm_backward(const NormArguments<S>& a) {
         });
     S* const dx = a.input_gradient + r * width;
     if (a.dropout.threshold != 0) {
-      dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(a.positions[r]),
+      dropout_multipliers<T>(multipliers, width, static_cast<uint32_t>(a.positions[r]),
                              static_cast<uint64_t>(a.draws[r]), a.dropout);
       over_channels<T>(
           width, [&](int64_t c) { store(dx + c, load(dz + c) * load(multipliers + c)); },
@@ -134,7 +134,7 @@ void dropout_rows(int64_t begin, int64_t end, int64_t width, const S* input, S* 
   using T = Compute<S>;
   alignas(64) T multipliers[kMostChannels];
   for (int64_t r = begin; r < end; ++r) {
-    dropout_multipliers<T>(multipliers, width, 0, static_cast<uint32_t>(positions[r]),
+    dropout_multipliers<T>(multipliers, width, static_cast<uint32_t>(positions[r]),
                            static_cast<uint64_t>(draws[r]), dropout);
     const S* const in = input + r * width;
     S* const out = output + r * width;

@@ -2,6 +2,7 @@
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/attention.h"
+#include "funicular/nn/kernels/attention_short.h"
 #include "funicular/nn/kernels/matmul.h"
 #include "funicular/nn/kernels/quantized.h"
 #include "funicular/nn/kernels/rows.h"
@@ -11,11 +12,24 @@ namespace funicular::nn::FUNICULAR_ISA {
 namespace {
 
 template <class S>
-constexpr Kernels<S> kTable{
-    attention_workspace<S>, attention_forward<S>,  attention_backward<S>,  norm_forward<S>,
-    norm_backward<S>,       activation_forward<S>, activation_backward<S>, dropout_rows<S>,
-    embedding_rows<S>,      add_rows<S>,           add_rows_narrow<S>,     cross_entropy_rows<S>,
-    column_sum<S>,          quantize_rows<S>,      quantized_product<S>,   matmul_kernels<S>()};
+constexpr Kernels<S> kTable{attention_workspace<S>,
+                            attention_forward<S>,
+                            attention_backward<S>,
+                            short_attention<S>().forward,
+                            short_attention<S>().backward,
+                            norm_forward<S>,
+                            norm_backward<S>,
+                            activation_forward<S>,
+                            activation_backward<S>,
+                            dropout_rows<S>,
+                            embedding_rows<S>,
+                            add_rows<S>,
+                            add_rows_narrow<S>,
+                            cross_entropy_rows<S>,
+                            column_sum<S>,
+                            quantize_rows<S>,
+                            quantized_product<S>,
+                            matmul_kernels<S>()};
 
 }  // namespace
 

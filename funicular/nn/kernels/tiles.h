@@ -23,6 +23,7 @@ constexpr int64_t kResident = 1200 * 1024;       // bytes of the resident operan
 constexpr int64_t kMostColumns = 512;            // of a resident right operand
 constexpr int64_t kFewest = 128;                 // columns or rows of a piece, however many threads there are
 constexpr int64_t kMostRows = 384;               // of a resident left operand
+constexpr int64_t kKept = 2 * 1024 * 1024;       // bytes: larger gradients go past the caches
 constexpr int64_t kSums = kSquare * kSquare;     // of a square
 constexpr int64_t kPanelStep = kStep * kSquare;  // pairs of a panel in a step
 
@@ -205,6 +206,7 @@ struct Task {
   O* out;
   int64_t stride;
   bool add;
+  bool past = false;  ///< past the caches, where lines are whole
 };
 
 /// How `steps` are cut into blocks that are nearly equal.
@@ -229,8 +231,7 @@ class Multiplication {
         outer_(squares_of(kLeftMoves ? task.rows : task.columns)),
         inner_(squares_of(kLeftMoves ? task.columns : task.rows)),
         parts_(!task.begins || !task.ends),
-        // Gradients are mostly read long after they have left the caches.
-        past_(!kLeftMoves && !task.add &&
+        past_(task.past && !task.add &&
               (reinterpret_cast<uintptr_t>(task.out) | task.stride * sizeof(O)) % 64 == 0),
         blocks_(task.steps) {}
 
@@ -505,9 +506,11 @@ FUNICULAR_INLINE void gradient_rows_of(const GradientArguments<BFloat16>& g, O* 
   auto* const sums = reinterpret_cast<float*>(g.workspace + packed_left(g.depth, rows));
   pack_left(g, packed);
   const PackedLeft left{packed, steps};
+  // Those of large models are read again long after they have left the caches.
+  const bool past = g.rows * g.columns * static_cast<int64_t>(sizeof(O)) > kKept;
   multiply</*kLeftMoves=*/false>(Task<PackedLeft, O>{
       left, rows, g.columns, 0, steps, reinterpret_cast<const uint32_t*>(g.packed), panel_groups(g.depth),
-      true, true, sums, out + g.first_row * g.columns, g.columns, g.add});
+      true, true, sums, out + g.first_row * g.columns, g.columns, g.add, past});
 }
 
 inline void weight_gradient(const GradientArguments<BFloat16>& g) {

@@ -270,35 +270,61 @@ FUNICULAR_INLINE WordPair multiply_wide(Words x, uint32_t factor) {
 #endif
 }
 
-/// multiplier[c] = scale or 0 for the channels [0, count) of one (draw, position); writes up to the next
-/// multiple of 128. The layout of the bits is that of DropoutRate in funicular/base/random.h.
-template <class T>
-inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t first_counter, uint32_t position,
-                                uint64_t draw, const DropoutArguments& dropout) {
+/// Philox's blocks (funicular/base/random.h) for 16 counters {first_index + lane, position, draw}: word w of
+/// all of them in words[w].
+struct PhiloxWords {
+  Words words[4];
+};
+FUNICULAR_INLINE PhiloxWords philox_words(uint32_t first_index, uint32_t position, uint64_t draw,
+                                          const DropoutArguments& dropout) {
   const Words lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const T scale = static_cast<T>(dropout.scale);
-  for (int64_t block = 0; block * 128 < count; ++block) {
-    Words c0 = lane + (first_counter + static_cast<uint32_t>(16 * block)), c1 = Words{} + position;
-    Words c2 = Words{} + static_cast<uint32_t>(draw), c3 = Words{} + static_cast<uint32_t>(draw >> 32);
-    uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
-    for (int round = 0; round < 10; ++round) {
-      const WordPair a = multiply_wide(c0, 0xD2511F53u), b = multiply_wide(c2, 0xCD9E8D57u);
-      c0 = b.high ^ c1 ^ key_low;
-      c1 = b.low;
-      c2 = a.high ^ c3 ^ key_high;
-      c3 = a.low;
-      key_low += 0x9E3779B9u;
-      key_high += 0xBB67AE85u;
-    }
-    T* out = multiplier + 128 * block;
-    const Words words[4] = {c0, c1, c2, c3};
-    for (int w = 0; w < 4; ++w)
-      for (int half = 0; half < 2; ++half) {
-        const Words bits = (words[w] >> (16 * half)) & 0xFFFFu;
-        for (int i = 0; i < 16; ++i)
-          out[32 * w + 16 * half + i] = bits[i] >= dropout.threshold ? scale : T{0};
-      }
+  Words c0 = lane + first_index, c1 = Words{} + position;
+  Words c2 = Words{} + static_cast<uint32_t>(draw), c3 = Words{} + static_cast<uint32_t>(draw >> 32);
+  uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
+  for (int round = 0; round < 10; ++round) {
+    const WordPair a = multiply_wide(c0, 0xD2511F53u), b = multiply_wide(c2, 0xCD9E8D57u);
+    c0 = b.high ^ c1 ^ key_low;
+    c1 = b.low;
+    c2 = a.high ^ c3 ^ key_high;
+    c3 = a.low;
+    key_low += 0x9E3779B9u;
+    key_high += 0xBB67AE85u;
   }
+  return {{c0, c1, c2, c3}};
+}
+
+/// out[field][lane] = scale or 0 for the eight fields of 16 bits, low ones first, that each lane has.
+template <class T>
+FUNICULAR_INLINE void write_multipliers(const PhiloxWords& random, const DropoutArguments& dropout, T* out,
+                                        int64_t from_field_to_field) {
+  const T scale = static_cast<T>(dropout.scale);
+#pragma GCC unroll 8
+  for (int field = 0; field < 8; ++field) {
+    const Words bits = (random.words[field / 2] >> (16 * (field % 2))) & 0xFFFFu;
+    for (int i = 0; i < 16; ++i)
+      out[field * from_field_to_field + i] = bits[i] >= dropout.threshold ? scale : T{0};
+  }
+}
+
+/// multiplier[c] = scale or 0 for the channels [0, count) of one (draw, position); writes up to the next
+/// multiple of 128. The layout of the bits is that of dropout_keeps in funicular/base/random.h.
+template <class T>
+inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t position, uint64_t draw,
+                                const DropoutArguments& dropout) {
+  for (int64_t block = 0; block * 128 < count; ++block)
+    write_multipliers(philox_words(static_cast<uint32_t>(16 * block), position, draw, dropout), dropout,
+                      multiplier + 128 * block, 16);
+}
+
+/// Of the probabilities of eight queries, from 8 * `eighth` on, and the keys [0, count): multiplier[query %
+/// 8][key], rows `stride` apart; writes up to the next multiple of 16 keys. The layout of the bits is that of
+/// attention_dropout_keeps.
+template <class T>
+inline void attention_multipliers(T* multiplier, int64_t stride, int64_t count, uint32_t head,
+                                  uint32_t eighth, uint64_t draw, const DropoutArguments& dropout) {
+  for (int64_t key = 0; key < count; key += 16)
+    write_multipliers(philox_words((head << 20) + static_cast<uint32_t>(key), eighth, draw, dropout), dropout,
+                      multiplier + key, stride);
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA
