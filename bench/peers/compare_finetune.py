@@ -62,10 +62,11 @@ def run_funicular(args, task: str, seed: int, precision: str, initial: Path) -> 
         [args.program, "finetune", "--model", initial, "--task", task, "--train", args.data / task / "train.tsv",
          "--output", output, "--seed", seed, "--precision", precision, "--max-length", 128, "--max-grad-norm", 1,
          "--weight-decay", 0, "--num-train-epochs", RECIPE["epochs"], "--batch-size", RECIPE["batch_size"],
-         "--learning-rate", RECIPE["learning_rate"], "--warmup-steps", RECIPE["warmup_steps"], "--resume", "never"],
+         "--learning-rate", RECIPE["learning_rate"], "--warmup-steps", RECIPE["warmup_steps"], "--resume", "never",
+         "--save-steps", 0],  # as the peer, which saves nothing; our model is saved at the end
         args.threads)
     metrics, more = run([args.program, "evaluate", "--model", output / "model", "--task", task, "--data",
-                         args.data / task / "dev.tsv"], args.threads)
+                         args.data / task / "dev.tsv", "--precision", precision], args.threads)
     found = json.loads(metrics)
     return {"task": task, "seed": seed, "precision": precision, "wall_seconds": round(seconds + more, 2),
             **{name: found[name] for name in METRICS[task]}}
