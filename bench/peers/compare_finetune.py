@@ -3,7 +3,7 @@
 
 For each task and seed both start from one directory (the new head included) and run the same recipe: 3 epochs,
 batches of 32, learning rate 5e-5, 60 warm-up steps, dropout 0.1, rows cut at 128 tokens. Only the random choices
-(order, dropout) differ. Writes a table: the mean of the paired difference, its 95 % interval, both wall clocks.
+(order, dropout) differ. Nothing is saved before the end, and both evaluate in the precision of training. Writes a table: the mean of the paired difference, its 95 % interval, both wall clocks.
 The two sides may differ in precision: --precision fp32 --peer-precision bf16 pairs funicular's fp32 with the
 peer's bf16. Several of each are paired in their order; one peer precision stands beside each of ours.
 

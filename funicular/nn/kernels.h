@@ -194,7 +194,8 @@ struct MatmulKernels {
 template <class S>
 struct Kernels {
   using T = Compute<S>;
-  /// Bytes of workspace that one sequence and head of this size needs.
+  /// Bytes of workspace that one sequence and head of this size needs, or short sequences of which it is the
+  /// longest.
   int64_t (*attention_workspace)(int64_t length, int64_t head_size);
   void (*attention_forward)(const AttentionArguments<S>&);
   void (*attention_backward)(const AttentionArguments<S>&);

@@ -8,6 +8,7 @@
 #include <map>
 #include <optional>
 #include <set>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors.h"
@@ -89,7 +90,7 @@ std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
   for (const TensorEntry& entry : file.entries())
     if (const std::string name = canonical(entry.name); replaceable.empty() || !name.starts_with(replaceable))
       names.insert(name);
-  return [names](const std::string& name) { return names.contains(canonical(name)); };
+  return [names = std::move(names)](const std::string& name) { return names.contains(canonical(name)); };
 }
 
 LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable) {

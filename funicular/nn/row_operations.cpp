@@ -15,6 +15,7 @@ namespace funicular::nn {
 
 namespace {
 
+/// All rows in blocks of rows_of_a_block; the last may have fewer.
 struct RowBlocks {
   int64_t rows, size;
   explicit RowBlocks(int64_t r) : rows(r), size(rows_of_a_block(r)) {}
@@ -102,8 +103,8 @@ void scatter(const at::Tensor& gradient, const Id* ids, int64_t padding, const a
 }  // namespace
 
 int64_t rows_of_a_block(int64_t rows) {
-  constexpr int64_t kRows = 32, kFewest = 8, kMultiple = 8, kMost = 64;
-  const int64_t wanted = (rows + kRows * kMultiple - 1) / (kRows * kMultiple) * kMultiple,
+  constexpr int64_t kAbout = 32, kFewest = 8, kMultiple = 8, kMost = 64;
+  const int64_t wanted = (rows + kAbout * kMultiple - 1) / (kAbout * kMultiple) * kMultiple,
                 blocks = std::clamp<int64_t>(wanted, 1, kMost);
   return std::max(kFewest, (rows + blocks - 1) / blocks);
 }

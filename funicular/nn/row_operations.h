@@ -9,7 +9,8 @@
 namespace funicular::nn {
 
 /// Rows are cut into blocks that depend on their number alone, so that sums over rows do not depend on the
-/// threads: so many rows each, which makes 8, 16, ... 64 blocks, that most numbers of threads divide evenly.
+/// threads: so many rows each, at least 8, which makes 8, 16, ... 64 blocks of about 32 rows, or nearly as
+/// many; most numbers of threads divide them evenly.
 int64_t rows_of_a_block(int64_t rows);
 
 /// activation(x + bias); the bias may be undefined. x [N, O], bias [O].

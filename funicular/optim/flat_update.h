@@ -28,11 +28,10 @@ struct UpdateBlock {
   static const Kernels<T>& kernels() { return optim::kernels<T>(); }
 };
 
-/// The same of a matrix whose gradient and low-precision copy have 16 bits.
+/// The same of a matrix, which decays, whose gradient and low-precision copy have 16 bits.
 template <class S>
 struct HalfBlock {
   int64_t state = 0, size = 0;
-  bool decay = true;
   float* parameter = nullptr;
   const S* gradient = nullptr;
   S* shadow = nullptr;
@@ -88,8 +87,7 @@ bool update_half_block(const UpdateTarget& target, const UpdateTarget::Block& pl
     return false;
   dispatch_half(gradients, [&](auto format) {
     using S = decltype(format);
-    fused(HalfBlock<S>{place.state, place.size, layer.decay,
-                       target.matrix_master.data_ptr<float>() + place.master,
+    fused(HalfBlock<S>{place.state, place.size, target.matrix_master.data_ptr<float>() + place.master,
                        static_cast<const S*>(gradients.const_data_ptr()) + place.gradient,
                        static_cast<S*>(target.shadow.data_ptr()) + place.shadow});
   });

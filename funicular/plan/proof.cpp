@@ -328,10 +328,13 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
                 const fs::path& folder) {
   const format::BertConfig config =
       task.model.empty() ? small_config() : format::read_bert_config(task.model);
-  Model model =
-      nn::build_bert({config, nn::Head::masked_lm,
-                      task.precision == train::Precision::fp64 ? at::kDouble : at::kFloat, task.seed});
-  if (fs::is_directory(task.model)) nn::load_pretrained(model, task.model);
+  const bool loads = fs::is_directory(task.model);
+  Model model = nn::build_bert({.config = config,
+                                .head = nn::Head::masked_lm,
+                                .dtype = task.precision == train::Precision::fp64 ? at::kDouble : at::kFloat,
+                                .seed = task.seed,
+                                .loaded = loads ? nn::weights_in(task.model) : nullptr});
+  if (loads) nn::load_pretrained(model, task.model);
   const Text text = open_text(task, config.vocab_size);
   objective::MaskedLmOptions masking;
   masking.sequence.max_length = static_cast<int32_t>(task.max_length);

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <vector>
@@ -135,6 +136,49 @@ TEST(Dropout, ChannelsUseTheBitsOfTheDocumentedLayout) {
     EXPECT_EQ(dropout_keeps(key, (uint64_t{1} << 32) + 77, 5, channel, rate),
               ((h ? word >> 16 : word & 0xFFFF) >= rate.threshold));
   }
+}
+
+TEST(Dropout, OfAttentionDropsItsShareAndTellsHeadsQueriesKeysAndDrawsApart) {
+  const DropoutRate rate = DropoutRate::from_probability(0.25);
+  const RandomKey key = make_key(3, Purpose::dropout_attention, 1);
+  constexpr uint64_t kDraw = (uint64_t{1} << 32) + 5;
+  constexpr uint32_t kQueries = 64, kKeys = 64;
+  using Pattern = std::vector<bool>;
+  const auto pattern = [&](uint64_t draw, uint32_t head) {
+    Pattern kept;
+    for (uint32_t q = 0; q < kQueries; ++q)
+      for (uint32_t k = 0; k < kKeys; ++k)
+        kept.push_back(attention_dropout_keeps(key, draw, head, q, k, rate));
+    return kept;
+  };
+  const Pattern first = pattern(kDraw, 0);
+  for (const Pattern& other : {pattern(kDraw, 1), pattern(5, 0)}) {
+    double same = 0;  // of independent ones: 0.75^2 + 0.25^2
+    for (size_t i = 0; i < first.size(); ++i) same += first[i] == other[i];
+    EXPECT_NEAR(same / static_cast<double>(first.size()), 0.625, 0.05);
+  }
+  EXPECT_NEAR(std::count(first.begin(), first.end(), true) / static_cast<double>(first.size()), 0.75, 0.04);
+  std::set<Pattern> rows, columns;
+  for (uint32_t q = 0; q < kQueries; ++q)
+    rows.insert(Pattern(first.begin() + q * kKeys, first.begin() + (q + 1) * kKeys));
+  for (uint32_t k = 0; k < kKeys; ++k) {
+    Pattern column;
+    for (uint32_t q = 0; q < kQueries; ++q) column.push_back(first[q * kKeys + k]);
+    columns.insert(column);
+  }
+  EXPECT_EQ(rows.size(), kQueries);
+  EXPECT_EQ(columns.size(), kKeys);
+}
+
+TEST(Dropout, OfAttentionUsesTheBitsOfTheDocumentedLayout) {
+  const RandomKey key = make_key(9, Purpose::dropout_attention);
+  const DropoutRate rate{30'000};
+  for (const uint32_t query : {0u, 1u, 6u, 7u, 8u, 77u})
+    for (const uint32_t attended : {0u, 15u, 16u, 300u}) {
+      const uint32_t word = philox(key, {3 * 1'048'576 + attended, query / 8, 77, 1})[query % 8 / 2];
+      EXPECT_EQ(attention_dropout_keeps(key, (uint64_t{1} << 32) + 77, 3, query, attended, rate),
+                ((query % 2 ? word >> 16 : word & 0xFFFF) >= rate.threshold));
+    }
 }
 
 }  // namespace

@@ -16,7 +16,10 @@
 
 #include "funicular/base/error.h"
 #include "funicular/core/device_kernels.h"
+#include "funicular/nn/kernels.h"
+#include "funicular/nn/row_operations.h"
 #include "funicular/nn/row_subset.h"
+#include "funicular/nn/workspace.h"
 
 namespace funicular::nn {
 namespace {
@@ -168,6 +171,32 @@ TEST_P(FusedOperations, QueriesOfSomeRowsGiveTheseRowsOfTheWholeAttention) {
       EXPECT_LT(difference(bias.grad(), bias2.grad()), bound) << type;
     }
   }
+}
+
+TEST(RowBlocks, AreEnoughForThreadsAndNotTooMany) {
+  for (const int64_t rows : {0, 1, 8, 30, 64, 300, 361, 1253, 1793, 2100, 100'000}) {
+    const int64_t size = rows_of_a_block(rows), blocks = (rows + size - 1) / size;
+    EXPECT_GE(size, 8) << rows;
+    EXPECT_LE(blocks, 64) << rows;
+    if (rows >= 64) {
+      EXPECT_GE(blocks, 8) << rows;
+    }
+  }
+  // Two threads have equal shares of what CoLA's steps have.
+  EXPECT_EQ(rows_of_a_block(300), 19);
+  EXPECT_EQ((300 + 18) / 19 % 2, 0);
+}
+
+TEST(Workspace, GivesEachItsOwnLines) {
+  const Workspace::Sizes sizes{100, 65, 3};
+  const Workspace workspace(sizes);
+  std::vector<unsigned char*> parts{workspace.shared()};
+  for (int64_t w = 0; w < 3; ++w) parts.push_back(workspace.of(w));
+  for (unsigned char* const part : parts) EXPECT_EQ(reinterpret_cast<uintptr_t>(part) % 64, 0u);
+  EXPECT_GE(parts[1] - parts[0], 100);
+  EXPECT_GE(parts[2] - parts[1], 65);
+  EXPECT_GE(parts[3] - parts[2], 65);
+  EXPECT_EQ(sizes.total(), 64 + 128 + 3 * 128);
 }
 
 TEST(RowSubset, NamesRowsThatDoNotAscendOrAreNotInTheBatch) {
@@ -525,6 +554,8 @@ at::Tensor narrow_attention(const at::Tensor& qkv, const Packing& packing, const
 }
 
 TEST_P(FusedOperations, ShortSequencesAreAttendedTogetherAsAlone) {
+  if (!kernels<BFloat16>().attention_short_forward)
+    GTEST_SKIP() << "this processor has no AMX: each sequence is attended to by itself";
   // Odd and even, whole tiles, one that fills the rows that are left, and long ones between them.
   const Keys keys = make_keys({3, 10, 1, 17, 5, 31, 32, 2, 40, 16, 16, 1, 1, 33, 9, 8, 7, 6});
   const DropoutSite site{probability(), Purpose::dropout_attention, 3};

@@ -156,7 +156,8 @@ FUNICULAR_INLINE void exponentials(T* row, int64_t length, T scale, T& maximum, 
 
 /// The probabilities of one row of `keys` scores, of which those of its own sequence are [begin, begin +
 /// length), in place and as elements; zeros elsewhere. `multipliers` of its own keys; null: nothing is
-/// dropped. Writes up to a whole register beyond its sequence, which may be in the next row's first columns.
+/// dropped. Writes up to a whole register beyond its sequence, which may be in the next row's first columns:
+/// so rows are taken in ascending order, and each clears what lies before its own sequence.
 template <class T, class Element>
 FUNICULAR_INLINE void softmax_row(T* row, int64_t begin, int64_t length, int64_t keys, T scale,
                                   const T* multipliers, T& maximum, T& sum) {
@@ -206,7 +207,7 @@ FUNICULAR_INLINE void unpack_query_gradients(const AttentionArguments<S>& a, int
                    a.query_gradient + a.queries[begin + i] * a.qkv_stride);
 }
 
-/// Dropout of one sequence and head, for queries that come in ascending order.
+/// Dropout of one sequence and head. Queries that ascend cost least: eight are drawn together.
 template <class S, class P>
 class QueryDropout {
  public:
@@ -217,10 +218,10 @@ class QueryDropout {
 
   /// What the probabilities of the sequence's row `query` are multiplied by; lasts until the next call.
   FUNICULAR_INLINE const T* of(int64_t query) {
-    if (const int64_t eighth = query / kDropped; eighth != drawn_) {
+    if (const int64_t octet = query / kDropped; octet != drawn_) {
       attention_multipliers<T>(w_.multipliers, w_.multiplier_stride(), length_, a_.head,
-                               static_cast<uint32_t>(eighth), draw_, a_.dropout);
-      drawn_ = eighth;
+                               static_cast<uint32_t>(octet), draw_, a_.dropout);
+      drawn_ = octet;
     }
     return w_.multipliers + query % kDropped * w_.multiplier_stride();
   }
@@ -269,7 +270,7 @@ void attention_forward(const AttentionArguments<S>& a) {
 
 /// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
 ///   P = exp(scale * S - lse), D = mask * scale_of_dropout, dS = scale * P * (D * dP - sum_j(P * D * dP)).
-/// begin, length, keys and `multipliers` (D) as softmax_row's.
+/// begin, length, keys, `multipliers` (D) and what is written beyond as softmax_row's.
 template <class T>
 FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t begin,
                                          int64_t length, int64_t keys, T scale, T log_sum_exp) {

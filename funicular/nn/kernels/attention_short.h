@@ -43,12 +43,20 @@ FUNICULAR_INLINE void unpack_short(const AttentionArguments<S>& a, const Compute
   unpack_rows<S>(in, width, a.query_count, a.head_size, stride, out);
 }
 
+/// What both rely on: a workspace for any length holds kShortRows rows of keys, and what the last of them
+/// writes beyond its end is still among the rows of scores.
+template <class S>
+constexpr bool kShortRowsFit =
+    kShortRows <= kKeyPadding<Product<S>>&& kShortRows % kQueryPadding<Product<S>> == 0 &&
+    kShortRows < kQueryBlock;
+
 template <class S>
 void attention_short_forward(const AttentionArguments<S>& a) {
   using P = Product<S>;
   using T = Compute<S>;
   using Element = typename P::Element;
   constexpr int group = P::kGroup;
+  static_assert(kShortRowsFit<S>);
   const AttentionBuffers<P> w(kShortRows, a.head_size, a.workspace);
   const int64_t depth = w.depth(a.head_size), row_groups = w.width / group;
   pack_short<S>(a, a.key, a.qkv_stride, a.key_bias, w.width, w.rows);
@@ -79,6 +87,7 @@ void attention_short_backward(const AttentionArguments<S>& a) {
   using T = Compute<S>;
   using Group = typename P::Group;
   constexpr int group = P::kGroup;
+  static_assert(kShortRowsFit<S>);
   const AttentionBuffers<P> w(kShortRows, a.head_size, a.workspace);
   const int64_t depth = w.depth(a.head_size), row_groups = w.width / group;
   pack_short<S>(a, a.value, a.qkv_stride, a.value_bias, w.width, w.rows);

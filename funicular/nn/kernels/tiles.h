@@ -23,7 +23,7 @@ constexpr int64_t kResident = 1200 * 1024;       // bytes of the resident operan
 constexpr int64_t kMostColumns = 512;            // of a resident right operand
 constexpr int64_t kFewest = 128;                 // columns or rows of a piece, however many threads there are
 constexpr int64_t kMostRows = 384;               // of a resident left operand
-constexpr int64_t kKept = 2 * 1024 * 1024;       // bytes: larger gradients go past the caches
+constexpr int64_t kMostKept = 2 * 1024 * 1024;   // bytes: larger gradients go past the caches
 constexpr int64_t kSums = kSquare * kSquare;     // of a square
 constexpr int64_t kPanelStep = kStep * kSquare;  // pairs of a panel in a step
 
@@ -419,9 +419,9 @@ inline int64_t part_steps(int64_t steps, int64_t columns) {
 /// What a product's workspace holds, in this order, in bytes; tails and block whether they are needed or not.
 /// It grows with rows and columns, so that what holds the widest piece holds the narrower ones, whose parts
 /// of the depth may be longer.
-struct Workspace {
+struct PieceWorkspace {
   int64_t tails, block = kBlock * 2 * kTile * 2, sums, panels;
-  Workspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
+  PieceWorkspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
     const int64_t steps = padded_groups(depth) / kStep, part = part_steps(steps, columns);
     const int64_t squares = round_up(rows, kSquare) / kSquare,
                   panel_count = round_up(columns, kSquare) / kSquare;
@@ -436,7 +436,7 @@ struct Workspace {
 inline void matmul(const MatmulArguments<BFloat16>& m) {
   const int64_t columns = m.last_column - m.first_column;
   const int64_t steps = padded_groups(m.depth) / kStep, part = part_steps(steps, columns);
-  const Workspace space(m.rows, m.depth, columns, m.packed);
+  const PieceWorkspace space(m.rows, m.depth, columns, m.packed);
   auto* const tails = reinterpret_cast<BFloat16*>(m.workspace);
   auto* const buffer = reinterpret_cast<BFloat16*>(m.workspace + space.tails);
   auto* const sums = reinterpret_cast<float*>(m.workspace + space.tails + space.block);
@@ -507,7 +507,7 @@ FUNICULAR_INLINE void gradient_rows_of(const GradientArguments<BFloat16>& g, O* 
   pack_left(g, packed);
   const PackedLeft left{packed, steps};
   // Those of large models are read again long after they have left the caches.
-  const bool past = g.rows * g.columns * static_cast<int64_t>(sizeof(O)) > kKept;
+  const bool past = g.rows * g.columns * static_cast<int64_t>(sizeof(O)) > kMostKept;
   multiply</*kLeftMoves=*/false>(Task<PackedLeft, O>{
       left, rows, g.columns, 0, steps, reinterpret_cast<const uint32_t*>(g.packed), panel_groups(g.depth),
       true, true, sums, out + g.first_row * g.columns, g.columns, g.add, past});
@@ -542,7 +542,7 @@ inline int64_t gradient_rows(int64_t rows, int64_t depth, int threads) {
 }
 
 inline int64_t workspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
-  return Workspace(rows, depth, columns, packed).bytes();
+  return PieceWorkspace(rows, depth, columns, packed).bytes();
 }
 
 inline int64_t gradient_workspace(int64_t depth, int64_t rows) {

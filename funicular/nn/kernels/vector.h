@@ -316,14 +316,14 @@ inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t position,
                       multiplier + 128 * block, 16);
 }
 
-/// Of the probabilities of eight queries, from 8 * `eighth` on, and the keys [0, count): multiplier[query %
+/// Of the probabilities of eight queries, from 8 * `octet` on, and the keys [0, count): multiplier[query %
 /// 8][key], rows `stride` apart; writes up to the next multiple of 16 keys. The layout of the bits is that of
 /// attention_dropout_keeps.
 template <class T>
-inline void attention_multipliers(T* multiplier, int64_t stride, int64_t count, uint32_t head,
-                                  uint32_t eighth, uint64_t draw, const DropoutArguments& dropout) {
+inline void attention_multipliers(T* multiplier, int64_t stride, int64_t count, uint32_t head, uint32_t octet,
+                                  uint64_t draw, const DropoutArguments& dropout) {
   for (int64_t key = 0; key < count; key += 16)
-    write_multipliers(philox_words((head << 20) + static_cast<uint32_t>(key), eighth, draw, dropout), dropout,
+    write_multipliers(philox_words((head << 20) + static_cast<uint32_t>(key), octet, draw, dropout), dropout,
                       multiplier + key, stride);
 }
 

@@ -56,6 +56,7 @@ void adam(T* __restrict parameter, const T* __restrict gradient, T* __restrict f
   int64_t i = 0;
   for (; i + kLine <= size; i += kLine) {
     fetch(parameter + i);
+    fetch(gradient + i);
     fetch(first + i);
     fetch(second + i);
     for (int64_t k = i; k < i + kLine; ++k) update(parameter[k], gradient[k], first[k], second[k]);
