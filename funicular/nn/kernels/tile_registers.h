@@ -14,6 +14,7 @@ constexpr int64_t kSide = 16;                 // rows of a tile; columns of sums
 constexpr int64_t kStep = 16;                 // pairs along the depth in a tile of an operand
 constexpr int64_t kSquare = 2 * kSide;        // rows and columns that are summed together
 constexpr int64_t kTile = kSide * kStep * 2;  // elements of a tile
+constexpr int64_t kTileSums = kSide * kSide;
 
 /// What was written to memory before is there when tiles are loaded: GCC's intrinsics do not say that they
 /// read it.
@@ -57,6 +58,25 @@ FUNICULAR_INLINE void store_sums(float* sums, int64_t stride) {
   if constexpr (kBoth) {
     _tile_stored(2, sums + kSide * stride, bytes);
     _tile_stored(3, sums + kSide * stride + kSide, bytes);
+  }
+}
+/// The same where a square's four tiles lie one after the other.
+template <bool kBoth>
+FUNICULAR_INLINE void load_square(const float* sums) {
+  _tile_loadd(0, sums, 64);
+  _tile_loadd(1, sums + kTileSums, 64);
+  if constexpr (kBoth) {
+    _tile_loadd(2, sums + 2 * kTileSums, 64);
+    _tile_loadd(3, sums + 3 * kTileSums, 64);
+  }
+}
+template <bool kBoth>
+FUNICULAR_INLINE void store_square(float* sums) {
+  _tile_stored(0, sums, 64);
+  _tile_stored(1, sums + kTileSums, 64);
+  if constexpr (kBoth) {
+    _tile_stored(2, sums + 2 * kTileSums, 64);
+    _tile_stored(3, sums + 3 * kTileSums, 64);
   }
 }
 FUNICULAR_INLINE void clear_sums() {

@@ -4,12 +4,13 @@
 // rows.
 //
 // Three levels of memory. Of the two operands one is resident: a piece of it stays in the second-level cache
-// while the other moves past, 32 rows (or columns) at a time. Of these 32 a block of at most kBlock steps of
-// the depth stays in the first-level cache while the resident piece is read past it with TILELOADDT1, the
-// load that leaves the first-level cache to others: without that hint both operands, read by turns, drive
-// each other and the sums out of it, and a product takes half as long again. Sums wait in memory between
-// blocks; those of a finished square are rounded and written among the products of the next one, since no
-// processor looks far enough ahead to do that by itself.
+// while the other moves past, 32 rows (or columns) at a time. Of these 32 a block of some steps of the depth
+// stays in the first-level cache while the resident piece is read past it with TILELOADDT1, the load that
+// leaves the first-level cache to others: without that hint both operands, read by turns, drive each other
+// and the sums out of it, and a product takes half as long again. Sums wait in memory between blocks, so
+// blocks that lie in tiles are longer than that cache, and of these a share is read past it too; rows that
+// do not lie in tiles are slow with that hint. The sums of a finished square are rounded and written among
+// the products of the next one, since no processor looks far enough ahead to do that by itself.
 
 #include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_registers.h"
@@ -18,14 +19,17 @@
 
 namespace funicular::nn::FUNICULAR_ISA::tiles {
 
-constexpr int64_t kBlock = 16;                   // steps of 32 along the depth; 32 KiB of the moving operand
-constexpr int64_t kResident = 1200 * 1024;       // bytes of the resident operand
+constexpr int64_t kLeftBlock = 16;               // steps of 32 along the depth of rows that move, 32 KiB
+constexpr int64_t kPanelBlock = 40;              // of panels that move
+constexpr int64_t kKept = 15;                    // of these steps so many stay in the first-level cache
+constexpr int64_t kResident = 800 * 1024;        // bytes of a resident right operand
+constexpr int64_t kResidentLeft = 960 * 1024;    // of a resident left one
 constexpr int64_t kMostColumns = 512;            // of a resident right operand
 constexpr int64_t kFewest = 128;                 // columns or rows of a piece, however many threads there are
 constexpr int64_t kMostRows = 384;               // of a resident left operand
 constexpr int64_t kMostKept = 2 * 1024 * 1024;   // bytes: larger gradients go past the caches
-constexpr int64_t kSums = kSquare * kSquare;     // of a square
-constexpr int64_t kPanelStep = kStep * kSquare;  // pairs of a panel in a step
+constexpr int64_t kSums = kSquare * kSquare;     // of a square, as four tiles
+constexpr int64_t kPanelStep = kStep * kSquare;  // pairs of a panel in a step, as two tiles
 
 /// 32 rows of the left operand, from some step on: as they lie, or in tiles [steps, 2, 16, 32].
 struct Rows {
@@ -61,7 +65,8 @@ FUNICULAR_INLINE void store_line(BFloat16* out, Vec<float> first, Vec<float> sec
     __builtin_memcpy(out, &line, sizeof line);
 }
 
-/// The sums of a finished square on their way to the result: out [rows, columns] = or += sums [32, 32].
+/// The sums of a finished square on their way to the result: out [rows, columns] = or += sums, which lie as
+/// four tiles.
 template <class O>
 struct Finish {
   const float* sums = nullptr;
@@ -73,7 +78,8 @@ struct Finish {
 
   /// At most `count` rows more.
   FUNICULAR_INLINE void write(int64_t count) {
-    for (; count > 0 && row < rows; --count, ++row) write_row(sums + row * kSquare, out + row * stride);
+    for (; count > 0 && row < rows; --count, ++row)
+      write_row(sums + row / kSide * 2 * kTileSums + row % kSide * kSide, out + row * stride);
   }
 
   FUNICULAR_INLINE void fetch(int64_t from, int64_t count) const {
@@ -87,7 +93,7 @@ struct Finish {
  private:
   FUNICULAR_INLINE void write_row(const float* from, O* to) const {
     constexpr int lanes = kLanes<float>;
-    Vec<float> first = load(from), second = load(from + lanes);
+    Vec<float> first = load(from), second = load(from + kTileSums);
     if (columns >= kSquare) {
       if (add) {
         first += load(to);
@@ -98,19 +104,38 @@ struct Finish {
       else
         store_line<false>(to, first, second);
     } else {
-      for (int64_t j = 0; j < columns; ++j) put(to + j, add ? get(to + j) + from[j] : from[j]);
+      for (int64_t j = 0; j < columns; ++j) {
+        const float sum = j < lanes ? from[j] : from[kTileSums + j - lanes];
+        put(to + j, add ? get(to + j) + sum : sum);
+      }
     }
   }
 };
 
-/// Lines that the next 32 rows or columns of the moving operand will need: `count` for each step of the
-/// depth.
+/// Lines that will be needed soon: `count` for each step of the depth.
 struct Ahead {
   const char* first = nullptr;
   int64_t stride = 0, step = 0;  ///< bytes from line to line, from step to step
   int64_t count = 0;
   FUNICULAR_INLINE void fetch(int64_t k) const {
     for (int64_t i = 0; i < count; ++i) __builtin_prefetch(first + i * stride + k * step, 0, 2);
+  }
+};
+
+/// What is done among the products of a square.
+template <class O>
+struct Meanwhile {
+  Ahead operand, sums;
+  Finish<O>& finish;        ///< the square before
+  const Finish<O>& coming;  ///< this square, if it is one that is finished
+  int64_t rows;             ///< to be finished in a step
+
+  template <bool kFetch>
+  FUNICULAR_INLINE void step(int64_t k) const {
+    operand.fetch(k);
+    sums.fetch(k);
+    finish.write(rows);
+    if constexpr (kFetch) coming.fetch(k * rows, rows);
   }
 };
 
@@ -132,27 +157,34 @@ template <bool kHint>
 FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half) {
   if constexpr (kHint) {
     if (half == 0)
-      _tile_stream_loadd(6, step, kSquare * 4);
+      _tile_stream_loadd(6, step, 64);
     else
-      _tile_stream_loadd(7, step + kSide, kSquare * 4);
+      _tile_stream_loadd(7, step + kTile / 2, 64);
   } else {
     if (half == 0)
-      _tile_loadd(6, step, kSquare * 4);
+      _tile_loadd(6, step, 64);
     else
-      _tile_loadd(7, step + kSide, kSquare * 4);
+      _tile_loadd(7, step + kTile / 2, 64);
   }
 }
 
-/// Adds steps of the depth to the sums. kBoth: the square has more than 16 rows. `right`: of a panel
-/// [pairs, 32].
+/// Adds steps of the depth to the sums. kBoth: the square has more than 16 rows. `right`: of a panel. Of
+/// eight steps of a panel that moves `kept` stay in the first-level cache.
 template <bool kBoth, bool kLeftMoves, class O>
-FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps, const Ahead& ahead,
-                                Finish<O>& finish, const Finish<O>& coming) {
+FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps, int64_t kept,
+                                const Meanwhile<O>& meanwhile) {
   for (int64_t step = 0; step < steps; ++step, right += kPanelStep) {
-    ahead.fetch(step);
-    load_right<kLeftMoves>(right, 0);
+    meanwhile.template step</*kFetch=*/!kLeftMoves>(step);
+    const bool past = kLeftMoves || step % 8 >= kept;
+    if (past)
+      load_right<true>(right, 0);
+    else
+      load_right<false>(right, 0);
     load_left<!kLeftMoves>(left.at(step, 0), left.bytes(), 0);
-    load_right<kLeftMoves>(right, 1);
+    if (past)
+      load_right<true>(right, 1);
+    else
+      load_right<false>(right, 1);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kBoth) {
@@ -160,8 +192,6 @@ FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
-    finish.write(3);
-    if constexpr (!kLeftMoves) coming.fetch(step * 3, 3);
   }
 }
 
@@ -173,7 +203,7 @@ struct MatrixLeft {
   int64_t stride;
   int64_t whole_steps;    ///< of 32 each
   const BFloat16* tails;  ///< [squares, 2, 16, 32], or null
-  BFloat16* buffer;       ///< [kBlock, 2, 16, 32]
+  BFloat16* buffer;       ///< [kLeftBlock, 2, 16, 32]
 
   FUNICULAR_INLINE Rows rows(int64_t square, int64_t step) const {
     return Rows::plain(first + square * kSquare * stride + step * 2 * kStep, stride);
@@ -209,10 +239,10 @@ struct Task {
   bool past = false;  ///< past the caches, where lines are whole
 };
 
-/// How `steps` are cut into blocks that are nearly equal.
+/// How `steps` are cut into blocks of at most `most` that are nearly equal.
 struct Blocks {
   int64_t count, size;
-  explicit Blocks(int64_t steps) : count((steps + kBlock - 1) / kBlock), size((steps + count - 1) / count) {}
+  Blocks(int64_t steps, int64_t most) : count((steps + most - 1) / most), size((steps + count - 1) / count) {}
 };
 
 /// Squares whose sums wait in memory where `inner` of them are summed side by side, block by block, or all of
@@ -233,7 +263,8 @@ class Multiplication {
         parts_(!task.begins || !task.ends),
         past_(task.past && !task.add &&
               (reinterpret_cast<uintptr_t>(task.out) | task.stride * sizeof(O)) % 64 == 0),
-        blocks_(task.steps) {}
+        blocks_(task.steps, kLeftMoves ? kLeftBlock : kPanelBlock),
+        kept_(blocks_.size <= kKept + 1 ? 8 : 8 * kKept / blocks_.size) {}
 
   FUNICULAR_INLINE void run() {
     for (int64_t o = 0; o < outer_; ++o)
@@ -302,6 +333,13 @@ class Multiplication {
     }
   }
 
+  /// The sums of the next square, where they come from memory.
+  FUNICULAR_INLINE Ahead next_sums(const Block& b, const float* sums) const {
+    if (!parts_ || t_.begins) return {};
+    const int64_t lines = kSums / kSide, share = (lines + b.steps - 1) / b.steps;
+    return {reinterpret_cast<const char*>(sums + kSums), 64, share * 64, share};
+  }
+
   /// Adds the block to square `i` of the inner ones.
   template <bool kBoth>
   FUNICULAR_INLINE void sum(const Block& b, int64_t i, int64_t rows) {
@@ -325,13 +363,15 @@ class Multiplication {
     if (t_.begins && b.first == 0)
       clear_sums();
     else
-      load_sums<kBoth>(sums, kSquare);
-    add_steps<kBoth, kLeftMoves>(left, right, b.whole, next_lines(b, i), finish_, coming);
+      load_square<kBoth>(sums);
+    const int64_t share = (kSquare + b.steps - 1) / b.steps;
+    add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_,
+                                    {next_lines(b, i), next_sums(b, sums), finish_, coming, share});
     if (b.whole < b.steps)
-      add_steps<kBoth, kLeftMoves>(t_.left.tail(square), right + b.whole * kPanelStep, 1, Ahead{}, finish_,
-                                   coming);
+      add_steps<kBoth, kLeftMoves, O>(t_.left.tail(square), right + b.whole * kPanelStep, 1, kept_,
+                                      {{}, {}, finish_, coming, share});
     finish_.write(kSquare);  // before its sums are overwritten
-    store_sums<kBoth>(sums, kSquare);
+    store_square<kBoth>(sums);
     if (ends) finish_ = coming;
   }
 
@@ -339,6 +379,7 @@ class Multiplication {
   const int64_t outer_, inner_;
   const bool parts_, past_;
   const Blocks blocks_;
+  const int64_t kept_;  ///< of eight steps of a panel that moves
   Finish<O> finish_;
   int64_t configured_ = 0;
 };
@@ -356,26 +397,51 @@ inline int64_t panel_groups(int64_t depth) {
   return padded_groups(depth) * kSquare;
 }
 
-/// The pairs that fill a panel up.
-FUNICULAR_INLINE void clear_rest(uint32_t* panel, int64_t depth) {
-  const int64_t groups = (depth + 1) / 2, rest = padded_groups(depth) - groups;
-  if (rest > 0) __builtin_memset(panel + groups * kSquare, 0, static_cast<size_t>(rest * kSquare) * 4);
+FUNICULAR_INLINE __mmask32 first_bits(int64_t count) {
+  return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << (count < 0 ? 0 : count)) - 1;
+}
+
+/// A step of a panel from rows that run along the columns: in [depth, columns], both at most 32.
+FUNICULAR_INLINE void pack_step_of_rows(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns,
+                                        uint32_t* out) {
+  const __mmask16 low = static_cast<__mmask16>(first_bits(columns)),
+                  high = static_cast<__mmask16>(first_bits(columns) >> 16);
+  const auto widened = [&](int64_t row, int half) {
+    const __mmask16 mask = row < depth ? (half ? high : low) : __mmask16{0};
+    return _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(mask, in + row * stride + half * kSide));
+  };
+  for (int64_t pair = 0; pair < kStep; ++pair)
+    for (int half = 0; half < 2; ++half)
+      _mm512_storeu_si512(
+          out + half * (kTile / 2) + pair * kSide,
+          _mm512_or_si512(widened(2 * pair, half), _mm512_slli_epi32(widened(2 * pair + 1, half), 16)));
+}
+
+/// A step of a panel from rows that run along the depth: in [columns, depth], both at most 32.
+FUNICULAR_INLINE void pack_step_of_columns(const BFloat16* in, int64_t stride, int64_t columns, int64_t depth,
+                                           uint32_t* out) {
+  const __mmask32 mask = first_bits(depth);
+  for (int half = 0; half < 2; ++half) {
+    Bits square[kSide];
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i)
+      square[i] = reinterpret_cast<Bits>(_mm512_maskz_loadu_epi16(
+          half * kSide + i < columns ? mask : __mmask32{0}, in + (half * kSide + i) * stride));
+    transpose_square<Bits, kSide>(square);
+#pragma GCC unroll 16
+    for (int i = 0; i < kSide; ++i)
+      __builtin_memcpy(out + half * (kTile / 2) + i * kSide, &square[i], sizeof(Bits));
+  }
 }
 
 /// Panels of rows that run along the depth, `size` pairs from panel to panel: step by step, so that lines
 /// that lie side by side are read one after the other.
 inline void pack_rows(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns, int64_t size,
                       uint32_t* out) {
-  for (int64_t first = 0; first < depth; first += 2 * kStep) {
-    const int64_t rest = depth - first, count = rest < 2 * kStep ? rest : 2 * kStep;
-    for (int64_t c = 0; c < columns; c += kSquare) {
-      uint32_t* const panel = out + c / kSquare * size;
-      const int64_t left = columns - c, width = left < kSquare ? left : kSquare;
-      pack_depth_rows<Pairs>(in + first * stride + c, stride, count, width, kSquare,
-                             panel + first / 2 * kSquare);
-    }
-  }
-  for (int64_t c = 0; c < columns; c += kSquare) clear_rest(out + c / kSquare * size, depth);
+  for (int64_t first = 0; first < depth; first += 2 * kStep)
+    for (int64_t c = 0; c < columns; c += kSquare)
+      pack_step_of_rows(in + first * stride + c, stride, depth - first, columns - c,
+                        out + c / kSquare * size + first / 2 * kSquare);
 }
 
 /// Panels of a product's right operand, from an element of the depth on.
@@ -385,12 +451,10 @@ inline void pack_panels(const MatmulArguments<BFloat16>& m, int64_t column, int6
     pack_rows(m.right + first * m.right_stride + column, m.right_stride, depth, columns, size, out);
     return;
   }
-  for (int64_t c = 0; c < columns; c += kSquare, out += size) {
-    const int64_t left = columns - c;
-    pack_depth_columns<Pairs, kSquare>(m.right + (column + c) * m.right_stride + first, m.right_stride,
-                                       left < kSquare ? left : kSquare, depth / 2, out);
-    clear_rest(out, depth);
-  }
+  for (int64_t c = 0; c < columns; c += kSquare, out += size)
+    for (int64_t k = 0; k < depth; k += 2 * kStep)
+      pack_step_of_columns(m.right + (column + c) * m.right_stride + first + k, m.right_stride, columns - c,
+                           depth - k, out + k / 2 * kSquare);
 }
 
 inline void pack(const MatmulArguments<BFloat16>& m, int64_t first_panel, int64_t last_panel,
@@ -420,7 +484,7 @@ inline int64_t part_steps(int64_t steps, int64_t columns) {
 /// It grows with rows and columns, so that what holds the widest piece holds the narrower ones, whose parts
 /// of the depth may be longer.
 struct PieceWorkspace {
-  int64_t tails, block = kBlock * 2 * kTile * 2, sums, panels;
+  int64_t tails, block = kLeftBlock * 2 * kTile * 2, sums, panels;
   PieceWorkspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
     const int64_t steps = padded_groups(depth) / kStep, part = part_steps(steps, columns);
     const int64_t squares = round_up(rows, kSquare) / kSquare,
@@ -479,6 +543,9 @@ inline void pack_left(const GradientArguments<BFloat16>& g, BFloat16* out) {
   for (int64_t step = 0; step < steps; ++step) {
     const int64_t first = step * 2 * kStep, left = g.depth - first,
                   count = left < 2 * kStep ? left : 2 * kStep;
+    for (int64_t r = count; r < 2 * count && r < left; ++r)  // the next step's lines
+      for (int64_t c = 0; c < rows; c += kSquare)
+        __builtin_prefetch(g.left + (first + r) * g.rows + g.first_row + c, 0, 2);
     pack_depth_rows<Pairs>(g.left + first * g.rows + g.first_row, g.rows, count, rows, width, part);
     for (int64_t group = (count + 1) / 2; group < kStep; ++group)
       __builtin_memset(part + group * width, 0, static_cast<size_t>(width) * sizeof(uint32_t));
@@ -536,7 +603,7 @@ inline int64_t columns(int64_t columns, int threads) {
 
 /// Of depths above 4,800 the fewest rows are more than may stay in the second-level cache.
 inline int64_t gradient_rows(int64_t rows, int64_t depth, int threads) {
-  const int64_t fit = kResident / (padded_groups(depth) * 4) / kSquare * kSquare;
+  const int64_t fit = kResidentLeft / (padded_groups(depth) * 4) / kSquare * kSquare;
   const int64_t most = fit > kMostRows ? kMostRows : fit < kFewest ? kFewest : fit;
   return part_of(rows, most, kSquare, threads);
 }
