@@ -28,8 +28,16 @@ constexpr int64_t kMostColumns = 512;            // of a resident right operand
 constexpr int64_t kFewest = 128;                 // columns or rows of a piece, however many threads there are
 constexpr int64_t kMostRows = 384;               // of a resident left operand
 constexpr int64_t kMostKept = 2 * 1024 * 1024;   // bytes: larger gradients go past the caches
+constexpr int64_t kFarRows = 1024;               // elements: see fetch_rows
 constexpr int64_t kSums = kSquare * kSquare;     // of a square, as four tiles
 constexpr int64_t kPanelStep = kStep * kSquare;  // pairs of a panel in a step, as two tiles
+
+FUNICULAR_INLINE int64_t squares_of(int64_t n) {
+  return (n + kSquare - 1) / kSquare;
+}
+FUNICULAR_INLINE int64_t least(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
 
 /// 32 rows of the left operand, from some step on: as they lie, or in tiles [steps, 2, 16, 32].
 struct Rows {
@@ -282,9 +290,6 @@ class Multiplication {
     int64_t rows;          ///< of the left operand, if that moves
   };
 
-  FUNICULAR_INLINE static int64_t squares_of(int64_t n) { return (n + kSquare - 1) / kSquare; }
-  FUNICULAR_INLINE static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
-
   FUNICULAR_INLINE bool copies() const {
     if constexpr (kLeftMoves)
       return t_.left.copies();
@@ -434,27 +439,48 @@ FUNICULAR_INLINE void pack_step_of_columns(const BFloat16* in, int64_t stride, i
   }
 }
 
-/// Panels of rows that run along the depth, `size` pairs from panel to panel: step by step, so that lines
-/// that lie side by side are read one after the other.
+/// Asks for share `i` of `parts` of `rows` rows of a matrix, `width` elements of each. Rows further apart are
+/// found by the processor itself, and asking for them only costs.
+FUNICULAR_INLINE void fetch_rows(const BFloat16* in, int64_t stride, int64_t rows, int64_t width, int64_t i,
+                                 int64_t parts) {
+  if (stride > kFarRows) return;
+  for (int64_t r = i * rows / parts; r < (i + 1) * rows / parts; ++r)
+    for (int64_t c = 0; c < width; c += kSquare) __builtin_prefetch(in + r * stride + c, 0, 2);
+}
+
+/// Panels of rows that run along the columns, `size` pairs from panel to panel: step by step, so that lines
+/// that lie side by side are read one after the other; those of the next step are asked for meanwhile.
 inline void pack_rows(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns, int64_t size,
                       uint32_t* out) {
-  for (int64_t first = 0; first < depth; first += 2 * kStep)
-    for (int64_t c = 0; c < columns; c += kSquare)
+  for (int64_t first = 0; first < depth; first += 2 * kStep) {
+    const int64_t next = least(depth - first - 2 * kStep, 2 * kStep);
+    for (int64_t c = 0; c < columns; c += kSquare) {
+      fetch_rows(in + (first + 2 * kStep) * stride, stride, next, columns, c / kSquare, squares_of(columns));
       pack_step_of_rows(in + first * stride + c, stride, depth - first, columns - c,
                         out + c / kSquare * size + first / 2 * kSquare);
+    }
+  }
+}
+
+/// The same of rows that run along the depth: in [columns, depth].
+inline void pack_columns(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns, int64_t size,
+                         uint32_t* out) {
+  const int64_t steps = padded_groups(depth) / kStep;
+  for (int64_t c = 0; c < columns; c += kSquare, in += kSquare * stride, out += size)
+    for (int64_t k = 0; k < steps; ++k) {
+      fetch_rows(in + kSquare * stride, stride, least(columns - c - kSquare, kSquare), depth, k, steps);
+      pack_step_of_columns(in + k * 2 * kStep, stride, columns - c, depth - k * 2 * kStep,
+                           out + k * kPanelStep);
+    }
 }
 
 /// Panels of a product's right operand, from an element of the depth on.
 inline void pack_panels(const MatmulArguments<BFloat16>& m, int64_t column, int64_t columns, int64_t first,
                         int64_t depth, int64_t size, uint32_t* out) {
-  if (!m.right_transposed) {
+  if (m.right_transposed)
+    pack_columns(m.right + column * m.right_stride + first, m.right_stride, depth, columns, size, out);
+  else
     pack_rows(m.right + first * m.right_stride + column, m.right_stride, depth, columns, size, out);
-    return;
-  }
-  for (int64_t c = 0; c < columns; c += kSquare, out += size)
-    for (int64_t k = 0; k < depth; k += 2 * kStep)
-      pack_step_of_columns(m.right + (column + c) * m.right_stride + first + k, m.right_stride, columns - c,
-                           depth - k, out + k / 2 * kSquare);
 }
 
 inline void pack(const MatmulArguments<BFloat16>& m, int64_t first_panel, int64_t last_panel,
