@@ -256,6 +256,71 @@ FUNICULAR_INLINE ValueAndSlope<float> gelu(Vec<float> x) {
   const Vec<float> probability = x < 0 ? tail : 1.0f - tail;
   return {x * probability, probability + x * e * 0.398942280401f};
 }
+
+#if defined(__AVX512F__)
+/// Taylor polynomials of degree 3 around i * kTailStep of the normal distribution's tail Q(u) = 1 - Phi(u)
+/// and of R(u) = Q(u) - u * phi(u), for u >= 0: gelu(-u) = -u * Q(u), gelu'(-u) = R(u).
+constexpr int kTailNodes = 32;
+constexpr double kTailStep = 0.1875;
+struct Tails {
+  float value[4][kTailNodes], slope[4][kTailNodes];
+};
+constexpr Tails tails() {
+  Tails result{};
+  for (int i = 0; i < kTailNodes; ++i) {
+    const double u = i * kTailStep;
+    double root = 1, term = 1;  // e^(-u^2 / 2 / 64), by its series
+    for (int k = 1; k < 16; ++k) root += term *= -u * u / (128 * k);
+    double density = 0.39894228040143267794;
+    for (int k = 0; k < 64; ++k) density *= root;
+    double central = 0, power = u;  // (Phi(u) - 1 / 2) / phi(u), the sum of u^(2k + 1) / (2k + 1)!!
+    for (int k = 1; k < 200; ++k) {
+      central += power;
+      power *= u * u / (2 * k + 1);
+    }
+    const double tail = 0.5 - density * central, square = u * u;
+    const double value[] = {tail, -density, u * density / 2, (1 - square) * density / 6};
+    const double slope[] = {tail - u * density, (square - 2) * density, u * (4 - square) * density / 2,
+                            (4 - 7 * square + square * square) * density / 6};
+    for (int k = 0; k < 4; ++k) {
+      result.value[k][i] = static_cast<float>(value[k]);
+      result.slope[k][i] = static_cast<float>(slope[k]);
+    }
+  }
+  return result;
+}
+alignas(64) inline constexpr Tails kTails = tails();
+
+/// gelu for results of 8 bits, in half the instructions of the exponential. Relative error of the value: 2e-4
+/// down to x = -3, 8e-4 to -4, 3e-3 to -5, where it is 1e-6; below -5.9 it is zero. Of the slope: 1e-5 at
+/// most.
+FUNICULAR_INLINE ValueAndSlope<float> rounded_gelu(Vec<float> x) {
+  const __m512 v = reinterpret_cast<__m512>(x), magnitude = _mm512_abs_ps(v);
+  constexpr auto step = static_cast<float>(kTailStep), last = step * (kTailNodes - 1);
+  const __m512 u = _mm512_min_ps(_mm512_set1_ps(last), magnitude);  // in this order a NaN stays a NaN
+  const __m512 magic = _mm512_set1_ps(12582912.0f);  // 1.5 * 2^23: the low bits hold round(u / step)
+  const __m512 shifted = _mm512_fmadd_ps(u, _mm512_set1_ps(1 / step), magic);
+  const __m512 rest = _mm512_fnmadd_ps(_mm512_sub_ps(shifted, magic), _mm512_set1_ps(step), u);
+  const __m512i node = _mm512_castps_si512(shifted);
+  const auto polynomial = [&](const float(&table)[4][kTailNodes]) {
+    const auto coefficient = [&](int k) {
+      return _mm512_permutex2var_ps(_mm512_load_ps(table[k]), node, _mm512_load_ps(table[k] + 16));
+    };
+    __m512 sum = _mm512_fmadd_ps(coefficient(3), rest, coefficient(2));
+    sum = _mm512_fmadd_ps(sum, rest, coefficient(1));
+    return _mm512_fmadd_ps(sum, rest, coefficient(0));
+  };
+  const __mmask16 positive = static_cast<__mmask16>(~_mm512_movepi32_mask(_mm512_castps_si512(v)));
+  const __mmask16 beyond = _mm512_cmp_ps_mask(magnitude, _mm512_set1_ps(last + step / 2), _CMP_GT_OQ);
+  const auto mirrored = [&](__m512 tail) {
+    tail = _mm512_mask_mov_ps(tail, beyond, _mm512_setzero_ps());
+    return _mm512_mask_sub_ps(tail, positive, _mm512_set1_ps(1), tail);
+  };
+  return {reinterpret_cast<Vec<float>>(_mm512_mul_ps(v, mirrored(polynomial(kTails.value)))),
+          reinterpret_cast<Vec<float>>(mirrored(polynomial(kTails.slope)))};
+}
+#endif
+
 FUNICULAR_INLINE ValueAndSlope<double> gelu(Vec<double> x) {
   ValueAndSlope<double> result;
   for (int i = 0; i < kLanes<double>; ++i) {
@@ -277,8 +342,17 @@ FUNICULAR_INLINE Vec<T> hyperbolic_tangent(Vec<T> x) {
   return 2 * sigmoid<T>(2 * x) - 1;
 }
 
-template <class T, Activation kind>
+template <class S>
+constexpr bool kEightBits = false;
+template <>
+constexpr bool kEightBits<BFloat16> = true;
+
+/// S: what the results are rounded to.
+template <class S, Activation kind, class T = Compute<S>>
 FUNICULAR_INLINE ValueAndSlope<T> activate(Vec<T> x) {
+#if defined(__AVX512F__)
+  if constexpr (kind == Activation::gelu && kEightBits<S>) return rounded_gelu(x);
+#endif
   if constexpr (kind == Activation::gelu) return gelu(x);
   if constexpr (kind == Activation::gelu_tanh) {
     const T a = static_cast<T>(0.79788456080286535588), b = static_cast<T>(0.044715);  // sqrt(2 / pi)
@@ -306,10 +380,10 @@ void activation_forward_rows(const ActivationArguments<S>& a) {
     over_channels<T>(
         a.width,
         [&](int64_t c) {
-          store(y + c, activate<T, kind>(a.bias ? load(x + c) + load(a.bias + c) : load(x + c)).value);
+          store(y + c, activate<S, kind>(a.bias ? load(x + c) + load(a.bias + c) : load(x + c)).value);
         },
         [&](int64_t c) {
-          put(y + c, activate<T, kind>(splat<T>(a.bias ? get(x + c) + a.bias[c] : get(x + c))).value[0]);
+          put(y + c, activate<S, kind>(splat<T>(a.bias ? get(x + c) + a.bias[c] : get(x + c))).value[0]);
         });
   }
 }
@@ -323,7 +397,7 @@ void activation_backward_rows(const ActivationArguments<S>& a) {
     over_channels<T>(
         a.width,
         [&](int64_t c) {
-          const ValueAndSlope<T> f = activate<T, kind>(a.bias ? load(x + c) + load(a.bias + c) : load(x + c));
+          const ValueAndSlope<T> f = activate<S, kind>(a.bias ? load(x + c) + load(a.bias + c) : load(x + c));
           const Vec<T> d = load(dy + c) * f.slope;
           if (y) store(y + c, f.value);
           store(dx + c, d);
@@ -331,7 +405,7 @@ void activation_backward_rows(const ActivationArguments<S>& a) {
         },
         [&](int64_t c) {
           const ValueAndSlope<T> f =
-              activate<T, kind>(splat<T>(a.bias ? get(x + c) + a.bias[c] : get(x + c)));
+              activate<S, kind>(splat<T>(a.bias ? get(x + c) + a.bias[c] : get(x + c)));
           const T d = get(dy + c) * f.slope[0];
           if (y) put(y + c, f.value[0]);
           put(dx + c, d);

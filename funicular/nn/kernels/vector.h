@@ -253,13 +253,6 @@ struct WordPair {
 };
 
 FUNICULAR_INLINE WordPair multiply_wide(Words x, uint32_t factor) {
-#if defined(__AVX512F__)
-  const __m512i a = reinterpret_cast<__m512i>(x), m = _mm512_set1_epi32(static_cast<int>(factor));
-  const __m512i even = _mm512_mul_epu32(a, m), odd = _mm512_mul_epu32(_mm512_srli_epi64(a, 32), m);
-  const __m512i high = _mm512_mask_blend_epi32(0xAAAA, _mm512_srli_epi64(even, 32), odd);
-  const __m512i low = _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-  return {reinterpret_cast<Words>(high), reinterpret_cast<Words>(low)};
-#else
   WordPair result;
   for (int i = 0; i < 16; ++i) {
     const uint64_t p = uint64_t{factor} * x[i];
@@ -267,7 +260,6 @@ FUNICULAR_INLINE WordPair multiply_wide(Words x, uint32_t factor) {
     result.low[i] = static_cast<uint32_t>(p);
   }
   return result;
-#endif
 }
 
 /// Philox's blocks (funicular/base/random.h) for 16 counters {first_index + lane, position, draw}: word w of
@@ -278,9 +270,44 @@ struct PhiloxWords {
 FUNICULAR_INLINE PhiloxWords philox_words(uint32_t first_index, uint32_t position, uint64_t draw,
                                           const DropoutArguments& dropout) {
   const Words lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
+#if defined(__AVX512F__)
+  // Even and odd counters apart, each in the lower half of 64 bits: VPMULUDQ reads these halves, and what
+  // lies in the upper ones does not matter.
+  struct Counters {
+    __m512i c0, c1, c2, c3;
+    FUNICULAR_INLINE void round(uint32_t low, uint32_t high) {
+      const __m512i a = _mm512_mul_epu32(c0, _mm512_set1_epi64(0xD2511F53)),
+                    b = _mm512_mul_epu32(c2, _mm512_set1_epi64(0xCD9E8D57));
+      const auto mixed = [](__m512i product, __m512i c, uint32_t key) {
+        return _mm512_ternarylogic_epi32(_mm512_srli_epi64(product, 32), c,
+                                         _mm512_set1_epi32(static_cast<int>(key)), 0x96);  // a ^ b ^ c
+      };
+      c0 = mixed(b, c1, low);
+      c1 = b;
+      c2 = mixed(a, c3, high);
+      c3 = a;
+    }
+  };
+  const auto index = reinterpret_cast<__m512i>(lane + first_index);
+  const auto all = [](uint32_t word) { return _mm512_set1_epi32(static_cast<int>(word)); };
+  const auto draw_low = static_cast<uint32_t>(draw), draw_high = static_cast<uint32_t>(draw >> 32);
+  Counters even{index, all(position), all(draw_low), all(draw_high)};
+  Counters odd{_mm512_srli_epi64(index, 32), all(position), all(draw_low), all(draw_high)};
+  for (int round = 0; round < 10; ++round) {
+    even.round(key_low, key_high);
+    odd.round(key_low, key_high);
+    key_low += 0x9E3779B9u;
+    key_high += 0xBB67AE85u;
+  }
+  const auto together = [](__m512i low, __m512i high) {
+    return reinterpret_cast<Words>(_mm512_mask_blend_epi32(0xAAAA, low, _mm512_slli_epi64(high, 32)));
+  };
+  return {{together(even.c0, odd.c0), together(even.c1, odd.c1), together(even.c2, odd.c2),
+           together(even.c3, odd.c3)}};
+#else
   Words c0 = lane + first_index, c1 = Words{} + position;
   Words c2 = Words{} + static_cast<uint32_t>(draw), c3 = Words{} + static_cast<uint32_t>(draw >> 32);
-  uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
   for (int round = 0; round < 10; ++round) {
     const WordPair a = multiply_wide(c0, 0xD2511F53u), b = multiply_wide(c2, 0xCD9E8D57u);
     c0 = b.high ^ c1 ^ key_low;
@@ -291,6 +318,7 @@ FUNICULAR_INLINE PhiloxWords philox_words(uint32_t first_index, uint32_t positio
     key_high += 0xBB67AE85u;
   }
   return {{c0, c1, c2, c3}};
+#endif
 }
 
 /// out[field][lane] = scale or 0 for the eight fields of 16 bits, low ones first, that each lane has.
@@ -298,11 +326,12 @@ template <class T>
 FUNICULAR_INLINE void write_multipliers(const PhiloxWords& random, const DropoutArguments& dropout, T* out,
                                         int64_t from_field_to_field) {
   const T scale = static_cast<T>(dropout.scale);
+  const uint32_t threshold = dropout.threshold << 16;
 #pragma GCC unroll 8
   for (int field = 0; field < 8; ++field) {
-    const Words bits = (random.words[field / 2] >> (16 * (field % 2))) & 0xFFFFu;
-    for (int i = 0; i < 16; ++i)
-      out[field * from_field_to_field + i] = bits[i] >= dropout.threshold ? scale : T{0};
+    // The field in the upper half; what lies below it decides nothing.
+    const Words bits = field % 2 ? random.words[field / 2] : random.words[field / 2] << 16;
+    for (int i = 0; i < 16; ++i) out[field * from_field_to_field + i] = bits[i] >= threshold ? scale : T{0};
   }
 }
 
