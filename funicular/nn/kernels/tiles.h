@@ -21,7 +21,7 @@ namespace funicular::nn::FUNICULAR_ISA::tiles {
 
 constexpr int64_t kLeftBlock = 16;               // steps of 32 along the depth of rows that move, 32 KiB
 constexpr int64_t kPanelBlock = 40;              // of panels that move
-constexpr int64_t kKept = 15;                    // of these steps so many stay in the first-level cache
+constexpr int64_t kKept = 15;                    // of a longer one so many stay in the first-level cache
 constexpr int64_t kResident = 800 * 1024;        // bytes of a resident right operand
 constexpr int64_t kResidentLeft = 960 * 1024;    // of a resident left one
 constexpr int64_t kMostColumns = 512;            // of a resident right operand
@@ -338,7 +338,7 @@ class Multiplication {
     }
   }
 
-  /// The sums of the next square, where they come from memory.
+  /// The sums that lie behind a square's, mostly those of the next one, where they come from memory.
   FUNICULAR_INLINE Ahead next_sums(const Block& b, const float* sums) const {
     if (!parts_ || t_.begins) return {};
     const int64_t lines = kSums / kSide, share = (lines + b.steps - 1) / b.steps;
@@ -403,10 +403,10 @@ inline int64_t panel_groups(int64_t depth) {
 }
 
 FUNICULAR_INLINE __mmask32 first_bits(int64_t count) {
-  return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << (count < 0 ? 0 : count)) - 1;
+  return count >= 32 ? ~__mmask32{0} : (__mmask32{1} << count) - 1;
 }
 
-/// A step of a panel from rows that run along the columns: in [depth, columns], both at most 32.
+/// A step of a panel from rows that run along the columns: in [depth, columns], the first 32 of both.
 FUNICULAR_INLINE void pack_step_of_rows(const BFloat16* in, int64_t stride, int64_t depth, int64_t columns,
                                         uint32_t* out) {
   const __mmask16 low = static_cast<__mmask16>(first_bits(columns)),
@@ -422,7 +422,7 @@ FUNICULAR_INLINE void pack_step_of_rows(const BFloat16* in, int64_t stride, int6
           _mm512_or_si512(widened(2 * pair, half), _mm512_slli_epi32(widened(2 * pair + 1, half), 16)));
 }
 
-/// A step of a panel from rows that run along the depth: in [columns, depth], both at most 32.
+/// A step of a panel from rows that run along the depth: in [columns, depth], the first 32 of both.
 FUNICULAR_INLINE void pack_step_of_columns(const BFloat16* in, int64_t stride, int64_t columns, int64_t depth,
                                            uint32_t* out) {
   const __mmask32 mask = first_bits(depth);
@@ -486,7 +486,7 @@ inline void pack_panels(const MatmulArguments<BFloat16>& m, int64_t column, int6
 inline void pack(const MatmulArguments<BFloat16>& m, int64_t first_panel, int64_t last_panel,
                  unsigned char* out) {
   const int64_t column = first_panel * kSquare, size = panel_groups(m.depth),
-                end = last_panel * kSquare < m.last_column ? last_panel * kSquare : m.last_column;
+                end = least(last_panel * kSquare, m.last_column);
   pack_panels(m, column, end - column, 0, m.depth, size,
               reinterpret_cast<uint32_t*>(out) + first_panel * size);
 }
@@ -513,12 +513,11 @@ struct PieceWorkspace {
   int64_t tails, block = kLeftBlock * 2 * kTile * 2, sums, panels;
   PieceWorkspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
     const int64_t steps = padded_groups(depth) / kStep, part = part_steps(steps, columns);
-    const int64_t squares = round_up(rows, kSquare) / kSquare,
-                  panel_count = round_up(columns, kSquare) / kSquare;
+    const int64_t squares = squares_of(rows), panel_count = squares_of(columns);
     const int64_t all = panel_count * steps * kPanelStep * 4;
     tails = round_up(rows, kSquare) * 2 * kStep * 2;
     sums = waiting_squares(squares, panel_count, part < steps) * kSums * 4;
-    panels = packed ? 0 : all < kResident ? all : kResident;
+    panels = packed ? 0 : least(all, kResident);
   }
   int64_t bytes() const { return tails + block + sums + panels; }
 };
@@ -535,7 +534,7 @@ inline void matmul(const MatmulArguments<BFloat16>& m) {
   if (has_tail) pack_tails(m, tails);
   const MatrixLeft left{m.left, m.left_stride, m.depth / (2 * kStep), has_tail ? tails : nullptr, buffer};
   for (int64_t first = 0; first < steps; first += part) {
-    const int64_t count = steps - first < part ? steps - first : part;
+    const int64_t count = least(steps - first, part);
     const uint32_t* panels = own;
     int64_t size = count * kPanelStep;
     if (m.packed) {
@@ -544,7 +543,7 @@ inline void matmul(const MatmulArguments<BFloat16>& m) {
           reinterpret_cast<const uint32_t*>(m.packed) + m.first_column / kSquare * size + first * kPanelStep;
     } else {
       const int64_t element = first * 2 * kStep, rest = m.depth - element,
-                    depth = rest < count * 2 * kStep ? rest : count * 2 * kStep;
+                    depth = least(rest, count * 2 * kStep);
       pack_panels(m, m.first_column, columns, element, depth, size, own);
     }
     multiply</*kLeftMoves=*/true>(Task<MatrixLeft, BFloat16>{left, m.rows, columns, first, count, panels,
@@ -555,7 +554,7 @@ inline void matmul(const MatmulArguments<BFloat16>& m) {
 
 inline void pack_right(const GradientArguments<BFloat16>& g, int64_t first_panel, int64_t last_panel) {
   const int64_t column = first_panel * kSquare, size = panel_groups(g.depth),
-                end = last_panel * kSquare < g.columns ? last_panel * kSquare : g.columns;
+                end = least(last_panel * kSquare, g.columns);
   pack_rows(g.right + column, g.columns, g.depth, end - column, size,
             reinterpret_cast<uint32_t*>(g.packed) + first_panel * size);
 }
@@ -567,9 +566,8 @@ inline void pack_left(const GradientArguments<BFloat16>& g, BFloat16* out) {
                 steps = padded_groups(g.depth) / kStep;
   alignas(64) uint32_t part[kStep * kMostRows];  // a step of all rows
   for (int64_t step = 0; step < steps; ++step) {
-    const int64_t first = step * 2 * kStep, left = g.depth - first,
-                  count = left < 2 * kStep ? left : 2 * kStep;
-    for (int64_t r = count; r < 2 * count && r < left; ++r)  // the next step's lines
+    const int64_t first = step * 2 * kStep, left = g.depth - first, count = least(left, 2 * kStep);
+    for (int64_t r = count; r < 2 * count && r < left; ++r)  // the next step's lines, far apart or not
       for (int64_t c = 0; c < rows; c += kSquare)
         __builtin_prefetch(g.left + (first + r) * g.rows + g.first_row + c, 0, 2);
     pack_depth_rows<Pairs>(g.left + first * g.rows + g.first_row, g.rows, count, rows, width, part);
@@ -627,7 +625,7 @@ inline int64_t columns(int64_t columns, int threads) {
   return part_of(columns, kMostColumns, kFewest, threads);
 }
 
-/// Of depths above 4,800 the fewest rows are more than may stay in the second-level cache.
+/// Of depths above 3,840 the fewest rows are more than may stay in the second-level cache.
 inline int64_t gradient_rows(int64_t rows, int64_t depth, int threads) {
   const int64_t fit = kResidentLeft / (padded_groups(depth) * 4) / kSquare * kSquare;
   const int64_t most = fit > kMostRows ? kMostRows : fit < kFewest ? kFewest : fit;
@@ -639,7 +637,7 @@ inline int64_t workspace(int64_t rows, int64_t depth, int64_t columns, bool pack
 }
 
 inline int64_t gradient_workspace(int64_t depth, int64_t rows) {
-  return packed_left(depth, rows) + waiting_squares(0, round_up(rows, kSquare) / kSquare, false) * kSums * 4;
+  return packed_left(depth, rows) + waiting_squares(0, squares_of(rows), false) * kSums * 4;
 }
 
 constexpr MatmulKernels<BFloat16> kernels() {

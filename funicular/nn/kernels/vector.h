@@ -248,6 +248,7 @@ FUNICULAR_INLINE Vec<double> exp_negative(Vec<double> x) {
 
 using Words = uint32_t __attribute__((vector_size(64)));  // 16 counters at once, whatever the register width
 
+#if !defined(__AVX512F__)
 struct WordPair {
   Words high, low;
 };
@@ -261,6 +262,7 @@ FUNICULAR_INLINE WordPair multiply_wide(Words x, uint32_t factor) {
   }
   return result;
 }
+#endif
 
 /// Philox's blocks (funicular/base/random.h) for 16 counters {first_index + lane, position, draw}: word w of
 /// all of them in words[w].
