@@ -71,7 +71,8 @@ at::Tensor gradient_of(const at::Tensor& weight) {
 // ---- linear
 
 /// The weight's gradient += dy^T * x, if it wants one; the first of a step is written.
-void learn(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) {
+template <class Gradient, class Input>
+void learn(const at::Tensor& weight, const Gradient& dy, const Input& x) {
   if (!weight.requires_grad()) return;
   at::Tensor& gradient = dense_gradient(weight);
   const bool add = gradient.defined();
@@ -80,7 +81,8 @@ void learn(const at::Tensor& weight, const at::Tensor& dy, const at::Tensor& x) 
 }
 
 /// dy * weight, and what came back for the trunk, if anything did; undefined unless x wants it.
-at::Tensor input_gradient(AutogradContext* context, const at::Tensor& dy, const at::Tensor& weight,
+template <class Gradient>
+at::Tensor input_gradient(AutogradContext* context, const Gradient& dy, const at::Tensor& weight,
                           const at::Tensor& trunk) {
   if (!context->needs_input_grad(0)) return {};
   return trunk.defined() ? add_times(trunk, dy, weight) : times(dy, weight);
@@ -121,22 +123,40 @@ struct BiasActivationFunction : Function<BiasActivationFunction> {
   }
 };
 
-/// Gives the two products with the activation between them, and x.
+/// Gives the two products with the activation between them, and x. Where matrices may be Tiled, what lies
+/// between the products is, and the activation is done while the first product's rows are in the caches.
 struct FeedForwardFunction : Function<FeedForwardFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& up,
-                               const at::Tensor& bias, const at::Tensor& down, int64_t activation) {
+                               const at::Tensor& bias, const at::Tensor& down, int64_t activation,
+                               bool learns) {
     context->set_materialize_grads(false);
+    context->saved_data["activation"] = activation;
+    const auto kind = static_cast<Activation>(activation);
+    if (may_be_tiled(x, up.size(0)) && up.stride(1) == 1 && down.stride(1) == 1) {
+      Tiled inner;
+      const Tiled activated = times_transposed(x, up, bias, kind, learns ? &inner : nullptr);
+      context->save_for_backward({x, up, bias, down, inner.squares});
+      return {times_transposed(activated, down), x};
+    }
     const at::Tensor inner = times_transposed(x, up);
     context->save_for_backward({x, up, bias, down, inner});
-    context->saved_data["activation"] = activation;
-    return {times_transposed(activate(inner, bias, static_cast<Activation>(activation)), down), x};
+    return {times_transposed(activate(inner, bias, kind), down), x};
   }
+
   static variable_list backward(AutogradContext* context, variable_list outputs) {
-    if (!outputs[0].defined()) return {outputs[1], {}, {}, {}, {}};
+    if (!outputs[0].defined()) return {outputs[1], {}, {}, {}, {}, {}};
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &up = saved[1], &bias = saved[2], &down = saved[3], &inner = saved[4];
     const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
     const at::Tensor dy = outputs[0].contiguous();
+    if (inner.dim() == 4) {
+      ActivationGradient gradient =
+          times(dy, down, Tiled{inner, x.size(0)}, bias, activation, gradient_of(bias));
+      learn(down, dy, gradient.activated);
+      gradient.activated = {};
+      learn(up, gradient.inner, x);
+      return {input_gradient(context, gradient.inner, up, outputs[1]), {}, {}, {}, {}, {}};
+    }
     const at::Tensor inner_gradient = times(dy, down);
     {
       const at::Tensor activated = at::empty_like(inner);
@@ -144,7 +164,7 @@ struct FeedForwardFunction : Function<FeedForwardFunction> {
       learn(down, dy, activated);
     }
     learn(up, inner_gradient, x);
-    return {input_gradient(context, inner_gradient, up, outputs[1]), {}, {}, {}, {}};
+    return {input_gradient(context, inner_gradient, up, outputs[1]), {}, {}, {}, {}, {}};
   }
 };
 
@@ -363,7 +383,9 @@ at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activati
 Branch feed_forward_branch(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
                            const at::Tensor& down, Activation activation) {
   if (is_quantized(up)) return {quantized_feed_forward(x, up, bias, down, activation), x};
-  const variable_list both = FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation));
+  const bool learns = at::GradMode::is_enabled();
+  const variable_list both =
+      FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation), learns);
   return {both[0], both[1]};
 }
 

@@ -139,6 +139,23 @@ struct QuantizedArguments {
   S* output = nullptr;  ///< [rows, outputs]
 };
 
+/// Bytes: gradients and saved activations that are larger go past the caches, which they would leave long
+/// before they are read.
+constexpr int64_t kMostKept = 2 * 1024 * 1024;
+
+/// An activation that follows a product while its rows are in the caches: activated = f(product + bias), and
+/// `out` of the product, which may be null then, holds the product. With `inner`, backward: out = product *
+/// f'(inner + bias), activated = f(inner + bias), and the sum of `out` over each 32 rows. All lie in tiles.
+template <class S>
+struct ActivationOfProduct {
+  Activation activation = Activation::none;
+  const Compute<S>* bias = nullptr;  ///< [columns]
+  S* activated = nullptr;
+  const S* inner = nullptr;
+  Compute<S>* bias_gradient = nullptr;  ///< [rows / 32, columns]
+  bool past = false;                    ///< the product goes past the caches
+};
+
 /// Columns [first, last) of out [rows, columns] = or += left [rows, depth] * right; right is [depth,
 /// columns], or, transposed, [columns, depth]. Strides are in elements. first_column is a multiple of
 /// MatmulKernels::panel.
@@ -148,8 +165,10 @@ struct MatmulArguments {
   const S *left = nullptr, *right = nullptr;
   int64_t left_stride = 0, right_stride = 0, out_stride = 0;
   bool right_transposed = false;
-  bool add = false;  ///< to what `out` holds; the sum is rounded once
+  bool left_tiled = false, out_tiled = false;  ///< nn/tiled.h; strides are the numbers of columns then
+  bool add = false;                            ///< to what `out` holds; the sum is rounded once
   S* out = nullptr;
+  const ActivationOfProduct<S>* activation = nullptr;  ///< of a result in tiles; null: none
   const unsigned char* packed =
       nullptr;                         ///< all panels of `right`, by pack; null: they are packed on the way
   unsigned char* workspace = nullptr;  ///< of MatmulKernels::workspace, aligned to 64
@@ -163,8 +182,9 @@ struct GradientArguments {
   int64_t depth = 0, rows = 0, columns = 0, first_row = 0, last_row = 0;
   bool add = true;  ///< false: what `out` held is not read
   const S *left = nullptr, *right = nullptr;
-  unsigned char* packed = nullptr;     ///< `right`, by pack_right for each panel
-  unsigned char* workspace = nullptr;  ///< of MatmulKernels::gradient_workspace, aligned to 64
+  bool left_tiled = false, right_tiled = false;  ///< nn/tiled.h
+  unsigned char* packed = nullptr;               ///< `right`, by pack_right for each panel
+  unsigned char* workspace = nullptr;            ///< of MatmulKernels::gradient_workspace, aligned to 64
   S* narrow = nullptr;
   Compute<S>* wide = nullptr;
 };
@@ -189,6 +209,7 @@ struct MatmulKernels {
   void (*pack)(const MatmulArguments<S>&, int64_t first, int64_t last, unsigned char* out) = nullptr;
   void (*pack_right)(const GradientArguments<S>&, int64_t first, int64_t last) = nullptr;
   void (*weight_gradient)(const GradientArguments<S>&) = nullptr;
+  bool tiled = false;  ///< whether matrices may be Tiled
 };
 
 template <class S>

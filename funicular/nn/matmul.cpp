@@ -2,9 +2,11 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/addmm.h>
+#include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/record_function.h>
+#include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <atomic>
@@ -93,6 +95,19 @@ Workspace::Sizes gradient_sizes(int64_t rows, int64_t depth, int64_t columns, in
           std::min<int64_t>(ceiling(rows, piece), threads)};
 }
 
+/// The activation of the rows and columns of a product from these on; both are multiples of 32.
+template <class S>
+ActivationOfProduct<S> part_of(ActivationOfProduct<S> a, int64_t row, int64_t column, int64_t columns) {
+  const int64_t place = row * columns + column * Tiled::kSide;
+  a.bias += column;
+  a.activated += place;
+  if (a.inner) {
+    a.inner += place;
+    a.bias_gradient += row / Tiled::kSide * columns + column;
+  }
+  return a;
+}
+
 /// The product in items that threads take in turn.
 template <class S>
 void multiply(MatmulArguments<S> whole, int64_t columns) {
@@ -112,35 +127,60 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
     const int64_t row = item / pieces.columns * pieces.size;
     part.rows = std::min(pieces.size, whole.rows - row);
     part.left += row * whole.left_stride;
-    part.out += row * whole.out_stride;
+    if (part.out) part.out += row * whole.out_stride;
     part.first_column = item % pieces.columns * pieces.width;
     part.last_column = std::min(columns, part.first_column + pieces.width);
     part.workspace = workspace;
+    ActivationOfProduct<S> activation;
+    if (whole.activation) {
+      activation = part_of(*whole.activation, row, part.first_column, whole.out_stride);
+      part.activation = &activation;
+    }
     large.matmul(part);
   });
 }
 
-bool multiply_own(const at::Tensor& x, const at::Tensor& weight, bool transposed, const at::Tensor& out,
+/// A matrix as products find it.
+struct Operand {
+  const at::Tensor& values;
+  int64_t rows, columns, stride;
+  bool tiled;
+
+  Operand(const at::Tensor& x)
+      : values(x), rows(x.size(0)), columns(x.size(1)), stride(x.stride(0)), tiled(false) {}
+  Operand(const Tiled& x)
+      : values(x.squares), rows(x.rows), columns(x.columns()), stride(columns), tiled(true) {}
+  bool usable() const { return values.is_cpu() && (tiled || values.stride(1) == 1); }
+};
+
+/// All but the result.
+template <class S>
+MatmulArguments<S> product_of(const Operand& x, const at::Tensor& weight, bool transposed) {
+  MatmulArguments<S> m;
+  m.rows = x.rows;
+  m.depth = x.columns;
+  m.left = data_of<S>(x.values);
+  m.left_stride = x.stride;
+  m.left_tiled = x.tiled;
+  m.right = data_of<S>(weight);
+  m.right_stride = weight.stride(0);
+  m.right_transposed = transposed;
+  return m;
+}
+
+bool multiply_own(const Operand& x, const at::Tensor& weight, bool transposed, const Operand& out,
                   bool add = false) {
-  if (!x.is_cpu() || x.stride(1) != 1 || weight.stride(1) != 1 || out.stride(1) != 1 || x.size(0) == 0 ||
-      out.size(1) == 0)
-    return false;
-  return with_own_products(x.scalar_type(), [&](auto zero) {
+  if (!x.usable() || weight.stride(1) != 1 || !out.usable() || x.rows == 0 || out.columns == 0) return false;
+  return with_own_products(x.values.scalar_type(), [&](auto zero) {
     using S = decltype(zero);
-    MatmulArguments<S> m;
-    m.rows = x.size(0);
-    m.depth = x.size(1);
+    MatmulArguments<S> m = product_of<S>(x, weight, transposed);
     if (m.depth == 0 || m.depth % kernels<S>().large.group != 0) return false;
-    m.left = data_of<S>(x);
-    m.left_stride = x.stride(0);
-    m.right = data_of<S>(weight);
-    m.right_stride = weight.stride(0);
-    m.right_transposed = transposed;
     m.add = add;
-    m.out = data_of<S>(out);
-    m.out_stride = out.stride(0);
+    m.out = data_of<S>(out.values);
+    m.out_stride = out.stride;
+    m.out_tiled = out.tiled;
     RECORD_FUNCTION("funicular::matmul", c10::ArrayRef<const c10::IValue>{});
-    multiply(m, out.size(1));
+    multiply(m, out.columns);
     return true;
   });
 }
@@ -163,21 +203,24 @@ void add_gradient(GradientArguments<S> g) {
   });
 }
 
-bool add_own_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x, bool add) {
-  const bool narrow = gradient.scalar_type() == x.scalar_type();
-  if (!x.is_cpu() || !gradient.is_contiguous() || !dy.is_contiguous() || !x.is_contiguous() || x.size(0) == 0)
+bool add_own_gradient(const at::Tensor& gradient, const Operand& dy, const Operand& x, bool add) {
+  const auto contiguous = [](const Operand& m) { return m.tiled || m.values.is_contiguous(); };
+  const bool narrow = gradient.scalar_type() == x.values.scalar_type();
+  if (!x.values.is_cpu() || !gradient.is_contiguous() || !contiguous(dy) || !contiguous(x) || x.rows == 0)
     return false;
   if (!narrow && gradient.scalar_type() != at::kFloat) return false;
   if (gradient.numel() == 0) return true;
-  return with_own_products(x.scalar_type(), [&](auto zero) {
+  return with_own_products(x.values.scalar_type(), [&](auto zero) {
     using S = decltype(zero);
     GradientArguments<S> g;
-    g.depth = x.size(0);
-    g.rows = dy.size(1);
-    g.columns = x.size(1);
+    g.depth = x.rows;
+    g.rows = dy.columns;
+    g.columns = x.columns;
     g.add = add;
-    g.left = data_of<S>(dy);
-    g.right = data_of<S>(x);
+    g.left = data_of<S>(dy.values);
+    g.left_tiled = dy.tiled;
+    g.right = data_of<S>(x.values);
+    g.right_tiled = x.tiled;
     if (narrow)
       g.narrow = data_of<S>(gradient);
     else
@@ -229,6 +272,92 @@ bool better_widened(const at::Tensor& x) {
 }
 
 }  // namespace
+
+bool may_be_tiled(at::ScalarType type, int64_t depth, int64_t columns) {
+  const MatmulKernels<BFloat16>& large = kernels<BFloat16>().large;
+  return type == at::kBFloat16 && large.tiled && depth > 0 && depth % large.group == 0 && columns > 0 &&
+         columns % Tiled::kSide == 0;
+}
+
+bool may_be_tiled(const at::Tensor& x, int64_t columns) {
+  return may_be_tiled(x.scalar_type(), x.size(1), columns) && x.size(0) > 0 && x.is_cpu() &&
+         x.is_contiguous();
+}
+
+namespace {
+
+/// The product and what follows it; `out` may be undefined.
+void multiply_and_activate(MatmulArguments<BFloat16> m, const Tiled& out, int64_t columns,
+                           ActivationOfProduct<BFloat16> activation) {
+  RECORD_FUNCTION("funicular::matmul", c10::ArrayRef<const c10::IValue>{});
+  m.out = out.defined() ? data_of<BFloat16>(out.squares) : nullptr;
+  m.out_stride = columns;
+  m.out_tiled = true;
+  activation.past = m.rows * columns * static_cast<int64_t>(sizeof(BFloat16)) > kMostKept;
+  m.activation = &activation;
+  multiply(m, columns);
+}
+
+}  // namespace
+
+Tiled times_transposed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       Activation activation, Tiled* inner) {
+  const int64_t columns = weight.size(0);
+  const Tiled activated = Tiled::empty(x.size(0), columns, x.options());
+  if (inner) *inner = Tiled::empty(x.size(0), columns, x.options());
+  ActivationOfProduct<BFloat16> a;
+  a.activation = activation;
+  a.bias = data_of<float>(bias);
+  a.activated = data_of<BFloat16>(activated.squares);
+  multiply_and_activate(product_of<BFloat16>(x, weight, /*transposed=*/true), inner ? *inner : Tiled(),
+                        columns, a);
+  return activated;
+}
+
+at::Tensor times_transposed(const Tiled& x, const at::Tensor& weight) {
+  const at::Tensor out = at::empty({x.rows, weight.size(0)}, x.squares.options());
+  TORCH_INTERNAL_ASSERT(multiply_own(x, weight, /*transposed=*/true, out));
+  return out;
+}
+
+ActivationGradient times(const at::Tensor& dy, const at::Tensor& weight, const Tiled& inner,
+                         const at::Tensor& bias, Activation activation, const at::Tensor& bias_gradient) {
+  const int64_t columns = inner.columns();
+  const ActivationGradient result{Tiled::empty(inner.rows, columns, dy.options()),
+                                  Tiled::empty(inner.rows, columns, dy.options())};
+  const int64_t squares = inner.squares.size(0);
+  const at::Tensor partial = at::empty({squares, columns}, dy.options().dtype(at::kFloat));
+  ActivationOfProduct<BFloat16> a;
+  a.activation = activation;
+  a.bias = data_of<float>(bias);
+  a.activated = data_of<BFloat16>(result.activated.squares);
+  a.inner = data_of<BFloat16>(inner.squares);
+  a.bias_gradient = data_of<float>(partial);
+  multiply_and_activate(product_of<BFloat16>(dy, weight, /*transposed=*/false), result.inner, columns, a);
+  if (bias_gradient.defined())
+    kernels<float>().column_sum(0, squares, columns, data_of<float>(partial), data_of<float>(bias_gradient));
+  return result;
+}
+
+at::Tensor times(const Tiled& x, const at::Tensor& weight) {
+  const at::Tensor out = at::empty({x.rows, weight.size(1)}, x.squares.options());
+  TORCH_INTERNAL_ASSERT(multiply_own(x, weight, /*transposed=*/false, out));
+  return out;
+}
+
+at::Tensor add_times(const at::Tensor& addend, const Tiled& x, const at::Tensor& weight) {
+  const at::Tensor result = addend.clone(at::MemoryFormat::Contiguous);
+  TORCH_INTERNAL_ASSERT(multiply_own(x, weight, /*transposed=*/false, result, /*add=*/true));
+  return result;
+}
+
+void add_weight_gradient(const at::Tensor& gradient, const Tiled& dy, const at::Tensor& x, bool add) {
+  TORCH_INTERNAL_ASSERT(add_own_gradient(gradient, dy, x, add));
+}
+
+void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const Tiled& x, bool add) {
+  TORCH_INTERNAL_ASSERT(add_own_gradient(gradient, dy, x, add));
+}
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
   if (better_widened(x)) return times_transposed(x.to(at::kFloat), weight.to(at::kFloat)).to(at::kHalf);

@@ -7,6 +7,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include "funicular/nn/kernels.h"
+#include "funicular/nn/tiled.h"
+
 namespace funicular::nn {
 
 /// Whether products of this type on the CPU are ours.
@@ -15,16 +18,39 @@ bool has_own_products(at::ScalarType type);
 /// x [T, K] * weight[N, K]^T → [T, N].
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight);
 
+/// Whether products of rows of `depth` numbers may give Tiled matrices of so many columns: bfloat16 on a
+/// processor with AMX, an even depth, columns a multiple of 32. The same of x, and that products find it.
+bool may_be_tiled(at::ScalarType type, int64_t depth, int64_t columns);
+bool may_be_tiled(const at::Tensor& x, int64_t columns);
+
+/// activation(x [T, K] * weight[N, K]^T + bias [N]) → [T, N]; the product into `inner`, if that is not null.
+Tiled times_transposed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                       Activation activation, Tiled* inner);
+/// x [T, K] * weight[N, K]^T → [T, N].
+at::Tensor times_transposed(const Tiled& x, const at::Tensor& weight);
+
+/// Backward of y = activation(inner + bias) [T, K], of which dy [T, N] * weight[N, K] is the gradient: that
+/// of `inner`, and y again. The gradient of `bias` is added to, if it is defined.
+struct ActivationGradient {
+  Tiled inner, activated;
+};
+ActivationGradient times(const at::Tensor& dy, const at::Tensor& weight, const Tiled& inner,
+                         const at::Tensor& bias, Activation activation, const at::Tensor& bias_gradient);
+
 /// x [T, N] * weight[N, K] → [T, K]; into `out` if it is defined.
+at::Tensor times(const Tiled& x, const at::Tensor& weight);
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out = {});
 
 /// addend [T, K] + x [T, N] * weight[N, K], rounded once → a new matrix.
 at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight);
+at::Tensor add_times(const at::Tensor& addend, const Tiled& x, const at::Tensor& weight);
 
 /// gradient [N, K] += dy[T, N]^T * x[T, K], or =, unless `add`. The gradient is of their type or of float32;
 /// it has no gaps.
 void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x,
                          bool add = true);
+void add_weight_gradient(const at::Tensor& gradient, const Tiled& dy, const at::Tensor& x, bool add = true);
+void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const Tiled& x, bool add = true);
 
 /// What our own products allocate while they last, in bytes: of [rows, depth] times [depth, columns]; of a
 /// weight gradient [rows, columns] over `depth` tokens.

@@ -215,6 +215,12 @@ class Pass {
     return out;
   }
   Block times_transposed(int64_t rows, int64_t depth, int64_t columns) { return times(rows, depth, columns); }
+  /// Whether what lies between the products of a feed-forward layer is Tiled; its values.
+  bool tiled() const { return nn::may_be_tiled(type_, config_.hidden_size, config_.intermediate_size); }
+  int64_t squares(int64_t rows) const { return (rows + nn::Tiled::kSide - 1) / nn::Tiled::kSide; }
+  Block inner_values(int64_t rows) {
+    return values(tiled() ? squares(rows) * nn::Tiled::kSide : rows, config_.intermediate_size);
+  }
   /// nn::add_weight_gradient to one of [out, in] from `rows` rows.
   void add_weight_gradient(int64_t out, int64_t in, int64_t rows);
   /// The same to a weight's gradient, which is made if it is not there: `learn` of nn/functional.cpp.
@@ -327,8 +333,15 @@ Block Pass::layer(LayerKept* kept, bool last) {
     NormKept norm = norm_kept(rows);
     if (kept) kept->attention_norm = std::move(norm);
   }
-  Block inner = times_transposed(rows, config_.hidden_size, config_.intermediate_size);
-  Block activated = values(rows, config_.intermediate_size);
+  Block inner, activated;
+  if (tiled()) {
+    activated = inner_values(rows);
+    if (kept) inner = inner_values(rows);
+    multiply(rows, config_.hidden_size, config_.intermediate_size);
+  } else {
+    inner = times_transposed(rows, config_.hidden_size, config_.intermediate_size);
+    activated = inner_values(rows);
+  }
   const Block fed = times_transposed(rows, config_.intermediate_size, config_.hidden_size);
   activated.drop();
   if (!kept) inner.drop();
@@ -398,10 +411,19 @@ Pass::NormGradients Pass::norm_backward(NormKept /*kept*/, int64_t rows, bool dr
 
 Block Pass::feed_forward_backward(int64_t first, int64_t rows, Block /*attended*/, Block /*inner*/,
                                   Block /*gradient*/) {
-  const Block inner_gradient = times(rows, config_.hidden_size, config_.intermediate_size);
+  Block inner_gradient;
   {
-    const Block activated = values(rows, config_.intermediate_size);
-    partial_sums(rows, config_.intermediate_size).drop();
+    Block activated;
+    if (tiled()) {
+      inner_gradient = inner_values(rows);
+      activated = inner_values(rows);
+      const Block sums = statistics(squares(rows) * config_.intermediate_size);
+      multiply(rows, config_.hidden_size, config_.intermediate_size);
+    } else {
+      inner_gradient = times(rows, config_.hidden_size, config_.intermediate_size);
+      activated = inner_values(rows);
+      partial_sums(rows, config_.intermediate_size).drop();
+    }
     learn(first + WeightGradients::kDown, config_.hidden_size, config_.intermediate_size, rows);
   }
   learn(first + WeightGradients::kUp, config_.intermediate_size, config_.hidden_size, rows);

@@ -6,7 +6,7 @@
 // it depends neither on the other rows nor on the threads.
 
 #include "funicular/nn/kernels/packing.h"
-#include "funicular/nn/kernels/tiles.h"
+#include "funicular/nn/kernels/tile_products.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 

@@ -1,6 +1,7 @@
 // The tables of kernels for one instruction set.
 
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/kernels/activation.h"
 #include "funicular/nn/kernels/attention.h"
 #include "funicular/nn/kernels/attention_short.h"
 #include "funicular/nn/kernels/matmul.h"

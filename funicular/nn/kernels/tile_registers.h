@@ -22,21 +22,33 @@ FUNICULAR_INLINE void written_for_tiles(const void* memory) {
   asm volatile("" ::"r"(memory) : "memory");
 }
 
+/// What LDTILECFG reads.
+struct alignas(64) Configuration {
+  uint8_t palette = 1, start_row = 0, reserved[14] = {};
+  uint16_t row_bytes[16] = {};
+  uint8_t rows[16] = {};
+};
+struct Configurations {
+  Configuration of[kSquare + 1] = {};
+};
+constexpr Configurations configurations() {
+  Configurations all{};
+  for (int64_t rows = 1; rows <= kSquare; ++rows) {
+    Configuration& c = all.of[rows];
+    const auto upper = static_cast<uint8_t>(rows < kSide ? rows : kSide);
+    const auto lower = static_cast<uint8_t>(rows > kSide ? rows - kSide : kSide);  // of none: any
+    for (int t = 0; t < 8; ++t) c.row_bytes[t] = 64;
+    c.rows[0] = c.rows[1] = c.rows[4] = upper;
+    c.rows[2] = c.rows[3] = c.rows[5] = lower;
+    c.rows[6] = c.rows[7] = kSide;
+  }
+  return all;
+}
+inline constexpr Configurations kConfigurations = configurations();
+
 /// Sums in tiles 0 to 3, the left operand in 4 and 5, the right in 6 and 7. `rows` of 1 to 32: of a square.
 FUNICULAR_INLINE void configure(int64_t rows) {
-  struct alignas(64) {
-    uint8_t palette = 1, start_row = 0, reserved[14] = {};
-    uint16_t row_bytes[16] = {};
-    uint8_t rows[16] = {};
-  } config;
-  const auto upper = static_cast<uint8_t>(rows < kSide ? rows : kSide);
-  const auto lower = static_cast<uint8_t>(rows > kSide ? rows - kSide : kSide);  // of none: any
-  for (int t = 0; t < 8; ++t) config.row_bytes[t] = 64;
-  config.rows[0] = config.rows[1] = config.rows[4] = upper;
-  config.rows[2] = config.rows[3] = config.rows[5] = lower;
-  config.rows[6] = config.rows[7] = kSide;
-  written_for_tiles(&config);
-  _tile_loadconfig(&config);
+  _tile_loadconfig(&kConfigurations.of[rows]);
 }
 
 /// The sums of a square: in tiles, from and to memory whose rows are `stride` apart.

@@ -8,27 +8,29 @@
 // stays in the first-level cache while the resident piece is read past it with TILELOADDT1, the load that
 // leaves the first-level cache to others: without that hint both operands, read by turns, drive each other
 // and the sums out of it, and a product takes half as long again. Sums wait in memory between blocks, so
-// blocks that lie in tiles are longer than that cache, and of these a share is read past it too; rows that
-// do not lie in tiles are slow with that hint. The sums of a finished square are rounded and written among
-// the products of the next one, since no processor looks far enough ahead to do that by itself.
+// blocks of panels are longer than that cache, and of these a share is read past it too. The sums of a
+// finished square are rounded and written among the products of the next one, since no processor looks far
+// enough ahead to do that by itself.
+//
+// An activation that follows (ActivationOfProduct) takes 32 rows of results from where they are staged in the
+// second-level cache: GELU among the products of the next rows, others at once.
 
-#include "funicular/nn/kernels/packing.h"
+#include "funicular/nn/kernels/tile_activation.h"
 #include "funicular/nn/kernels/tile_packing.h"
 
 #if defined(__AMX_BF16__)
 
 namespace funicular::nn::FUNICULAR_ISA::tiles {
 
-constexpr int64_t kLeftBlock = 16;              // steps of 32 along the depth of rows that move, 32 KiB
-constexpr int64_t kPanelBlock = 40;             // of panels that move
-constexpr int64_t kKept = 15;                   // of a longer one so many stay in the first-level cache
-constexpr int64_t kResident = 800 * 1024;       // bytes of a resident right operand
-constexpr int64_t kResidentLeft = 960 * 1024;   // of a resident left one
-constexpr int64_t kMostColumns = 512;           // of a resident right operand
-constexpr int64_t kFewest = 128;                // columns or rows of a piece, however many threads there are
-constexpr int64_t kMostRows = 384;              // of a resident left operand
-constexpr int64_t kMostKept = 2 * 1024 * 1024;  // bytes: larger gradients go past the caches
-constexpr int64_t kSums = kSquare * kSquare;    // of a square, as four tiles
+constexpr int64_t kLeftBlock = 16;             // steps of 32 along the depth of rows that move, 32 KiB
+constexpr int64_t kPanelBlock = 40;            // of panels that move
+constexpr int64_t kKept = 15;                  // of a longer one so many stay in the first-level cache
+constexpr int64_t kResident = 800 * 1024;      // bytes of a resident right operand
+constexpr int64_t kResidentLeft = 960 * 1024;  // of a resident left one
+constexpr int64_t kMostColumns = 512;          // of a resident right operand
+constexpr int64_t kFewest = 128;               // columns or rows of a piece, however many threads there are
+constexpr int64_t kMostRows = 384;             // of a resident left operand
+constexpr int64_t kSums = kSquare * kSquare;   // of a square, as four tiles
 
 /// 32 rows of the left operand, from some step on: as they lie, or in tiles [steps, 2, 16, 32].
 struct Rows {
@@ -43,27 +45,6 @@ struct Rows {
   FUNICULAR_INLINE int64_t bytes() const { return row * 2; }
 };
 
-/// 32 sums, rounded if need be.
-template <bool kPast>
-FUNICULAR_INLINE void store_line(float* out, Vec<float> first, Vec<float> second) {
-  if constexpr (kPast) {
-    _mm512_stream_ps(out, reinterpret_cast<__m512>(first));
-    _mm512_stream_ps(out + kLanes<float>, reinterpret_cast<__m512>(second));
-  } else {
-    store(out, first);
-    store(out + kLanes<float>, second);
-  }
-}
-template <bool kPast>
-FUNICULAR_INLINE void store_line(BFloat16* out, Vec<float> first, Vec<float> second) {
-  const __m512bh line =
-      _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first));
-  if constexpr (kPast)
-    _mm512_stream_si512(reinterpret_cast<__m512i*>(out), reinterpret_cast<__m512i>(line));
-  else
-    __builtin_memcpy(out, &line, sizeof line);
-}
-
 /// The sums of a finished square on their way to the result: out [rows, columns] = or += sums, which lie as
 /// four tiles.
 template <class O>
@@ -73,12 +54,15 @@ struct Finish {
   int64_t stride = 0, rows = 0, columns = 0;
   bool add = false;
   bool past = false;  ///< past the caches
-  int64_t row = 0;    ///< the next one
+  O* copy = nullptr;  ///< [rows, 32], written too; null: none
+  bool copy_past = false;
+  int64_t row = 0;  ///< the next one
 
   /// At most `count` rows more.
   FUNICULAR_INLINE void write(int64_t count) {
     for (; count > 0 && row < rows; --count, ++row)
-      write_row(sums + row / kSide * 2 * kTileSums + row % kSide * kSide, out + row * stride);
+      write_row(sums + row / kSide * 2 * kTileSums + row % kSide * kSide, out + row * stride,
+                copy ? copy + row * kSquare : nullptr);
   }
 
   FUNICULAR_INLINE void fetch(int64_t from, int64_t count) const {
@@ -90,7 +74,7 @@ struct Finish {
   }
 
  private:
-  FUNICULAR_INLINE void write_row(const float* from, O* to) const {
+  FUNICULAR_INLINE void write_row(const float* from, O* to, O* also) const {
     constexpr int lanes = kLanes<float>;
     Vec<float> first = load(from), second = load(from + kTileSums);
     if (columns >= kSquare) {
@@ -102,6 +86,12 @@ struct Finish {
         store_line<true>(to, first, second);
       else
         store_line<false>(to, first, second);
+      if (also) {
+        if (copy_past)
+          store_line<true>(also, first, second);
+        else
+          store_line<false>(also, first, second);
+      }
     } else {
       for (int64_t j = 0; j < columns; ++j) {
         const float sum = j < lanes ? from[j] : from[kTileSums + j - lanes];
@@ -124,7 +114,7 @@ struct Ahead {
 /// What is done among the products of a square.
 template <class O>
 struct Meanwhile {
-  Ahead operand, sums;
+  Ahead operand, sums, inner;
   Finish<O>& finish;        ///< the square before
   const Finish<O>& coming;  ///< this square, if it is one that is finished
   int64_t rows;             ///< to be finished in a step
@@ -133,14 +123,15 @@ struct Meanwhile {
   FUNICULAR_INLINE void step(int64_t k) const {
     operand.fetch(k);
     sums.fetch(k);
+    inner.fetch(k);
     finish.write(rows);
     if constexpr (kFetch) coming.fetch(k * rows, rows);
   }
 };
 
-template <bool kHint>
-FUNICULAR_INLINE void load_left(const BFloat16* tile, int64_t bytes, int64_t half) {
-  if constexpr (kHint) {
+/// One half of the left or right operand's step. `past`: past the first-level cache.
+FUNICULAR_INLINE void load_left(const BFloat16* tile, int64_t bytes, int64_t half, bool past) {
+  if (past) {
     if (half == 0)
       _tile_stream_loadd(4, tile, bytes);
     else
@@ -152,9 +143,8 @@ FUNICULAR_INLINE void load_left(const BFloat16* tile, int64_t bytes, int64_t hal
       _tile_loadd(5, tile, bytes);
   }
 }
-template <bool kHint>
-FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half) {
-  if constexpr (kHint) {
+FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half, bool past) {
+  if (past) {
     if (half == 0)
       _tile_stream_loadd(6, step, 64);
     else
@@ -168,34 +158,30 @@ FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half) {
 }
 
 /// Adds steps of the depth to the sums. kBoth: the square has more than 16 rows. `right`: of a panel. Of
-/// eight steps of a panel that moves `kept` stay in the first-level cache.
-template <bool kBoth, bool kLeftMoves, class O>
+/// eight steps of a panel that moves `kept` stay in the first-level cache. `lines`: work on other rows.
+template <bool kBoth, bool kLeftMoves, class O, class Lines>
 FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps, int64_t kept,
-                                const Meanwhile<O>& meanwhile) {
+                                const Meanwhile<O>& meanwhile, Lines lines) {
   for (int64_t step = 0; step < steps; ++step, right += kPanelStep) {
     meanwhile.template step</*kFetch=*/!kLeftMoves>(step);
+    lines.step();
     const bool past = kLeftMoves || step % 8 >= kept;
-    if (past)
-      load_right<true>(right, 0);
-    else
-      load_right<false>(right, 0);
-    load_left<!kLeftMoves>(left.at(step, 0), left.bytes(), 0);
-    if (past)
-      load_right<true>(right, 1);
-    else
-      load_right<false>(right, 1);
+    load_right(right, 0, past);
+    load_left(left.at(step, 0), left.bytes(), 0, !kLeftMoves);
+    load_right(right, 1, past);
     _tile_dpbf16ps(0, 4, 6);
     _tile_dpbf16ps(1, 4, 7);
     if constexpr (kBoth) {
-      load_left<!kLeftMoves>(left.at(step, 1), left.bytes(), 1);
+      load_left(left.at(step, 1), left.bytes(), 1, !kLeftMoves);
       _tile_dpbf16ps(2, 5, 6);
       _tile_dpbf16ps(3, 5, 7);
     }
   }
+  lines.end();
 }
 
-/// Rows of a matrix. The last step of rows whose depth is no multiple of 32 is a copy filled up with zeros:
-/// what lies beyond the end of a row is not ours to read. Blocks of rows a multiple of 2 KiB
+/// Rows of a matrix as they lie. The last step of rows whose depth is no multiple of 32 is a copy filled up
+/// with zeros: what lies beyond the end of a row is not ours to read. Blocks of rows a multiple of 2 KiB
 /// apart have more lines than the sets that they share: they are copied into tiles.
 struct MatrixLeft {
   const BFloat16* first;
@@ -209,12 +195,14 @@ struct MatrixLeft {
   }
   FUNICULAR_INLINE Rows tail(int64_t square) const { return Rows::packed(tails + square * 2 * kTile); }
   FUNICULAR_INLINE bool copies() const { return stride % 1024 == 0; }
+  static constexpr bool kTiled = false;
 };
 
-/// What pack_left has made.
-struct PackedLeft {
+/// Rows that lie in tiles [squares, steps, 2, 16, 32]: what pack_left has made, or a Tiled matrix.
+struct TiledLeft {
   const BFloat16* first;
   int64_t whole_steps;
+  static constexpr bool kTiled = true;
 
   FUNICULAR_INLINE Rows rows(int64_t square, int64_t step) const {
     return Rows::packed(first + (square * whole_steps + step) * 2 * kTile);
@@ -233,9 +221,13 @@ struct Task {
   bool begins, ends;       ///< whether the depth begins and ends here
   float* sums;             ///< see waiting_squares
   O* out;
-  int64_t stride;
+  int64_t stride;  ///< if `out` lies in tiles: columns of all panels
   bool add;
   bool past = false;  ///< past the caches, where lines are whole
+  bool out_tiled = false;
+  const ActivationOfProduct<BFloat16>* activation = nullptr;  ///< of a result in tiles; may be null
+  BFloat16* stage =
+      nullptr;  ///< [2, panels, 32, 32]: the results of 32 rows, by turns, before their activation
 };
 
 /// How `steps` are cut into blocks of at most `most` that are nearly equal.
@@ -260,8 +252,9 @@ class Multiplication {
         outer_(squares_of(kLeftMoves ? task.rows : task.columns)),
         inner_(squares_of(kLeftMoves ? task.columns : task.rows)),
         parts_(!task.begins || !task.ends),
-        past_(task.past && !task.add &&
+        past_(task.past && !task.add && !task.activation &&
               (reinterpret_cast<uintptr_t>(task.out) | task.stride * sizeof(O)) % 64 == 0),
+        among_(task.activation && task.activation->activation == Activation::gelu && inner_ > 1),
         blocks_(task.steps, kLeftMoves ? kLeftBlock : kPanelBlock),
         kept_(blocks_.size <= kKept + 1 ? 8 : 8 * kKept / blocks_.size) {}
 
@@ -269,7 +262,8 @@ class Multiplication {
     for (int64_t o = 0; o < outer_; ++o)
       for (int64_t k = 0; k < t_.steps; k += blocks_.size) multiply(at(o, k));
     finish_.write(kSquare);
-    if (past_) _mm_sfence();
+    activate_finished();
+    if (past_ || (t_.activation && t_.activation->past)) _mm_sfence();
     _tile_release();
   }
 
@@ -282,10 +276,10 @@ class Multiplication {
   };
 
   FUNICULAR_INLINE bool copies() const {
-    if constexpr (kLeftMoves)
-      return t_.left.copies();
-    else
+    if constexpr (Left::kTiled)
       return false;
+    else
+      return t_.left.copies();
   }
 
   FUNICULAR_INLINE Block at(int64_t outer, int64_t first) const {
@@ -295,7 +289,7 @@ class Multiplication {
   }
 
   FUNICULAR_INLINE void copy(const Block& b) {
-    if constexpr (kLeftMoves) {
+    if constexpr (!Left::kTiled) {
       const Rows rows = t_.left.rows(b.outer, t_.first_step + b.first);
       for (int64_t k = 0; k < b.whole; ++k)
         for (int64_t r = 0; r < b.rows; ++r)
@@ -322,11 +316,21 @@ class Multiplication {
     const int64_t from = i * kSquare / inner_, to = (i + 1) * kSquare / inner_;
     if constexpr (kLeftMoves) {
       const Rows rows = t_.left.rows(b.outer + 1, t_.first_step + b.first);
-      return {reinterpret_cast<const char*>(rows.first + from * rows.row), rows.bytes(), 64, to - from};
+      return {reinterpret_cast<const char*>(rows.first + from * rows.row), rows.bytes(), rows.step * 2,
+              to - from};
     } else {
       const uint32_t* const panel = t_.panels + (b.outer + 1) * t_.panel_size + b.first * kPanelStep;
       return {reinterpret_cast<const char*>(panel) + from * 64, 64, kPanelStep * 4, to - from};
     }
+  }
+
+  /// What a square's activation will read besides.
+  FUNICULAR_INLINE Ahead inner_lines(int64_t square, int64_t panel, int64_t steps) const {
+    if constexpr (!kLeftMoves) return {};
+    if (!t_.activation || !t_.activation->inner) return {};
+    const int64_t share = (kSquare + steps - 1) / steps;
+    const BFloat16* const inner = t_.activation->inner + square * kSquare * t_.stride + panel * 2 * kTile;
+    return {reinterpret_cast<const char*>(inner), 64, share * 64, share};
   }
 
   /// The sums that lie behind a square's, mostly those of the next one, where they come from memory.
@@ -343,218 +347,108 @@ class Multiplication {
     const uint32_t* const right = t_.panels + panel * t_.panel_size + b.first * kPanelStep;
     float* const sums = t_.sums + (parts_ ? b.outer * inner_ + i : blocks_.count > 1 ? i : i % 2) * kSums;
     Rows left = t_.left.rows(square, t_.first_step + b.first);
-    if constexpr (kLeftMoves)
+    if constexpr (!Left::kTiled)
       if (copies()) left = Rows::packed(t_.left.buffer);
     const bool ends = t_.ends && b.first + b.steps == t_.steps;
     Finish<O> coming;
-    if (ends)
-      coming = {sums,
-                t_.out + square * kSquare * t_.stride + panel * kSquare,
-                t_.stride,
-                rows,
-                t_.columns - panel * kSquare,
-                t_.add,
-                past_};
+    if (ends) coming = finish_of(sums, square, panel, rows);
     written_for_tiles(right);
     if (t_.begins && b.first == 0)
       clear_sums();
     else
       load_square<kBoth>(sums);
     const int64_t share = (kSquare + b.steps - 1) / b.steps;
-    add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_,
-                                    {next_lines(b, i), next_sums(b, sums), finish_, coming, share});
+    const Meanwhile<O> meanwhile{next_lines(b, i),
+                                 next_sums(b, sums),
+                                 ends ? inner_lines(square, panel, b.steps) : Ahead(),
+                                 finish_,
+                                 coming,
+                                 share};
+    if constexpr (kLeftMoves) {
+      if (!activates_among(b))
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, NoLines());
+      else if (t_.activation->inner)
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<true>(b, i));
+      else
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<false>(b, i));
+    } else {
+      add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, NoLines());
+    }
     if (b.whole < b.steps)
       add_steps<kBoth, kLeftMoves, O>(t_.left.tail(square), right + b.whole * kPanelStep, 1, kept_,
-                                      {{}, {}, finish_, coming, share});
+                                      Meanwhile<O>{{}, {}, {}, finish_, coming, share}, NoLines());
     finish_.write(kSquare);  // before its sums are overwritten
+    if (!among_) activate_finished();
     store_square<kBoth>(sums);
     if (ends) finish_ = coming;
+    if (ends && i + 1 == inner_) finished_ = square;
+  }
+
+  FUNICULAR_INLINE Finish<O> finish_of(const float* sums, int64_t square, int64_t panel, int64_t rows) const {
+    const int64_t columns = t_.columns - panel * kSquare;
+    if constexpr (kLeftMoves)
+      if (t_.activation) {
+        Finish<O> to_stage{sums, staged(square, panel), kSquare, rows, columns};
+        if (t_.out && !t_.activation->inner) {
+          to_stage.copy = t_.out + square * kSquare * t_.stride + panel * 2 * kTile;
+          to_stage.copy_past = t_.activation->past;
+        }
+        return to_stage;
+      }
+    O* const first = t_.out + square * kSquare * t_.stride;
+    if (t_.out_tiled) return {sums, first + panel * 2 * kTile, kSquare, rows, columns, t_.add, past_};
+    return {sums, first + panel * kSquare, t_.stride, rows, columns, t_.add, past_};
+  }
+
+  /// The rows before are activated among the products of these.
+  FUNICULAR_INLINE bool activates_among(const Block& b) const {
+    return among_ && finished_ == b.outer - 1 && b.outer > 0;
+  }
+
+  BFloat16* staged(int64_t square, int64_t panel) const {
+    return t_.stage + (square % 2 * inner_ + panel) * 2 * kTile;
+  }
+
+  /// The share of a block and panel of the rows before.
+  template <bool kBackward>
+  FUNICULAR_INLINE GeluLines<kBackward> gelu_lines(const Block& b, int64_t panel) const {
+    const int64_t q = b.first / blocks_.size;
+    const ActivationOfProduct<BFloat16>& a = *t_.activation;
+    return {a,
+            finished_ * kSquare * t_.stride + panel * 2 * kTile,
+            panel * kSquare,
+            q * kSquare / blocks_.count,
+            (q + 1) * kSquare / blocks_.count,
+            staged(finished_, panel),
+            t_.out,
+            kBackward ? a.bias_gradient + finished_ * t_.stride + panel * kSquare : nullptr};
+  }
+
+  /// The activation of 32 rows whose last square is written: a pass of its own, while they are in the caches.
+  FUNICULAR_INLINE void activate_finished() {
+    if constexpr (kLeftMoves) {
+      if (!t_.activation || finished_ < 0) return;
+      const int64_t rows = least(kSquare, t_.rows - finished_ * kSquare);
+      for (int64_t panel = 0; panel < inner_; ++panel)
+        activate_square(*t_.activation, finished_, panel, t_.stride, rows, staged(finished_, panel), t_.out);
+      finished_ = -1;
+    }
   }
 
   const Task<Left, O>& t_;
   const int64_t outer_, inner_;
   const bool parts_, past_;
+  const bool among_;  ///< the activation is done among the products of the next rows
   const Blocks blocks_;
   const int64_t kept_;  ///< of eight steps of a panel that moves
   Finish<O> finish_;
+  int64_t finished_ = -1;  ///< rows whose activation is to come
   int64_t configured_ = 0;
 };
 
 template <bool kLeftMoves, class Left, class O>
 inline void multiply(const Task<Left, O>& task) {
   Multiplication<kLeftMoves, Left, O>(task).run();
-}
-
-/// Panels of a product's right operand, from an element of the depth on.
-inline void pack_panels(const MatmulArguments<BFloat16>& m, int64_t column, int64_t columns, int64_t first,
-                        int64_t depth, int64_t size, uint32_t* out) {
-  if (m.right_transposed)
-    pack_columns(m.right + column * m.right_stride + first, m.right_stride, depth, columns, size, out);
-  else
-    pack_rows(m.right + first * m.right_stride + column, m.right_stride, depth, columns, size, out);
-}
-
-inline void pack(const MatmulArguments<BFloat16>& m, int64_t first_panel, int64_t last_panel,
-                 unsigned char* out) {
-  const int64_t column = first_panel * kSquare, size = panel_groups(m.depth),
-                end = least(last_panel * kSquare, m.last_column);
-  pack_panels(m, column, end - column, 0, m.depth, size,
-              reinterpret_cast<uint32_t*>(out) + first_panel * size);
-}
-
-FUNICULAR_INLINE void pack_tails(const MatmulArguments<BFloat16>& m, BFloat16* out) {
-  const int64_t first = m.depth / (2 * kStep) * 2 * kStep, rows = round_up(m.rows, kSquare);
-  __builtin_memset(out, 0, static_cast<size_t>(rows * 2 * kStep) * sizeof(BFloat16));
-  for (int64_t i = 0; i < m.rows; ++i)
-    __builtin_memcpy(out + i * 2 * kStep, m.left + i * m.left_stride + first,
-                     static_cast<size_t>(m.depth - first) * sizeof(BFloat16));
-}
-
-/// Steps of a part of the depth whose panels, so many columns wide, may stay in the second-level cache.
-inline int64_t part_steps(int64_t steps, int64_t columns) {
-  const int64_t fit = kResident / (round_up(columns, kSquare) * 2 * kStep * 2);
-  const int64_t parts = (steps + fit - 1) / fit;
-  return (steps + parts - 1) / parts;
-}
-
-/// What a product's workspace holds, in this order, in bytes; tails and block whether they are needed or not.
-/// It grows with rows and columns, so that what holds the widest piece holds the narrower ones, whose parts
-/// of the depth may be longer.
-struct PieceWorkspace {
-  int64_t tails, block = kLeftBlock * 2 * kTile * 2, sums, panels;
-  PieceWorkspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
-    const int64_t steps = padded_groups(depth) / kStep, part = part_steps(steps, columns);
-    const int64_t squares = squares_of(rows), panel_count = squares_of(columns);
-    const int64_t all = panel_count * steps * kPanelStep * 4;
-    tails = round_up(rows, kSquare) * 2 * kStep * 2;
-    sums = waiting_squares(squares, panel_count, part < steps) * kSums * 4;
-    panels = packed ? 0 : least(all, kResident);
-  }
-  int64_t bytes() const { return tails + block + sums + panels; }
-};
-
-inline void matmul(const MatmulArguments<BFloat16>& m) {
-  const int64_t columns = m.last_column - m.first_column;
-  const int64_t steps = padded_groups(m.depth) / kStep, part = part_steps(steps, columns);
-  const PieceWorkspace space(m.rows, m.depth, columns, m.packed);
-  auto* const tails = reinterpret_cast<BFloat16*>(m.workspace);
-  auto* const buffer = reinterpret_cast<BFloat16*>(m.workspace + space.tails);
-  auto* const sums = reinterpret_cast<float*>(m.workspace + space.tails + space.block);
-  auto* const own = reinterpret_cast<uint32_t*>(m.workspace + space.tails + space.block + space.sums);
-  const bool has_tail = m.depth % (2 * kStep) != 0;
-  if (has_tail) pack_tails(m, tails);
-  const MatrixLeft left{m.left, m.left_stride, m.depth / (2 * kStep), has_tail ? tails : nullptr, buffer};
-  for (int64_t first = 0; first < steps; first += part) {
-    const int64_t count = least(steps - first, part);
-    const uint32_t* panels = own;
-    int64_t size = count * kPanelStep;
-    if (m.packed) {
-      size = panel_groups(m.depth);
-      panels =
-          reinterpret_cast<const uint32_t*>(m.packed) + m.first_column / kSquare * size + first * kPanelStep;
-    } else {
-      const int64_t element = first * 2 * kStep, rest = m.depth - element,
-                    depth = least(rest, count * 2 * kStep);
-      pack_panels(m, m.first_column, columns, element, depth, size, own);
-    }
-    multiply</*kLeftMoves=*/true>(Task<MatrixLeft, BFloat16>{left, m.rows, columns, first, count, panels,
-                                                             size, first == 0, first + count == steps, sums,
-                                                             m.out + m.first_column, m.out_stride, m.add});
-  }
-}
-
-inline void pack_right(const GradientArguments<BFloat16>& g, int64_t first_panel, int64_t last_panel) {
-  const int64_t column = first_panel * kSquare, size = panel_groups(g.depth),
-                end = least(last_panel * kSquare, g.columns);
-  pack_rows(g.right + column, g.columns, g.depth, end - column, size,
-            reinterpret_cast<uint32_t*>(g.packed) + first_panel * size);
-}
-
-/// Some columns of the left operand as rows, in tiles: out [squares, steps, 2, 16, 32], filled up with zeros.
-inline void pack_left(const GradientArguments<BFloat16>& g, BFloat16* out) {
-  using V = Bits;
-  const int64_t rows = g.last_row - g.first_row, width = round_up(rows, kSquare),
-                steps = padded_groups(g.depth) / kStep;
-  alignas(64) uint32_t part[kStep * kMostRows];  // a step of all rows
-  for (int64_t step = 0; step < steps; ++step) {
-    const int64_t first = step * 2 * kStep, left = g.depth - first, count = least(left, 2 * kStep);
-    for (int64_t r = count; r < 2 * count && r < left; ++r)  // the next step's lines, far apart or not
-      for (int64_t c = 0; c < rows; c += kSquare)
-        __builtin_prefetch(g.left + (first + r) * g.rows + g.first_row + c, 0, 2);
-    pack_depth_rows<Pairs>(g.left + first * g.rows + g.first_row, g.rows, count, rows, width, part);
-    for (int64_t group = (count + 1) / 2; group < kStep; ++group)
-      __builtin_memset(part + group * width, 0, static_cast<size_t>(width) * sizeof(uint32_t));
-    for (int64_t r = 0; r < width; r += kSide) {
-      V square[kSide];
-#pragma GCC unroll 16
-      for (int i = 0; i < kSide; ++i) __builtin_memcpy(&square[i], part + i * width + r, sizeof(V));
-      transpose_square<V, kSide>(square);
-      BFloat16* const tile = out + ((r / kSquare * steps + step) * 2 + r / kSide % 2) * kTile;
-#pragma GCC unroll 16
-      for (int i = 0; i < kSide; ++i) __builtin_memcpy(tile + i * 2 * kStep, &square[i], sizeof(V));
-    }
-  }
-}
-
-/// Bytes of some rows of a weight gradient's left operand.
-inline int64_t packed_left(int64_t depth, int64_t rows) {
-  return round_up(rows, kSquare) * padded_groups(depth) * 4;
-}
-
-template <class O>
-FUNICULAR_INLINE void gradient_rows_of(const GradientArguments<BFloat16>& g, O* out) {
-  const int64_t rows = g.last_row - g.first_row, steps = padded_groups(g.depth) / kStep;
-  auto* const packed = reinterpret_cast<BFloat16*>(g.workspace);
-  auto* const sums = reinterpret_cast<float*>(g.workspace + packed_left(g.depth, rows));
-  pack_left(g, packed);
-  const PackedLeft left{packed, steps};
-  // Those of large models are read again long after they have left the caches.
-  const bool past = g.rows * g.columns * static_cast<int64_t>(sizeof(O)) > kMostKept;
-  multiply</*kLeftMoves=*/false>(Task<PackedLeft, O>{
-      left, rows, g.columns, 0, steps, reinterpret_cast<const uint32_t*>(g.packed), panel_groups(g.depth),
-      true, true, sums, out + g.first_row * g.columns, g.columns, g.add, past});
-}
-
-inline void weight_gradient(const GradientArguments<BFloat16>& g) {
-  if (g.wide)
-    gradient_rows_of(g, g.wide);
-  else
-    gradient_rows_of(g, g.narrow);
-}
-
-/// `all` in parts of at most `most`, as many as threads or a multiple, unless they would be less than
-/// `fewest`; a multiple of 32.
-inline int64_t part_of(int64_t all, int64_t most, int64_t fewest, int64_t threads) {
-  int64_t parts = (all + most - 1) / most;
-  const int64_t equal = round_up(parts, threads), many = all / fewest;
-  parts = equal <= many ? equal : many > parts ? many : parts;
-  if (parts == 0) return kSquare;
-  return round_up((all + parts - 1) / parts, kSquare);
-}
-
-inline int64_t columns(int64_t columns, int threads) {
-  return part_of(columns, kMostColumns, kFewest, threads);
-}
-
-/// Of depths above 3,840 the fewest rows are more than may stay in the second-level cache.
-inline int64_t gradient_rows(int64_t rows, int64_t depth, int threads) {
-  const int64_t fit = kResidentLeft / (padded_groups(depth) * 4) / kSquare * kSquare;
-  const int64_t most = fit > kMostRows ? kMostRows : fit < kFewest ? kFewest : fit;
-  return part_of(rows, most, kSquare, threads);
-}
-
-inline int64_t workspace(int64_t rows, int64_t depth, int64_t columns, bool packed) {
-  return PieceWorkspace(rows, depth, columns, packed).bytes();
-}
-
-inline int64_t gradient_workspace(int64_t depth, int64_t rows) {
-  return packed_left(depth, rows) + waiting_squares(0, squares_of(rows), false) * kSums * 4;
-}
-
-constexpr MatmulKernels<BFloat16> kernels() {
-  return {kSquare,        2,         2 * kStep,          1,      kFewest, columns,
-          gradient_rows,  workspace, gradient_workspace, matmul, pack,    pack_right,
-          weight_gradient};
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA::tiles

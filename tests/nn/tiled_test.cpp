@@ -1,0 +1,145 @@
+// Claims about matrices in tiles: each product equals, bit for bit, that of rows as they usually lie.
+#include "funicular/nn/tiled.h"
+
+#include <ATen/Parallel.h>
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include "funicular/nn/functional.h"
+#include "funicular/nn/matmul.h"
+#include "funicular/nn/row_operations.h"
+
+namespace funicular::nn {
+namespace {
+
+struct TiledShape {
+  int64_t tokens, inputs, columns;
+};
+
+/// Around tiles of sixteen rows and squares of 32; one and several panels, items of panels and of rows;
+/// depths of no whole step, of several blocks and of several parts; results that go past the caches.
+const TiledShape kTiledShapes[] = {{1, 32, 32},      {15, 30, 64},      {16, 64, 96},    {31, 2, 64},
+                                   {33, 96, 32},     {64, 770, 128},    {97, 48, 2112},  {70, 1030, 288},
+                                   {361, 384, 1536}, {450, 768, 160},   {40, 3074, 320}, {40, 64, 6176},
+                                   {1253, 64, 64},   {1301, 544, 1024}, {1400, 34, 832}};
+
+class InTiles : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (!may_be_tiled(at::kBFloat16, 32, 32)) GTEST_SKIP() << "this processor has no AMX";
+    torch::manual_seed(3);
+  }
+  static at::Tensor random(at::IntArrayRef sizes) { return torch::randn(sizes).to(at::kBFloat16); }
+};
+
+at::Tensor plain(const Tiled& x) {
+  return x.squares.permute({0, 2, 1, 3}).reshape({-1, x.columns()}).narrow(0, 0, x.rows);
+}
+
+/// Rows beyond the last are NaN: nothing may come of them.
+Tiled tiled(const at::Tensor& x) {
+  Tiled out = Tiled::empty(x.size(0), x.size(1), x.options());
+  at::Tensor padded = at::full({out.squares.size(0) * Tiled::kSide, x.size(1)}, std::nan(""), x.options());
+  padded.narrow(0, 0, x.size(0)).copy_(x);
+  out.squares.copy_(
+      padded.view({-1, Tiled::kSide, x.size(1) / Tiled::kSide, Tiled::kSide}).permute({0, 2, 1, 3}));
+  return out;
+}
+
+TEST_F(InTiles, ActivatedProductsEqualAProductAndItsActivation) {
+  for (const auto& [tokens, inputs, columns] : kTiledShapes)
+    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::none}) {
+      SCOPED_TRACE(testing::Message() << tokens << " x " << inputs << " x " << columns << ", activation "
+                                      << static_cast<int>(kind));
+      const at::Tensor x = random({tokens, inputs}), weight = random({columns, inputs}),
+                       bias = torch::randn({columns});
+      const at::Tensor product = times_transposed(x, weight), expected = activate(product, bias, kind);
+      Tiled inner;
+      EXPECT_TRUE(torch::equal(plain(times_transposed(x, weight, bias, kind, &inner)), expected));
+      EXPECT_TRUE(torch::equal(plain(inner), product));
+      EXPECT_TRUE(torch::equal(plain(times_transposed(x, weight, bias, kind, nullptr)), expected));
+    }
+}
+
+TEST_F(InTiles, GradientsThroughAnActivationEqualAProductAndItsBackward) {
+  for (const auto& [tokens, inputs, columns] : kTiledShapes)
+    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
+      SCOPED_TRACE(testing::Message() << tokens << " x " << inputs << " x " << columns << ", activation "
+                                      << static_cast<int>(kind));
+      const at::Tensor dy = random({tokens, inputs}), weight = random({inputs, columns}),
+                       inner = random({tokens, columns}), bias = torch::randn({columns});
+      const at::Tensor gradient = times(dy, weight), activated = at::empty_like(gradient),
+                       bias_gradient = torch::ones({columns}), found_bias = torch::ones({columns});
+      activate_backward(inner, bias, kind, gradient, activated, bias_gradient);
+      const ActivationGradient found = times(dy, weight, tiled(inner), bias, kind, found_bias);
+      EXPECT_TRUE(torch::equal(plain(found.inner), gradient));
+      EXPECT_TRUE(torch::equal(plain(found.activated), activated));
+      EXPECT_LT((found_bias - bias_gradient).norm().item<double>(),
+                1e-5 * bias_gradient.norm().item<double>());
+    }
+}
+
+TEST_F(InTiles, ProductsOfTilesEqualThoseOfRows) {
+  for (const auto& [tokens, outputs, columns] : kTiledShapes) {
+    SCOPED_TRACE(testing::Message() << tokens << " x " << columns << " x " << outputs);
+    const at::Tensor x = random({tokens, columns}), forward = random({outputs, columns}),
+                     backward = random({columns, outputs}), addend = random({tokens, outputs});
+    const Tiled t = tiled(x);
+    EXPECT_TRUE(torch::equal(times_transposed(t, forward), times_transposed(x, forward)));
+    EXPECT_TRUE(torch::equal(times(t, backward), times(x, backward)));
+    EXPECT_TRUE(torch::equal(add_times(addend, t, backward), add_times(addend, x, backward)));
+  }
+}
+
+TEST_F(InTiles, WeightGradientsOfTilesEqualThoseOfRows) {
+  for (const auto& [tokens, inputs, columns] : kTiledShapes)
+    for (const bool add : {false, true}) {
+      SCOPED_TRACE(testing::Message()
+                   << tokens << " x " << inputs << " x " << columns << (add ? ", added" : ""));
+      const at::Tensor x = random({tokens, inputs}), dy = random({tokens, columns});
+      const auto gradient = [&](int64_t rows, int64_t width, const auto& left, const auto& right) {
+        const at::Tensor sum = torch::ones({rows, width}).to(at::kBFloat16);
+        add_weight_gradient(sum, left, right, add);
+        return sum;
+      };
+      EXPECT_TRUE(torch::equal(gradient(columns, inputs, tiled(dy), x), gradient(columns, inputs, dy, x)));
+      EXPECT_TRUE(torch::equal(gradient(inputs, columns, x, tiled(dy)), gradient(inputs, columns, x, dy)));
+    }
+}
+
+TEST_F(InTiles, FeedForwardDoesNotDependOnTheThreadsNorOnTheOtherRows) {
+  const int before = at::get_num_threads();
+  const at::Tensor x = random({333, 96}), upstream = random({333, 96});
+  const auto run = [&](int threads, int64_t rows) {
+    at::set_num_threads(threads);
+    torch::manual_seed(5);
+    std::vector<at::Tensor> in = {x.narrow(0, 0, rows).clone(), random({640, 96}), torch::randn({640}),
+                                  random({96, 640})};
+    for (at::Tensor& t : in) t.set_requires_grad(true);
+    const at::Tensor y = feed_forward(in[0], in[1], in[2], in[3], Activation::gelu);
+    y.backward(upstream.narrow(0, 0, rows));
+    std::vector<at::Tensor> out = {y.detach()};
+    for (const at::Tensor& t : in) out.push_back(t.grad());
+    return out;
+  };
+  const auto one = run(1, 333), few = run(2, 45);
+  for (const int threads : {2, 3, 8}) {
+    const auto found = run(threads, 333);
+    for (size_t i = 0; i < one.size(); ++i)
+      EXPECT_TRUE(torch::equal(found[i], one[i])) << threads << " " << i;
+  }
+  for (const size_t i : {0, 1}) EXPECT_TRUE(torch::equal(few[i], one[i].narrow(0, 0, 45)));
+  at::set_num_threads(before);
+}
+
+/// Without gradients the same, though what lies before the activation is not kept.
+TEST_F(InTiles, FeedForwardWithoutGradientsIsTheSame) {
+  const at::Tensor x = random({77, 64}).set_requires_grad(true), up = random({128, 64}),
+                   bias = torch::randn({128}), down = random({64, 128});
+  const at::Tensor recorded = feed_forward(x, up, bias, down, Activation::gelu);
+  const at::NoGradGuard none;
+  EXPECT_TRUE(torch::equal(feed_forward(x, up, bias, down, Activation::gelu), recorded.detach()));
+}
+
+}  // namespace
+}  // namespace funicular::nn
