@@ -126,18 +126,25 @@ struct BiasActivationFunction : Function<BiasActivationFunction> {
 /// Gives the two products with the activation between them, and x. Where matrices may be Tiled, what lies
 /// between the products is, and the activation is done while the first product's rows are in the caches.
 struct FeedForwardFunction : Function<FeedForwardFunction> {
+  static bool tiles(const at::Tensor& x, const at::Tensor& up, const at::Tensor& down) {
+    return may_be_tiled(x, up.size(0)) && may_be_tiled(x.scalar_type(), down.size(0), up.size(0)) &&
+           up.stride(1) == 1 && down.stride(1) == 1;
+  }
+
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& up,
                                const at::Tensor& bias, const at::Tensor& down, int64_t activation,
                                bool learns) {
     context->set_materialize_grads(false);
     context->saved_data["activation"] = activation;
     const auto kind = static_cast<Activation>(activation);
-    if (may_be_tiled(x, up.size(0)) && up.stride(1) == 1 && down.stride(1) == 1) {
+    if (tiles(x, up, down)) {
       Tiled inner;
-      const Tiled activated = times_transposed(x, up, bias, kind, learns ? &inner : nullptr);
+      const Tiled activated = activated_product(x, up, bias, kind, learns ? &inner : nullptr);
       context->save_for_backward({x, up, bias, down, inner.squares});
+      context->saved_data["tiled"] = true;
       return {times_transposed(activated, down), x};
     }
+    context->saved_data["tiled"] = false;
     const at::Tensor inner = times_transposed(x, up);
     context->save_for_backward({x, up, bias, down, inner});
     return {times_transposed(activate(inner, bias, kind), down), x};
@@ -149,13 +156,13 @@ struct FeedForwardFunction : Function<FeedForwardFunction> {
     const at::Tensor &x = saved[0], &up = saved[1], &bias = saved[2], &down = saved[3], &inner = saved[4];
     const auto activation = static_cast<Activation>(context->saved_data["activation"].toInt());
     const at::Tensor dy = outputs[0].contiguous();
-    if (inner.dim() == 4) {
+    if (context->saved_data["tiled"].toBool()) {
       ActivationGradient gradient =
-          times(dy, down, Tiled{inner, x.size(0)}, bias, activation, gradient_of(bias));
+          activation_gradient(dy, down, {inner, x.size(0)}, bias, activation, gradient_of(bias));
       learn(down, dy, gradient.activated);
       gradient.activated = {};
-      learn(up, gradient.inner, x);
-      return {input_gradient(context, gradient.inner, up, outputs[1]), {}, {}, {}, {}, {}};
+      learn(up, gradient.before, x);
+      return {input_gradient(context, gradient.before, up, outputs[1]), {}, {}, {}, {}, {}};
     }
     const at::Tensor inner_gradient = times(dy, down);
     {
@@ -383,7 +390,8 @@ at::Tensor bias_activation(const at::Tensor& x, const at::Tensor& bias, Activati
 Branch feed_forward_branch(const at::Tensor& x, const at::Tensor& up, const at::Tensor& bias,
                            const at::Tensor& down, Activation activation) {
   if (is_quantized(up)) return {quantized_feed_forward(x, up, bias, down, activation), x};
-  const bool learns = at::GradMode::is_enabled();
+  const bool learns = at::GradMode::is_enabled() && (x.requires_grad() || up.requires_grad() ||
+                                                     bias.requires_grad() || down.requires_grad());
   const variable_list both =
       FeedForwardFunction::apply(x, up, bias, down, static_cast<int64_t>(activation), learns);
   return {both[0], both[1]};

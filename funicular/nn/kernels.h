@@ -143,17 +143,18 @@ struct QuantizedArguments {
 /// before they are read.
 constexpr int64_t kMostKept = 2 * 1024 * 1024;
 
-/// An activation that follows a product while its rows are in the caches: activated = f(product + bias), and
-/// `out` of the product, which may be null then, holds the product. With `inner`, backward: out = product *
-/// f'(inner + bias), activated = f(inner + bias), and the sum of `out` over each 32 rows. All lie in tiles.
+/// An activation that follows a product while its rows are in the caches. Forward: activated = f(product +
+/// bias), and `out` of the product holds what was before, unless it is null. Backward, with `before`: out =
+/// product * f'(before + bias), activated = f(before + bias), and bias_gradient the sum over each 32 rows of
+/// `out` before it is rounded. All matrices are Tiled (nn/tiled.h); nothing is added to the product.
 template <class S>
 struct ActivationOfProduct {
   Activation activation = Activation::none;
   const Compute<S>* bias = nullptr;  ///< [columns]
   S* activated = nullptr;
-  const S* inner = nullptr;
-  Compute<S>* bias_gradient = nullptr;  ///< [rows / 32, columns]
-  bool past = false;                    ///< the product goes past the caches
+  const S* before = nullptr;
+  Compute<S>* bias_gradient = nullptr;  ///< [rows / 32, rounded up; columns]
+  bool past = false;                    ///< forward: `out`, aligned to 64, is written past the caches
 };
 
 /// Columns [first, last) of out [rows, columns] = or += left [rows, depth] * right; right is [depth,
@@ -165,10 +166,11 @@ struct MatmulArguments {
   const S *left = nullptr, *right = nullptr;
   int64_t left_stride = 0, right_stride = 0, out_stride = 0;
   bool right_transposed = false;
-  bool left_tiled = false, out_tiled = false;  ///< nn/tiled.h; strides are the numbers of columns then
-  bool add = false;                            ///< to what `out` holds; the sum is rounded once
+  bool left_tiled = false;  ///< nn/tiled.h; the stride is the number of columns then
+  bool add = false;         ///< to what `out` holds; the sum is rounded once
   S* out = nullptr;
-  const ActivationOfProduct<S>* activation = nullptr;  ///< of a result in tiles; null: none
+  /// Makes of `out` a Tiled matrix, its stride the number of columns; null: none.
+  const ActivationOfProduct<S>* activation = nullptr;
   const unsigned char* packed =
       nullptr;                         ///< all panels of `right`, by pack; null: they are packed on the way
   unsigned char* workspace = nullptr;  ///< of MatmulKernels::workspace, aligned to 64

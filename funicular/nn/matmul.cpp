@@ -11,7 +11,9 @@
 #include <algorithm>
 #include <atomic>
 
+#include "funicular/core/device_kernels.h"
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/typed.h"
 #include "funicular/nn/workspace.h"
 
 namespace funicular::nn {
@@ -97,12 +99,13 @@ Workspace::Sizes gradient_sizes(int64_t rows, int64_t depth, int64_t columns, in
 
 /// The activation of the rows and columns of a product from these on; both are multiples of 32.
 template <class S>
-ActivationOfProduct<S> part_of(ActivationOfProduct<S> a, int64_t row, int64_t column, int64_t columns) {
+ActivationOfProduct<S> activation_of_piece(ActivationOfProduct<S> a, int64_t row, int64_t column,
+                                           int64_t columns) {
   const int64_t place = row * columns + column * Tiled::kSide;
   a.bias += column;
   a.activated += place;
-  if (a.inner) {
-    a.inner += place;
+  if (a.before) {
+    a.before += place;
     a.bias_gradient += row / Tiled::kSide * columns + column;
   }
   return a;
@@ -133,7 +136,7 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
     part.workspace = workspace;
     ActivationOfProduct<S> activation;
     if (whole.activation) {
-      activation = part_of(*whole.activation, row, part.first_column, whole.out_stride);
+      activation = activation_of_piece(*whole.activation, row, part.first_column, whole.out_stride);
       part.activation = &activation;
     }
     large.matmul(part);
@@ -168,19 +171,19 @@ MatmulArguments<S> product_of(const Operand& x, const at::Tensor& weight, bool t
   return m;
 }
 
-bool multiply_own(const Operand& x, const at::Tensor& weight, bool transposed, const Operand& out,
+bool multiply_own(const Operand& x, const at::Tensor& weight, bool transposed, const at::Tensor& out,
                   bool add = false) {
-  if (!x.usable() || weight.stride(1) != 1 || !out.usable() || x.rows == 0 || out.columns == 0) return false;
+  if (!x.usable() || weight.stride(1) != 1 || out.stride(1) != 1 || x.rows == 0 || out.size(1) == 0)
+    return false;
   return with_own_products(x.values.scalar_type(), [&](auto zero) {
     using S = decltype(zero);
     MatmulArguments<S> m = product_of<S>(x, weight, transposed);
     if (m.depth == 0 || m.depth % kernels<S>().large.group != 0) return false;
     m.add = add;
-    m.out = data_of<S>(out.values);
-    m.out_stride = out.stride;
-    m.out_tiled = out.tiled;
+    m.out = data_of<S>(out);
+    m.out_stride = out.stride(0);
     RECORD_FUNCTION("funicular::matmul", c10::ArrayRef<const c10::IValue>{});
-    multiply(m, out.columns);
+    multiply(m, out.size(1));
     return true;
   });
 }
@@ -281,62 +284,80 @@ bool may_be_tiled(at::ScalarType type, int64_t depth, int64_t columns) {
 
 bool may_be_tiled(const at::Tensor& x, int64_t columns) {
   return may_be_tiled(x.scalar_type(), x.size(1), columns) && x.size(0) > 0 && x.is_cpu() &&
-         x.is_contiguous();
+         x.is_contiguous() && !funicular::device::takes(x);
 }
 
 namespace {
 
-/// The product and what follows it; `out` may be undefined.
-void multiply_and_activate(MatmulArguments<BFloat16> m, const Tiled& out, int64_t columns,
-                           ActivationOfProduct<BFloat16> activation) {
-  RECORD_FUNCTION("funicular::matmul", c10::ArrayRef<const c10::IValue>{});
+/// x * weight, or its transpose, and what follows; what was before, or its gradient, into `out`, which may be
+/// undefined.
+void multiply_and_activate(const at::Tensor& x, const at::Tensor& weight, bool transposed, const Tiled& out,
+                           int64_t columns, ActivationOfProduct<BFloat16> activation) {
+  TORCH_INTERNAL_ASSERT(may_be_tiled(x, columns) && weight.stride(1) == 1 &&
+                        weight.size(transposed ? 0 : 1) == columns &&
+                        weight.size(transposed ? 1 : 0) == x.size(1));
+  MatmulArguments<BFloat16> m = product_of<BFloat16>(x, weight, transposed);
   m.out = out.defined() ? data_of<BFloat16>(out.squares) : nullptr;
   m.out_stride = columns;
-  m.out_tiled = true;
-  activation.past = m.rows * columns * static_cast<int64_t>(sizeof(BFloat16)) > kMostKept;
+  const bool large = m.rows * columns * static_cast<int64_t>(sizeof(BFloat16)) > kMostKept;
+  activation.past = large && m.out && !activation.before && reinterpret_cast<uintptr_t>(m.out) % 64 == 0;
   m.activation = &activation;
   multiply(m, columns);
 }
 
+/// target [columns] += the sum of the rows of `partial`, which are lost; in an order that is always the same.
+void add_partial_sums(const at::Tensor& partial, const at::Tensor& target) {
+  constexpr int64_t kBlock = 16;
+  const int64_t rows = partial.size(0), columns = partial.size(1), blocks = ceiling(rows, kBlock);
+  float* const sums = data<float>(partial);
+  const auto& column_sum = kernels<float>().column_sum;
+  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t row = first * kBlock; row < std::min(rows, last * kBlock); row += kBlock)
+      column_sum(row + 1, std::min(rows, row + kBlock), columns, sums, sums + row * columns);
+  });
+  for (int64_t row = 0; row < rows; row += kBlock)
+    column_sum(row, row + 1, columns, sums, data<float>(target));
+}
+
 }  // namespace
 
-Tiled times_transposed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                       Activation activation, Tiled* inner) {
+Tiled activated_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        Activation activation, Tiled* before) {
+  FUNICULAR_EVENT("matmul_activation");
   const int64_t columns = weight.size(0);
   const Tiled activated = Tiled::empty(x.size(0), columns, x.options());
-  if (inner) *inner = Tiled::empty(x.size(0), columns, x.options());
+  if (before) *before = Tiled::empty(x.size(0), columns, x.options());
   ActivationOfProduct<BFloat16> a;
   a.activation = activation;
-  a.bias = data_of<float>(bias);
+  a.bias = data<float>(bias);
   a.activated = data_of<BFloat16>(activated.squares);
-  multiply_and_activate(product_of<BFloat16>(x, weight, /*transposed=*/true), inner ? *inner : Tiled(),
-                        columns, a);
+  multiply_and_activate(x, weight, /*transposed=*/true, before ? *before : Tiled(), columns, a);
   return activated;
+}
+
+ActivationGradient activation_gradient(const at::Tensor& dy, const at::Tensor& weight, const Tiled& before,
+                                       const at::Tensor& bias, Activation activation,
+                                       const at::Tensor& bias_gradient) {
+  FUNICULAR_EVENT("matmul_activation_backward");
+  const int64_t columns = before.columns();
+  const ActivationGradient result{Tiled::empty(before.rows, columns, dy.options()),
+                                  Tiled::empty(before.rows, columns, dy.options())};
+  const at::Tensor partial = at::empty({before.squares.size(0), columns}, dy.options().dtype(at::kFloat));
+  ActivationOfProduct<BFloat16> a;
+  a.activation = activation;
+  a.bias = data<float>(bias);
+  a.activated = data_of<BFloat16>(result.activated.squares);
+  a.before = data_of<BFloat16>(before.squares);
+  a.bias_gradient = data<float>(partial);
+  multiply_and_activate(dy, weight, /*transposed=*/false, result.before, columns, a);
+  if (bias_gradient.defined()) add_partial_sums(partial, bias_gradient);
+  return result;
 }
 
 at::Tensor times_transposed(const Tiled& x, const at::Tensor& weight) {
   const at::Tensor out = at::empty({x.rows, weight.size(0)}, x.squares.options());
   TORCH_INTERNAL_ASSERT(multiply_own(x, weight, /*transposed=*/true, out));
   return out;
-}
-
-ActivationGradient times(const at::Tensor& dy, const at::Tensor& weight, const Tiled& inner,
-                         const at::Tensor& bias, Activation activation, const at::Tensor& bias_gradient) {
-  const int64_t columns = inner.columns();
-  const ActivationGradient result{Tiled::empty(inner.rows, columns, dy.options()),
-                                  Tiled::empty(inner.rows, columns, dy.options())};
-  const int64_t squares = inner.squares.size(0);
-  const at::Tensor partial = at::empty({squares, columns}, dy.options().dtype(at::kFloat));
-  ActivationOfProduct<BFloat16> a;
-  a.activation = activation;
-  a.bias = data_of<float>(bias);
-  a.activated = data_of<BFloat16>(result.activated.squares);
-  a.inner = data_of<BFloat16>(inner.squares);
-  a.bias_gradient = data_of<float>(partial);
-  multiply_and_activate(product_of<BFloat16>(dy, weight, /*transposed=*/false), result.inner, columns, a);
-  if (bias_gradient.defined())
-    kernels<float>().column_sum(0, squares, columns, data_of<float>(partial), data_of<float>(bias_gradient));
-  return result;
 }
 
 at::Tensor times(const Tiled& x, const at::Tensor& weight) {
@@ -351,12 +372,28 @@ at::Tensor add_times(const at::Tensor& addend, const Tiled& x, const at::Tensor&
   return result;
 }
 
+namespace {
+
+/// A gradient with gaps, or of another type, is added to by LibTorch.
+void add_gradient_of_tiles(const at::Tensor& gradient, const Operand& dy, const Operand& x, bool add) {
+  if (add_own_gradient(gradient, dy, x, add)) return;
+  const at::Tensor own = at::empty(gradient.sizes(), x.values.options());
+  TORCH_INTERNAL_ASSERT(add_own_gradient(own, dy, x, /*add=*/false));
+  at::Tensor target = gradient;
+  if (add)
+    target.add_(own);
+  else
+    target.copy_(own);
+}
+
+}  // namespace
+
 void add_weight_gradient(const at::Tensor& gradient, const Tiled& dy, const at::Tensor& x, bool add) {
-  TORCH_INTERNAL_ASSERT(add_own_gradient(gradient, dy, x, add));
+  add_gradient_of_tiles(gradient, dy, x, add);
 }
 
 void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const Tiled& x, bool add) {
-  TORCH_INTERNAL_ASSERT(add_own_gradient(gradient, dy, x, add));
+  add_gradient_of_tiles(gradient, dy, x, add);
 }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {

@@ -19,26 +19,32 @@ bool has_own_products(at::ScalarType type);
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight);
 
 /// Whether products of rows of `depth` numbers may give Tiled matrices of so many columns: bfloat16 on a
-/// processor with AMX, an even depth, columns a multiple of 32. The same of x, and that products find it.
+/// processor with AMX, an even depth, columns a multiple of 32. For x: it has rows too, without gaps, on the
+/// CPU.
 bool may_be_tiled(at::ScalarType type, int64_t depth, int64_t columns);
 bool may_be_tiled(const at::Tensor& x, int64_t columns);
 
-/// activation(x [T, K] * weight[N, K]^T + bias [N]) → [T, N]; the product into `inner`, if that is not null.
-Tiled times_transposed(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
-                       Activation activation, Tiled* inner);
+/// activation(x [T, K] * weight[N, K]^T + bias [N]) → [T, N]; the product into `before`, if that is not null.
+/// x may be tiled for N columns, the weight's rows have no gaps, the bias is of float32.
+Tiled activated_product(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias,
+                        Activation activation, Tiled* before);
+
+/// Backward of y = activation(before + bias) [T, K], of which dy [T, N] * weight[N, K] is the gradient: that
+/// of `before`, and y again. The gradient of `bias` is added to, if it is defined. dy may be tiled for K
+/// columns.
+struct ActivationGradient {
+  Tiled before, activated;
+};
+ActivationGradient activation_gradient(const at::Tensor& dy, const at::Tensor& weight, const Tiled& before,
+                                       const at::Tensor& bias, Activation activation,
+                                       const at::Tensor& bias_gradient);
+
 /// x [T, K] * weight[N, K]^T → [T, N].
 at::Tensor times_transposed(const Tiled& x, const at::Tensor& weight);
 
-/// Backward of y = activation(inner + bias) [T, K], of which dy [T, N] * weight[N, K] is the gradient: that
-/// of `inner`, and y again. The gradient of `bias` is added to, if it is defined.
-struct ActivationGradient {
-  Tiled inner, activated;
-};
-ActivationGradient times(const at::Tensor& dy, const at::Tensor& weight, const Tiled& inner,
-                         const at::Tensor& bias, Activation activation, const at::Tensor& bias_gradient);
-
-/// x [T, N] * weight[N, K] → [T, K]; into `out` if it is defined.
+/// x [T, N] * weight[N, K] → [T, K].
 at::Tensor times(const Tiled& x, const at::Tensor& weight);
+/// The same; into `out` if it is defined.
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out = {});
 
 /// addend [T, K] + x [T, N] * weight[N, K], rounded once → a new matrix.

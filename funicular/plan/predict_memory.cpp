@@ -8,6 +8,7 @@
 //   a layer     T ((8 H + I) e + (heads + 4) s)
 //   the last    T 4 H e + M ((5 H + I) e + (heads + 4) s)    of what comes after keys and values M rows
 //   the head    M (3 H e + 2 s) + min(M, 512) V e
+// What is Tiled has rows up to a multiple of 32.
 // selective keeps T 3 H e + T heads s less of each layer (of the last M heads s); full keeps a layer's input
 // alone, T H e.
 
@@ -20,6 +21,7 @@
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/row_operations.h"
+#include "funicular/nn/tiled.h"
 #include "funicular/nn/workspace.h"
 #include "funicular/plan/memory.h"
 

@@ -5,6 +5,11 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/row_operations.h"
@@ -18,10 +23,13 @@ struct TiledShape {
 
 /// Around tiles of sixteen rows and squares of 32; one and several panels, items of panels and of rows;
 /// depths of no whole step, of several blocks and of several parts; results that go past the caches.
-const TiledShape kTiledShapes[] = {{1, 32, 32},      {15, 30, 64},      {16, 64, 96},    {31, 2, 64},
-                                   {33, 96, 32},     {64, 770, 128},    {97, 48, 2112},  {70, 1030, 288},
-                                   {361, 384, 1536}, {450, 768, 160},   {40, 3074, 320}, {40, 64, 6176},
-                                   {1253, 64, 64},   {1301, 544, 1024}, {1400, 34, 832}};
+const TiledShape kTiledShapes[] = {
+    {1, 32, 32},    {15, 30, 64},      {16, 64, 96},     {31, 2, 64},     {33, 96, 32},    {64, 770, 128},
+    {97, 48, 2112}, {70, 1030, 288},   {361, 384, 1536}, {450, 768, 160}, {40, 3074, 320}, {40, 64, 6176},
+    {1253, 64, 64}, {1301, 544, 1024}, {1400, 34, 832},  {40, 320, 3072}, {35, 1024, 4096}};
+
+constexpr Activation kActivationsInTiles[] = {Activation::gelu, Activation::gelu_tanh, Activation::relu,
+                                              Activation::silu, Activation::tanh,      Activation::none};
 
 class InTiles : public testing::Test {
  protected:
@@ -48,22 +56,22 @@ Tiled tiled(const at::Tensor& x) {
 
 TEST_F(InTiles, ActivatedProductsEqualAProductAndItsActivation) {
   for (const auto& [tokens, inputs, columns] : kTiledShapes)
-    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh, Activation::none}) {
+    for (const Activation kind : kActivationsInTiles) {
       SCOPED_TRACE(testing::Message() << tokens << " x " << inputs << " x " << columns << ", activation "
                                       << static_cast<int>(kind));
       const at::Tensor x = random({tokens, inputs}), weight = random({columns, inputs}),
                        bias = torch::randn({columns});
       const at::Tensor product = times_transposed(x, weight), expected = activate(product, bias, kind);
-      Tiled inner;
-      EXPECT_TRUE(torch::equal(plain(times_transposed(x, weight, bias, kind, &inner)), expected));
-      EXPECT_TRUE(torch::equal(plain(inner), product));
-      EXPECT_TRUE(torch::equal(plain(times_transposed(x, weight, bias, kind, nullptr)), expected));
+      Tiled before;
+      EXPECT_TRUE(torch::equal(plain(activated_product(x, weight, bias, kind, &before)), expected));
+      EXPECT_TRUE(torch::equal(plain(before), product));
+      EXPECT_TRUE(torch::equal(plain(activated_product(x, weight, bias, kind, nullptr)), expected));
     }
 }
 
 TEST_F(InTiles, GradientsThroughAnActivationEqualAProductAndItsBackward) {
   for (const auto& [tokens, inputs, columns] : kTiledShapes)
-    for (const Activation kind : {Activation::gelu, Activation::gelu_tanh}) {
+    for (const Activation kind : kActivationsInTiles) {
       SCOPED_TRACE(testing::Message() << tokens << " x " << inputs << " x " << columns << ", activation "
                                       << static_cast<int>(kind));
       const at::Tensor dy = random({tokens, inputs}), weight = random({inputs, columns}),
@@ -71,8 +79,8 @@ TEST_F(InTiles, GradientsThroughAnActivationEqualAProductAndItsBackward) {
       const at::Tensor gradient = times(dy, weight), activated = at::empty_like(gradient),
                        bias_gradient = torch::ones({columns}), found_bias = torch::ones({columns});
       activate_backward(inner, bias, kind, gradient, activated, bias_gradient);
-      const ActivationGradient found = times(dy, weight, tiled(inner), bias, kind, found_bias);
-      EXPECT_TRUE(torch::equal(plain(found.inner), gradient));
+      const ActivationGradient found = activation_gradient(dy, weight, tiled(inner), bias, kind, found_bias);
+      EXPECT_TRUE(torch::equal(plain(found.before), gradient));
       EXPECT_TRUE(torch::equal(plain(found.activated), activated));
       EXPECT_LT((found_bias - bias_gradient).norm().item<double>(),
                 1e-5 * bias_gradient.norm().item<double>());
@@ -92,13 +100,16 @@ TEST_F(InTiles, ProductsOfTilesEqualThoseOfRows) {
 }
 
 TEST_F(InTiles, WeightGradientsOfTilesEqualThoseOfRows) {
+  const std::pair<at::ScalarType, bool> sums[] = {
+      {at::kBFloat16, false}, {at::kBFloat16, true}, {at::kFloat, true}};
   for (const auto& [tokens, inputs, columns] : kTiledShapes)
-    for (const bool add : {false, true}) {
+    for (const auto& [type, add] : sums) {
       SCOPED_TRACE(testing::Message()
-                   << tokens << " x " << inputs << " x " << columns << (add ? ", added" : ""));
+                   << tokens << " x " << inputs << " x " << columns << ", " << type << " " << add);
       const at::Tensor x = random({tokens, inputs}), dy = random({tokens, columns});
-      const auto gradient = [&](int64_t rows, int64_t width, const auto& left, const auto& right) {
-        const at::Tensor sum = torch::ones({rows, width}).to(at::kBFloat16);
+      const auto gradient = [&, type = type, add = add](int64_t rows, int64_t width, const auto& left,
+                                                        const auto& right) {
+        const at::Tensor sum = torch::ones({rows, width}).to(type);
         add_weight_gradient(sum, left, right, add);
         return sum;
       };
@@ -130,6 +141,30 @@ TEST_F(InTiles, FeedForwardDoesNotDependOnTheThreadsNorOnTheOtherRows) {
   }
   for (const size_t i : {0, 1}) EXPECT_TRUE(torch::equal(few[i], one[i].narrow(0, 0, 45)));
   at::set_num_threads(before);
+}
+
+TEST_F(InTiles, ABiasOfAnotherTypeIsAnError) {
+  const at::Tensor x = random({3, 64}), up = random({128, 64}), down = random({64, 128});
+  EXPECT_THROW(feed_forward(x, up, random({128}), down, Activation::gelu), InputError);
+}
+
+/// Gradients with gaps, and rows with gaps, which are not taken in tiles.
+TEST_F(InTiles, FeedForwardTakesGapsAnywhere) {
+  const at::Tensor upstream = random({37, 64});
+  const auto run = [&](bool gaps) {
+    torch::manual_seed(6);
+    std::vector<at::Tensor> in = {random({37, 64}), random({128, 64}), torch::randn({128}),
+                                  random({64, 128})};
+    for (at::Tensor& t : in) t.set_requires_grad(true);
+    if (gaps) in[1].mutable_grad() = torch::zeros({64, 128}).to(at::kBFloat16).t();
+    const at::Tensor x = gaps ? torch::cat({in[0], in[0]}, 1).narrow(1, 64, 64) : in[0];
+    feed_forward(x, in[1], in[2], in[3], Activation::gelu).backward(upstream);
+    return in;
+  };
+  const auto with = run(true), without = run(false);
+  for (const size_t i : {0, 1, 3}) EXPECT_TRUE(torch::equal(with[i].grad(), without[i].grad())) << i;
+  EXPECT_LT((with[2].grad() - without[2].grad()).norm().item<double>(),
+            1e-5 * with[2].grad().norm().item<double>());
 }
 
 /// Without gradients the same, though what lies before the activation is not kept.

@@ -90,7 +90,8 @@ struct RoundedGelu {
     const __m512 v = reinterpret_cast<__m512>(x), one = _mm512_set1_ps(1);
     constexpr auto step = static_cast<float>(kTailStep);
     const __m512 last = _mm512_set1_ps(step * (kTailCells - 1));
-    const __m512 u = _mm512_mask_min_ps(last, 0xffff, last, _mm512_abs_ps(v));  // so a NaN stays a NaN
+    // In this order a NaN stays a NaN; without a mask GCC warns of a register that is not set.
+    const __m512 u = _mm512_mask_min_ps(last, 0xffff, last, _mm512_abs_ps(v));
     const __m512 magic = _mm512_set1_ps(12582912.0f);  // 1.5 * 2^23: the low bits hold round(u / step)
     const __m512 shifted = _mm512_fmadd_ps(u, _mm512_set1_ps(1 / step), magic);
     const __m512 rest = _mm512_fnmadd_ps(_mm512_sub_ps(shifted, magic), _mm512_set1_ps(step), u);
@@ -104,7 +105,9 @@ struct RoundedGelu {
     ValueAndSlope<float> result;
     result.value = reinterpret_cast<Vec<float>>(_mm512_mul_ps(v, mirrored(tail)));
     if constexpr (kSlope) {
-      const __m512 falls = _mm512_fmadd_ps(_mm512_fmadd_ps(third, rest, second), rest, first);  // Q'
+      // Q' = c1 + 2 c2 r + 3 c3 r^2, by what Horner's scheme has left: second = c2 + c3 r, first = c1 +
+      // second r.
+      const __m512 falls = _mm512_fmadd_ps(_mm512_fmadd_ps(third, rest, second), rest, first);
       result.slope = reinterpret_cast<Vec<float>>(mirrored(_mm512_fmadd_ps(u, falls, tail)));
     }
     return result;

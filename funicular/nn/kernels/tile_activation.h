@@ -51,16 +51,16 @@ FUNICULAR_INLINE void activate_lines(const BFloat16* in, const float* bias, int6
   }
 }
 
-/// out = dy * f'(inner + bias), activated = f(inner + bias), bias_gradient = the sum of `out` over the rows
+/// out = dy * f'(before + bias), activated = f(before + bias), bias_gradient = the sum of `out` over the rows
 /// before it is rounded.
 template <Activation kind>
-FUNICULAR_INLINE void activate_lines_backward(const BFloat16* dy, const BFloat16* inner, const float* bias,
+FUNICULAR_INLINE void activate_lines_backward(const BFloat16* dy, const BFloat16* before, const float* bias,
                                               int64_t rows, BFloat16* out, BFloat16* activated,
                                               float* bias_gradient) {
   const Line b = load_line(bias);
   Line sum{};
   for (int64_t r = 0; r < rows; ++r) {
-    const Line x = load_line(inner + r * kSquare), d = load_line(dy + r * kSquare);
+    const Line x = load_line(before + r * kSquare), d = load_line(dy + r * kSquare);
     const auto first = activate<BFloat16, kind>(x.first + b.first),
                second = activate<BFloat16, kind>(x.second + b.second);
     const Line dx{d.first * first.slope, d.second * second.slope};
@@ -109,11 +109,11 @@ struct NoLines {
   FUNICULAR_INLINE void end() {}
 };
 
-/// GELU of some lines of a square, among the products of another one: two lines a step. What it looks up and
-/// the bias stay in registers, since each load would wait for those of the tiles.
+/// GELU of some lines of a square, among the products of another one: two lines a step. Its tables and the
+/// bias stay in registers: loads of them would wait for those of the tiles.
 template <bool kBackward>
 struct GeluLines {
-  const BFloat16 *staged, *inner;
+  const BFloat16 *staged, *before;
   BFloat16 *out, *activated;
   float* bias_gradient;
   int64_t line, end_line;
@@ -125,7 +125,7 @@ struct GeluLines {
                              int64_t first, int64_t last, const BFloat16* stage, BFloat16* result,
                              float* gradient)
       : staged(stage),
-        inner(kBackward ? a.inner + place : nullptr),
+        before(kBackward ? a.before + place : nullptr),
         out(kBackward ? result + place : nullptr),
         activated(a.activated + place),
         bias_gradient(gradient),
@@ -149,7 +149,7 @@ struct GeluLines {
 
  private:
   FUNICULAR_INLINE void one() {
-    const Places in = places_of((kBackward ? inner : staged) + line);
+    const Places in = places_of((kBackward ? before : staged) + line);
     const auto even = gelu.template of<kBackward>(in.even + bias.even),
                odd = gelu.template of<kBackward>(in.odd + bias.odd);
     store_places(activated + line, even.value, odd.value);
@@ -170,8 +170,8 @@ inline void activate_square(const ActivationOfProduct<BFloat16>& a, int64_t squa
   const int64_t place = square * kSquare * columns + panel * kSquare * kSquare;
   const float* const bias = a.bias + panel * kSquare;
   dispatch_activation(a.activation, [&]<Activation kind>() {
-    if (a.inner)
-      activate_lines_backward<kind>(staged, a.inner + place, bias, rows, out + place, a.activated + place,
+    if (a.before)
+      activate_lines_backward<kind>(staged, a.before + place, bias, rows, out + place, a.activated + place,
                                     a.bias_gradient + square * columns + panel * kSquare);
     else
       activate_lines<kind>(staged, bias, rows, a.activated + place);

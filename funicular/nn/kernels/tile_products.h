@@ -68,8 +68,7 @@ FUNICULAR_INLINE void matmul_of(const MatmulArguments<BFloat16>& m, const Left& 
     Task<Left, BFloat16> task{
         left, m.rows, columns,      first, count, own, count * kPanelStep, first == 0, first + count == steps,
         sums, m.out,  m.out_stride, m.add};
-    if (m.out) task.out += m.first_column * (m.out_tiled ? kSquare : 1);
-    task.out_tiled = m.out_tiled;
+    if (m.out) task.out += m.first_column * (m.activation ? kSquare : 1);
     task.activation = m.activation;
     task.stage = stage;
     if (m.packed) {

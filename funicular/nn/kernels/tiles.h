@@ -13,7 +13,8 @@
 // enough ahead to do that by itself.
 //
 // An activation that follows (ActivationOfProduct) takes 32 rows of results from where they are staged in the
-// second-level cache: GELU among the products of the next rows, others at once.
+// second-level cache: GELU of several panels among the products of the next rows; others, and the last rows',
+// at once.
 
 #include "funicular/nn/kernels/tile_activation.h"
 #include "funicular/nn/kernels/tile_packing.h"
@@ -114,7 +115,7 @@ struct Ahead {
 /// What is done among the products of a square.
 template <class O>
 struct Meanwhile {
-  Ahead operand, sums, inner;
+  Ahead operand, sums, before;
   Finish<O>& finish;        ///< the square before
   const Finish<O>& coming;  ///< this square, if it is one that is finished
   int64_t rows;             ///< to be finished in a step
@@ -123,7 +124,7 @@ struct Meanwhile {
   FUNICULAR_INLINE void step(int64_t k) const {
     operand.fetch(k);
     sums.fetch(k);
-    inner.fetch(k);
+    before.fetch(k);
     finish.write(rows);
     if constexpr (kFetch) coming.fetch(k * rows, rows);
   }
@@ -221,11 +222,10 @@ struct Task {
   bool begins, ends;       ///< whether the depth begins and ends here
   float* sums;             ///< see waiting_squares
   O* out;
-  int64_t stride;  ///< if `out` lies in tiles: columns of all panels
+  int64_t stride;  ///< if `out` is Tiled: the number of its columns
   bool add;
-  bool past = false;  ///< past the caches, where lines are whole
-  bool out_tiled = false;
-  const ActivationOfProduct<BFloat16>* activation = nullptr;  ///< of a result in tiles; may be null
+  bool past = false;                                          ///< past the caches, where lines are whole
+  const ActivationOfProduct<BFloat16>* activation = nullptr;  ///< then `out` is Tiled; may be null
   BFloat16* stage =
       nullptr;  ///< [2, panels, 32, 32]: the results of 32 rows, by turns, before their activation
 };
@@ -252,7 +252,7 @@ class Multiplication {
         outer_(squares_of(kLeftMoves ? task.rows : task.columns)),
         inner_(squares_of(kLeftMoves ? task.columns : task.rows)),
         parts_(!task.begins || !task.ends),
-        past_(task.past && !task.add && !task.activation &&
+        past_(task.past && !task.add &&
               (reinterpret_cast<uintptr_t>(task.out) | task.stride * sizeof(O)) % 64 == 0),
         among_(task.activation && task.activation->activation == Activation::gelu && inner_ > 1),
         blocks_(task.steps, kLeftMoves ? kLeftBlock : kPanelBlock),
@@ -325,12 +325,12 @@ class Multiplication {
   }
 
   /// What a square's activation will read besides.
-  FUNICULAR_INLINE Ahead inner_lines(int64_t square, int64_t panel, int64_t steps) const {
+  FUNICULAR_INLINE Ahead lines_before(int64_t square, int64_t panel, int64_t steps) const {
     if constexpr (!kLeftMoves) return {};
-    if (!t_.activation || !t_.activation->inner) return {};
+    if (!t_.activation || !t_.activation->before) return {};
     const int64_t share = (kSquare + steps - 1) / steps;
-    const BFloat16* const inner = t_.activation->inner + square * kSquare * t_.stride + panel * 2 * kTile;
-    return {reinterpret_cast<const char*>(inner), 64, share * 64, share};
+    const BFloat16* const before = t_.activation->before + square * kSquare * t_.stride + panel * 2 * kTile;
+    return {reinterpret_cast<const char*>(before), 64, share * 64, share};
   }
 
   /// The sums that lie behind a square's, mostly those of the next one, where they come from memory.
@@ -360,14 +360,14 @@ class Multiplication {
     const int64_t share = (kSquare + b.steps - 1) / b.steps;
     const Meanwhile<O> meanwhile{next_lines(b, i),
                                  next_sums(b, sums),
-                                 ends ? inner_lines(square, panel, b.steps) : Ahead(),
+                                 ends ? lines_before(square, panel, b.steps) : Ahead(),
                                  finish_,
                                  coming,
                                  share};
     if constexpr (kLeftMoves) {
       if (!activates_among(b))
         add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, NoLines());
-      else if (t_.activation->inner)
+      else if (t_.activation->before)
         add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<true>(b, i));
       else
         add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<false>(b, i));
@@ -389,15 +389,14 @@ class Multiplication {
     if constexpr (kLeftMoves)
       if (t_.activation) {
         Finish<O> to_stage{sums, staged(square, panel), kSquare, rows, columns};
-        if (t_.out && !t_.activation->inner) {
+        if (t_.out && !t_.activation->before) {
           to_stage.copy = t_.out + square * kSquare * t_.stride + panel * 2 * kTile;
           to_stage.copy_past = t_.activation->past;
         }
         return to_stage;
       }
-    O* const first = t_.out + square * kSquare * t_.stride;
-    if (t_.out_tiled) return {sums, first + panel * 2 * kTile, kSquare, rows, columns, t_.add, past_};
-    return {sums, first + panel * kSquare, t_.stride, rows, columns, t_.add, past_};
+    return {sums, t_.out + square * kSquare * t_.stride + panel * kSquare, t_.stride, rows, columns, t_.add,
+            past_};
   }
 
   /// The rows before are activated among the products of these.
