@@ -334,7 +334,7 @@ FUNICULAR_DEVICE T sigmoid(T x) {
   return T{1} / (T{1} + std::exp(-x));
 }
 
-/// See the same in nn/kernels/rows.h.
+/// See the same in nn/kernels/activation.h.
 template <class T>
 FUNICULAR_DEVICE ValueAndSlope<T> activate(Activation kind, T x) {
   switch (kind) {
