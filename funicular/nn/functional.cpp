@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/gradient_squares.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/packed_attention.h"
 #include "funicular/nn/quantized.h"
@@ -53,10 +54,12 @@ DropoutArguments dropout_arguments(const DropoutSite& site, const RandomState& r
   return arguments;
 }
 
-/// The .grad of a weight; one of rows only becomes dense.
+/// The .grad of a weight, to be written to; one of rows only becomes dense.
 at::Tensor& dense_gradient(const at::Tensor& weight) {
   at::Tensor& gradient = weight.mutable_grad();
   if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+  // Kernels of our own write past LibTorch, which counts versions.
+  if (gradient.defined() && !gradient.is_inference()) gradient.unsafeGetTensorImpl()->bump_version();
   return gradient;
 }
 
@@ -77,7 +80,9 @@ void learn(const at::Tensor& weight, const Gradient& dy, const Input& x) {
   at::Tensor& gradient = dense_gradient(weight);
   const bool add = gradient.defined();
   if (!add) gradient = at::empty_like(weight);
-  add_weight_gradient(gradient, dy, x, add);
+  GradientSquares* const squares = GradientSquares::current();
+  if (const auto sum = add_weight_gradient(gradient, dy, x, add, squares != nullptr))
+    squares->set(gradient, *sum);
 }
 
 /// dy * weight, and what came back for the trunk, if anything did; undefined unless x wants it.
@@ -357,8 +362,9 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     const int64_t rows = hidden.size(0), last = logits.defined() ? logits.size(0) : 0;
     if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}};
     learn(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
-    if (const at::Tensor gradient = gradient_of(weight); gradient.defined() && weight_sum.defined())
-      gradient.add_(weight_sum, factor.item<double>());  // no copy of the weight's size
+    if (weight_sum.defined())
+      if (const at::Tensor gradient = gradient_of(weight); gradient.defined())
+        gradient.add_(weight_sum, factor.item<double>());  // no copy of the weight's size
     if (const at::Tensor gradient = gradient_of(bias); gradient.defined()) {
       const at::Tensor sum = bias_sum.defined() ? bias_sum : at::zeros_like(bias);
       add_column_sum(logits, sum);

@@ -189,7 +189,11 @@ struct GradientArguments {
   unsigned char* workspace = nullptr;            ///< of MatmulKernels::gradient_workspace, aligned to 64
   S* narrow = nullptr;
   Compute<S>* wide = nullptr;
+  /// [rows / 32, rounded up; kSquareSums]: to those of rows [first, last) the squares of what is written are
+  /// added, in the same order for any number of threads. Where MatmulKernels::gives_square_sums; null: none.
+  double* square_sums = nullptr;
 };
+constexpr int64_t kSquareSums = 8;
 
 /// Large products. All null where LibTorch's are as fast.
 template <class S>
@@ -211,7 +215,8 @@ struct MatmulKernels {
   void (*pack)(const MatmulArguments<S>&, int64_t first, int64_t last, unsigned char* out) = nullptr;
   void (*pack_right)(const GradientArguments<S>&, int64_t first, int64_t last) = nullptr;
   void (*weight_gradient)(const GradientArguments<S>&) = nullptr;
-  bool tiled = false;  ///< whether matrices may be Tiled
+  bool tiled = false;              ///< whether matrices may be Tiled
+  bool gives_square_sums = false;  ///< whether weight_gradient does
 };
 
 template <class S>

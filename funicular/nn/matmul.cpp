@@ -9,6 +9,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
+#include <numeric>
+#include <vector>
 
 #include "funicular/core/device_kernels.h"
 #include "funicular/nn/kernels.h"
@@ -205,7 +208,15 @@ void add_gradient(GradientArguments<S> g) {
   });
 }
 
-bool add_own_gradient(const at::Tensor& gradient, const Operand& dy, const Operand& x, bool add) {
+/// Whether a sum of squares that began in float lost nothing to its range.
+bool fits_float(double sum, int64_t numbers) {
+  constexpr double kLeast = 1e-30;  // of a number's square; float's smallest normal number is 1.2e-38
+  return std::isfinite(sum) && sum > kLeast * static_cast<double>(numbers);
+}
+
+/// `square_sum`: see add_weight_gradient; null: not wanted.
+bool add_own_gradient(const at::Tensor& gradient, const Operand& dy, const Operand& x, bool add,
+                      std::optional<double>* square_sum = nullptr) {
   const auto contiguous = [](const Operand& m) { return m.tiled || m.values.is_contiguous(); };
   const bool narrow = gradient.scalar_type() == x.values.scalar_type();
   if (!x.values.is_cpu() || !gradient.is_contiguous() || !contiguous(dy) || !contiguous(x) || x.rows == 0)
@@ -228,7 +239,15 @@ bool add_own_gradient(const at::Tensor& gradient, const Operand& dy, const Opera
     else
       g.wide = data_of<Compute<S>>(gradient);
     RECORD_FUNCTION("funicular::weight_gradient", c10::ArrayRef<const c10::IValue>{});
+    if (!square_sum || !kernels<S>().large.gives_square_sums) {
+      add_gradient(g);
+      return true;
+    }
+    std::vector<double> sums(static_cast<size_t>(ceiling(g.rows, Tiled::kSide) * kSquareSums));
+    g.square_sums = sums.data();
     add_gradient(g);
+    const double sum = std::accumulate(sums.begin(), sums.end(), 0.0);
+    if (fits_float(sum, gradient.numel())) *square_sum = sum;
     return true;
   });
 }
@@ -374,8 +393,10 @@ at::Tensor add_times(const at::Tensor& addend, const Tiled& x, const at::Tensor&
 namespace {
 
 /// A gradient with gaps, or of another type, is added to by LibTorch.
-void add_gradient_of_tiles(const at::Tensor& gradient, const Operand& dy, const Operand& x, bool add) {
-  if (add_own_gradient(gradient, dy, x, add)) return;
+std::optional<double> add_gradient_of_tiles(const at::Tensor& gradient, const Operand& dy, const Operand& x,
+                                            bool add, bool wanted) {
+  std::optional<double> square_sum;
+  if (add_own_gradient(gradient, dy, x, add, wanted ? &square_sum : nullptr)) return square_sum;
   const at::Tensor own = at::empty(gradient.sizes(), x.values.options());
   TORCH_INTERNAL_ASSERT(add_own_gradient(own, dy, x, /*add=*/false));
   at::Tensor target = gradient;
@@ -383,16 +404,19 @@ void add_gradient_of_tiles(const at::Tensor& gradient, const Operand& dy, const 
     target.add_(own);
   else
     target.copy_(own);
+  return std::nullopt;
 }
 
 }  // namespace
 
-void add_weight_gradient(const at::Tensor& gradient, const Tiled& dy, const at::Tensor& x, bool add) {
-  add_gradient_of_tiles(gradient, dy, x, add);
+std::optional<double> add_weight_gradient(const at::Tensor& gradient, const Tiled& dy, const at::Tensor& x,
+                                          bool add, bool wanted) {
+  return add_gradient_of_tiles(gradient, dy, x, add, wanted);
 }
 
-void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const Tiled& x, bool add) {
-  add_gradient_of_tiles(gradient, dy, x, add);
+std::optional<double> add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const Tiled& x,
+                                          bool add, bool wanted) {
+  return add_gradient_of_tiles(gradient, dy, x, add, wanted);
 }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
@@ -424,8 +448,10 @@ at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Te
   return widens ? result.to(at::kHalf) : result;
 }
 
-void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x, bool add) {
-  if (add_own_gradient(gradient, dy, x, add)) return;
+namespace {
+
+/// By LibTorch.
+void add_gradient_by_torch(const at::Tensor& gradient, const at::Tensor& dy, const at::Tensor& x, bool add) {
   at::Tensor target = gradient;
   if (better_widened(x)) {
     // The gradient itself where it is wide.
@@ -446,6 +472,16 @@ void add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const
     target.addmm_(dy.t(), x);
   else
     target.add_(at::mm(dy.t(), x));
+}
+
+}  // namespace
+
+std::optional<double> add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy,
+                                          const at::Tensor& x, bool add, bool wanted) {
+  std::optional<double> square_sum;
+  if (!add_own_gradient(gradient, dy, x, add, wanted ? &square_sum : nullptr))
+    add_gradient_by_torch(gradient, dy, x, add);
+  return square_sum;
 }
 
 }  // namespace funicular::nn

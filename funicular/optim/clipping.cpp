@@ -83,7 +83,7 @@ double global_norm(const at::Tensor& flat) {
   return std::sqrt(total);
 }
 
-double global_norm(const UpdateTarget& target) {
+double global_norm(const UpdateTarget& target, const GradientSquares* known) {
   if (!target.matrix_master.is_cpu()) return norm_on_device({target.matrix_gradient, target.vector_gradient});
   const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
   double* const sums = parts.data_ptr<double>();
@@ -91,7 +91,13 @@ double global_norm(const UpdateTarget& target) {
   const std::map<int64_t, RowGradient> sparse = row_gradients(target);
   for_each_target_block(count, [&](int64_t i) {
     const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
-    const at::Tensor& gradient = target.gradient(target.layer(block));
+    const FlatLayout::Layer& layer = target.layer(block);
+    const at::Tensor& gradient = target.gradient(layer);
+    if (known && target.frees_gradients(layer))
+      if (const auto sum = known->of(gradient)) {
+        if (block.gradient == 0) sums[block.number] = *sum;  // of the whole parameter
+        return;
+      }
     const auto rows = sparse.find(target.layout->blocks()[static_cast<size_t>(block.number)].layer);
     sums[block.number] = rows != sparse.end()
                              ? square_sum(rows->second, gradient.scalar_type(), block.gradient, block.size)

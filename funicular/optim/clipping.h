@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "funicular/core/flat_layout.h"
+#include "funicular/core/gradient_squares.h"
 
 namespace funicular::optim {
 
@@ -13,8 +14,9 @@ namespace funicular::optim {
 /// for any number of threads. NaN or infinite if an element is.
 double global_norm(const at::Tensor& flat);
 /// Of all gradients, also of those that other ranks hold: from the blocks' sums of squares in the layout's
-/// order, so that it does not depend on who holds which.
-double global_norm(const UpdateTarget& target);
+/// order, so that it does not depend on who holds which. Of freed gradients whose sums are `known` these are
+/// taken; that is for targets that hold all blocks.
+double global_norm(const UpdateTarget& target, const GradientSquares* known = nullptr);
 
 /// What gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1
 /// if max_norm is 0.

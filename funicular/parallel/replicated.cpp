@@ -13,6 +13,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/core/autocast.h"
+#include "funicular/core/gradient_squares.h"
 #include "funicular/core/mapped_tensor.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/parallel/term_sums.h"
@@ -90,13 +91,19 @@ StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Cou
   if (model_->set_training) model_->set_training(true);
   TermSums sums;
   start_step(settings);
+  // Where gradients are freed, no other rank or device adds to them.
+  const bool frees = group_.size() == 1 && !target_->matrix_gradient.defined() && !target_->add_over_ranks;
+  std::optional<GradientSquares> squares;
+  if (frees) squares.emplace();
   run_rounds(micro_batches, global, settings, sums);
   finish_gradients();
   StepResult result;
   add_losses(result, add_over_ranks(group_, sums.totals()), global);
   {
     RECORD_FUNCTION("funicular::gradient_norm", c10::ArrayRef<const c10::IValue>{});
-    result.gradient_norm = norm_of_first(optim::global_norm(*target_)) / settings.loss_scale;
+    const double norm = optim::global_norm(*target_, squares ? &*squares : nullptr);
+    result.gradient_norm = norm_of_first(norm) / settings.loss_scale;
+    squares.reset();  // which holds gradients that are freed after the update
   }
   if (settings.inspect) settings.inspect();
   result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);

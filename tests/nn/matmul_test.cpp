@@ -6,6 +6,8 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <optional>
+#include <vector>
 
 #include "funicular/nn/kernels.h"
 
@@ -96,6 +98,51 @@ TEST_P(Products, OfWeightGradientsAreWrittenOverWhatIsThere) {
       add_weight_gradient(added, dy, x);
       EXPECT_TRUE(torch::equal(written, added)) << tokens << " x " << inputs << " x " << outputs;
     }
+}
+
+/// Whether or not they are ours, whatever the type of the sum, written or added to.
+TEST_P(Products, OfWeightGradientsGiveTheSumOfTheirSquaresWhereItIsAtHand) {
+  torch::manual_seed(4);
+  const int before = at::get_num_threads();
+  const bool at_hand = GetParam() == at::kBFloat16 && kernels<BFloat16>().large.gives_square_sums;
+  for (const auto& [tokens, inputs, outputs] : kShapes)
+    for (const at::ScalarType type : {GetParam(), at::kFloat}) {
+      SCOPED_TRACE(testing::Message() << tokens << " x " << inputs << " x " << outputs << ", " << type);
+      if (GetParam() == at::kDouble && type == at::kFloat) continue;
+      const at::Tensor x = random(tokens, inputs), dy = random(tokens, outputs);
+      const at::Tensor gradient = torch::ones({outputs, inputs}).to(type);
+      EXPECT_FALSE(add_weight_gradient(gradient, dy, x, /*add=*/false).has_value());
+      for (const bool add : {false, true}) {
+        std::vector<std::optional<double>> found;
+        const at::Tensor start = gradient.clone();
+        for (const int threads : {1, 3}) {
+          at::set_num_threads(threads);
+          gradient.copy_(start);
+          found.push_back(add_weight_gradient(gradient, dy, x, add, /*wanted=*/true));
+        }
+        EXPECT_EQ(found[0], found[1]);
+        ASSERT_EQ(found[0].has_value(), at_hand);
+        if (!at_hand) continue;
+        const double expected = gradient.to(at::kDouble).square().sum().item<double>();
+        EXPECT_NEAR(*found[0] / expected, 1, 1e-6);
+      }
+    }
+  at::set_num_threads(before);
+}
+
+TEST(SumsOfSquares, AreNotGivenBeyondTheRangeOfFloat) {
+  if (!kernels<BFloat16>().large.gives_square_sums) GTEST_SKIP() << "this processor has no AMX";
+  torch::manual_seed(6);
+  const at::Tensor x = torch::randn({70, 96}).to(at::kBFloat16),
+                   dy = torch::randn({70, 64}).to(at::kBFloat16);
+  const auto sum = [&](double scale) {
+    const at::Tensor gradient = torch::empty({64, 96}, at::kBFloat16);
+    return add_weight_gradient(gradient, dy * scale, x, /*add=*/false, /*wanted=*/true);
+  };
+  EXPECT_TRUE(sum(1e12).has_value());
+  EXPECT_TRUE(sum(1e-12).has_value());
+  for (const double scale : {1e19, 1e30, 1e-20, 1e-30, 0.0, std::nan("")})
+    EXPECT_FALSE(sum(scale).has_value()) << scale;
 }
 
 TEST_P(Products, TakeRowsWithGapsAndWriteIntoAGivenMatrix) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/gradient_squares.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/row_operations.h"
@@ -141,6 +142,33 @@ TEST_F(InTiles, FeedForwardDoesNotDependOnTheThreadsNorOnTheOtherRows) {
   }
   for (const size_t i : {0, 1}) EXPECT_TRUE(torch::equal(few[i], one[i].narrow(0, 0, 45)));
   at::set_num_threads(before);
+}
+
+/// Of the product that wrote a gradient last, also where a weight is used twice.
+TEST_F(InTiles, SumsOfSquaresOfGradientsAreLeftWithTheThread) {
+  const GradientSquares squares;
+  const at::Tensor x = random({75, 64}), up = random({96, 64}), bias = torch::randn({96}),
+                   down = random({64, 96}), own = random({64, 64});
+  const auto expect_known = [&](const at::Tensor& weight) {
+    const auto sum = squares.of(weight.grad());
+    ASSERT_TRUE(sum.has_value());
+    EXPECT_NEAR(*sum / weight.grad().to(at::kDouble).square().sum().item<double>(), 1, 1e-6);
+  };
+  for (const at::Tensor& weight : {up, down, own}) weight.set_requires_grad(true);
+  for (int pass = 0; pass < 2; ++pass) {  // the second adds to the first
+    nn::linear(feed_forward(nn::linear(x, own), up, bias, down, Activation::gelu), own)
+        .to(at::kFloat)
+        .square()
+        .sum()
+        .backward();
+    for (const at::Tensor& weight : {up, down, own}) expect_known(weight);
+  }
+  torch::mm(nn::linear(x, own), own).to(at::kFloat).sum().backward();  // one of the two uses is LibTorch's
+  if (const auto sum = squares.of(own.grad()))
+    EXPECT_NEAR(*sum / own.grad().to(at::kDouble).square().sum().item<double>(), 1, 1e-6);
+  expect_known(up);
+  up.mutable_grad().mul_(2);
+  EXPECT_FALSE(squares.of(up.grad()).has_value());
 }
 
 TEST_F(InTiles, ABiasOfAnotherTypeIsAnError) {

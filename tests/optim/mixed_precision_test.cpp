@@ -223,6 +223,33 @@ TEST(MixedPrecision, UpdatesAreTheSameWhereGradientsAreFreed) {
     }
 }
 
+TEST(MixedPrecision, KnownSumsOfSquaresAreTakenOnceForAParameterAndOnlyWhereGradientsAreFreed) {
+  for (const bool frees : {true, false}) {
+    Model model = make_sliced_model();
+    FlatParameters flat(model, mixtures()[0], frees);
+    if (frees)
+      for (const size_t matrix : {0, 2, 3})
+        model.parameters[matrix]->compute.mutable_grad() =
+            torch::ones_like(model.parameters[matrix]->compute);
+    else
+      for (const size_t matrix : {0, 2, 3}) model.parameters[matrix]->gradient.fill_(1);
+    flat.collect_gradients();
+    GradientSquares known;
+    double real = 0;
+    for (const size_t matrix : {0, 2, 3}) {
+      known.set(model.parameters[matrix]->gradient, 1000.0 * static_cast<double>(matrix));
+      real += static_cast<double>(model.parameters[matrix]->master.numel());
+    }
+    if (!frees) known.set(flat.target()->matrix_gradient, 7);
+    const auto norm = [&] { return global_norm(*flat.target(), &known); };
+    EXPECT_NEAR(norm(), std::sqrt(frees ? 5000 : real), 1e-9);
+    if (!frees) continue;
+    model.parameters[2]->gradient.mul_(2);  // no longer what it was
+    EXPECT_NEAR(norm(), std::sqrt(3000 + 4.0 * static_cast<double>(model.parameters[2]->master.numel())),
+                1e-9);
+  }
+}
+
 TEST(MixedPrecision, IsBitIdenticalForAnyNumberOfThreads) {
   for (const OptimizerSpec& spec : all_optimizers()) {
     const auto results = with_threads([&] {

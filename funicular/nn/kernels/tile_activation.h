@@ -77,10 +77,13 @@ FUNICULAR_INLINE void activate_lines_backward(const BFloat16* dy, const BFloat16
 struct Places {
   Vec<float> even, odd;
 };
+FUNICULAR_INLINE Places places_of(__m512i line) {
+  const __m512i upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
+  return {reinterpret_cast<Vec<float>>(_mm512_slli_epi32(line, 16)),
+          reinterpret_cast<Vec<float>>(_mm512_and_si512(line, upper))};
+}
 FUNICULAR_INLINE Places places_of(const BFloat16* line) {
-  const __m512i bits = _mm512_loadu_si512(line), upper = _mm512_set1_epi32(static_cast<int>(0xffff0000));
-  return {reinterpret_cast<Vec<float>>(_mm512_slli_epi32(bits, 16)),
-          reinterpret_cast<Vec<float>>(_mm512_and_si512(bits, upper))};
+  return places_of(_mm512_loadu_si512(line));
 }
 FUNICULAR_INLINE Places places_of(const float* line) {
   const __m512i first = _mm512_set_epi32(30, 28, 26, 24, 22, 20, 18, 16, 14, 12, 10, 8, 6, 4, 2, 0),

@@ -190,9 +190,22 @@ FUNICULAR_INLINE void gradient_rows_of(const GradientArguments<BFloat16>& g, O* 
   const TiledLeft left{packed, steps};
   // Those of large models are read again long after they have left the caches.
   const bool past = g.rows * g.columns * static_cast<int64_t>(sizeof(O)) > kMostKept;
-  multiply</*kLeftMoves=*/false>(Task<TiledLeft, O>{
-      left, rows, g.columns, 0, steps, reinterpret_cast<const uint32_t*>(g.packed), panel_groups(g.depth),
-      true, true, sums, out + g.first_row * g.columns, g.columns, g.add, past});
+  Task<TiledLeft, O> task{left,
+                          rows,
+                          g.columns,
+                          0,
+                          steps,
+                          reinterpret_cast<const uint32_t*>(g.packed),
+                          panel_groups(g.depth),
+                          true,
+                          true,
+                          sums,
+                          out + g.first_row * g.columns,
+                          g.columns,
+                          g.add,
+                          past};
+  if (g.square_sums) task.square_sums = g.square_sums + g.first_row / kSquare * kSquareSums;
+  multiply</*kLeftMoves=*/false>(task);
 }
 
 inline void weight_gradient(const GradientArguments<BFloat16>& g) {
@@ -232,10 +245,21 @@ inline int64_t gradient_workspace(int64_t depth, int64_t rows) {
 }
 
 constexpr MatmulKernels<BFloat16> kernels() {
-  return {kSquare,         2,         2 * kStep,          1,      kFewest, columns,
-          gradient_rows,   workspace, gradient_workspace, matmul, pack,    pack_right,
+  return {kSquare,
+          2,
+          2 * kStep,
+          1,
+          kFewest,
+          columns,
+          gradient_rows,
+          workspace,
+          gradient_workspace,
+          matmul,
+          pack,
+          pack_right,
           weight_gradient,
-          /*tiled=*/true};
+          /*tiled=*/true,
+          /*gives_square_sums=*/true};
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA::tiles

@@ -46,6 +46,19 @@ struct Rows {
   FUNICULAR_INLINE int64_t bytes() const { return row * 2; }
 };
 
+/// The squares of a line's numbers, as they are stored, added in pairs.
+template <class O>
+FUNICULAR_INLINE Vec<float> line_squares(Vec<float> first, Vec<float> second) {
+  if constexpr (sizeof(O) == 2) {
+    const auto line = reinterpret_cast<__m512i>(
+        _mm512_cvtne2ps_pbh(reinterpret_cast<__m512>(second), reinterpret_cast<__m512>(first)));
+    const Places places = places_of(line);
+    first = places.even;
+    second = places.odd;
+  }
+  return first * first + second * second;
+}
+
 /// The sums of a finished square on their way to the result: out [rows, columns] = or += sums, which lie as
 /// four tiles.
 template <class O>
@@ -57,13 +70,22 @@ struct Finish {
   bool past = false;  ///< past the caches
   O* copy = nullptr;  ///< [rows, 32], written too; null: none
   bool copy_past = false;
-  int64_t row = 0;  ///< the next one
+  double* square_sums = nullptr;  ///< [kSquareSums] += the squares of what is written; null: none
+  int64_t row = 0;                ///< the next one
 
-  /// At most `count` rows more.
-  FUNICULAR_INLINE void write(int64_t count) {
+  /// At most `count` rows more. With kSums their squares are added to `pending`, which should be a register,
+  /// and at the end to `square_sums`.
+  template <bool kSums>
+  FUNICULAR_INLINE void write(int64_t count, Vec<float>& pending) {
     for (; count > 0 && row < rows; --count, ++row)
-      write_row(sums + row / kSide * 2 * kTileSums + row % kSide * kSide, out + row * stride,
-                copy ? copy + row * kSquare : nullptr);
+      write_row<kSums>(sums + row / kSide * 2 * kTileSums + row % kSide * kSide, out + row * stride,
+                       copy ? copy + row * kSquare : nullptr, pending);
+  }
+  /// The rest.
+  template <bool kSums>
+  FUNICULAR_INLINE void write(Vec<float>& pending) {
+    write<kSums>(kSquare, pending);
+    if constexpr (kSums) add_square_sums(pending);
   }
 
   FUNICULAR_INLINE void fetch(int64_t from, int64_t count) const {
@@ -75,7 +97,8 @@ struct Finish {
   }
 
  private:
-  FUNICULAR_INLINE void write_row(const float* from, O* to, O* also) const {
+  template <bool kSums>
+  FUNICULAR_INLINE void write_row(const float* from, O* to, O* also, Vec<float>& pending) const {
     constexpr int lanes = kLanes<float>;
     Vec<float> first = load(from), second = load(from + kTileSums);
     if (columns >= kSquare) {
@@ -93,12 +116,26 @@ struct Finish {
         else
           store_line<false>(also, first, second);
       }
+      if constexpr (kSums)
+        if (square_sums) pending += line_squares<O>(first, second);
     } else {
+      alignas(64) float written[kSquare] = {};  // and no element of `pending`, which would make it memory
       for (int64_t j = 0; j < columns; ++j) {
         const float sum = j < lanes ? from[j] : from[kTileSums + j - lanes];
         put(to + j, add ? get(to + j) + sum : sum);
+        if constexpr (kSums) written[j] = get(to + j);
       }
+      if constexpr (kSums)
+        if (square_sums) pending += line_squares<O>(load(written), load(written + lanes));
     }
+  }
+
+  FUNICULAR_INLINE void add_square_sums(Vec<float> pending) const {
+    if (!square_sums) return;
+    const auto sixteen = reinterpret_cast<__m512>(pending);
+    const __m512d both = _mm512_add_pd(_mm512_cvtps_pd(_mm512_castps512_ps256(sixteen)),
+                                       _mm512_cvtps_pd(_mm512_extractf32x8_ps(sixteen, 1)));
+    _mm512_storeu_pd(square_sums, _mm512_add_pd(_mm512_loadu_pd(square_sums), both));
   }
 };
 
@@ -120,13 +157,13 @@ struct Meanwhile {
   const Finish<O>& coming;  ///< this square, if it is one that is finished
   int64_t rows;             ///< to be finished in a step
 
-  template <bool kFetch>
-  FUNICULAR_INLINE void step(int64_t k) const {
+  template <bool kPanelsMove>
+  FUNICULAR_INLINE void step(int64_t k, Vec<float>& pending) const {
     operand.fetch(k);
     sums.fetch(k);
     before.fetch(k);
-    finish.write(rows);
-    if constexpr (kFetch) coming.fetch(k * rows, rows);
+    finish.template write<kPanelsMove>(rows, pending);
+    if constexpr (kPanelsMove) coming.fetch(k * rows, rows);
   }
 };
 
@@ -162,9 +199,9 @@ FUNICULAR_INLINE void load_right(const uint32_t* step, int64_t half, bool past) 
 /// eight steps of a panel that moves `kept` stay in the first-level cache. `lines`: work on other rows.
 template <bool kBoth, bool kLeftMoves, class O, class Lines>
 FUNICULAR_INLINE void add_steps(const Rows& left, const uint32_t* right, int64_t steps, int64_t kept,
-                                const Meanwhile<O>& meanwhile, Lines lines) {
+                                const Meanwhile<O>& meanwhile, Lines lines, Vec<float>& pending) {
   for (int64_t step = 0; step < steps; ++step, right += kPanelStep) {
-    meanwhile.template step</*kFetch=*/!kLeftMoves>(step);
+    meanwhile.template step</*kPanelsMove=*/!kLeftMoves>(step, pending);
     lines.step();
     const bool past = kLeftMoves || step % 8 >= kept;
     load_right(right, 0, past);
@@ -228,6 +265,7 @@ struct Task {
   const ActivationOfProduct<BFloat16>* activation = nullptr;  ///< then `out` is Tiled; may be null
   BFloat16* stage =
       nullptr;  ///< [2, panels, 32, 32]: the results of 32 rows, by turns, before their activation
+  double* square_sums = nullptr;  ///< [rows / 32, rounded up; kSquareSums], to be added to; null: none
 };
 
 /// How `steps` are cut into blocks of at most `most` that are nearly equal.
@@ -261,7 +299,8 @@ class Multiplication {
   FUNICULAR_INLINE void run() {
     for (int64_t o = 0; o < outer_; ++o)
       for (int64_t k = 0; k < t_.steps; k += blocks_.size) multiply(at(o, k));
-    finish_.write(kSquare);
+    Vec<float> pending{};
+    finish_.template write<!kLeftMoves>(pending);
     activate_finished();
     if (past_ || (t_.activation && t_.activation->past)) _mm_sfence();
     _tile_release();
@@ -358,6 +397,7 @@ class Multiplication {
     else
       load_square<kBoth>(sums);
     const int64_t share = (kSquare + b.steps - 1) / b.steps;
+    Vec<float> pending{};
     const Meanwhile<O> meanwhile{next_lines(b, i),
                                  next_sums(b, sums),
                                  ends ? lines_before(square, panel, b.steps) : Ahead(),
@@ -366,18 +406,20 @@ class Multiplication {
                                  share};
     if constexpr (kLeftMoves) {
       if (!activates_among(b))
-        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, NoLines());
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, NoLines(), pending);
       else if (t_.activation->before)
-        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<true>(b, i));
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<true>(b, i),
+                                        pending);
       else
-        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<false>(b, i));
+        add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, gelu_lines<false>(b, i),
+                                        pending);
     } else {
-      add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, NoLines());
+      add_steps<kBoth, kLeftMoves, O>(left, right, b.whole, kept_, meanwhile, NoLines(), pending);
     }
     if (b.whole < b.steps)
       add_steps<kBoth, kLeftMoves, O>(t_.left.tail(square), right + b.whole * kPanelStep, 1, kept_,
-                                      Meanwhile<O>{{}, {}, {}, finish_, coming, share}, NoLines());
-    finish_.write(kSquare);  // before its sums are overwritten
+                                      Meanwhile<O>{{}, {}, {}, finish_, coming, share}, NoLines(), pending);
+    finish_.template write<!kLeftMoves>(pending);  // before its sums are overwritten
     if (!among_) activate_finished();
     store_square<kBoth>(sums);
     if (ends) finish_ = coming;
@@ -395,8 +437,11 @@ class Multiplication {
         }
         return to_stage;
       }
-    return {sums, t_.out + square * kSquare * t_.stride + panel * kSquare, t_.stride, rows, columns, t_.add,
-            past_};
+    Finish<O> to_rows{
+        sums, t_.out + square * kSquare * t_.stride + panel * kSquare, t_.stride, rows, columns, t_.add,
+        past_};
+    if (t_.square_sums) to_rows.square_sums = t_.square_sums + square * kSquareSums;
+    return to_rows;
   }
 
   /// The rows before are activated among the products of these.
