@@ -193,7 +193,7 @@ struct GradientArguments {
   /// added, in the same order for any number of threads. Where MatmulKernels::gives_square_sums; null: none.
   double* square_sums = nullptr;
 };
-constexpr int64_t kSquareSums = 8;
+constexpr int64_t kSquareSums = 8;  // sums of each 32 rows, to be added up: a register of doubles
 
 /// Large products. All null where LibTorch's are as fast.
 template <class S>

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -58,6 +59,15 @@ double square_sum(const RowGradient& rows, at::ScalarType type, int64_t begin, i
   }
 }
 
+/// For each layer the sum of squares of its parameter's gradient, where it is known.
+std::vector<std::optional<double>> sums_of_layers(const UpdateTarget& target, const GradientSquares* known) {
+  const auto& layers = target.layout->layers();
+  std::vector<std::optional<double>> sums(layers.size());
+  for (size_t i = 0; known && i < layers.size(); ++i)
+    if (target.frees_gradients(layers[i])) sums[i] = known->of(target.gradient(layers[i]));
+  return sums;
+}
+
 /// Of what lies on a GPU, which is waited for once. LibTorch makes a copy in float64, so part by part.
 double norm_on_device(const std::vector<at::Tensor>& flats) {
   constexpr int64_t kPart = int64_t{1} << 24;
@@ -89,16 +99,16 @@ double global_norm(const UpdateTarget& target, const GradientSquares* known) {
   double* const sums = parts.data_ptr<double>();
   const auto count = static_cast<int64_t>(target.blocks.size());
   const std::map<int64_t, RowGradient> sparse = row_gradients(target);
+  const std::vector<std::optional<double>> taken = sums_of_layers(target, known);
   for_each_target_block(count, [&](int64_t i) {
     const UpdateTarget::Block& block = target.blocks[static_cast<size_t>(i)];
-    const FlatLayout::Layer& layer = target.layer(block);
-    const at::Tensor& gradient = target.gradient(layer);
-    if (known && target.frees_gradients(layer))
-      if (const auto sum = known->of(gradient)) {
-        if (block.gradient == 0) sums[block.number] = *sum;  // of the whole parameter
-        return;
-      }
-    const auto rows = sparse.find(target.layout->blocks()[static_cast<size_t>(block.number)].layer);
+    const int64_t layer = target.layout->blocks()[static_cast<size_t>(block.number)].layer;
+    if (const auto& sum = taken[static_cast<size_t>(layer)]) {
+      if (block.gradient == 0) sums[block.number] = *sum;  // of the whole parameter
+      return;
+    }
+    const at::Tensor& gradient = target.gradient(target.layer(block));
+    const auto rows = sparse.find(layer);
     sums[block.number] = rows != sparse.end()
                              ? square_sum(rows->second, gradient.scalar_type(), block.gradient, block.size)
                              : square_sum(gradient, block.gradient, block.size);

@@ -15,7 +15,8 @@ namespace funicular::optim {
 double global_norm(const at::Tensor& flat);
 /// Of all gradients, also of those that other ranks hold: from the blocks' sums of squares in the layout's
 /// order, so that it does not depend on who holds which. Of freed gradients whose sums are `known` these are
-/// taken; that is for targets that hold all blocks.
+/// taken instead, which another order of sums may have made a few 1e-7 different (nn/matmul.h); that is for
+/// targets that hold all blocks.
 double global_norm(const UpdateTarget& target, const GradientSquares* known = nullptr);
 
 /// What gradients are multiplied by: min(1, max_norm / (norm + 1e-6)), as torch.nn.utils.clip_grad_norm_; 1
