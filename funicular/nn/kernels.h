@@ -176,17 +176,18 @@ struct MatmulArguments {
   unsigned char* workspace = nullptr;  ///< of MatmulKernels::workspace, aligned to 64
 };
 
-/// Rows [first, last), at most MatmulKernels::gradient_rows, of out [rows, columns] = or += left^T * right;
-/// left is [depth, rows], right [depth, columns], both without gaps. The sum goes to `wide` or, rounded once,
-/// to `narrow`.
+/// A piece of out [rows, columns] = or += left^T * right; left is [depth, rows], right [depth, columns]
+/// without gaps. The sum goes to `wide` or, rounded once, to `narrow`.
 template <class S>
 struct GradientArguments {
-  int64_t depth = 0, rows = 0, columns = 0, first_row = 0, last_row = 0;
+  int64_t depth = 0, rows = 0, columns = 0;
+  int64_t first_row = 0, last_row = 0, first_column = 0, last_column = 0;
   bool add = true;  ///< false: what `out` held is not read
   const S *left = nullptr, *right = nullptr;
+  int64_t left_stride = 0;                       ///< if it is tiled: the number of its columns
   bool left_tiled = false, right_tiled = false;  ///< nn/tiled.h
-  unsigned char* packed = nullptr;               ///< `right`, by pack_right for each panel
-  unsigned char* workspace = nullptr;            ///< of MatmulKernels::gradient_workspace, aligned to 64
+  unsigned char* packed = nullptr;     ///< one of the operands, by pack_gradient; aligned to 64, as the next
+  unsigned char* workspace = nullptr;  ///< of the piece
   S* narrow = nullptr;
   Compute<S>* wide = nullptr;
   /// [rows / 32, rounded up; kSquareSums]: to those of rows [first, last) the squares of what is written are
@@ -195,6 +196,14 @@ struct GradientArguments {
 };
 constexpr int64_t kSquareSums = 8;  // sums of each 32 rows, to be added up: a register of doubles
 
+/// How a weight gradient is made: one operand is packed for all, in parts; then come the pieces, for which
+/// the other is packed on the way.
+struct GradientPlan {
+  int64_t parts = 0, shared = 0;  ///< how many; bytes of all
+  int64_t rows = 0, columns = 0;  ///< of a piece
+  int64_t each = 0;               ///< bytes of workspace of a piece
+};
+
 /// Large products. All null where LibTorch's are as fast.
 template <class S>
 struct MatmulKernels {
@@ -202,18 +211,18 @@ struct MatmulKernels {
   int64_t group = 0;    ///< elements of the depth that are multiplied at once; matmul's depth is a multiple
   int64_t padding = 0;  ///< elements that the depth is filled up to where operands are packed
   int64_t pieces = 0;   ///< how many a product should have for each thread
-  int64_t fewest_rows = 0;  ///< of a piece
-  /// Columns of a piece of a product with so many; rows of a piece of a weight gradient.
+  int64_t fewest_rows = 0;    ///< of a piece
+  int64_t gradient_rows = 0;  ///< at most so many of a weight gradient are made together
+  /// Columns of a piece of a product with so many.
   int64_t (*columns)(int64_t columns, int threads) = nullptr;
-  int64_t (*gradient_rows)(int64_t rows, int64_t depth, int threads) = nullptr;
-  /// Bytes of workspace of a piece of a product, whose right operand may be packed; of a weight gradient.
+  /// Bytes of workspace of a piece of a product, whose right operand may be packed.
   int64_t (*workspace)(int64_t rows, int64_t depth, int64_t columns, bool packed) = nullptr;
-  int64_t (*gradient_workspace)(int64_t depth, int64_t rows) = nullptr;
   void (*matmul)(const MatmulArguments<S>&) = nullptr;
   /// Panels [first, last) of `right` into their places in `out`, each of panel * padded depth elements. Null
   /// where products are better packed on the way.
   void (*pack)(const MatmulArguments<S>&, int64_t first, int64_t last, unsigned char* out) = nullptr;
-  void (*pack_right)(const GradientArguments<S>&, int64_t first, int64_t last) = nullptr;
+  GradientPlan (*gradient_plan)(int64_t rows, int64_t depth, int64_t columns, int threads) = nullptr;
+  void (*pack_gradient)(const GradientArguments<S>&, int64_t first_part, int64_t last_part) = nullptr;
   void (*weight_gradient)(const GradientArguments<S>&) = nullptr;
   bool tiled = false;              ///< whether matrices may be Tiled
   bool gives_square_sums = false;  ///< whether weight_gradient does

@@ -92,12 +92,20 @@ Workspace::Sizes product_sizes(const Pieces& pieces, int64_t depth, int64_t colu
           std::min<int64_t>(pieces.count(), threads)};
 }
 
-/// A weight gradient's: the right operand, packed; and for each thread what `piece` rows take.
-template <class S>
-Workspace::Sizes gradient_sizes(int64_t rows, int64_t depth, int64_t columns, int64_t piece, int threads) {
-  return {packed_bytes<S>(depth, columns), kernels<S>().large.gradient_workspace(depth, piece),
-          std::min<int64_t>(ceiling(rows, piece), threads)};
-}
+/// The pieces of a weight gradient.
+struct GradientPieces {
+  GradientPlan plan;
+  int64_t across, count;  ///< side by side; all
+
+  template <class S>
+  GradientPieces(const MatmulKernels<S>& large, int64_t rows, int64_t depth, int64_t columns, int threads)
+      : plan(large.gradient_plan(rows, depth, columns, threads)),
+        across(ceiling(columns, plan.columns)),
+        count(across * ceiling(rows, plan.rows)) {}
+  Workspace::Sizes sizes(int threads) const {
+    return {plan.shared, plan.each, std::min<int64_t>(count, threads)};
+  }
+};
 
 /// The activation of the rows and columns of a product from these on; both are multiples of 32.
 template <class S>
@@ -190,22 +198,38 @@ bool multiply_own(const Operand& x, const at::Tensor& weight, bool transposed, c
   });
 }
 
+/// At most MatmulKernels::gradient_rows.
 template <class S>
-void add_gradient(GradientArguments<S> g) {
+void add_gradient_rows(GradientArguments<S> g) {
   const MatmulKernels<S>& large = kernels<S>().large;
   const int threads = at::get_num_threads();
-  const int64_t rows = large.gradient_rows(g.rows, g.depth, threads);
-  const Workspace memory(gradient_sizes<S>(g.rows, g.depth, g.columns, rows, threads));
+  const GradientPieces pieces(large, g.rows, g.depth, g.columns, threads);
+  const Workspace memory(pieces.sizes(threads));
   g.packed = memory.shared();
-  at::parallel_for(0, ceiling(g.columns, large.panel), 1,
-                   [&](int64_t first, int64_t last) { large.pack_right(g, first, last); });
-  for_each_item(ceiling(g.rows, rows), memory, [&](int64_t item, unsigned char* workspace) {
+  at::parallel_for(0, pieces.plan.parts, 1,
+                   [&](int64_t first, int64_t last) { large.pack_gradient(g, first, last); });
+  for_each_item(pieces.count, memory, [&](int64_t item, unsigned char* workspace) {
     GradientArguments<S> part = g;
-    part.first_row = item * rows;
-    part.last_row = std::min(g.rows, part.first_row + rows);
+    part.first_row = item / pieces.across * pieces.plan.rows;
+    part.last_row = std::min(g.rows, part.first_row + pieces.plan.rows);
+    part.first_column = item % pieces.across * pieces.plan.columns;
+    part.last_column = std::min(g.columns, part.first_column + pieces.plan.columns);
     part.workspace = workspace;
     large.weight_gradient(part);
   });
+}
+
+template <class S>
+void add_gradient(const GradientArguments<S>& g) {
+  const int64_t most = kernels<S>().large.gradient_rows;
+  for (int64_t first = 0; first < g.rows; first += most) {
+    GradientArguments<S> part = g;
+    part.rows = std::min(most, g.rows - first);
+    part.left += first;
+    if (part.wide) part.wide += first * g.columns;
+    if (part.narrow) part.narrow += first * g.columns;
+    add_gradient_rows(part);
+  }
 }
 
 /// Whether a sum of squares that began in float lost nothing to its range.
@@ -231,6 +255,7 @@ bool add_own_gradient(const at::Tensor& gradient, const Operand& dy, const Opera
     g.columns = x.columns;
     g.add = add;
     g.left = data_of<S>(dy.values);
+    g.left_stride = g.rows;
     g.left_tiled = dy.tiled;
     g.right = data_of<S>(x.values);
     g.right_tiled = x.tiled;
@@ -276,8 +301,8 @@ int64_t product_workspace(at::ScalarType type, int64_t rows, int64_t depth, int6
 int64_t gradient_workspace(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns, int threads) {
   return bytes_of(type, [&](auto zero) {
     using S = decltype(zero);
-    const int64_t piece = kernels<S>().large.gradient_rows(rows, depth, threads);
-    return gradient_sizes<S>(rows, depth, columns, piece, threads);
+    const MatmulKernels<S>& large = kernels<S>().large;
+    return GradientPieces(large, std::min(rows, large.gradient_rows), depth, columns, threads).sizes(threads);
   });
 }
 

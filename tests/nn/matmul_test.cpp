@@ -7,6 +7,7 @@
 
 #include <cmath>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "funicular/nn/kernels.h"
@@ -18,14 +19,14 @@ struct Shape {
   int64_t tokens, inputs, outputs;
 };
 
-/// Around tiles of six and sixteen rows, panels of 32 and 64 columns, chunks of 96 and 384 rows, odd depths,
-/// depths of several blocks and of several parts, rows whose lines share few sets of the first-level cache,
-/// right operands that several items share, and a last item whose part of the depth is longer than that of
-/// the others.
+/// Around tiles of six and sixteen rows, panels of 32 and 64 columns, chunks of 192 and 384 rows, more rows
+/// of a weight gradient than are made together, odd depths, depths of several blocks and of several parts,
+/// rows whose lines share few sets of the first-level cache, right operands that several items share, and a
+/// last item whose part of the depth is longer than that of the others.
 const Shape kShapes[] = {{1, 2, 1},       {5, 4, 3},       {6, 64, 64},     {7, 30, 65},     {13, 66, 127},
                          {97, 48, 96},    {101, 130, 97},  {33, 3074, 70},  {3075, 20, 34},  {64, 6150, 10},
                          {17, 62, 33},    {193, 98, 290},  {450, 770, 600}, {40, 6150, 300}, {70, 1024, 40},
-                         {600, 2048, 33}, {1400, 34, 800}, {5, 1120, 736}};
+                         {600, 2048, 33}, {1400, 34, 800}, {5, 1120, 736},  {301, 70, 3109}};
 
 /// Relative error of a product of rounded factors: unit of the sums, and of the result.
 double bound(at::ScalarType type) {
@@ -187,20 +188,24 @@ TEST(ProductsOfOurOwn, DoNotDependOnTheThreadsNorOnTheOtherRows) {
   const int before = at::get_num_threads();
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     if (!has_own_products(type)) continue;  // LibTorch's, which promise no such thing
-    const at::Tensor x = torch::randn({1301, 4200}).to(type), w = torch::randn({150, 4200}).to(type),
-                     dy = torch::randn({1301, 150}).to(type);
-    std::vector<at::Tensor> forward, gradients;
-    for (const int threads : {1, 2, 3, 8}) {
-      at::set_num_threads(threads);
-      forward.push_back(times_transposed(x, w));
-      gradients.push_back(torch::zeros({150, 4200}).to(type));
-      add_weight_gradient(gradients.back(), dy, x);
+    // The second gradient has fewer panels than some teams have threads.
+    for (const auto& [inputs, outputs] : {std::pair<int64_t, int64_t>{4200, 150}, {130, 600}}) {
+      const at::Tensor x = torch::randn({1301, inputs}).to(type),
+                       w = torch::randn({outputs, inputs}).to(type),
+                       dy = torch::randn({1301, outputs}).to(type);
+      std::vector<at::Tensor> forward, gradients;
+      for (const int threads : {1, 2, 3, 8}) {
+        at::set_num_threads(threads);
+        forward.push_back(times_transposed(x, w));
+        gradients.push_back(torch::zeros({outputs, inputs}).to(type));
+        add_weight_gradient(gradients.back(), dy, x);
+      }
+      for (size_t i = 1; i < forward.size(); ++i) {
+        EXPECT_TRUE(torch::equal(forward[0], forward[i]));
+        EXPECT_TRUE(torch::equal(gradients[0], gradients[i]));
+      }
+      EXPECT_TRUE(torch::equal(forward[0].narrow(0, 77, 5), times_transposed(x.narrow(0, 77, 5), w)));
     }
-    for (size_t i = 1; i < forward.size(); ++i) {
-      EXPECT_TRUE(torch::equal(forward[0], forward[i]));
-      EXPECT_TRUE(torch::equal(gradients[0], gradients[i]));
-    }
-    EXPECT_TRUE(torch::equal(forward[0].narrow(0, 77, 5), times_transposed(x.narrow(0, 77, 5), w)));
   }
   at::set_num_threads(before);
 }

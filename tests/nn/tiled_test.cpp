@@ -164,8 +164,9 @@ TEST_F(InTiles, SumsOfSquaresOfGradientsAreLeftWithTheThread) {
     for (const at::Tensor& weight : {up, down, own}) expect_known(weight);
   }
   torch::mm(nn::linear(x, own), own).to(at::kFloat).sum().backward();  // one of the two uses is LibTorch's
-  if (const auto sum = squares.of(own.grad()))
+  if (const auto sum = squares.of(own.grad())) {
     EXPECT_NEAR(*sum / own.grad().to(at::kDouble).square().sum().item<double>(), 1, 1e-6);
+  }
   expect_known(up);
   up.mutable_grad().mul_(2);
   EXPECT_FALSE(squares.of(up.grad()).has_value());

@@ -1,9 +1,11 @@
 #pragma once
-// Large matrix products. The right operand is packed in panels of a few registers' width that stay in the
-// second-level cache; a tile of six rows and one panel is summed in registers over the whole depth (Goto and
-// van de Geijn, "Anatomy of High-Performance Matrix Multiplication", ACM TOMS 34, 2008, section 4.3, with the
-// tile of today's register files). Each number of the result is one chain of sums in the order of the depth:
-// it depends neither on the other rows nor on the threads.
+// Large matrix products. The right operand is packed in panels of a few registers' width; a tile of six rows
+// and one panel is summed in registers (Goto and van de Geijn, "Anatomy of High-Performance Matrix
+// Multiplication", ACM TOMS 34, 2008, section 4.3, with the tile of today's register files). A product's
+// panel stays in the second-level cache while rows are read as they lie, over the whole depth; of a weight
+// gradient's a block of the depth stays in the first-level cache, and the left operand is packed too. Each
+// number of the result is one chain of sums in the order of the depth: it depends neither on the other rows
+// nor on the threads.
 
 #include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_products.h"
@@ -13,101 +15,125 @@ namespace funicular::nn::FUNICULAR_ISA {
 #if defined(__AVX512F__)
 constexpr int kTileRows = 6, kTileVectors = 4;  // 24 of 32 registers hold sums
 constexpr int64_t kBlockDepth = 1536;  // groups: a panel's block is 384 KiB in the second-level cache
-constexpr int64_t kChunk = 96;         // rows of the left operand that are packed at a time
+constexpr int64_t kChunk = 192;        // rows of a weight gradient whose sums wait for a block of the depth
+constexpr int64_t kFewestRows = 96;    // of a piece
+constexpr int64_t kGradientRows = 16 * kChunk;  // whose left operand is packed at a time
 
 template <class P>
 constexpr int64_t kPanel = kTileVectors* kLanes<typename P::T>;
 
-template <class P, class O, int kRows>
-FUNICULAR_INLINE void matmul_tile(const typename P::Element* a, int64_t a_row, int64_t a_column,
-                                  const typename P::Group* b, int64_t depth, O* c, int64_t c_stride,
-                                  int64_t columns, bool add) {
+/// A left operand: strides in elements, from row to row and from group to group, and from a tile of six rows
+/// to the next; in tiles [rows / 6, groups, 6] or as it lies.
+template <class P>
+struct LeftOperand {
+  const typename P::Element* first;
+  int64_t row, column, tile;
+
+  static LeftOperand plain(const typename P::Element* first, int64_t stride) {
+    return {first, stride, P::kGroup, kTileRows * stride};
+  }
+  static LeftOperand packed(const typename P::Group* first, int64_t groups) {
+    return {reinterpret_cast<const typename P::Element*>(first), P::kGroup, kTileRows * P::kGroup,
+            groups * kTileRows * P::kGroup};
+  }
+  FUNICULAR_INLINE LeftOperand from(int64_t group) const {
+    return {first + group * column, row, column, tile};
+  }
+};
+
+/// The result of some rows and a panel: out = or += the sums of what came before in the depth (null: nothing)
+/// and what comes now.
+template <class P, class O>
+struct PanelResult {
+  const typename P::T* sums;  ///< [rows, kPanel]
+  O* out;
+  int64_t stride, columns;
+  bool add;
+  FUNICULAR_INLINE PanelResult from(int64_t row) const {
+    return {sums ? sums + row * kPanel<P> : nullptr, out + row * stride, stride, columns, add};
+  }
+};
+
+/// kAhead: asks for the tile that begins at `next` too, whose rows are packed.
+template <class P, class O, int kRows, bool kAhead>
+FUNICULAR_INLINE void matmul_tile(const LeftOperand<P>& a, const typename P::Group* b, int64_t depth,
+                                  const PanelResult<P, O>& c, const typename P::Element* next = nullptr) {
   using T = typename P::T;
   constexpr int lanes = kLanes<T>;
   Vec<T> sums[kRows][kTileVectors];
   for (int i = 0; i < kRows; ++i)
     for (int j = 0; j < kTileVectors; ++j) {
-      sums[i][j] = Vec<T>{};
-      __builtin_prefetch(c + i * c_stride + j * lanes, 1);  // the result's lines come while the sums are made
+      sums[i][j] = c.sums ? load(c.sums + i * kPanel<P> + j * lanes) : Vec<T>{};
+      __builtin_prefetch(c.out + i * c.stride + j * lanes, 1);  // its lines come while the sums are made
     }
   for (int64_t k = 0; k < depth; ++k) {
     decltype(P::load_groups(b)) row[kTileVectors];
 #pragma GCC unroll 4
     for (int j = 0; j < kTileVectors; ++j) row[j] = P::load_groups(b + k * kPanel<P> + j * lanes);
+    if constexpr (kAhead) __builtin_prefetch(next + k * a.column, 0, 2);
 #pragma GCC unroll 6
     for (int i = 0; i < kRows; ++i) {
       typename P::Group x;
-      __builtin_memcpy(&x, a + i * a_row + k * a_column, sizeof x);
+      __builtin_memcpy(&x, a.first + i * a.row + k * a.column, sizeof x);
 #pragma GCC unroll 4
       for (int j = 0; j < kTileVectors; ++j) sums[i][j] = P::multiply_add(sums[i][j], x, row[j]);
     }
   }
   for (int i = 0; i < kRows; ++i)
     for (int j = 0; j < kTileVectors; ++j) {
-      O* const target = c + i * c_stride + j * lanes;
-      const int64_t left = columns - j * lanes;
+      O* const target = c.out + i * c.stride + j * lanes;
+      const int64_t left = c.columns - j * lanes;
       if (left >= lanes) {
-        store(target, add ? load(target) + sums[i][j] : sums[i][j]);
+        store(target, c.add ? load(target) + sums[i][j] : sums[i][j]);
       } else {
         for (int64_t t = 0; t < left; ++t)
-          put(target + t, add ? get(target + t) + sums[i][j][t] : sums[i][j][t]);
+          put(target + t, c.add ? get(target + t) + sums[i][j][t] : sums[i][j][t]);
       }
     }
 }
 
-/// c[rows, columns up to a panel] = or += a * panel. Strides of `a` are in elements; a_column is a group's.
-template <class P, class O>
-inline void matmul_rows(const typename P::Element* a, int64_t a_row, int64_t a_column,
-                        const typename P::Group* b, int64_t depth, O* c, int64_t c_stride, int64_t rows,
-                        int64_t columns, bool add) {
+/// The first `rows` of a * panel; `next`: what will be multiplied after them.
+template <bool kAhead, class P, class O>
+inline void matmul_rows(LeftOperand<P> a, const typename P::Group* b, int64_t depth, int64_t rows,
+                        const PanelResult<P, O>& result, const typename P::Element* next) {
   int64_t i = 0;
-  for (; i + kTileRows <= rows; i += kTileRows)
-    matmul_tile<P, O, kTileRows>(a + i * a_row, a_row, a_column, b, depth, c + i * c_stride, c_stride,
-                                 columns, add);
-  a += i * a_row;
-  c += i * c_stride;
+  for (; i + kTileRows <= rows; i += kTileRows, a.first += a.tile)
+    matmul_tile<P, O, kTileRows, kAhead>(a, b, depth, result.from(i),
+                                         i + 2 * kTileRows <= rows ? a.first + a.tile : next);
+  const PanelResult<P, O> rest = result.from(i);
   switch (rows - i) {
     case 5:
-      return matmul_tile<P, O, 5>(a, a_row, a_column, b, depth, c, c_stride, columns, add);
+      return matmul_tile<P, O, 5, false>(a, b, depth, rest);
     case 4:
-      return matmul_tile<P, O, 4>(a, a_row, a_column, b, depth, c, c_stride, columns, add);
+      return matmul_tile<P, O, 4, false>(a, b, depth, rest);
     case 3:
-      return matmul_tile<P, O, 3>(a, a_row, a_column, b, depth, c, c_stride, columns, add);
+      return matmul_tile<P, O, 3, false>(a, b, depth, rest);
     case 2:
-      return matmul_tile<P, O, 2>(a, a_row, a_column, b, depth, c, c_stride, columns, add);
+      return matmul_tile<P, O, 2, false>(a, b, depth, rest);
     case 1:
-      return matmul_tile<P, O, 1>(a, a_row, a_column, b, depth, c, c_stride, columns, add);
+      return matmul_tile<P, O, 1, false>(a, b, depth, rest);
     default:
       return;
   }
 }
 
-/// out[rows, one panel] from `blocks` of the depth: block(first) packs the groups from `first` on, or finds
-/// them packed. Sums of several blocks are kept in `scratch` [rows, kPanel].
-template <class P, class O, class Block>
-FUNICULAR_INLINE void matmul_panel(const typename P::Element* a, int64_t a_row, int64_t a_column,
-                                   int64_t depth, O* out, int64_t out_stride, int64_t rows, int64_t columns,
-                                   bool add, typename P::T* scratch, Block block) {
-  if (depth <= kBlockDepth)
-    return matmul_rows<P, O>(a, a_row, a_column, block(0), depth, out, out_stride, rows, columns, add);
-  for (int64_t k = 0; k < depth; k += kBlockDepth) {
-    const int64_t size = depth - k < kBlockDepth ? depth - k : kBlockDepth;
-    matmul_rows<P, typename P::T>(a + k * a_column, a_row, a_column, block(k), size, scratch, kPanel<P>, rows,
-                                  columns, k > 0);
+/// result = or += a * panel, in blocks of the depth: block(first) gives the panel's groups from `first` on.
+/// Sums wait in `scratch` [rows, kPanel] between blocks.
+template <int64_t kBlock, bool kAhead, class P, class O, class Block>
+FUNICULAR_INLINE void matmul_panel(const LeftOperand<P>& a, int64_t depth, int64_t rows,
+                                   PanelResult<P, O> result, typename P::T* scratch, Block block) {
+  for (int64_t k = 0; k < depth; k += kBlock) {
+    const typename P::T* const before = k > 0 ? scratch : nullptr;
+    if (k + kBlock < depth) {
+      matmul_rows<kAhead, P, typename P::T>(a.from(k), block(k), kBlock, rows,
+                                            {before, scratch, kPanel<P>, kPanel<P>, false},
+                                            a.from(k + kBlock).first);
+    } else {
+      result.sums = before;
+      matmul_rows<kAhead, P, O>(a.from(k), block(k), depth - k, rows, result,
+                                a.first + rows / kTileRows * a.tile);
+    }
   }
-  for (int64_t i = 0; i < rows; ++i)
-    over_channels<typename P::T>(
-        columns,
-        [&](int64_t c) {
-          O* const target = out + i * out_stride + c;
-          const Vec<typename P::T> sum = load(scratch + i * kPanel<P> + c);
-          store(target, add ? load(target) + sum : sum);
-        },
-        [&](int64_t c) {
-          O* const target = out + i * out_stride + c;
-          const typename P::T sum = scratch[i * kPanel<P> + c];
-          put(target, add ? get(target) + sum : sum);
-        });
 }
 
 template <class S>
@@ -119,9 +145,9 @@ void matmul(const MatmulArguments<S>& m) {
   auto* const panel = reinterpret_cast<Group*>(m.workspace);
   auto* const scratch = reinterpret_cast<typename P::T*>(panel + kBlockDepth * kPanel<P>);
   for (int64_t column = m.first_column; column < m.last_column; column += kPanel<P>) {
-    const int64_t left = m.last_column - column, columns = left < kPanel<P> ? left : kPanel<P>;
+    const int64_t columns = least(kPanel<P>, m.last_column - column);
     const auto block = [&](int64_t k) -> const Group* {
-      const int64_t size = depth - k < kBlockDepth ? depth - k : kBlockDepth;
+      const int64_t size = least(kBlockDepth, depth - k);
       if (m.right_transposed)
         pack_depth_columns<P, kPanel<P>>(m.right + column * m.right_stride + k * group, m.right_stride,
                                          columns, size, panel);
@@ -130,46 +156,70 @@ void matmul(const MatmulArguments<S>& m) {
                            columns, kPanel<P>, panel);
       return panel;
     };
-    matmul_panel<P, S>(m.left, m.left_stride, group, depth, m.out + column, m.out_stride, m.rows, columns,
-                       m.add, scratch, block);
+    matmul_panel<kBlockDepth, /*kAhead=*/false, P, S>(
+        LeftOperand<P>::plain(m.left, m.left_stride), depth, m.rows,
+        {nullptr, m.out + column, m.out_stride, columns, m.add}, scratch, block);
   }
 }
 
+template <class P>
+constexpr int64_t groups_of(int64_t depth) {
+  return (depth + P::kGroup - 1) / P::kGroup;
+}
+
+/// Chunks [first, last) of the left operand's columns as rows in tiles [kChunk / 6, groups, 6], zeros after
+/// the last.
 template <class S>
-void pack_right(const GradientArguments<S>& g, int64_t first, int64_t last) {
-  using P = Product<S>;
-  const int64_t depth = (g.depth + P::kGroup - 1) / P::kGroup;
-  for (int64_t panel = first; panel < last; ++panel) {
-    const int64_t column = panel * kPanel<P>, left = g.columns - column;
-    pack_depth_rows<P>(g.right + column, g.columns, g.depth, left < kPanel<P> ? left : kPanel<P>, kPanel<P>,
-                       reinterpret_cast<typename P::Group*>(g.packed) + panel * depth * kPanel<P>);
-  }
-}
-
-template <class S, class O>
-FUNICULAR_INLINE void gradient_rows(const GradientArguments<S>& g, O* out) {
+void pack_left(const GradientArguments<S>& g, int64_t first_chunk, int64_t last_chunk) {
   using P = Product<S>;
   using Group = typename P::Group;
-  const int64_t depth = (g.depth + P::kGroup - 1) / P::kGroup, rows = g.last_row - g.first_row;
-  auto* const left = reinterpret_cast<Group*>(g.workspace);
-  auto* const scratch = reinterpret_cast<typename P::T*>(left + depth * kChunk);
-  pack_depth_rows<P>(g.left + g.first_row, g.rows, g.depth, rows, kChunk, left);
-  for (int64_t column = 0; column < g.columns; column += kPanel<P>) {
-    const int64_t rest = g.columns - column;
-    const Group* const panel = reinterpret_cast<const Group*>(g.packed) + column * depth;
-    matmul_panel<P, O>(reinterpret_cast<const typename P::Element*>(left), P::kGroup, kChunk * P::kGroup,
-                       depth, out + g.first_row * g.columns + column, g.columns, rows,
-                       rest < kPanel<P> ? rest : kPanel<P>, g.add, scratch,
-                       [&](int64_t k) { return panel + k * kPanel<P>; });
+  static_assert(kChunk % kTileRows == 0);
+  const int64_t groups = groups_of<P>(g.depth);
+  for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
+    auto* const out = reinterpret_cast<Group*>(g.packed) + chunk * kChunk * groups;
+    const int64_t row = chunk * kChunk, rows = least(kChunk, g.rows - row);
+    for (int64_t k = 0; k < groups; ++k) {
+      const int64_t first = k * P::kGroup, count = least(P::kGroup, g.depth - first);
+      const S* const in = g.left + first * g.left_stride + row;
+      constexpr int64_t kAhead = 4 * P::kGroup;
+      fetch_rows(in + kAhead * g.left_stride, g.left_stride, least(P::kGroup, g.depth - first - kAhead),
+                 rows);
+      Group line[kChunk];
+      pack_depth_rows<P>(in, g.left_stride, count, rows, kChunk, line);
+      for (int64_t tile = 0; tile < kChunk / kTileRows; ++tile)
+        __builtin_memcpy(out + (tile * groups + k) * kTileRows, line + tile * kTileRows,
+                         kTileRows * sizeof(Group));
+    }
+  }
+}
+
+/// Some rows of a panel. A block of its depth stays in the first-level cache while rows of the left operand
+/// move past.
+template <class S, class O>
+FUNICULAR_INLINE void gradient_piece(const GradientArguments<S>& g, O* out) {
+  using P = Product<S>;
+  using Group = typename P::Group;
+  constexpr int64_t kBlock = 32 * 1024 / (kPanel<P> * static_cast<int64_t>(sizeof(Group)));
+  const int64_t groups = groups_of<P>(g.depth), columns = g.last_column - g.first_column;
+  auto* const panel = reinterpret_cast<Group*>(g.workspace);
+  auto* const scratch = reinterpret_cast<typename P::T*>(panel + groups * kPanel<P>);
+  pack_depth_rows<P, /*kAhead=*/true>(g.right + g.first_column, g.columns, g.depth, columns, kPanel<P>,
+                                      panel);
+  for (int64_t row = g.first_row; row < g.last_row; row += kChunk) {
+    const auto* const left = reinterpret_cast<const Group*>(g.packed) + row * groups;
+    matmul_panel<kBlock, /*kAhead=*/true, P, O>(
+        LeftOperand<P>::packed(left, groups), groups, least(kChunk, g.last_row - row),
+        {nullptr, out + row * g.columns + g.first_column, g.columns, columns, g.add}, scratch,
+        [&](int64_t k) { return panel + k * kPanel<P>; });
   }
 }
 
 template <class S>
 void weight_gradient(const GradientArguments<S>& g) {
   if (g.wide)
-    gradient_rows<S>(g, g.wide);
+    gradient_piece<S>(g, g.wide);
   else
-    gradient_rows<S>(g, g.narrow);
+    gradient_piece<S>(g, g.narrow);
 }
 
 template <class S>
@@ -180,20 +230,30 @@ int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t, bool) {
   return kBlockDepth * kPanel<P> * group + (depth > kBlockDepth * P::kGroup ? rows * kPanel<P> * sum : 0);
 }
 
+/// Rows of a panel that are a piece: all, or fewer if so few panels cannot be shared out evenly.
+inline int64_t rows_of_piece(int64_t rows, int64_t panels, int threads) {
+  int64_t parts = 1;
+  while (panels * parts % threads != 0 && panels * parts < 4 * threads && rows / (parts + 1) >= kFewestRows)
+    ++parts;
+  const int64_t tiles = (rows + parts * kTileRows - 1) / (parts * kTileRows);
+  return tiles * kTileRows;
+}
+
+/// Pieces are panels or some rows of them; the left operand is shared.
 template <class S>
-int64_t gradient_workspace(int64_t depth, int64_t) {
+GradientPlan gradient_plan(int64_t rows, int64_t depth, int64_t columns, int threads) {
   using P = Product<S>;
-  const int64_t groups = (depth + P::kGroup - 1) / P::kGroup;
-  return kChunk * (groups * static_cast<int64_t>(sizeof(typename P::Group)) +
-                   kPanel<P> * static_cast<int64_t>(sizeof(typename P::T)));
+  const auto group = static_cast<int64_t>(sizeof(typename P::Group)),
+             sum = static_cast<int64_t>(sizeof(typename P::T));
+  const int64_t chunks = (rows + kChunk - 1) / kChunk, panels = (columns + kPanel<P> - 1) / kPanel<P>,
+                groups = groups_of<P>(depth);
+  return {chunks, chunks * kChunk * groups * group, rows_of_piece(rows, panels, threads), kPanel<P>,
+          kPanel<P> * (groups * group + kChunk * sum)};
 }
 
 template <class S>
 int64_t one_panel(int64_t, int) {
   return kPanel<Product<S>>;
-}
-inline int64_t one_chunk(int64_t, int64_t, int) {
-  return kChunk;
 }
 
 template <class S>
@@ -206,19 +266,9 @@ constexpr MatmulKernels<S> matmul_kernels() {
   if constexpr (sizeof(S) == 2 && P::kGroup == 1)
     return {};
   else
-    return {kPanel<P>,
-            P::kGroup,
-            P::kGroup,
-            4,
-            kChunk,
-            one_panel<S>,
-            one_chunk,
-            matmul_workspace<S>,
-            gradient_workspace<S>,
-            matmul<S>,
-            nullptr,
-            pack_right<S>,
-            weight_gradient<S>};
+    return {kPanel<P>,        P::kGroup,    P::kGroup,           4,         kFewestRows,
+            kGradientRows,    one_panel<S>, matmul_workspace<S>, matmul<S>, nullptr,
+            gradient_plan<S>, pack_left<S>, weight_gradient<S>};
 }
 #else
 /// Sixteen registers are too few for these tiles: LibTorch's products are faster there.

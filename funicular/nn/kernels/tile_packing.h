@@ -15,9 +15,6 @@ constexpr int64_t kFarRows = 1024;               // elements: see fetch_rows
 FUNICULAR_INLINE int64_t squares_of(int64_t n) {
   return (n + kSquare - 1) / kSquare;
 }
-FUNICULAR_INLINE int64_t least(int64_t a, int64_t b) {
-  return a < b ? a : b;
-}
 
 inline int64_t padded_groups(int64_t depth) {
   return round_up((depth + 1) / 2, kStep);

@@ -240,8 +240,11 @@ inline int64_t workspace(int64_t rows, int64_t depth, int64_t columns, bool pack
   return PieceWorkspace(rows, depth, columns, packed).bytes();
 }
 
-inline int64_t gradient_workspace(int64_t depth, int64_t rows) {
-  return packed_left(depth, rows) + waiting_squares(0, squares_of(rows), false) * kSums * 4;
+/// Pieces are whole rows; the right operand is shared.
+inline GradientPlan gradient_plan(int64_t rows, int64_t depth, int64_t columns, int threads) {
+  const int64_t panels = squares_of(columns), piece = gradient_rows(rows, depth, threads);
+  return {panels, panels * panel_groups(depth) * 4, piece, columns,
+          packed_left(depth, piece) + waiting_squares(0, squares_of(piece), false) * kSums * 4};
 }
 
 constexpr MatmulKernels<BFloat16> kernels() {
@@ -250,12 +253,12 @@ constexpr MatmulKernels<BFloat16> kernels() {
           2 * kStep,
           1,
           kFewest,
+          /*gradient_rows=*/INT64_MAX,
           columns,
-          gradient_rows,
           workspace,
-          gradient_workspace,
           matmul,
           pack,
+          gradient_plan,
           pack_right,
           weight_gradient,
           /*tiled=*/true,
