@@ -176,22 +176,23 @@ struct MatmulArguments {
   unsigned char* workspace = nullptr;  ///< of MatmulKernels::workspace, aligned to 64
 };
 
-/// A piece of out [rows, columns] = or += left^T * right; left is [depth, rows], right [depth, columns]
-/// without gaps. The sum goes to `wide` or, rounded once, to `narrow`.
+/// A piece of out [rows, columns] = or += left^T * right; left is [depth, rows], right [depth, columns], the
+/// latter and `out` without gaps. The sum goes to `wide` or, rounded once, to `narrow`.
 template <class S>
 struct GradientArguments {
   int64_t depth = 0, rows = 0, columns = 0;
   int64_t first_row = 0, last_row = 0, first_column = 0, last_column = 0;
   bool add = true;  ///< false: what `out` held is not read
   const S *left = nullptr, *right = nullptr;
-  int64_t left_stride = 0;                       ///< if it is tiled: the number of its columns
+  int64_t left_stride = 0;                       ///< as in MatmulArguments
   bool left_tiled = false, right_tiled = false;  ///< nn/tiled.h
   unsigned char* packed = nullptr;     ///< one of the operands, by pack_gradient; aligned to 64, as the next
   unsigned char* workspace = nullptr;  ///< of the piece
   S* narrow = nullptr;
   Compute<S>* wide = nullptr;
-  /// [rows / 32, rounded up; kSquareSums]: to those of rows [first, last) the squares of what is written are
-  /// added, in the same order for any number of threads. Where MatmulKernels::gives_square_sums; null: none.
+  /// [rows / 32, rounded up; kSquareSums]: to those of the rows of the piece the squares of what is written
+  /// are added, in the same order for any number of threads. Where MatmulKernels::gives_square_sums; null:
+  /// none.
   double* square_sums = nullptr;
 };
 constexpr int64_t kSquareSums = 8;  // sums of each 32 rows, to be added up: a register of doubles
@@ -212,7 +213,7 @@ struct MatmulKernels {
   int64_t padding = 0;  ///< elements that the depth is filled up to where operands are packed
   int64_t pieces = 0;   ///< how many a product should have for each thread
   int64_t fewest_rows = 0;    ///< of a piece
-  int64_t gradient_rows = 0;  ///< at most so many of a weight gradient are made together
+  int64_t gradient_rows = 0;  ///< at most so many of a weight gradient are made together; all, if `tiled`
   /// Columns of a piece of a product with so many.
   int64_t (*columns)(int64_t columns, int threads) = nullptr;
   /// Bytes of workspace of a piece of a product, whose right operand may be packed.

@@ -20,13 +20,14 @@ struct Shape {
 };
 
 /// Around tiles of six and sixteen rows, panels of 32 and 64 columns, chunks of 192 and 384 rows, more rows
-/// of a weight gradient than are made together, odd depths, depths of several blocks and of several parts,
-/// rows whose lines share few sets of the first-level cache, right operands that several items share, and a
-/// last item whose part of the depth is longer than that of the others.
+/// of a weight gradient than are made together, odd depths, depths of one, two and several blocks and of
+/// several parts, rows whose lines share few sets of the first-level cache, right operands that several items
+/// share, and a last item whose part of the depth is longer than that of the others.
 const Shape kShapes[] = {{1, 2, 1},       {5, 4, 3},       {6, 64, 64},     {7, 30, 65},     {13, 66, 127},
                          {97, 48, 96},    {101, 130, 97},  {33, 3074, 70},  {3075, 20, 34},  {64, 6150, 10},
                          {17, 62, 33},    {193, 98, 290},  {450, 770, 600}, {40, 6150, 300}, {70, 1024, 40},
-                         {600, 2048, 33}, {1400, 34, 800}, {5, 1120, 736},  {301, 70, 3109}};
+                         {600, 2048, 33}, {1400, 34, 800}, {5, 1120, 736},  {301, 70, 3109}, {128, 66, 40},
+                         {257, 40, 70}};
 
 /// Relative error of a product of rounded factors: unit of the sums, and of the result.
 double bound(at::ScalarType type) {
@@ -188,8 +189,9 @@ TEST(ProductsOfOurOwn, DoNotDependOnTheThreadsNorOnTheOtherRows) {
   const int before = at::get_num_threads();
   for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
     if (!has_own_products(type)) continue;  // LibTorch's, which promise no such thing
-    // The second gradient has fewer panels than some teams have threads.
-    for (const auto& [inputs, outputs] : {std::pair<int64_t, int64_t>{4200, 150}, {130, 600}}) {
+    // The second gradient has fewer panels than some teams have threads, the third more rows than are made
+    // together.
+    for (const auto& [inputs, outputs] : {std::pair<int64_t, int64_t>{4200, 150}, {130, 600}, {66, 3209}}) {
       const at::Tensor x = torch::randn({1301, inputs}).to(type),
                        w = torch::randn({outputs, inputs}).to(type),
                        dy = torch::randn({1301, outputs}).to(type);

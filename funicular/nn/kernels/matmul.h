@@ -14,9 +14,10 @@ namespace funicular::nn::FUNICULAR_ISA {
 
 #if defined(__AVX512F__)
 constexpr int kTileRows = 6, kTileVectors = 4;  // 24 of 32 registers hold sums
-constexpr int64_t kBlockDepth = 1536;  // groups: a panel's block is 384 KiB in the second-level cache
-constexpr int64_t kChunk = 192;        // rows of a weight gradient whose sums wait for a block of the depth
-constexpr int64_t kFewestRows = 96;    // of a piece
+constexpr int64_t kBlockDepth = 1536;   // groups: a panel's block is 384 KiB in the second-level cache
+constexpr int64_t kChunk = 192;         // rows of a weight gradient whose sums wait for a block of the depth
+constexpr int64_t kFewestRows = 96;     // of a piece
+constexpr int64_t kPackedGroups = 256;  // of the depth, packed by a thread at a time
 constexpr int64_t kGradientRows = 16 * kChunk;  // whose left operand is packed at a time
 
 template <class P>
@@ -99,7 +100,7 @@ inline void matmul_rows(LeftOperand<P> a, const typename P::Group* b, int64_t de
   int64_t i = 0;
   for (; i + kTileRows <= rows; i += kTileRows, a.first += a.tile)
     matmul_tile<P, O, kTileRows, kAhead>(a, b, depth, result.from(i),
-                                         i + 2 * kTileRows <= rows ? a.first + a.tile : next);
+                                         i + kTileRows < rows ? a.first + a.tile : next);
   const PanelResult<P, O> rest = result.from(i);
   switch (rows - i) {
     case 5:
@@ -164,31 +165,32 @@ void matmul(const MatmulArguments<S>& m) {
 
 template <class P>
 constexpr int64_t groups_of(int64_t depth) {
-  return (depth + P::kGroup - 1) / P::kGroup;
+  return ceiling(depth, P::kGroup);
 }
 
-/// Chunks [first, last) of the left operand's columns as rows in tiles [kChunk / 6, groups, 6], zeros after
-/// the last.
+/// Parts of the left operand's columns as rows in tiles [rows / 6, groups, 6], the last one filled up with
+/// zeros; a part is a chunk of rows and kPackedGroups of the depth. Eight groups at a time, since tiles may
+/// lie a power of two apart, on lines that share a set of the cache.
 template <class S>
-void pack_left(const GradientArguments<S>& g, int64_t first_chunk, int64_t last_chunk) {
+void pack_left(const GradientArguments<S>& g, int64_t first_part, int64_t last_part) {
   using P = Product<S>;
   using Group = typename P::Group;
+  constexpr int64_t kLines = 8;
   static_assert(kChunk % kTileRows == 0);
-  const int64_t groups = groups_of<P>(g.depth);
-  for (int64_t chunk = first_chunk; chunk < last_chunk; ++chunk) {
-    auto* const out = reinterpret_cast<Group*>(g.packed) + chunk * kChunk * groups;
-    const int64_t row = chunk * kChunk, rows = least(kChunk, g.rows - row);
-    for (int64_t k = 0; k < groups; ++k) {
-      const int64_t first = k * P::kGroup, count = least(P::kGroup, g.depth - first);
-      const S* const in = g.left + first * g.left_stride + row;
-      constexpr int64_t kAhead = 4 * P::kGroup;
-      fetch_rows(in + kAhead * g.left_stride, g.left_stride, least(P::kGroup, g.depth - first - kAhead),
-                 rows);
-      Group line[kChunk];
-      pack_depth_rows<P>(in, g.left_stride, count, rows, kChunk, line);
-      for (int64_t tile = 0; tile < kChunk / kTileRows; ++tile)
-        __builtin_memcpy(out + (tile * groups + k) * kTileRows, line + tile * kTileRows,
-                         kTileRows * sizeof(Group));
+  const int64_t groups = groups_of<P>(g.depth), ranges = ceiling(groups, kPackedGroups);
+  for (int64_t part = first_part; part < last_part; ++part) {
+    const int64_t row = part / ranges * kChunk, rows = least(kChunk, g.rows - row),
+                  begin = part % ranges * kPackedGroups, end = least(groups, begin + kPackedGroups);
+    auto* const out = reinterpret_cast<Group*>(g.packed) + row * groups;
+    for (int64_t k = begin; k < end; k += kLines) {
+      const int64_t first = k * P::kGroup, count = least(kLines, end - k);
+      Group lines[kLines * kChunk];
+      pack_depth_rows<P>(g.left + first * g.left_stride + row, g.left_stride,
+                         least(count * P::kGroup, g.depth - first), rows, kChunk, lines);
+      for (int64_t tile = 0; tile * kTileRows < rows; ++tile)
+        for (int64_t line = 0; line < count; ++line)
+          __builtin_memcpy(out + (tile * groups + k + line) * kTileRows,
+                           lines + line * kChunk + tile * kTileRows, kTileRows * sizeof(Group));
     }
   }
 }
@@ -203,8 +205,7 @@ FUNICULAR_INLINE void gradient_piece(const GradientArguments<S>& g, O* out) {
   const int64_t groups = groups_of<P>(g.depth), columns = g.last_column - g.first_column;
   auto* const panel = reinterpret_cast<Group*>(g.workspace);
   auto* const scratch = reinterpret_cast<typename P::T*>(panel + groups * kPanel<P>);
-  pack_depth_rows<P, /*kAhead=*/true>(g.right + g.first_column, g.columns, g.depth, columns, kPanel<P>,
-                                      panel);
+  pack_depth_rows<P>(g.right + g.first_column, g.columns, g.depth, columns, kPanel<P>, panel);
   for (int64_t row = g.first_row; row < g.last_row; row += kChunk) {
     const auto* const left = reinterpret_cast<const Group*>(g.packed) + row * groups;
     matmul_panel<kBlock, /*kAhead=*/true, P, O>(
@@ -230,13 +231,20 @@ int64_t matmul_workspace(int64_t rows, int64_t depth, int64_t, bool) {
   return kBlockDepth * kPanel<P> * group + (depth > kBlockDepth * P::kGroup ? rows * kPanel<P> * sum : 0);
 }
 
-/// Rows of a panel that are a piece: all, or fewer if so few panels cannot be shared out evenly.
+/// Rows of a panel that are a piece: all, or fewer if panels cannot be shared out evenly. To pack a panel
+/// takes as long as to multiply by it some 12 rows.
 inline int64_t rows_of_piece(int64_t rows, int64_t panels, int threads) {
-  int64_t parts = 1;
-  while (panels * parts % threads != 0 && panels * parts < 4 * threads && rows / (parts + 1) >= kFewestRows)
-    ++parts;
-  const int64_t tiles = (rows + parts * kTileRows - 1) / (parts * kTileRows);
-  return tiles * kTileRows;
+  constexpr int64_t kPacking = 12;
+  int64_t best = 0, least_time = INT64_MAX;
+  for (int64_t parts = 1; parts == 1 || rows / parts >= kFewestRows; ++parts) {
+    const int64_t piece = round_up(ceiling(rows, parts), kTileRows),
+                  time = ceiling(panels * ceiling(rows, piece), threads) * (piece + kPacking);
+    if (time < least_time) {
+      least_time = time;
+      best = piece;
+    }
+  }
+  return best;
 }
 
 /// Pieces are panels or some rows of them; the left operand is shared.
@@ -245,9 +253,9 @@ GradientPlan gradient_plan(int64_t rows, int64_t depth, int64_t columns, int thr
   using P = Product<S>;
   const auto group = static_cast<int64_t>(sizeof(typename P::Group)),
              sum = static_cast<int64_t>(sizeof(typename P::T));
-  const int64_t chunks = (rows + kChunk - 1) / kChunk, panels = (columns + kPanel<P> - 1) / kPanel<P>,
-                groups = groups_of<P>(depth);
-  return {chunks, chunks * kChunk * groups * group, rows_of_piece(rows, panels, threads), kPanel<P>,
+  const int64_t groups = groups_of<P>(depth);
+  return {ceiling(rows, kChunk) * ceiling(groups, kPackedGroups), round_up(rows, kTileRows) * groups * group,
+          rows_of_piece(rows, ceiling(columns, kPanel<P>), threads), kPanel<P>,
           kPanel<P> * (groups * group + kChunk * sum)};
 }
 

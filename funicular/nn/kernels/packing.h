@@ -5,16 +5,12 @@
 
 namespace funicular::nn::FUNICULAR_ISA {
 
-FUNICULAR_INLINE int64_t least(int64_t a, int64_t b) {
+FUNICULAR_INLINE constexpr int64_t least(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
-
-/// Asks for `count` rows before they are read, which pays where rows lie on pages of their own.
-template <class T>
-FUNICULAR_INLINE void fetch_rows(const T* in, int64_t stride, int64_t count, int64_t columns) {
-  for (int64_t r = 0; r < count; ++r)
-    for (int64_t byte = 0; byte < columns * static_cast<int64_t>(sizeof(T)); byte += 64)
-      __builtin_prefetch(reinterpret_cast<const char*>(in + r * stride) + byte, 0, 2);
+/// n / step, rounded up.
+FUNICULAR_INLINE constexpr int64_t ceiling(int64_t n, int64_t step) {
+  return (n + step - 1) / step;
 }
 
 /// One group of a matrix whose rows run along the depth: its elements row[k * kGroup …], zero beyond `depth`.
@@ -33,16 +29,14 @@ FUNICULAR_INLINE typename P::Group gather_group(const typename P::Element* const
 }
 
 /// out[k, c] = the groups of `rows` rows along the depth (in[k * kGroup …, c]), c in [0, width), zero from
-/// `columns` on. kAhead: rows are asked for ahead.
-template <class P, bool kAhead = false>
+/// `columns` on.
+template <class P>
 inline void pack_depth_rows(const typename P::Element* in, int64_t stride, int64_t rows, int64_t columns,
                             int64_t width, typename P::Group* out) {
   constexpr int lanes = kLanes<typename P::T>, group = P::kGroup;
   for (int64_t r = 0; r < rows; r += group, out += width) {
     const typename P::Element* lines[group];
     for (int g = 0; g < group; ++g) lines[g] = r + g < rows ? in + (r + g) * stride : nullptr;
-    if constexpr (kAhead)
-      fetch_rows(in + (r + 4 * group) * stride, stride, least(group, rows - r - 4 * group), columns);
     int64_t c = 0;
     for (; lines[group - 1] && c + lanes <= columns; c += lanes) {
       if constexpr (group == 1) {

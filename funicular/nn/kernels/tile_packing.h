@@ -2,7 +2,7 @@
 // The right operands of products by AMX's tiles (nn/kernels/tiles.h) in panels of 32 columns: for each step
 // of 32 along the depth two tiles, filled up with zeros.
 
-#include "funicular/nn/kernels/product.h"
+#include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_registers.h"
 
 #if defined(__AMX_BF16__)

@@ -142,7 +142,7 @@ FUNICULAR_INLINE void turn_tile(const BFloat16* in, int64_t rows, BFloat16* out)
 inline void turn_squares(const GradientArguments<BFloat16>& g, BFloat16* out) {
   const int64_t columns = g.last_row - g.first_row, steps = padded_groups(g.depth) / kStep;
   for (int64_t step = 0; step < steps; ++step) {
-    const BFloat16* const in = g.left + step * kSquare * g.rows + g.first_row * kSquare;
+    const BFloat16* const in = g.left + step * kSquare * g.left_stride + g.first_row * kSquare;
     for (int64_t c = 0; c < columns; c += kSide)
       turn_tile(in + c / kSquare * 2 * kTile + c % kSquare, g.depth - step * kSquare,
                 out + ((c / kSquare * steps + step) * 2 + c / kSide % 2) * kTile);
@@ -160,8 +160,9 @@ inline void pack_left(const GradientArguments<BFloat16>& g, BFloat16* out) {
     const int64_t first = step * 2 * kStep, left = g.depth - first, count = least(left, 2 * kStep);
     for (int64_t r = count; r < 2 * count && r < left; ++r)  // the next step's lines, far apart or not
       for (int64_t c = 0; c < rows; c += kSquare)
-        __builtin_prefetch(g.left + (first + r) * g.rows + g.first_row + c, 0, 2);
-    pack_depth_rows<Pairs>(g.left + first * g.rows + g.first_row, g.rows, count, rows, width, part);
+        __builtin_prefetch(g.left + (first + r) * g.left_stride + g.first_row + c, 0, 2);
+    pack_depth_rows<Pairs>(g.left + first * g.left_stride + g.first_row, g.left_stride, count, rows, width,
+                           part);
     for (int64_t group = (count + 1) / 2; group < kStep; ++group)
       __builtin_memset(part + group * width, 0, static_cast<size_t>(width) * sizeof(uint32_t));
     for (int64_t r = 0; r < width; r += kSide) {
