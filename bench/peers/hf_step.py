@@ -98,7 +98,7 @@ class Report:
             "real_share": sum(real) / sum(padded), "peak_resident_bytes": peak,
             "peak_resident_bytes_with_warmup": max(peak, self.whole_peak), "setup_seconds": round(self.setup_seconds, 1),
             "losses": self.losses, "threads": torch.get_num_threads(),
-            "options": {"attention": args.attention, "pad_multiple": args.pad_multiple, "dropout": args.dropout,
+            "options": {"threads": torch.get_num_threads(), "attention": args.attention, "pad_multiple": args.pad_multiple, "dropout": args.dropout,
                         "shapes": args.shapes if args.variant == "compile" else None,
                         "compile_mode": args.compile_mode if args.variant == "compile" else None,
                         "environment": measure.tuning()},

@@ -6,6 +6,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <map>
 #include <optional>
@@ -113,7 +114,9 @@ class Bench final : public Command {
   uint64_t seed() const { return static_cast<uint64_t>(seed_); }
 
   int time();
-  void add_floor(OrderedJson& result, const format::BertConfig& config, const plan::StepTimes& times,
+  std::vector<plan::ProductShape> mean_products(const format::BertConfig& config,
+                                                const plan::StepTimes& times, int64_t batch_size) const;
+  void add_floor(OrderedJson& result, const std::vector<plan::ProductShape>& products,
                  train::Precision precision) const;
   void add_profile(OrderedJson& result, plan::TrainingStep& step,
                    const std::vector<plan::Rows>& batches) const;
@@ -389,29 +392,41 @@ int Bench::time() {
                         {"parameters", step.model().parameter_count()},
                         {"precision", precision_name},
                         {"threads", at::get_num_threads()}};
-  if (floor_) add_floor(result, config, times, precision);
+  const std::vector<plan::ProductShape> products =
+      mean_products(config, times, static_cast<int64_t>(batches.front().size()));
+  double flops = 0;
+  for (const plan::ProductShape& product : products) flops += product.flops();
+  result["model_flops_per_second"] = flops * static_cast<double>(steps) / times.total();
+  if (floor_) add_floor(result, products, precision);
   if (profile_) add_profile(result, step, batches);
   if (!trace_.empty()) write_trace(step, batches);
   json_ ? fmt::print("{}\n", result.dump()) : print_times(result, precision_name);
   return 0;
 }
 
-/// The floor of the timed batches' mean, and the step's share of it.
-void Bench::add_floor(OrderedJson& result, const format::BertConfig& config, const plan::StepTimes& times,
-                      train::Precision precision) const {
+/// The products of a step whose micro-batches all have the timed ones' mean length.
+std::vector<plan::ProductShape> Bench::mean_products(const format::BertConfig& config,
+                                                     const plan::StepTimes& times, int64_t batch_size) const {
   const plan::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
                               config.vocab_size};
-  const auto steps = static_cast<int64_t>(times.seconds.size());
+  const int64_t parts = micro_batch_size_ > 0 ? (batch_size + micro_batch_size_ - 1) / micro_batch_size_ : 1;
+  const int64_t forwards = static_cast<int64_t>(times.seconds.size()) * parts;
+  auto products = plan::step_products(shape, times.tokens / forwards, times.masked / forwards);
+  for (plan::ProductShape& product : products) product.count *= parts;
+  return products;
+}
+
+/// The time of these products alone, and the step's share of it.
+void Bench::add_floor(OrderedJson& result, const std::vector<plan::ProductShape>& products,
+                      train::Precision precision) const {
   const double tokens = result["tokens_per_step"], speed = result["tokens_per_second"];
   const plan::Floor floor =
-      plan::measure_floor(plan::step_products(shape, times.tokens / steps, times.masked / steps),
-                          train::compute_type(precision).value_or(train::master_type(precision)));
+      plan::measure_floor(products, train::compute_type(precision).value_or(train::master_type(precision)));
   result["floor"] = {{"seconds", floor.seconds},
                      {"tokens_per_second", tokens / floor.seconds},
                      {"share", floor.seconds * speed / tokens},
                      {"flops_per_second", floor.flops / floor.seconds},
                      {"square_flops_per_second", floor.square_flops_per_second}};
-  result["model_flops_per_second"] = floor.flops * speed / tokens;
 }
 
 constexpr int64_t kFurtherSteps = 3;  // that are watched
@@ -421,8 +436,10 @@ void Bench::add_profile(OrderedJson& result, plan::TrainingStep& step,
   const plan::Profile profile;
   const double total = plan::time_steps(step, batches, micro_batch_size_, 0, kFurtherSteps, seed()).total();
   double named = 0;
+  std::array<double, plan::kWorks> works{};
   for (const plan::Profile::Part& part : profile.parts()) {
     named += part.seconds;
+    works[static_cast<size_t>(plan::work_of(part.name))] += part.seconds;
     if (part.seconds < 0.001 * total) continue;
     result["profile"].push_back({{"part", part.name},
                                  {"share", part.seconds / total},
@@ -430,6 +447,10 @@ void Bench::add_profile(OrderedJson& result, plan::TrainingStep& step,
                                  {"calls_per_step", part.calls / kFurtherSteps}});
   }
   result["profile"].push_back({{"part", "between"}, {"share", 1 - named / total}});
+  works[static_cast<size_t>(plan::Work::rest)] += total - named;
+  for (int i = 0; i < plan::kWorks; ++i)
+    result["work"].push_back({{"kind", plan::work_name(static_cast<plan::Work>(i))},
+                              {"share", works[static_cast<size_t>(i)] / total}});
 }
 
 void Bench::write_trace(plan::TrainingStep& step, const std::vector<plan::Rows>& batches) const {
@@ -446,6 +467,8 @@ void Bench::print_times(const OrderedJson& result, const std::string& precision)
              result["step_seconds_median"].get<double>(), result["step_seconds_best"].get<double>(),
              steps_.value_or(10));
   fmt::print("speed          {:.0f} real tokens/s\n", result["tokens_per_second"].get<double>());
+  fmt::print("compute        {:.0f} GFLOP/s, the model's products with weights alone counted\n",
+             result["model_flops_per_second"].get<double>() / 1e9);
   fmt::print("peak memory    {:.2f} GB resident\n", result["peak_resident_bytes"].get<double>() / 1e9);
   if (result.contains("floor")) {
     const OrderedJson& floor = result["floor"];
@@ -456,6 +479,9 @@ void Bench::print_times(const OrderedJson& result, const std::string& precision)
         floor["square_flops_per_second"].get<double>() / 1e9, 100 * floor["share"].get<double>());
   }
   if (!result.contains("profile")) return;
+  fmt::print("\n");
+  for (const OrderedJson& kind : result["work"])
+    fmt::print("{:<40}{:>7.1f}%\n", kind["kind"].get<std::string>(), 100 * kind["share"].get<double>());
   fmt::print("\n{:<40}{:>8}{:>12}{:>8}\n", "part", "share", "ms a step", "calls");
   for (const OrderedJson& part : result["profile"])
     fmt::print("{:<40}{:>7.1f}%{:>12.1f}{:>8}\n", part["part"].get<std::string>(),

@@ -61,7 +61,8 @@ class Evaluate final : public Command {
         .default_text("as in fine-tuning, else the model's longest; mlm: 128");
     task_options_.declare(arguments);
     arguments.section("Machine and randomness");
-    declare_eval_batch_size(arguments, batch_size_).default_text("32");
+    declare_eval_batch_size(arguments, batch_size_)
+        .default_text("as --micro-batch-tokens allows, 512 at most; without that limit 32");
     declare_micro_batch_tokens(arguments, batch_tokens_, "0: no limit");
     arguments.add("precision", "NAME", precision_, "arithmetic").choices([] {
       std::vector<std::string> names = inference_precisions();
@@ -135,8 +136,9 @@ class Evaluate final : public Command {
   int measure(const Model& model, const Objective& objective, const data::Dataset& dataset,
               train::Metrics& metrics) {
     const train::DatasetSource<Objective> source(objective, dataset);
-    const auto result = train::evaluate(model, source, &metrics, batch_size_.value_or(32), batch_tokens_,
-                                        static_cast<uint64_t>(seed_));
+    const auto result =
+        train::evaluate(model, source, &metrics, batch_size_.value_or(batch_tokens_ > 0 ? 512 : 32),
+                        batch_tokens_, static_cast<uint64_t>(seed_));
     for (const auto& [name, value] : result)
       if (!std::isfinite(value))
         throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,

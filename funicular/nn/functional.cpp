@@ -311,7 +311,7 @@ constexpr int64_t kLogitRows = 512;  // rows of logits held at a time
 
 /// The last tile of logits becomes its own gradient and waits for the backward pass, where it goes straight
 /// into the weight's gradient; tiles before it, of very large batches, are multiplied at once into a sum of
-/// their own.
+/// their own, in full precision: several tiles are added, and fp16 has no loss scale yet.
 struct VocabularyLossFunction : Function<VocabularyLossFunction> {
   /// values * factor, the factor in full precision. On a GPU it is not read, which would wait for it, and a
   /// tensor of one number there is rounded to the other's type.
@@ -328,6 +328,14 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     return at::scalar_tensor(sum, at::kDouble);
   }
 
+  /// gradient += sum * factor, some rows at a time: LibTorch copies what it has to convert.
+  static void add_scaled(const at::Tensor& gradient, const at::Tensor& sum, double factor) {
+    for (int64_t begin = 0; begin < sum.size(0); begin += kLogitRows) {
+      const int64_t count = std::min(kLogitRows, sum.size(0) - begin);
+      gradient.narrow(0, begin, count).add_(sum.narrow(0, begin, count), factor);
+    }
+  }
+
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& bias, const at::Tensor& labels, bool gradients) {
     const int64_t rows = hidden.size(0);
@@ -342,7 +350,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       if (!gradients || begin + count == rows) continue;
       if (!weight_sum.defined()) {
         hidden_gradient = at::empty_like(hidden);
-        weight_sum = at::zeros_like(weight);
+        weight_sum = at::zeros(weight.sizes(), weight.options().dtype(compute_type(weight)));
         bias_sum = at::zeros_like(bias);
       }
       times(logits, weight, hidden_gradient.narrow(0, begin, count));
@@ -364,7 +372,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     learn(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
     if (weight_sum.defined())
       if (const at::Tensor gradient = gradient_of(weight); gradient.defined())
-        gradient.add_(weight_sum, factor.item<double>());  // no copy of the weight's size
+        add_scaled(gradient, weight_sum, factor.item<double>());
     if (const at::Tensor gradient = gradient_of(bias); gradient.defined()) {
       const at::Tensor sum = bias_sum.defined() ? bias_sum : at::zeros_like(bias);
       add_column_sum(logits, sum);

@@ -493,10 +493,9 @@ void add_gradient_by_torch(const at::Tensor& gradient, const at::Tensor& dy, con
     return;
   }
   if (!add) target.zero_();
-  if (gradient.scalar_type() == dy.scalar_type())
-    target.addmm_(dy.t(), x);
-  else
-    target.add_(at::mm(dy.t(), x));
+  // A wide gradient is a sum that must not be rounded on its way.
+  const at::ScalarType type = gradient.scalar_type();
+  target.addmm_(dy.to(type).t(), x.to(type));
 }
 
 }  // namespace

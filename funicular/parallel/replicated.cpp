@@ -145,7 +145,7 @@ void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts
                      const StepSettings& settings, TermSums& sums) const {
   LossSink sink;
   {
-    const Autocast autocast(autocast_);
+    const Autocast autocast(autocast_, model.device().type());
     forward_recomputed(model, settings.recompute, {}, batch, {}, sink);
   }
   sums.add(sink);
@@ -202,7 +202,7 @@ void Replicated::share_buffers() {
 }
 
 EvalResult Replicated::evaluate(std::span<const MicroBatch> micro_batches) {
-  const Autocast autocast(autocast_);
+  const Autocast autocast(autocast_, model_->device().type());
   return evaluate_micro_batches(*model_, micro_batches);
 }
 

@@ -377,7 +377,7 @@ void Pass::cross_entropy(HeadKept& kept) {
     if (begin + rows == shape_.masked) break;
     if (begin == 0) {
       kept.hidden_gradient = masked_rows();
-      kept.weight_sum = values(config_.vocab_size, config_.hidden_size);
+      kept.weight_sum = statistics(config_.vocab_size * config_.hidden_size);
       kept.bias_sum = statistics(config_.vocab_size);
     }
     multiply(rows, config_.vocab_size, config_.hidden_size);

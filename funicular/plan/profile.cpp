@@ -8,6 +8,7 @@
 #include <mutex>
 #include <set>
 #include <tuple>
+#include <utility>
 
 #include "funicular/base/json.h"
 
@@ -76,6 +77,33 @@ Profile::Profile(bool keep_events) : state_(std::make_unique<State>()) {
 Profile::~Profile() {
   at::removeCallback(handle_);
   active = nullptr;
+}
+
+const char* work_name(Work work) {
+  constexpr const char* kNames[kWorks] = {"products", "attention", "normalisation, activation",
+                                          "loss",     "optimiser", "rest"};
+  return kNames[static_cast<int>(work)];
+}
+
+Work work_of(std::string_view event) {
+  constexpr std::pair<std::string_view, Work> kBeginnings[] = {{"funicular::matmul", Work::products},
+                                                               {"funicular::weight_gradient", Work::products},
+                                                               {"funicular::quantized", Work::products},
+                                                               {"aten::mm", Work::products},
+                                                               {"aten::addmm", Work::products},
+                                                               {"aten::bmm", Work::products},
+                                                               {"funicular::attention", Work::attention},
+                                                               {"funicular::residual_norm", Work::rows},
+                                                               {"funicular::activation", Work::rows},
+                                                               {"funicular::column_sum", Work::rows},
+                                                               {"funicular::dropout", Work::rows},
+                                                               {"funicular::embeddings", Work::rows},
+                                                               {"funicular::cross_entropy", Work::loss},
+                                                               {"funicular::optimizer", Work::optimizer},
+                                                               {"funicular::gradient_norm", Work::optimizer}};
+  for (const auto& [beginning, work] : kBeginnings)
+    if (event.starts_with(beginning)) return work;
+  return Work::rest;
 }
 
 std::vector<Profile::Part> Profile::parts() const {

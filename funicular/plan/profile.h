@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace funicular::plan {
@@ -42,6 +43,14 @@ class Profile {
   std::unique_ptr<State> state_;
   uint64_t handle_ = 0;
 };
+
+/// The kinds of work that a step consists of, in the order in which they are told.
+enum class Work { products, attention, rows, loss, optimizer, rest };
+inline constexpr int kWorks = 6;
+/// "products", "attention", "normalisation, activation", …
+const char* work_name(Work work);
+/// Of an event's name. `rest` is what no operation of ours is: LibTorch's own but its products.
+Work work_of(std::string_view event);
 
 /// The events as a file for chrome://tracing and ui.perfetto.dev: the Trace Event Format's JSON object, with
 /// complete events ("X") in microseconds.

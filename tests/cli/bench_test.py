@@ -19,9 +19,23 @@ class Steps(ProgramTest):
         self.assertLessEqual(result["step_seconds_best"], result["step_seconds_median"])
         self.assertEqual(len(result["losses"]), 3)
         self.assertGreater(result["floor"]["share"], 0)
-        self.assertGreater(result["model_flops_per_second"], 0)
+        compute = result["floor"]["flops_per_second"] * result["floor"]["share"]
+        self.assertAlmostEqual(result["model_flops_per_second"] / compute, 1, places=6)
         self.assertLess(sum(part["share"] for part in result["profile"]), 1.001)
         self.assertIn("funicular::optimizer", [part["part"] for part in result["profile"]])
+        shares = {kind["kind"]: kind["share"] for kind in result["work"]}
+        self.assertEqual(list(shares), ["products", "attention", "normalisation, activation", "loss", "optimiser", "rest"])
+        self.assertAlmostEqual(sum(shares.values()), 1)
+        for kind in list(shares)[:5]:
+            self.assertGreater(shares[kind], 0, kind)
+
+    def test_the_operations_of_a_step_do_not_depend_on_how_it_is_cut(self):
+        model = self.model()
+        operations = []
+        for words in ([], ["--micro-batch-size", "4"]):
+            result = self.succeeds("bench", "--model", model, *SMALL, "--steps", "2", "--json", *words).json()
+            operations.append(result["model_flops_per_second"] * result["tokens_per_step"] / result["tokens_per_second"])
+        self.assertAlmostEqual(operations[1] / operations[0], 1, delta=0.02)  # whole tokens of a mean micro-batch
 
     def test_the_losses_do_not_depend_on_accumulation_or_recomputation(self):
         one = self.bench("--json").json()["losses"]

@@ -522,6 +522,26 @@ TEST_P(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
   EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-12);
 }
 
+/// Sums of 1e-5, of which fp16 has 7 bits: before the loss scale they must not be in it.
+TEST_P(Functional, VocabularyCrossEntropyAddsTilesOfSixteenBitTypesInFloat) {
+  const int64_t rows = 1300, width = 12, words = 77;
+  const double scale = 4096;
+  const at::Tensor values = (random({rows, width}, 1).detach() * 2e-6).to(at::kHalf),
+                   table = random({words, width}, 2).detach().to(at::kHalf), bias = at::zeros({words});
+  const at::Tensor labels = (at::arange(rows) * 31) % words;
+  const auto gradient = [&](at::ScalarType type, at::ScalarType gradient_type) {
+    const at::Tensor hidden = values.to(type).set_requires_grad(true),
+                     weight = table.to(type).set_requires_grad(true);
+    const at::Tensor vector = bias.to(type == at::kDouble ? at::kDouble : at::kFloat).set_requires_grad(true);
+    weight.mutable_grad() = at::zeros({words, width}, gradient_type);
+    (vocabulary_cross_entropy(hidden, weight, vector, labels) * scale).backward();
+    return weight.grad().to(at::kDouble);
+  };
+  const at::Tensor exact = gradient(at::kDouble, at::kDouble);
+  for (const at::ScalarType type : {at::kFloat, at::kHalf})
+    EXPECT_LT(((gradient(at::kHalf, type) - exact).norm() / exact.norm()).item<double>(), 1e-3) << type;
+}
+
 TEST_P(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
   const Keys keys = make_keys({130, 40, 7, 64, 65});
   const int64_t tokens = keys.packing.tokens();

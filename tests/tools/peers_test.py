@@ -24,13 +24,16 @@ if "--save-initial" in words:
 side = "peer" if words[0].endswith("hf_step.py") else "ours"
 with open(here / "calls.txt", "a") as calls:
     calls.write(side + "\\n")
+with open(here / "words.txt", "a") as all_words:
+    all_words.write(json.dumps(words) + "\\n")
 seconds = json.loads((here / "seconds.json").read_text())[side]
 if not seconds:
     sys.exit(side + " cannot")
 number = (here / "calls.txt").read_text().split().count(side) - 1
 print("a line of chatter")
-print(json.dumps({{"step_seconds_median": seconds[number % len(seconds)], "tokens_per_second": 1,
-                  "peak_resident_bytes": 10, "options": {{"attention": "sdpa"}}, "versions": {{"torch": "2"}}}}))
+took = seconds[number % len(seconds)]
+print(json.dumps({{"step_seconds_median": took, "step_seconds_best": took, "tokens_per_second": 1,
+                  "peak_resident_bytes": 10, "options": {{"attention": "sdpa", "threads": 2}}, "versions": {{"torch": "2"}}}}))
 """
 
 
@@ -110,6 +113,14 @@ class Driver(unittest.TestCase):
         self.assertIn("9.000 s", row["peer_figures"])
         row = self.drive([3], [1], "--repetitions", "1")
         self.assertEqual((self.calls(), row["ratio"]), (["ours", "peer", "ours"], 3))
+
+    def test_a_peer_that_can_be_tuned_runs_with_its_fastest_options(self):
+        eager = ["--only", "step-base-ragged-bf16-eager-bf16", "--repetitions", "1"]
+        self.assertEqual(self.drive([1], [5, 2, 4, 6, 7, 3], *eager)["ratio"], 3)
+        self.assertEqual(self.calls(), ["ours"] + ["peer"] * 6)
+        words = [json.loads(line) for line in (self.folder / "words.txt").read_text().splitlines()]
+        self.assertEqual(words[-1][-2:], ["--attention", "sdpa"], "the second set took 2 s")
+        self.assertIn("threads 2", self.output)
 
     def test_an_unknown_comparison_is_refused_with_the_names_that_exist(self):
         done = subprocess.run([sys.executable, ROOT / "bench/run_peers.py", "--only", "nothing-such"], text=True,
