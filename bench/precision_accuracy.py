@@ -32,7 +32,7 @@ def evaluate(args, model: Path, precision: str) -> dict:
 def interval(differences: list[float]) -> str:
     if len(differences) < 2:
         return ""
-    half = STUDENT_T.get(len(differences) - 1, 1.96) * statistics.stdev(differences) / math.sqrt(len(differences))
+    half = STUDENT_T.get(len(differences) - 1, 2.262) * statistics.stdev(differences) / math.sqrt(len(differences))
     return f" ± {half:.4f}"
 
 
@@ -54,7 +54,8 @@ def main() -> None:
         values = {precision: [one[precision][metric] for one in found] for precision in PRECISIONS}
         differences = {precision: [a - b for a, b in zip(values[precision], values["fp32"])] for precision in PRECISIONS[1:]}
         for model, *row in zip(args.models, *values.values(), *differences.values()) if len(found) > 1 else []:
-            print(f"| {metric}, {model} | " + " | ".join(f"{v:.4f}" for v in row[:3]) + " | " + " | ".join(f"{v:+.4f}" for v in row[3:]) + " |")
+            cells = [f"{v:.4f}" for v in row[:3]] + [f"{v:+.4f}" for v in row[3:]]
+            print(f"| {metric}, {model} | " + " | ".join(cells) + " |")
         print(f"| {metric}, mean of {len(found)} | " + " | ".join(f"{statistics.mean(values[p]):.4f}" for p in PRECISIONS) + " | "
               + " | ".join(f"{statistics.mean(d):+.4f}{interval(d)}" for d in differences.values()) + " |")
 

@@ -114,9 +114,7 @@ class Bench final : public Command {
   uint64_t seed() const { return static_cast<uint64_t>(seed_); }
 
   int time();
-  std::vector<plan::ProductShape> mean_products(const format::BertConfig& config,
-                                                const plan::StepTimes& times, int64_t batch_size) const;
-  void add_floor(OrderedJson& result, const std::vector<plan::ProductShape>& products,
+  void add_floor(OrderedJson& result, const plan::BertShape& shape, const plan::StepTimes& times,
                  train::Precision precision) const;
   void add_profile(OrderedJson& result, plan::TrainingStep& step,
                    const std::vector<plan::Rows>& batches) const;
@@ -392,39 +390,31 @@ int Bench::time() {
                         {"parameters", step.model().parameter_count()},
                         {"precision", precision_name},
                         {"threads", at::get_num_threads()}};
-  const std::vector<plan::ProductShape> products =
-      mean_products(config, times, static_cast<int64_t>(batches.front().size()));
+  const plan::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
+                              config.vocab_size};
   double flops = 0;
-  for (const plan::ProductShape& product : products) flops += product.flops();
-  result["model_flops_per_second"] = flops * static_cast<double>(steps) / times.total();
-  if (floor_) add_floor(result, products, precision);
+  for (const plan::ProductShape& product : plan::step_products(shape, times.tokens, times.masked))
+    flops += product.flops();
+  result["model_flops_per_second"] = flops / times.total();
+  if (floor_) add_floor(result, shape, times, precision);
   if (profile_) add_profile(result, step, batches);
   if (!trace_.empty()) write_trace(step, batches);
   json_ ? fmt::print("{}\n", result.dump()) : print_times(result, precision_name);
   return 0;
 }
 
-/// The products of a step whose micro-batches all have the timed ones' mean length.
-std::vector<plan::ProductShape> Bench::mean_products(const format::BertConfig& config,
-                                                     const plan::StepTimes& times, int64_t batch_size) const {
-  const plan::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
-                              config.vocab_size};
-  const int64_t parts = micro_batch_size_ > 0 ? (batch_size + micro_batch_size_ - 1) / micro_batch_size_ : 1;
-  const int64_t forwards = static_cast<int64_t>(times.seconds.size()) * parts;
-  auto products = plan::step_products(shape, times.tokens / forwards, times.masked / forwards);
-  for (plan::ProductShape& product : products) product.count *= parts;
-  return products;
-}
-
-/// The time of these products alone, and the step's share of it.
-void Bench::add_floor(OrderedJson& result, const std::vector<plan::ProductShape>& products,
+/// The time of the products of the timed steps alone, as if their micro-batches all had their mean length,
+/// and the steps' share of it.
+void Bench::add_floor(OrderedJson& result, const plan::BertShape& shape, const plan::StepTimes& times,
                       train::Precision precision) const {
-  const double tokens = result["tokens_per_step"], speed = result["tokens_per_second"];
+  const auto mean = [&](int64_t tokens) { return (tokens + times.forwards / 2) / times.forwards; };
+  auto products = plan::step_products(shape, mean(times.tokens), mean(times.masked));
+  for (plan::ProductShape& product : products) product.count *= times.forwards;
   const plan::Floor floor =
       plan::measure_floor(products, train::compute_type(precision).value_or(train::master_type(precision)));
-  result["floor"] = {{"seconds", floor.seconds},
-                     {"tokens_per_second", tokens / floor.seconds},
-                     {"share", floor.seconds * speed / tokens},
+  result["floor"] = {{"seconds", floor.seconds / static_cast<double>(times.seconds.size())},
+                     {"tokens_per_second", static_cast<double>(times.tokens) / floor.seconds},
+                     {"share", floor.seconds / times.total()},
                      {"flops_per_second", floor.flops / floor.seconds},
                      {"square_flops_per_second", floor.square_flops_per_second}};
 }

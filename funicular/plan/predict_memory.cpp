@@ -29,6 +29,8 @@ namespace funicular::plan {
 
 namespace {
 
+constexpr int64_t kLogitRows = 512;  // as in nn/functional.cpp
+
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
@@ -223,10 +225,11 @@ class Pass {
   Block inner_values(int64_t rows) {
     return values(tiled() ? squares(rows) * nn::Tiled::kSide : rows, config_.intermediate_size);
   }
-  /// nn::add_weight_gradient to one of [out, in] from `rows` rows.
-  void add_weight_gradient(int64_t out, int64_t in, int64_t rows);
+  /// nn::add_weight_gradient to one of [out, in] from `rows` rows; `wide`: 16-bit operands, its type float.
+  void add_weight_gradient(int64_t out, int64_t in, int64_t rows, bool wide);
   /// The same to a weight's gradient, which is made if it is not there: `learn` of nn/functional.cpp.
   void learn(int64_t matrix, int64_t out, int64_t in, int64_t rows);
+  bool is_narrow() const { return element_ != statistic_; }
   bool drops() const { return config_.hidden_dropout_prob > 0; }
   Block attention_buffers();
 
@@ -276,21 +279,16 @@ void Pass::multiply(int64_t rows, int64_t depth, int64_t columns) {
   const Block workspace(counter_, nn::product_workspace(product_type_, rows, depth, columns, threads_));
 }
 
-void Pass::add_weight_gradient(int64_t out, int64_t in, int64_t rows) {
-  const bool same_type = element_ == statistic_ || !options_.accumulates;
-  if (!own_products_) {
-    const Block product = same_type ? Block() : values(out, in);
-    return;
-  }
-  if (rows == 0) return;
-  const Block wide =
-      widens_ ? Block(counter_, 4 * rows * (out + in) + (same_type ? 4 * out * in : 0)) : Block();
+void Pass::add_weight_gradient(int64_t out, int64_t in, int64_t rows, bool wide) {
+  const Block operands = widens_ || (wide && !own_products_) ? statistics(rows * (out + in)) : Block();
+  const Block sum = widens_ && !wide ? statistics(out * in) : Block();
+  if (!own_products_ || rows == 0) return;
   const Block workspace(counter_, nn::gradient_workspace(product_type_, out, rows, in, threads_));
 }
 
 void Pass::learn(int64_t matrix, int64_t out, int64_t in, int64_t rows) {
   gradients_.use(counter_, matrix, out * in * element_);
-  add_weight_gradient(out, in, rows);
+  add_weight_gradient(out, in, rows, is_narrow() && options_.accumulates);
 }
 
 Block Pass::attention_buffers() {
@@ -370,7 +368,6 @@ void Pass::head(HeadKept& kept, Block rows) {
 }
 
 void Pass::cross_entropy(HeadKept& kept) {
-  constexpr int64_t kLogitRows = 512;
   for (int64_t begin = 0; begin < shape_.masked; begin += kLogitRows) {
     const int64_t rows = std::min(kLogitRows, shape_.masked - begin);
     kept.logits = times_transposed(rows, config_.hidden_size, config_.vocab_size);
@@ -381,7 +378,7 @@ void Pass::cross_entropy(HeadKept& kept) {
       kept.bias_sum = statistics(config_.vocab_size);
     }
     multiply(rows, config_.vocab_size, config_.hidden_size);
-    add_weight_gradient(config_.vocab_size, config_.hidden_size, rows);
+    add_weight_gradient(config_.vocab_size, config_.hidden_size, rows, is_narrow());
     const Block sums = partial_sums(rows, config_.vocab_size);
   }
 }
@@ -487,11 +484,14 @@ void Pass::embed_backward(NormKept kept, Block /*gradient*/) {
 }
 
 Block Pass::head_backward(HeadKept kept) {
-  const int64_t last = shape_.masked == 0 ? 0 : (shape_.masked - 1) % 512 + 1;
+  const int64_t last = shape_.masked == 0 ? 0 : (shape_.masked - 1) % kLogitRows + 1;
   {
     const Block scaled = values(last, config_.hidden_size);
     if (last > 0) learn(WeightGradients::kWords, config_.vocab_size, config_.hidden_size, last);
   }
+  // Some rows of the gradient and of the sum over tiles, while the one is added to the other's type.
+  if (shape_.masked > last && is_narrow() && !options_.accumulates)
+    statistics(2 * std::min<int64_t>(kLogitRows, config_.vocab_size) * config_.hidden_size).drop();
   {
     const Block bias = statistics(config_.vocab_size);
     partial_sums(last, config_.vocab_size).drop();

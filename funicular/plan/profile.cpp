@@ -86,21 +86,22 @@ const char* work_name(Work work) {
 }
 
 Work work_of(std::string_view event) {
-  constexpr std::pair<std::string_view, Work> kBeginnings[] = {{"funicular::matmul", Work::products},
-                                                               {"funicular::weight_gradient", Work::products},
-                                                               {"funicular::quantized", Work::products},
-                                                               {"aten::mm", Work::products},
-                                                               {"aten::addmm", Work::products},
-                                                               {"aten::bmm", Work::products},
-                                                               {"funicular::attention", Work::attention},
-                                                               {"funicular::residual_norm", Work::rows},
-                                                               {"funicular::activation", Work::rows},
-                                                               {"funicular::column_sum", Work::rows},
-                                                               {"funicular::dropout", Work::rows},
-                                                               {"funicular::embeddings", Work::rows},
-                                                               {"funicular::cross_entropy", Work::loss},
-                                                               {"funicular::optimizer", Work::optimizer},
-                                                               {"funicular::gradient_norm", Work::optimizer}};
+  constexpr std::pair<std::string_view, Work> kBeginnings[] = {
+      {"funicular::matmul", Work::products},
+      {"funicular::weight_gradient", Work::products},
+      {"funicular::quantized", Work::products},
+      {"aten::mm", Work::products},
+      {"aten::addmm", Work::products},
+      {"aten::bmm", Work::products},
+      {"funicular::attention", Work::attention},
+      {"funicular::residual_norm", Work::elementwise},
+      {"funicular::activation", Work::elementwise},
+      {"funicular::column_sum", Work::elementwise},
+      {"funicular::dropout", Work::elementwise},
+      {"funicular::embeddings", Work::elementwise},
+      {"funicular::cross_entropy", Work::loss},
+      {"funicular::optimizer", Work::optimizer},
+      {"funicular::gradient_norm", Work::optimizer}};
   for (const auto& [beginning, work] : kBeginnings)
     if (event.starts_with(beginning)) return work;
   return Work::rest;

@@ -45,11 +45,11 @@ class Profile {
 };
 
 /// The kinds of work that a step consists of, in the order in which they are told.
-enum class Work { products, attention, rows, loss, optimizer, rest };
+enum class Work { products, attention, elementwise, loss, optimizer, rest };
 inline constexpr int kWorks = 6;
 /// "products", "attention", "normalisation, activation", …
 const char* work_name(Work work);
-/// Of an event's name. `rest` is what no operation of ours is: LibTorch's own but its products.
+/// Of an event's name; `rest`: LibTorch's own operations, but for products.
 Work work_of(std::string_view event);
 
 /// The events as a file for chrome://tracing and ui.perfetto.dev: the Trace Event Format's JSON object, with

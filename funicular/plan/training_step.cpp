@@ -56,6 +56,7 @@ StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64
     if (number < warmup) continue;
     times.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
     times.tokens += batch.tokens;
+    times.forwards += static_cast<int64_t>(batch.micro_batches.size());
     times.masked += static_cast<int64_t>(batch.counts.at("mlm"));
   }
   return times;

@@ -54,6 +54,7 @@ struct StepTimes {
   std::vector<double> losses;   ///< of all steps, those that warm up first
   int64_t tokens = 0;           ///< real tokens of the timed steps
   int64_t masked = 0;           ///< predicted tokens of the timed steps
+  int64_t forwards = 0;         ///< micro-batches of the timed steps
   double total() const;
   double median() const;
 };

@@ -20,7 +20,7 @@ class Steps(ProgramTest):
         self.assertEqual(len(result["losses"]), 3)
         self.assertGreater(result["floor"]["share"], 0)
         compute = result["floor"]["flops_per_second"] * result["floor"]["share"]
-        self.assertAlmostEqual(result["model_flops_per_second"] / compute, 1, places=6)
+        self.assertAlmostEqual(result["model_flops_per_second"] / compute, 1, delta=0.02)  # whole tokens of the mean
         self.assertLess(sum(part["share"] for part in result["profile"]), 1.001)
         self.assertIn("funicular::optimizer", [part["part"] for part in result["profile"]])
         shares = {kind["kind"]: kind["share"] for kind in result["work"]}
@@ -28,6 +28,8 @@ class Steps(ProgramTest):
         self.assertAlmostEqual(sum(shares.values()), 1)
         for kind in list(shares)[:5]:
             self.assertGreater(shares[kind], 0, kind)
+        ours = sum(part["share"] for part in result["profile"] if part["part"].startswith("funicular::"))
+        self.assertGreaterEqual(sum(shares.values()) - shares["rest"], ours - 1e-3)  # parts below 1/1000 are not listed
 
     def test_the_operations_of_a_step_do_not_depend_on_how_it_is_cut(self):
         model = self.model()
@@ -35,7 +37,7 @@ class Steps(ProgramTest):
         for words in ([], ["--micro-batch-size", "4"]):
             result = self.succeeds("bench", "--model", model, *SMALL, "--steps", "2", "--json", *words).json()
             operations.append(result["model_flops_per_second"] * result["tokens_per_step"] / result["tokens_per_second"])
-        self.assertAlmostEqual(operations[1] / operations[0], 1, delta=0.02)  # whole tokens of a mean micro-batch
+        self.assertAlmostEqual(operations[1] / operations[0], 1)
 
     def test_the_losses_do_not_depend_on_accumulation_or_recomputation(self):
         one = self.bench("--json").json()["losses"]

@@ -27,7 +27,7 @@ def timm_optimizer(file: str, name: str):
 
 
 def layers():
-    """(decay, values): matrices of one and of several blocks and other sizes, a bias, one that starts at zero."""
+    """(decay, values): matrices of one and of several blocks, a normalisation, a bias and a matrix that start at zero."""
     torch.manual_seed(5)
     return [(True, torch.randn(30, 31, dtype=torch.double) * 0.1), (True, torch.randn(331, 61, dtype=torch.double)),
             (False, torch.randn(31, dtype=torch.double) * 3), (False, torch.zeros(17, dtype=torch.double)),
@@ -78,7 +78,7 @@ def main():
     assert len(answers) == len(tests), done.stderr
     largest = 0.0
     for test, theirs, ours in zip(tests, expected, answers):
-        for (_, start), a, b in zip(layers(), theirs, ours):
+        for (_, start), a, b in zip(layers(), theirs, ours, strict=True):
             found = torch.tensor(b, dtype=torch.double)
             assert not torch.equal(a, start.flatten()), "nothing was learnt"
             difference = ((a - found).abs() / a.abs().clamp_min(1)).max().item()

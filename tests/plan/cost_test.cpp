@@ -89,8 +89,8 @@ TEST(Profile, SortsEventsByTheKindOfWork) {
   EXPECT_EQ(work_of("funicular::weight_gradient"), Work::products);
   EXPECT_EQ(work_of("aten::addmm"), Work::products);
   EXPECT_EQ(work_of("funicular::attention_backward"), Work::attention);
-  EXPECT_EQ(work_of("funicular::activation_backward"), Work::rows);
-  EXPECT_EQ(work_of("funicular::residual_norm"), Work::rows);
+  EXPECT_EQ(work_of("funicular::activation_backward"), Work::elementwise);
+  EXPECT_EQ(work_of("funicular::residual_norm"), Work::elementwise);
   EXPECT_EQ(work_of("funicular::cross_entropy"), Work::loss);
   EXPECT_EQ(work_of("funicular::optimizer"), Work::optimizer);
   EXPECT_EQ(work_of("funicular::gradient_norm"), Work::optimizer);

@@ -84,6 +84,7 @@ TEST_F(MemoryTest, IsAsPredictedForOtherModelsAndBatches) {
   // More masked tokens than a tile of logits has rows; a wide feed-forward; without dropout; ragged rows.
   expect_predicted(measure(config_of(2, 128, 2, 512, 3000), {48, 128, 1, train::Precision::fp32}));
   expect_predicted(measure(config_of(2, 128, 2, 512, 3000), {48, 128, 1, train::Precision::bf16}));
+  expect_predicted(measure(config_of(2, 128, 2, 512, 3000), {48, 128, 1, train::Precision::fp16}));
   expect_predicted(measure(config_of(3, 128, 4, 1024, 2000), {8, 384, 1, train::Precision::fp32}));
   format::BertConfig plain = config_of(3, 256, 4, 512, 2000);
   plain.hidden_dropout_prob = plain.attention_probs_dropout_prob = 0;

@@ -2,7 +2,11 @@
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "funicular/core/autocast.h"
 #include "helpers.h"
