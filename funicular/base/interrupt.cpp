@@ -11,18 +11,28 @@ namespace {
 std::atomic<int> requested{0};
 static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only use lock-free atomics");
 
+std::atomic<bool> watched{false};  // somebody sits before a terminal
+
+template <size_t N>
+void say(const char (&message)[N]) {
+  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, message, N - 1);
+}
+
 // Only async-signal-safe calls here.
 void handle(int signal) {
   const int before = requested.exchange(signal);
-  if (before == 0 || signal != SIGINT) return;
-  static constexpr char kMessage[] = "\nfunicular: stopped at once, nothing more was saved\n";
-  [[maybe_unused]] const ssize_t ignored = ::write(STDERR_FILENO, kMessage, sizeof kMessage - 1);
-  ::_exit(130);
+  if (before != 0 && signal == SIGINT) {
+    say("\nfunicular: stopped at once, nothing more was saved\n");
+    ::_exit(130);
+  }
+  if (before == 0 && watched)
+    say("\nfunicular: stopping after this step; interrupt again to stop at once, unsaved\n");
 }
 
 }  // namespace
 
 InterruptGuard::InterruptGuard() {
+  watched = ::isatty(STDERR_FILENO) == 1;
   struct sigaction action {};
   action.sa_handler = handle;
   sigemptyset(&action.sa_mask);

@@ -436,7 +436,9 @@ void Bench::add_profile(OrderedJson& result, plan::TrainingStep& step,
                                  {"seconds_per_step", part.seconds / kFurtherSteps},
                                  {"calls_per_step", part.calls / kFurtherSteps}});
   }
-  result["profile"].push_back({{"part", "between"}, {"share", 1 - named / total}});
+  result["profile"].push_back({{"part", "between"},
+                               {"share", 1 - named / total},
+                               {"seconds_per_step", (total - named) / kFurtherSteps}});
   works[static_cast<size_t>(plan::Work::rest)] += total - named;
   for (int i = 0; i < plan::kWorks; ++i)
     result["work"].push_back({{"kind", plan::work_name(static_cast<plan::Work>(i))},
@@ -511,6 +513,7 @@ int Bench::measure_memory() {
     rows.push_back(
         plan::measure_case(config, build(config, train::master_type(one.precision)), one, batch, seed()));
   }
+  progress.update(rows.size());
   progress.finish();
   if (json_)
     fmt::print("{}\n", OrderedJson{{"model", model_},

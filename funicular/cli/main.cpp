@@ -16,6 +16,7 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/version.h"
+#include "funicular/comm/environment.h"
 #include "funicular/core/allocator.h"
 #include "funicular/core/product_cache.h"
 
@@ -62,6 +63,16 @@ Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, con
                    near.empty() ? "" : "; did you mean " + near + "?");
 }
 
+/// Several of these would each do all of the work, and write the same file.
+void refuse_ranks(const std::string& command) {
+  if (command != "tokenize" && command != "evaluate" && command != "predict") return;
+  if (!comm::process_variable("FUNICULAR_LAUNCH")) return;
+  if (const int ranks = comm::read_environment().size; ranks > 1)
+    throw InputError("usage",
+                     "funicular {} is one process with threads, found {} ranks; leave out funicular launch",
+                     command, ranks);
+}
+
 int run(const std::vector<std::unique_ptr<Command>>& commands, const std::vector<std::string>& words) {
   if (words.empty()) {
     std::fputs(overview(commands).c_str(), stderr);
@@ -74,6 +85,7 @@ int run(const std::vector<std::unique_ptr<Command>>& commands, const std::vector
   const std::vector<std::string> rest(words.begin() + 1, words.end());
   if (help || command.arguments.parse(rest) == Arguments::Outcome::help)
     return print(command.arguments.help()), 0;
+  refuse_ranks(command.arguments.command());
   use_caching_allocator();
   limit_product_cache();
   return command.run();

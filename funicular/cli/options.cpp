@@ -442,7 +442,7 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
   OrderedJson json;
   for (const auto& [name, value] : result.best_evaluation) json[name] = value;
   if (!result.best_evaluation.empty()) json["best_step"] = result.best_step;
-  json["train_loss"] = result.loss;
+  json["last_loss"] = result.loss;
   json["steps"] = result.step;
   json["seconds"] = result.seconds;
   log::info("the model{} is in {}",

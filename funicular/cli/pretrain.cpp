@@ -81,7 +81,9 @@ class Pretrain final : public Command {
                                   .device = training_.device.place(),
                                   .repeatable = training_.deterministic});
     if (has_weights) {
-      load_weights(model, model_);
+      const bool is_new = !load_weights(model, model_).missing.empty();
+      if (is_new && freeze_steps_ == 0)
+        log::info("with --freeze-encoder-steps N a new head learns alone first, and does not spoil the rest");
     } else {
       log::info("{} has no weights: training starts from random ones", model_.string());
     }

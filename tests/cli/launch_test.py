@@ -315,6 +315,14 @@ class Restarts(ProgramTest):
 
 
 class Refused(ProgramTest):
+    def test_commands_of_one_process_are_refused_as_ranks(self):
+        model = self.model()
+        for words in (["predict", "--model", model], ["evaluate", "--model", model, "--task", "cola", "--data", "none.tsv"],
+                      ["tokenize", "--tokenizer", model, "--input", "none.txt", "--output", self.folder / "out.tokens"]):
+            result = run("launch", "-n", 2, "--", PROGRAM, *words)
+            self.assertNotEqual(result.code, 0)
+            self.assertIn(f"funicular {words[0]} is one process with threads, found 2 ranks", result.err)
+
     def test_usage(self):
         self.refuses(["launch", "-n", "2"], "no command")
         self.refuses(["launch", "-n", "2", "--"], "no command")

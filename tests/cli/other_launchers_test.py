@@ -22,7 +22,7 @@ class OtherLaunchers(ProgramTest):
         lines = [line[line.index("{"):] for line in launched.out.splitlines() if line.endswith("}")]
         self.assertEqual(len(lines), 1, "one rank speaks")
         two = json.loads(lines[0])
-        for name in ("accuracy", "macro_f1", "loss", "train_loss", "best_step", "steps"):
+        for name in ("accuracy", "macro_f1", "loss", "last_loss", "best_step", "steps"):
             self.assertAlmostEqual(two[name], one[name], delta=1e-9 * abs(one[name]), msg=name)
 
     @unittest.skipUnless(TORCHRUN.is_file(), f"{TORCHRUN} is not there (./run setup makes it)")

@@ -36,7 +36,7 @@ class Finetune(ProgramTest):
             launched = launch(2, self.finetune_words(model, strategy, precision="fp64", strategy=strategy))
             self.assertEqual(launched.code, 0, launched.err)
             two = result_of(launched)
-            for name in ("accuracy", "macro_f1", "loss", "train_loss", "best_step", "steps"):
+            for name in ("accuracy", "macro_f1", "loss", "last_loss", "best_step", "steps"):
                 self.assertAlmostEqual(two[name], one[name], delta=1e-9 * abs(one[name]), msg=f"{strategy} {name}")
             for name, (shape, _) in read_safetensors(self.folder / "one" / "model" / "model.safetensors").items():
                 self.assertEqual(read_safetensors(self.folder / strategy / "model" / "model.safetensors")[name][0], shape)
@@ -90,7 +90,7 @@ class Finetune(ProgramTest):
         model = self.model()
         found = [self.succeeds(*self.finetune_words(model, name, precision="fp64", **words)).json()
                  for name, words in (("one", {}), ("dp", {"strategy": "dp", "devices": 2}))]
-        for name in ("accuracy", "macro_f1", "loss", "train_loss", "steps"):
+        for name in ("accuracy", "macro_f1", "loss", "last_loss", "steps"):
             self.assertAlmostEqual(found[0][name], found[1][name], delta=1e-9 * abs(found[0][name]), msg=name)
 
 

@@ -1,5 +1,7 @@
 """From a model folder to a trained one, and back: the commands together."""
 
+import os
+
 from harness import *
 
 
@@ -12,7 +14,7 @@ class Finetune(ProgramTest):
         result = self.succeeds(*self.finetune_words(self.model(), num_train_epochs=12))
         metrics = result.json()
         self.assertGreaterEqual(metrics["accuracy"], 0.9)
-        self.assertEqual(set(metrics), {"accuracy", "macro_f1", "loss", "best_step", "train_loss", "steps", "seconds"})
+        self.assertEqual(set(metrics), {"accuracy", "macro_f1", "loss", "best_step", "last_loss", "steps", "seconds"})
         names = {path.name for path in (self.folder / "run").iterdir()}
         self.assertLessEqual({"run.json", "metrics.jsonl", "model", "checkpoints"}, names)
         self.assertLessEqual({"config.json", "model.safetensors", "tokenizer.json", "vocab.txt", "tokenizer_config.json"},
@@ -112,7 +114,7 @@ class Finetune(ProgramTest):
         cut = self.succeeds(*self.finetune_words(model, output="b", precision="fp64", micro_batch_size=2, num_workers=0)).json()
         tokens = self.succeeds(*self.finetune_words(model, output="c", precision="fp64", micro_batch_tokens=20)).json()
         for other in (cut, tokens):
-            self.assertAlmostEqual(whole["train_loss"], other["train_loss"], delta=1e-9)
+            self.assertAlmostEqual(whole["last_loss"], other["last_loss"], delta=1e-9)
             self.assertAlmostEqual(whole["loss"], other["loss"], delta=1e-9)
 
     def test_mixed_precision_from_training_to_prediction(self):
@@ -160,7 +162,7 @@ class Finetune(ProgramTest):
         plain = self.succeeds(*words).json()
         for mode in ("full", "sqrt", "selective"):
             again = self.succeeds(*self.finetune_words(model, output=mode, recompute=mode)).json()
-            self.assertEqual(again["train_loss"], plain["train_loss"], mode)
+            self.assertEqual(again["last_loss"], plain["last_loss"], mode)
             self.assertEqual((self.folder / mode / "model" / "model.safetensors").read_bytes(),
                              (self.folder / "none" / "model" / "model.safetensors").read_bytes(), mode)
 
@@ -261,6 +263,26 @@ class Interruption(ProgramTest):
         self.succeeds(*words, "--output", output)
         self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
                          (output / "model" / "model.safetensors").read_bytes())
+
+    def test_the_first_interrupt_at_a_terminal_is_acknowledged(self):
+        terminal, other = os.openpty()
+        output = self.folder / "run"
+        process = subprocess.Popen([PROGRAM, *map(str, self.finetune_for_long()), "--output", str(output)],
+                                   stdout=subprocess.DEVNULL, stderr=other, env=environment())
+        os.close(other)
+        shown, sent = b"", False
+        while True:
+            try:
+                shown += os.read(terminal, 4096)
+            except OSError:  # its other side is closed
+                break
+            records = output / "metrics.jsonl"
+            if not sent and records.exists() and records.read_bytes().count(b"\n") >= 3:
+                process.send_signal(signal.SIGINT)
+                sent = True
+        os.close(terminal)
+        self.assertEqual(process.wait(timeout=120), 75, shown)
+        self.assertIn(b"interrupt again to stop at once, unsaved", shown)
 
     def test_sigint_after_the_steps_of_the_new_head(self):
         self.check(self.pretrain_words(400, 10), self.folder / "run", signal.SIGINT, 3)
