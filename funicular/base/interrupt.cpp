@@ -3,13 +3,15 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 
 namespace funicular {
 
 namespace {
 
 std::atomic<int> requested{0};
-static_assert(std::atomic<int>::is_always_lock_free, "a signal handler may only use lock-free atomics");
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<bool>::is_always_lock_free,
+              "a signal handler may only use lock-free atomics");
 
 std::atomic<bool> watched{false};  // somebody sits before a terminal
 
@@ -20,13 +22,14 @@ void say(const char (&message)[N]) {
 
 // Only async-signal-safe calls here.
 void handle(int signal) {
+  const int kept = errno;
   const int before = requested.exchange(signal);
   if (before != 0 && signal == SIGINT) {
     say("\nfunicular: stopped at once, nothing more was saved\n");
     ::_exit(130);
   }
-  if (before == 0 && watched)
-    say("\nfunicular: stopping after this step; interrupt again to stop at once, unsaved\n");
+  if (before == 0 && watched) say("\nfunicular: stopping; interrupt again to stop at once, unsaved\n");
+  errno = kept;
 }
 
 }  // namespace

@@ -6,7 +6,8 @@
 namespace funicular {
 
 /// While it lives, the first SIGINT or SIGTERM only sets a flag, and says so where standard error is a
-/// terminal; a second SIGINT ends the process at once with 130. The destructor restores the handlers that were there before; the flag stays. Guards may nest.
+/// terminal; a second SIGINT ends the process at once with 130. The destructor restores the handlers that
+/// were there before; the flag stays. Guards may nest.
 class InterruptGuard {
  public:
   InterruptGuard();

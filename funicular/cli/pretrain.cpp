@@ -82,7 +82,10 @@ class Pretrain final : public Command {
                                   .repeatable = training_.deterministic});
     if (has_weights) {
       const bool is_new = !load_weights(model, model_).missing.empty();
-      if (is_new && freeze_steps_ == 0)
+      const bool starts =
+          training_.resume == "never" ||
+          (training_.resume == "auto" && train::list_checkpoints(training_.output / "checkpoints").empty());
+      if (is_new && starts && freeze_steps_ == 0)
         log::info("with --freeze-encoder-steps N a new head learns alone first, and does not spoil the rest");
     } else {
       log::info("{} has no weights: training starts from random ones", model_.string());

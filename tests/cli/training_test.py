@@ -271,7 +271,8 @@ class Interruption(ProgramTest):
             self.skipTest(f"no pseudo-terminals here: {problem}")
         output = self.folder / "run"
         process = subprocess.Popen([PROGRAM, *map(str, self.finetune_for_long()), "--output", str(output)],
-                                   stdout=subprocess.DEVNULL, stderr=other, env=environment())
+                                   stdout=subprocess.DEVNULL, stderr=other, env={**environment(), "TERM": "xterm"})
+        self.addCleanup(process.kill)
         os.close(other)
         shown, sent = b"", False
         while True:
@@ -286,6 +287,12 @@ class Interruption(ProgramTest):
         os.close(terminal)
         self.assertEqual(process.wait(timeout=120), 75, shown)
         self.assertIn(b"interrupt again to stop at once, unsaved", shown)
+
+    def test_a_new_head_that_learns_with_all_is_pointed_out_once(self):
+        words = [*self.pretrain_words(2, 0), "--output", self.folder / "run"]
+        self.assertIn("--freeze-encoder-steps N", self.succeeds(*words).err)
+        self.assertNotIn("--freeze-encoder-steps N", self.succeeds(*words).err)
+        self.assertNotIn("--freeze-encoder-steps N", self.succeeds(*self.pretrain_words(2, 1), "--output", self.folder / "b").err)
 
     def test_sigint_after_the_steps_of_the_new_head(self):
         self.check(self.pretrain_words(400, 10), self.folder / "run", signal.SIGINT, 3)
