@@ -289,10 +289,12 @@ class Interruption(ProgramTest):
         self.assertIn(b"interrupt again to stop at once, unsaved", shown)
 
     def test_a_new_head_that_learns_with_all_is_pointed_out_once(self):
-        words = [*self.pretrain_words(2, 0), "--output", self.folder / "run"]
+        words = [*self.pretrain_words(2, 0)[:-1], 1, "--output", self.folder / "run"]  # --save-steps 1
         self.assertIn("--freeze-encoder-steps N", self.succeeds(*words).err)
         self.assertNotIn("--freeze-encoder-steps N", self.succeeds(*words).err)
-        self.assertNotIn("--freeze-encoder-steps N", self.succeeds(*self.pretrain_words(2, 1), "--output", self.folder / "b").err)
+        words[words.index("--freeze-encoder-steps") + 1] = 1
+        words[-1] = self.folder / "other"
+        self.assertNotIn("--freeze-encoder-steps N", self.succeeds(*words).err)
 
     def test_sigint_after_the_steps_of_the_new_head(self):
         self.check(self.pretrain_words(400, 10), self.folder / "run", signal.SIGINT, 3)
