@@ -16,9 +16,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "bench/peers"))
+from compare_finetune import STUDENT_T
+
 PRECISIONS = ["fp32", "bf16", "int8"]
-# 97.5 % quantiles of Student's t by degrees of freedom.
-STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.365, 8: 2.306, 9: 2.262}
 
 
 def evaluate(args, model: Path, precision: str) -> dict:
