@@ -239,8 +239,7 @@ void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
 struct EmbedFunction : Function<EmbedFunction> {
   struct Call {
     at::Tensor ids, types;
-    NormCall norm;             // the normalisation itself drops nothing
-    DropoutArguments dropout;  // after it
+    NormCall norm;
     int64_t padding;
     bool row_gradients;
   };
@@ -248,10 +247,7 @@ struct EmbedFunction : Function<EmbedFunction> {
                             const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
                             Call call) {
     const NormResult result =
-        norm_forward(embedding_rows(word, position, type, call.ids, call.types, call.norm.positions), {}, {},
-                     gamma, beta, call.norm);
-    if (call.dropout.threshold != 0)
-      drop_rows(result.output, result.output, call.norm.positions, call.norm.draws, call.dropout);
+        embed_forward({word, position, type, call.ids, call.types}, gamma, beta, call.norm);
     context->save_for_backward(
         {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
     hold(context, std::move(call));
@@ -260,15 +256,10 @@ struct EmbedFunction : Function<EmbedFunction> {
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const Call& call = held<Call>(context);
-    at::Tensor dy = outputs[0].contiguous();
-    if (call.dropout.threshold != 0) {
-      const at::Tensor dropped = at::empty_like(dy);
-      drop_rows(dy, dropped, call.norm.positions, call.norm.draws, call.dropout);
-      dy = dropped;
-    }
-    const at::Tensor rows = norm_backward(dy, {{}, saved[0], saved[1], saved[2]}, saved[6], saved[7],
-                                          call.norm, {gradient_of(saved[6]), gradient_of(saved[7]), {}})
-                                .residual;
+    const at::Tensor rows =
+        norm_backward(outputs[0].contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[6], saved[7],
+                      call.norm, {gradient_of(saved[6]), gradient_of(saved[7]), {}})
+            .residual;
     const auto learn_rows = [&](const at::Tensor& table, const at::Tensor& ids, int64_t padding) {
       if (const at::Tensor gradient = gradient_of(table); gradient.defined())
         scatter_rows(gradient, ids, padding, rows);
@@ -426,8 +417,11 @@ at::Tensor attention(const at::Tensor& qkv, const at::Tensor& bias, const Packin
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                          const NormWeights& norm, const RowKeys& keys, const DropoutSite& dropout) {
   return ResidualNormFunction::apply(x, maybe(bias), maybe(residual), norm.gamma, norm.beta,
-                                     NormCall{norm.epsilon, dropout_arguments(dropout, keys.random),
-                                              keys.positions, keys.draws, residual.defined()});
+                                     NormCall{.epsilon = norm.epsilon,
+                                              .dropout = dropout_arguments(dropout, keys.random),
+                                              .positions = keys.positions,
+                                              .draws = keys.draws,
+                                              .has_residual = residual.defined()});
 }
 
 void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types) {
@@ -438,14 +432,12 @@ void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::T
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
   if (ids.is_cpu()) check_ids(tables, ids, types);
-  EmbedFunction::Call call{ids,
-                           types,
-                           NormCall{norm.epsilon, {}, packing.positions, packing.token_draws, false},
-                           dropout_arguments(dropout, packing.random),
-                           tables.padding,
-                           tables.row_gradients};
+  const NormCall call{.epsilon = norm.epsilon,
+                      .positions = packing.positions,
+                      .draws = packing.token_draws,
+                      .output_dropout = dropout_arguments(dropout, packing.random)};
   return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta,
-                              std::move(call));
+                              EmbedFunction::Call{ids, types, call, tables.padding, tables.row_gradients});
 }
 
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,

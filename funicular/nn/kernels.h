@@ -78,6 +78,7 @@ struct NormArguments {
   const T *gamma = nullptr, *beta = nullptr;
   double epsilon = 1e-12;
   DropoutArguments dropout;
+  DropoutArguments output_dropout;     ///< of embedding_norm, and of its gradients: of y
   const int32_t* positions = nullptr;  ///< [rows]
   const int64_t* draws = nullptr;      ///< [rows]
   S* sum = nullptr;                    ///< saved for backward; may alias input
@@ -109,14 +110,12 @@ struct ActivationArguments {
   T* bias_gradient = nullptr;   ///< partial sums of this range, added to; may be null
 };
 
-/// A range of rows of word[ids] + position[positions] + type[types].
+/// A range of rows of y = dropout(layer_norm(word[ids] + position[positions] + type[types])).
 template <class S>
 struct EmbeddingArguments {
-  int64_t begin = 0, end = 0, width = 0;
+  NormArguments<S> norm;  ///< input, bias, residual and its dropout are not read
   const S *word = nullptr, *position = nullptr, *type = nullptr;
-  const int64_t *ids = nullptr, *types = nullptr;
-  const int32_t* positions = nullptr;
-  S* rows = nullptr;  ///< [rows, width]
+  const int64_t *ids = nullptr, *types = nullptr;  ///< [rows]
 };
 
 /// A weight of 8-bit integers, see nn/quantized.h. Outputs come in panels; within one, four inputs of each
@@ -242,12 +241,12 @@ struct Kernels {
   void (*attention_short_backward)(const AttentionArguments<S>&);
   void (*norm_forward)(const NormArguments<S>&);
   void (*norm_backward)(const NormArguments<S>&);
+  void (*embedding_norm)(const EmbeddingArguments<S>&);  ///< forward; norm_backward goes back
   void (*activation_forward)(const ActivationArguments<S>&);
   void (*activation_backward)(const ActivationArguments<S>&);
-  /// Dropout on the embeddings' normalised rows, and elsewhere: out[r] = keep ? x[r] * scale : 0.
+  /// out[r] = keep ? x[r] * scale : 0.
   void (*dropout_rows)(int64_t begin, int64_t end, int64_t width, const S* input, S* output,
                        const int32_t* positions, const int64_t* draws, const DropoutArguments& dropout);
-  void (*embedding_rows)(const EmbeddingArguments<S>&);
   /// target[c] += sum over i of input[rows[i], c], the sum in T and in the order of i.
   void (*add_rows)(const int64_t* rows, int64_t count, int64_t width, const S* input, T* target);
   /// The same into a target of the storage type, rounded once.

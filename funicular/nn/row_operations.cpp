@@ -9,7 +9,7 @@
 
 #include "funicular/core/device_kernels.h"
 #include "funicular/nn/device/operations.h"
-#include "funicular/nn/typed.h"
+#include "funicular/nn/norm_arguments.h"
 
 namespace funicular::nn {
 
@@ -29,23 +29,6 @@ void for_each_block(const RowBlocks& blocks, Body body) {
   at::parallel_for(0, blocks.count(), 1, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) body(block);
   });
-}
-
-template <class S>
-NormArguments<S> norm_arguments(const NormCall& call, const at::Tensor& gamma, const at::Tensor& beta,
-                                int64_t width) {
-  using T = Compute<S>;
-  NormArguments<S> a;
-  a.width = width;
-  a.gamma = data<T>(gamma);
-  a.beta = data<T>(beta);
-  a.epsilon = call.epsilon;
-  a.dropout = call.dropout;
-  if (call.dropout.threshold != 0) {
-    a.positions = call.positions.data_ptr<int32_t>();
-    a.draws = call.draws.data_ptr<int64_t>();
-  }
-  return a;
 }
 
 /// Rows in the order of their ids, and where each id begins.
@@ -101,6 +84,13 @@ void scatter(const at::Tensor& gradient, const Id* ids, int64_t padding, const a
 }
 
 }  // namespace
+
+NormResult norm_result(const at::Tensor& like, int64_t rows) {
+  const at::TensorOptions options = like.options().requires_grad(false),
+                          statistics = options.dtype(compute_type(like));
+  return {at::empty({rows, like.size(1)}, options), at::empty({rows, like.size(1)}, options),
+          at::empty({rows}, statistics), at::empty({rows}, statistics)};
+}
 
 int64_t rows_of_a_block(int64_t rows) {
   constexpr int64_t kAbout = 32, kFewest = 8, kMultiple = 8, kMost = 64;
@@ -184,9 +174,7 @@ NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::T
   if (funicular::device::takes(x)) return device::norm_forward(x, bias, residual, gamma, beta, call);
   FUNICULAR_EVENT("residual_norm");
   const int64_t rows = x.size(0), width = x.size(1);
-  const at::TensorOptions statistics = x.options().dtype(compute_type(x));
-  NormResult result{at::empty_like(x), at::empty_like(x), at::empty({rows}, statistics),
-                    at::empty({rows}, statistics)};
+  const NormResult result = norm_result(x, rows);
   dispatch(x, "layer norm", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;
@@ -194,16 +182,33 @@ NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::T
     base.input = data<S>(x);
     base.bias = data<T>(bias);
     base.residual = data<S>(residual);
-    base.sum = data<S>(result.sum);
-    base.mean = data<T>(result.mean);
-    base.inverse_deviation = data<T>(result.inverse_deviation);
-    base.output = data<S>(result.output);
+    write_to(result, base);
     const RowBlocks blocks(rows);
     for_each_block(blocks, [&](int64_t b) {
       NormArguments<S> a = base;
       a.begin = blocks.begin(b);
       a.end = blocks.end(b);
       kernels<S>().norm_forward(a);
+    });
+  });
+  return result;
+}
+
+NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at::Tensor& beta,
+                         const NormCall& call) {
+  if (funicular::device::takes(rows.word)) return device::embed_forward(rows, gamma, beta, call);
+  FUNICULAR_EVENT("embeddings");
+  const int64_t count = rows.ids.size(0);
+  const NormResult result = norm_result(rows.word, count);
+  dispatch(rows.word, "embeddings", [&](auto zero) {
+    using S = decltype(zero);
+    const EmbeddingArguments<S> base = embedding_arguments<S>(rows, gamma, beta, call, result);
+    const RowBlocks blocks(count);
+    for_each_block(blocks, [&](int64_t b) {
+      EmbeddingArguments<S> a = base;
+      a.norm.begin = blocks.begin(b);
+      a.norm.end = blocks.end(b);
+      kernels<S>().embedding_norm(a);
     });
   });
   return result;
@@ -263,33 +268,6 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
                                 positions.data_ptr<int32_t>(), draws.data_ptr<int64_t>(), arguments);
     });
   });
-}
-
-at::Tensor embedding_rows(const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
-                          const at::Tensor& ids, const at::Tensor& types, const at::Tensor& positions) {
-  if (funicular::device::takes(word))
-    return device::embedding_rows(word, position, type, ids, types, positions);
-  const at::Tensor rows = at::empty({ids.size(0), word.size(1)}, word.options());
-  dispatch(word, "embeddings", [&](auto zero) {
-    using S = decltype(zero);
-    EmbeddingArguments<S> base;
-    base.width = rows.size(1);
-    base.word = data<S>(word);
-    base.position = data<S>(position);
-    base.type = data<S>(type);
-    base.ids = ids.data_ptr<int64_t>();
-    base.types = types.data_ptr<int64_t>();
-    base.positions = positions.data_ptr<int32_t>();
-    base.rows = data<S>(rows);
-    const RowBlocks blocks(rows.size(0));
-    for_each_block(blocks, [&](int64_t b) {
-      EmbeddingArguments<S> a = base;
-      a.begin = blocks.begin(b);
-      a.end = blocks.end(b);
-      kernels<S>().embedding_rows(a);
-    });
-  });
-  return rows;
 }
 
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding,

@@ -27,6 +27,7 @@ struct NormCall {
   DropoutArguments dropout;
   at::Tensor positions, draws;  ///< [rows] int32, int64; read where something is dropped
   bool has_residual = false;
+  DropoutArguments output_dropout;  ///< of embed_forward, and of its backward pass: of the output
 };
 
 struct NormResult {
@@ -34,9 +35,22 @@ struct NormResult {
   at::Tensor sum, mean, inverse_deviation;  ///< for the backward pass
 };
 
+/// What the normalisation of so many rows writes, of the type and width of `like`; not yet written.
+NormResult norm_result(const at::Tensor& like, int64_t rows);
+
 /// layer_norm(residual + dropout(x + bias)); bias and residual may be undefined.
 NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                         const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call);
+
+/// Tables [rows, H] and the rows of them that are added up.
+struct LookedUp {
+  at::Tensor word, position, type;
+  at::Tensor ids, types;  ///< [T] int64
+};
+/// dropout(layer_norm(word[ids] + position[positions] + type[types])); of `call` the positions are read
+/// always, and nothing else is dropped. norm_backward goes back, to the gradient of the sum.
+NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at::Tensor& beta,
+                         const NormCall& call);
 
 struct NormGradients {
   at::Tensor residual, input;  ///< the same tensor where nothing is dropped
@@ -51,10 +65,6 @@ NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const
 /// out[r] = keep ? in[r] * scale : 0; out may be in.
 void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
                const at::Tensor& draws, const DropoutArguments& arguments);
-
-/// word[ids] + position[positions] + type[types]; ids, types [T] int64, positions [T] int32.
-at::Tensor embedding_rows(const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
-                          const at::Tensor& ids, const at::Tensor& types, const at::Tensor& positions);
 
 /// gradient[ids[r]] += rows[r] for all r but those of id `padding`; ids int64 or int32. Rows of one id are
 /// added up first, in their order: the result does not depend on the threads, and a gradient of few bits is

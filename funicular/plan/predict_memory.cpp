@@ -305,7 +305,6 @@ Block Pass::attention_buffers() {
 // ---- forward
 
 Block Pass::embed(NormKept* kept) {
-  const Block rows = token_rows();
   Block output = token_rows();
   NormKept norm = norm_kept(shape_.tokens);
   if (kept) *kept = std::move(norm);
@@ -472,7 +471,6 @@ Block Pass::layer_backward(LayerKept kept, int64_t segment, Block gradient) {
 }
 
 void Pass::embed_backward(NormKept kept, Block /*gradient*/) {
-  const Block dropped = drops() ? token_rows() : Block();
   const NormGradients rows = norm_backward({}, shape_.tokens, false, {});
   const auto use = [&](int64_t matrix, int64_t size) {
     gradients_.use(counter_, matrix, size * config_.hidden_size * element_);

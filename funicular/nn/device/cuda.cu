@@ -18,7 +18,7 @@ void run_on_cuda(const Launch& how, const Kernel& kernel) {
   template void run_on_cuda(const Launch&, const NormBackward<S>&);        \
   template void run_on_cuda(const Launch&, const NormVectorGradients<S>&); \
   template void run_on_cuda(const Launch&, const DropoutRows<S>&);         \
-  template void run_on_cuda(const Launch&, const EmbeddingRows<S>&);       \
+  template void run_on_cuda(const Launch&, const EmbeddingNorm<S>&);       \
   template void run_on_cuda(const Launch&, const ScatterRows<S, S>&);      \
   template void run_on_cuda(const Launch&, const ColumnSum<S>&);           \
   template void run_on_cuda(const Launch&, const ActivationForward<S>&);   \

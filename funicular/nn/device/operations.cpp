@@ -12,7 +12,7 @@
 #include "funicular/nn/device/attention.h"
 #include "funicular/nn/device/flash.h"
 #include "funicular/nn/device/rows.h"
-#include "funicular/nn/typed.h"
+#include "funicular/nn/norm_arguments.h"
 
 namespace funicular::nn::device {
 
@@ -56,24 +56,6 @@ void collect(const at::Tensor& partial, const at::Tensor& target) {
           ColumnSum<T>{rows, width, rows, data<T>(partial), data<T>(target)});
     }
   });
-}
-
-template <class S>
-NormArguments<S> norm_arguments(const NormCall& call, const at::Tensor& gamma, const at::Tensor& beta,
-                                const at::Tensor& x) {
-  using T = Compute<S>;
-  NormArguments<S> a;
-  a.end = x.size(0);
-  a.width = x.size(1);
-  a.gamma = data<T>(gamma);
-  a.beta = data<T>(beta);
-  a.epsilon = call.epsilon;
-  a.dropout = call.dropout;
-  if (call.dropout.threshold != 0) {
-    a.positions = call.positions.data_ptr<int32_t>();
-    a.draws = call.draws.data_ptr<int64_t>();
-  }
-  return a;
 }
 
 /// Adds to the gradients of gamma, beta and bias.
@@ -140,33 +122,48 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
 
 NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                         const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call) {
-  NormResult result{at::empty_like(x), at::empty_like(x), at::empty({x.size(0)}, sums_of(x)),
-                    at::empty({x.size(0)}, sums_of(x))};
+  const NormResult result = norm_result(x, x.size(0));
   dispatch(x, "layer norm", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;
-    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, x);
+    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, x.size(1));
+    a.end = x.size(0);
     a.input = data<S>(x);
     a.bias = data<T>(bias);
     a.residual = data<S>(residual);
-    a.sum = data<S>(result.sum);
-    a.mean = data<T>(result.mean);
-    a.inverse_deviation = data<T>(result.inverse_deviation);
-    a.output = data<S>(result.output);
+    write_to(result, a);
     run_rows(x, NormForward<S>{a});
   });
   return result;
 }
 
-NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& gamma,
-                            const at::Tensor& beta, const NormCall& call, const NormVectors& vectors) {
+NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at::Tensor& beta,
+                         const NormCall& call) {
+  const NormResult result = norm_result(rows.word, rows.ids.size(0));
+  dispatch(rows.word, "embeddings", [&](auto zero) {
+    using S = decltype(zero);
+    run_rows(result.sum, EmbeddingNorm<S>{embedding_arguments<S>(rows, gamma, beta, call, result)});
+  });
+  return result;
+}
+
+NormGradients norm_backward(const at::Tensor& output_gradient, const NormResult& saved,
+                            const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call,
+                            const NormVectors& vectors) {
+  // Once for both kernels: the second goes down columns, where a row's decisions do not come together.
+  at::Tensor dy = output_gradient;
+  if (call.output_dropout.threshold != 0) {
+    dy = at::empty_like(output_gradient);
+    nn::device::drop_rows(output_gradient, dy, call.positions, call.draws, call.output_dropout);
+  }
   NormGradients gradients;
   gradients.residual = at::empty_like(dy);
   gradients.input = call.dropout.threshold != 0 ? at::empty_like(dy) : gradients.residual;
   dispatch(dy, "layer norm", [&](auto zero) {
     using S = decltype(zero);
     using T = Compute<S>;
-    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, dy);
+    NormArguments<S> a = norm_arguments<S>(call, gamma, beta, dy.size(1));
+    a.end = dy.size(0);
     a.sum = data<S>(saved.sum);
     a.mean = data<T>(saved.mean);
     a.inverse_deviation = data<T>(saved.inverse_deviation);
@@ -186,27 +183,6 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
     run_rows(in, DropoutRows<S>{in.size(1), data<S>(in), data<S>(out), positions.data_ptr<int32_t>(),
                                 draws.data_ptr<int64_t>(), arguments});
   });
-}
-
-at::Tensor embedding_rows(const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
-                          const at::Tensor& ids, const at::Tensor& types, const at::Tensor& positions) {
-  const at::Tensor rows = at::empty({ids.size(0), word.size(1)}, word.options().requires_grad(false));
-  dispatch(word, "embeddings", [&](auto zero) {
-    using S = decltype(zero);
-    EmbeddingArguments<S> a;
-    a.end = rows.size(0);
-    a.width = rows.size(1);
-    a.word = data<S>(word);
-    a.position = data<S>(position);
-    a.type = data<S>(type);
-    a.ids = ids.data_ptr<int64_t>();
-    a.types = types.data_ptr<int64_t>();
-    a.positions = positions.data_ptr<int32_t>();
-    a.rows = data<S>(rows);
-    run(word, {.rows = rows.size(0), .threads = threads(word, ceiling(rows.size(1), kPack))},
-        EmbeddingRows<S>{a});
-  });
-  return rows;
 }
 
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding,

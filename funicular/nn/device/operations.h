@@ -14,12 +14,12 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
                        const at::Tensor& dy, const at::Tensor& y, const at::Tensor& bias_gradient);
 NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                         const at::Tensor& gamma, const at::Tensor& beta, const NormCall& call);
+NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at::Tensor& beta,
+                         const NormCall& call);
 NormGradients norm_backward(const at::Tensor& dy, const NormResult& saved, const at::Tensor& gamma,
                             const at::Tensor& beta, const NormCall& call, const NormVectors& gradients);
 void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& positions,
                const at::Tensor& draws, const DropoutArguments& arguments);
-at::Tensor embedding_rows(const at::Tensor& word, const at::Tensor& position, const at::Tensor& type,
-                          const at::Tensor& ids, const at::Tensor& types, const at::Tensor& positions);
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
 void add_column_sum(const at::Tensor& x, const at::Tensor& target);
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,

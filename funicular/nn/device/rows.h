@@ -122,15 +122,41 @@ FUNICULAR_DEVICE void over_units(const Team& team, int64_t width, const DropoutA
 
 /// The keys of row r; where nothing is dropped there may be none.
 template <class A>
-FUNICULAR_DEVICE uint32_t position_of(const A& a, int64_t r) {
-  return a.dropout.threshold != 0 ? static_cast<uint32_t>(a.positions[r]) : 0;
+FUNICULAR_DEVICE uint32_t position_of(const DropoutArguments& dropout, const A& a, int64_t r) {
+  return dropout.threshold != 0 ? static_cast<uint32_t>(a.positions[r]) : 0;
 }
 template <class A>
-FUNICULAR_DEVICE uint64_t draw_of(const A& a, int64_t r) {
-  return a.dropout.threshold != 0 ? static_cast<uint64_t>(a.draws[r]) : 0;
+FUNICULAR_DEVICE uint64_t draw_of(const DropoutArguments& dropout, const A& a, int64_t r) {
+  return dropout.threshold != 0 ? static_cast<uint64_t>(a.draws[r]) : 0;
 }
 
 // ---- residual + dropout + layer normalisation. A team a row.
+
+/// Statistics and output of row r, whose sum this team has written, a thread the channels of its units; `sum`
+/// is the thread's share of the row's.
+template <class S, class Team>
+FUNICULAR_DEVICE void normalise_row(const Team& team, const NormArguments<S>& a, int64_t r, Compute<S> sum) {
+  using T = Compute<S>;
+  const int64_t width = a.width;
+  const S* const z = a.sum + r * width;
+  S* const y = a.output + r * width;
+  const T mean = team.sum(sum) / static_cast<T>(width);
+  T squares = 0;
+  over_units<T>(team, width, {}, 0, 0, [&](int64_t c, T) {
+    const T d = widen(z[c]) - mean;
+    squares += d * d;
+  });
+  const T variance = team.sum(squares) / static_cast<T>(width);
+  const T inverse = T{1} / static_cast<T>(std::sqrt(static_cast<double>(variance) + a.epsilon));
+  over_units<T>(team, width, a.output_dropout, position_of(a.output_dropout, a, r),
+                draw_of(a.output_dropout, a, r), [&](int64_t c, T multiplier) {
+                  y[c] = put<S>(((widen(z[c]) - mean) * inverse * a.gamma[c] + a.beta[c]) * multiplier);
+                });
+  if (team.rank() == 0) {
+    a.mean[r] = mean;
+    a.inverse_deviation[r] = inverse;
+  }
+}
 
 template <class S>
 struct NormForward {
@@ -142,41 +168,44 @@ struct NormForward {
     const int64_t r = a.begin + team.row(), width = a.width;
     const S* const x = a.input + r * width;
     const S* const residual = a.residual ? a.residual + r * width : nullptr;
-    S *const z = a.sum + r * width, *const y = a.output + r * width;
+    S* const z = a.sum + r * width;
     T sum = 0;
-    over_units<T>(team, width, a.dropout, position_of(a, r), draw_of(a, r), [&](int64_t c, T multiplier) {
-      T v = widen(x[c]);
-      if (a.bias) v += a.bias[c];
-      v *= multiplier;
-      if (residual) v += widen(residual[c]);
-      z[c] = put<S>(v);
-      sum += widen(z[c]);
-    });
-    const T mean = team.sum(sum) / static_cast<T>(width);
-    T squares = 0;
-    own_channels(team, [&](int64_t c) {
-      const T d = widen(z[c]) - mean;
-      squares += d * d;
-    });
-    const T variance = team.sum(squares) / static_cast<T>(width);
-    const T inverse = T{1} / static_cast<T>(std::sqrt(static_cast<double>(variance) + a.epsilon));
-    own_channels(team,
-                 [&](int64_t c) { y[c] = put<S>((widen(z[c]) - mean) * inverse * a.gamma[c] + a.beta[c]); });
-    if (team.rank() == 0) {
-      a.mean[r] = mean;
-      a.inverse_deviation[r] = inverse;
-    }
-  }
-
- private:
-  /// The same channels as those that this thread has written.
-  template <class Team, class Body>
-  FUNICULAR_DEVICE void own_channels(const Team& team, Body body) const {
-    over_units<Compute<S>>(team, a.width, {}, 0, 0, [&](int64_t c, Compute<S>) { body(c); });
+    over_units<T>(team, width, a.dropout, position_of(a.dropout, a, r), draw_of(a.dropout, a, r),
+                  [&](int64_t c, T multiplier) {
+                    T v = widen(x[c]);
+                    if (a.bias) v += a.bias[c];
+                    v *= multiplier;
+                    if (residual) v += widen(residual[c]);
+                    z[c] = put<S>(v);
+                    sum += widen(z[c]);
+                  });
+    normalise_row(team, a, r, sum);
   }
 };
 
-/// The gradients of residual and input. A team a row.
+/// Embeddings looked up, added, normalised and dropped. A team a row.
+template <class S>
+struct EmbeddingNorm {
+  EmbeddingArguments<S> e;
+
+  template <class Team>
+  FUNICULAR_DEVICE void operator()(const Team& team) const {
+    using T = Compute<S>;
+    const int64_t r = e.norm.begin + team.row(), width = e.norm.width;
+    const S *const word = e.word + e.ids[r] * width,
+                   *const position = e.position + e.norm.positions[r] * width,
+                   *const type = e.type + e.types[r] * width;
+    S* const z = e.norm.sum + r * width;
+    T sum = 0;
+    over_units<T>(team, width, {}, 0, 0, [&](int64_t c, T) {
+      z[c] = put<S>(widen(word[c]) + widen(position[c]) + widen(type[c]));
+      sum += widen(z[c]);
+    });
+    normalise_row(team, e.norm, r, sum);
+  }
+};
+
+/// The gradients of residual and input; output_dropout is not read. A team a row.
 template <class S>
 struct NormBackward {
   NormArguments<S> a;
@@ -198,11 +227,13 @@ struct NormBackward {
     const T mean_g = team.sum(sum_g) / static_cast<T>(width);
     const T mean_gx = team.sum(sum_gx) / static_cast<T>(width);
     const bool dropped = a.dropout.threshold != 0;
-    over_units<T>(team, width, a.dropout, position_of(a, r), draw_of(a, r), [&](int64_t c, T multiplier) {
-      const S gradient = put<S>((widen(dy[c]) * a.gamma[c] - mean_g - normal(c) * mean_gx) * inverse);
-      dz[c] = gradient;
-      if (dropped) dx[c] = put<S>(widen(gradient) * multiplier);
-    });
+    over_units<T>(team, width, a.dropout, position_of(a.dropout, a, r), draw_of(a.dropout, a, r),
+                  [&](int64_t c, T multiplier) {
+                    const S gradient =
+                        put<S>((widen(dy[c]) * a.gamma[c] - mean_g - normal(c) * mean_gx) * inverse);
+                    dz[c] = gradient;
+                    if (dropped) dx[c] = put<S>(widen(gradient) * multiplier);
+                  });
   }
 };
 
@@ -247,7 +278,7 @@ struct DropoutRows {
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
     const int64_t r = team.row();
-    over_units<Compute<S>>(team, width, dropout, position_of(*this, r), draw_of(*this, r),
+    over_units<Compute<S>>(team, width, dropout, position_of(dropout, *this, r), draw_of(dropout, *this, r),
                            [&](int64_t c, Compute<S> multiplier) {
                              output[r * width + c] = put<S>(widen(input[r * width + c]) * multiplier);
                            });
@@ -255,26 +286,6 @@ struct DropoutRows {
 };
 
 // ---- embeddings
-
-/// A team a row.
-template <class S>
-struct EmbeddingRows {
-  EmbeddingArguments<S> a;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const int64_t r = a.begin + team.row();
-    const S *const word = a.word + a.ids[r] * a.width,
-                   *const position = a.position + a.positions[r] * a.width,
-                   *const type = a.type + a.types[r] * a.width;
-    over_packs(team, a.width, [&](int64_t c) {
-      const auto w = load_pack(word, c, a.width), p = load_pack(position, c, a.width);
-      auto sum = load_pack(type, c, a.width);
-      for (int k = 0; k < kPack; ++k) sum.values[k] = w.values[k] + p.values[k] + sum.values[k];
-      store_pack(a.rows + r * a.width, c, a.width, sum);
-    });
-  }
-};
 
 /// target[id] += the rows of that id, added up in T and in their order. A team a row of the sorted order: the
 /// first of each id's does the work.

@@ -1,6 +1,6 @@
 #pragma once
 // Kernels that go row by row: residual + dropout + layer normalisation (Ba, Kiros, Hinton, "Layer
-// Normalization", 2016), plain dropout, sums over rows.
+// Normalization", 2016), embeddings + layer normalisation + dropout, plain dropout, sums over rows.
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/kernels/vector.h"
@@ -19,56 +19,96 @@ FUNICULAR_INLINE Compute<S> row_sum(const S* row, int64_t width) {
   return sum_lanes<T>(total) + rest;
 }
 
+/// Statistics and output of row r, whose sum is there; `multipliers` of the output, or null.
+template <class S>
+FUNICULAR_INLINE void normalise_row(const NormArguments<S>& a, int64_t r, const Compute<S>* multipliers) {
+  using T = Compute<S>;
+  const int64_t width = a.width;
+  const S* const z = a.sum + r * width;
+  S* const y = a.output + r * width;
+  const T mean = row_sum<S>(z, width) / static_cast<T>(width);
+  Vec<T> squares{};
+  T rest = 0;
+  over_channels<T>(
+      width,
+      [&](int64_t c) {
+        const Vec<T> d = load(z + c) - mean;
+        squares += d * d;
+      },
+      [&](int64_t c) { rest += (get(z + c) - mean) * (get(z + c) - mean); });
+  const T variance = (sum_lanes<T>(squares) + rest) / static_cast<T>(width);
+  const T inverse = T{1} / static_cast<T>(__builtin_sqrt(static_cast<double>(variance) + a.epsilon));
+  a.mean[r] = mean;
+  a.inverse_deviation[r] = inverse;
+  over_channels<T>(
+      width,
+      [&](int64_t c) {
+        Vec<T> v = (load(z + c) - mean) * inverse * load(a.gamma + c) + load(a.beta + c);
+        if (multipliers) v *= load(multipliers + c);
+        store(y + c, v);
+      },
+      [&](int64_t c) {
+        T v = (get(z + c) - mean) * inverse * a.gamma[c] + a.beta[c];
+        if (multipliers) v *= multipliers[c];
+        put(y + c, v);
+      });
+}
+
+/// What row r is multiplied by, in `memory`; null where nothing is dropped.
+template <class S>
+FUNICULAR_INLINE const Compute<S>* row_multipliers(const NormArguments<S>& a, const DropoutArguments& dropout,
+                                                   int64_t r, Compute<S>* memory) {
+  if (dropout.threshold == 0) return nullptr;
+  dropout_multipliers<Compute<S>>(memory, a.width, static_cast<uint32_t>(a.positions[r]),
+                                  static_cast<uint64_t>(a.draws[r]), dropout);
+  return memory;
+}
+
 template <class S>
 void norm_forward(const NormArguments<S>& a) {
   using T = Compute<S>;
-  alignas(64) T multipliers[kMostChannels];
+  alignas(64) T memory[kMostChannels];
   const int64_t width = a.width;
   for (int64_t r = a.begin; r < a.end; ++r) {
     const S* const x = a.input + r * width;
     const S* const residual = a.residual ? a.residual + r * width : nullptr;
     S* const z = a.sum + r * width;
-    S* const y = a.output + r * width;
-    const bool dropped = a.dropout.threshold != 0;
-    if (dropped)
-      dropout_multipliers<T>(multipliers, width, static_cast<uint32_t>(a.positions[r]),
-                             static_cast<uint64_t>(a.draws[r]), a.dropout);
+    const T* const multipliers = row_multipliers(a, a.dropout, r, memory);
     over_channels<T>(
         width,
         [&](int64_t c) {
           Vec<T> v = load(x + c);
           if (a.bias) v += load(a.bias + c);
-          if (dropped) v *= load(multipliers + c);
+          if (multipliers) v *= load(multipliers + c);
           if (residual) v += load(residual + c);
           store(z + c, v);
         },
         [&](int64_t c) {
           T v = get(x + c);
           if (a.bias) v += a.bias[c];
-          if (dropped) v *= multipliers[c];
+          if (multipliers) v *= multipliers[c];
           if (residual) v += get(residual + c);
           put(z + c, v);
         });
-    const T mean = row_sum<S>(z, width) / static_cast<T>(width);
-    Vec<T> squares{};
-    T rest = 0;
+    normalise_row<S>(a, r, nullptr);
+  }
+}
+
+template <class S>
+void embedding_norm(const EmbeddingArguments<S>& e) {
+  using T = Compute<S>;
+  alignas(64) T memory[kMostChannels];
+  const NormArguments<S>& a = e.norm;
+  const int64_t width = a.width;
+  for (int64_t r = a.begin; r < a.end; ++r) {
+    const S* const word = e.word + e.ids[r] * width;
+    const S* const position = e.position + a.positions[r] * width;
+    const S* const type = e.type + e.types[r] * width;
+    S* const z = a.sum + r * width;
     over_channels<T>(
-        width,
-        [&](int64_t c) {
-          const Vec<T> d = load(z + c) - mean;
-          squares += d * d;
-        },
-        [&](int64_t c) { rest += (get(z + c) - mean) * (get(z + c) - mean); });
-    const T variance = (sum_lanes<T>(squares) + rest) / static_cast<T>(width);
-    const T inverse = T{1} / static_cast<T>(__builtin_sqrt(static_cast<double>(variance) + a.epsilon));
-    a.mean[r] = mean;
-    a.inverse_deviation[r] = inverse;
-    over_channels<T>(
-        width,
-        [&](int64_t c) {
-          store(y + c, (load(z + c) - mean) * inverse * load(a.gamma + c) + load(a.beta + c));
-        },
-        [&](int64_t c) { put(y + c, (get(z + c) - mean) * inverse * a.gamma[c] + a.beta[c]); });
+        width, [&](int64_t c) { store(z + c, load(word + c) + load(position + c) + load(type + c)); },
+        [&](int64_t c) { put(z + c, get(word + c) + get(position + c) + get(type + c)); });
+    normalise_row<S>(a, r, row_multipliers(a, a.output_dropout, r, memory));
   }
 }
 
@@ -76,26 +116,29 @@ void norm_forward(const NormArguments<S>& a) {
 template <class S>
 void norm_backward(const NormArguments<S>& a) {
   using T = Compute<S>;
-  alignas(64) T multipliers[kMostChannels];
+  alignas(64) T memory[kMostChannels];
   const int64_t width = a.width;
   for (int64_t r = a.begin; r < a.end; ++r) {
     const S* const z = a.sum + r * width;
     const S* const dy = a.output_gradient + r * width;
     S* const dz = a.residual_gradient + r * width;
     const T mean = a.mean[r], inverse = a.inverse_deviation[r];
+    const T* const kept = row_multipliers(a, a.output_dropout, r, memory);
+    const auto vector = [&](int64_t c) { return kept ? load(dy + c) * load(kept + c) : load(dy + c); };
+    const auto scalar = [&](int64_t c) { return kept ? get(dy + c) * kept[c] : get(dy + c); };
     Vec<T> sum_g{}, sum_gx{};
     T rest_g = 0, rest_gx = 0;
     over_channels<T>(
         width,
         [&](int64_t c) {
-          const Vec<T> d = load(dy + c), x = (load(z + c) - mean) * inverse, g = d * load(a.gamma + c);
+          const Vec<T> d = vector(c), x = (load(z + c) - mean) * inverse, g = d * load(a.gamma + c);
           store(a.beta_gradient + c, load(a.beta_gradient + c) + d);
           store(a.gamma_gradient + c, load(a.gamma_gradient + c) + d * x);
           sum_g += g;
           sum_gx += g * x;
         },
         [&](int64_t c) {
-          const T d = get(dy + c), x = (get(z + c) - mean) * inverse, g = d * a.gamma[c];
+          const T d = scalar(c), x = (get(z + c) - mean) * inverse, g = d * a.gamma[c];
           a.beta_gradient[c] += d;
           a.gamma_gradient[c] += d * x;
           rest_g += g;
@@ -106,21 +149,18 @@ void norm_backward(const NormArguments<S>& a) {
     over_channels<T>(
         width,
         [&](int64_t c) {
-          const Vec<T> x = (load(z + c) - mean) * inverse, g = load(dy + c) * load(a.gamma + c);
+          const Vec<T> x = (load(z + c) - mean) * inverse, g = vector(c) * load(a.gamma + c);
           store(dz + c, (g - mean_g - x * mean_gx) * inverse);
         },
         [&](int64_t c) {
           const T x = (get(z + c) - mean) * inverse;
-          put(dz + c, (get(dy + c) * a.gamma[c] - mean_g - x * mean_gx) * inverse);
+          put(dz + c, (scalar(c) * a.gamma[c] - mean_g - x * mean_gx) * inverse);
         });
     S* const dx = a.input_gradient + r * width;
-    if (a.dropout.threshold != 0) {
-      dropout_multipliers<T>(multipliers, width, static_cast<uint32_t>(a.positions[r]),
-                             static_cast<uint64_t>(a.draws[r]), a.dropout);
+    if (const T* const multipliers = row_multipliers(a, a.dropout, r, memory))
       over_channels<T>(
           width, [&](int64_t c) { store(dx + c, load(dz + c) * load(multipliers + c)); },
           [&](int64_t c) { put(dx + c, get(dz + c) * multipliers[c]); });
-    }
     if (a.bias_gradient)
       over_channels<T>(
           width, [&](int64_t c) { store(a.bias_gradient + c, load(a.bias_gradient + c) + load(dx + c)); },
@@ -141,20 +181,6 @@ void dropout_rows(int64_t begin, int64_t end, int64_t width, const S* input, S* 
     over_channels<T>(
         width, [&](int64_t c) { store(out + c, load(in + c) * load(multipliers + c)); },
         [&](int64_t c) { put(out + c, get(in + c) * multipliers[c]); });
-  }
-}
-
-/// out[r] = word[ids[r]] + position[positions[r]] + type[types[r]].
-template <class S>
-void embedding_rows(const EmbeddingArguments<S>& a) {
-  for (int64_t r = a.begin; r < a.end; ++r) {
-    const S* const word = a.word + a.ids[r] * a.width;
-    const S* const position = a.position + a.positions[r] * a.width;
-    const S* const type = a.type + a.types[r] * a.width;
-    S* const out = a.rows + r * a.width;
-    over_channels<Compute<S>>(
-        a.width, [&](int64_t c) { store(out + c, load(word + c) + load(position + c) + load(type + c)); },
-        [&](int64_t c) { put(out + c, get(word + c) + get(position + c) + get(type + c)); });
   }
 }
 
