@@ -8,12 +8,12 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 #include <numeric>
 #include <vector>
 
 #include "funicular/core/device_kernels.h"
+#include "funicular/core/items.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/typed.h"
 #include "funicular/nn/workspace.h"
@@ -39,16 +39,6 @@ bool with_own_products(at::ScalarType type, Body body) {
   if (type == at::kFloat) return call(float{});
   if (type == at::kDouble) return call(double{});
   return false;
-}
-
-/// body(item, workspace) for items handed out in turn, since threads differ in speed.
-template <class Body>
-void for_each_item(int64_t items, const Workspace& workspace, Body body) {
-  std::atomic<int64_t> next{0};
-  at::parallel_for(0, workspace.workers(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t worker = first; worker < last; ++worker)
-      for (int64_t item = next++; item < items; item = next++) body(item, workspace.of(worker));
-  });
 }
 
 /// How a product is cut into items of some columns and rows.
@@ -135,7 +125,7 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
     at::parallel_for(0, ceiling(columns, large.panel), 1,
                      [&](int64_t first, int64_t last) { large.pack(whole, first, last, memory.shared()); });
   }
-  for_each_item(pieces.count(), memory, [&](int64_t item, unsigned char* workspace) {
+  for_each_item(pieces.count(), memory.workers(), [&](int64_t item, int64_t worker) {
     MatmulArguments<S> part = whole;
     const int64_t row = item / pieces.columns * pieces.size;
     part.rows = std::min(pieces.size, whole.rows - row);
@@ -143,7 +133,7 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
     if (part.out) part.out += row * whole.out_stride;
     part.first_column = item % pieces.columns * pieces.width;
     part.last_column = std::min(columns, part.first_column + pieces.width);
-    part.workspace = workspace;
+    part.workspace = memory.of(worker);
     ActivationOfProduct<S> activation;
     if (whole.activation) {
       activation = activation_of_piece(*whole.activation, row, part.first_column, whole.out_stride);
@@ -208,13 +198,13 @@ void add_gradient_rows(GradientArguments<S> g) {
   g.packed = memory.shared();
   at::parallel_for(0, pieces.plan.parts, 1,
                    [&](int64_t first, int64_t last) { large.pack_gradient(g, first, last); });
-  for_each_item(pieces.count, memory, [&](int64_t item, unsigned char* workspace) {
+  for_each_item(pieces.count, memory.workers(), [&](int64_t item, int64_t worker) {
     GradientArguments<S> part = g;
     part.first_row = item / pieces.across * pieces.plan.rows;
     part.last_row = std::min(g.rows, part.first_row + pieces.plan.rows);
     part.first_column = item % pieces.across * pieces.plan.columns;
     part.last_column = std::min(g.columns, part.first_column + pieces.plan.columns);
-    part.workspace = workspace;
+    part.workspace = memory.of(worker);
     large.weight_gradient(part);
   });
 }

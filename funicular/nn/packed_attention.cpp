@@ -4,10 +4,10 @@
 #include <ATen/ops/empty_like.h>
 
 #include <algorithm>
-#include <atomic>
 #include <cmath>
 
 #include "funicular/core/device_kernels.h"
+#include "funicular/core/items.h"
 #include "funicular/nn/device/operations.h"
 #include "funicular/nn/typed.h"
 #include "funicular/nn/workspace.h"
@@ -78,7 +78,6 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
   // Heads of a sequence lie side by side: several in a row by one thread, as long as there is enough for all.
   const int64_t run = std::clamp<int64_t>(items / (8 * at::get_num_threads()), 1, call.heads);
   const Workspace workspace({0, bytes, at::get_num_threads()});
-  std::atomic<int64_t> next{0};
   const auto attend_item = [&](int64_t item, unsigned char* memory) {
     const Sequences group = groups[static_cast<size_t>(item / call.heads)];
     const auto s = static_cast<size_t>(group.first);
@@ -104,11 +103,9 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
     fill(a, row, first_query, column);
     (group.count > 1 ? short_ones : alone)(a);
   };
-  at::parallel_for(0, workspace.workers(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t worker = first; worker < last; ++worker)
-      for (int64_t begin = next.fetch_add(run); begin < items; begin = next.fetch_add(run))
-        for (int64_t item = begin; item < std::min(begin + run, items); ++item)
-          attend_item(item, workspace.of(worker));
+  for_each_item((items + run - 1) / run, workspace.workers(), [&](int64_t turn, int64_t worker) {
+    for (int64_t item = turn * run; item < std::min((turn + 1) * run, items); ++item)
+      attend_item(item, workspace.of(worker));
   });
 }
 

@@ -9,8 +9,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/items.h"
 #include "funicular/nn/kernels.h"
 
 namespace funicular::nn {
@@ -81,16 +83,15 @@ struct QuantizedRows {
   float scales[kBlock];
 };
 
-/// body(first row, how many, scratch) for blocks of rows, over at's threads.
+/// body(first row, how many, scratch) for blocks of rows.
 template <class Body>
 void for_each_block(int64_t rows, Body body) {
   // Few rows in blocks for all threads, of whole tiles.
   const int64_t threads = at::get_num_threads(), share = (rows + threads - 1) / threads;
   const int64_t size = std::clamp<int64_t>((share + 31) / 32 * 32, 32, kBlock);
-  at::parallel_for(0, (rows + size - 1) / size, 1, [&](int64_t first, int64_t last) {
-    QuantizedRows scratch;
-    for (int64_t block = first; block < last; ++block)
-      body(block * size, std::min(size, rows - block * size), scratch);
+  std::vector<QuantizedRows> scratch(static_cast<size_t>(threads));
+  for_each_item((rows + size - 1) / size, threads, [&](int64_t block, int64_t worker) {
+    body(block * size, std::min(size, rows - block * size), scratch[static_cast<size_t>(worker)]);
   });
 }
 

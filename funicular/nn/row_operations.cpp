@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "funicular/core/device_kernels.h"
+#include "funicular/core/items.h"
 #include "funicular/nn/device/operations.h"
 #include "funicular/nn/norm_arguments.h"
 
@@ -26,9 +27,7 @@ struct RowBlocks {
 
 template <class Body>
 void for_each_block(const RowBlocks& blocks, Body body) {
-  at::parallel_for(0, blocks.count(), 1, [&](int64_t first, int64_t last) {
-    for (int64_t block = first; block < last; ++block) body(block);
-  });
+  for_each_item(blocks.count(), body);
 }
 
 /// Rows in the order of their ids, and where each id begins.
@@ -305,8 +304,8 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const 
     return device::cross_entropy_rows(logits, bias, labels, losses, gradients);
   dispatch(logits, "cross-entropy", [&](auto zero) {
     using S = decltype(zero);
-    at::parallel_for(0, logits.size(0), 1, [&](int64_t first, int64_t last) {
-      kernels<S>().cross_entropy_rows(first, last, logits.size(1), data<S>(logits), data<Compute<S>>(bias),
+    for_each_item(logits.size(0), [&](int64_t row) {
+      kernels<S>().cross_entropy_rows(row, row + 1, logits.size(1), data<S>(logits), data<Compute<S>>(bias),
                                       labels.data_ptr<int64_t>(), losses.data_ptr<double>(), gradients);
     });
   });

@@ -24,10 +24,10 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
 /// What a layer normalisation needs besides its input.
 struct NormCall {
   double epsilon = 0;
-  DropoutArguments dropout;
+  DropoutArguments dropout{};
   at::Tensor positions, draws;  ///< [rows] int32, int64; read where something is dropped
   bool has_residual = false;
-  DropoutArguments output_dropout;  ///< of embed_forward, and of its backward pass: of the output
+  DropoutArguments output_dropout{};  ///< of embed_forward, and of its backward pass: of the output
 };
 
 struct NormResult {

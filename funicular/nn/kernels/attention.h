@@ -130,51 +130,83 @@ FUNICULAR_INLINE void clear(E* values, int64_t from, int64_t to) {
   if (from < to) __builtin_memset(values + from, 0, static_cast<size_t>(to - from) * sizeof(E));
 }
 
-/// Exponentials of one row of scores minus their maximum, in place, and zeros up to a whole register; gives
-/// maximum and sum.
+/// v, and `rest` in the lanes from n on.
 template <class T>
-FUNICULAR_INLINE void exponentials(T* row, int64_t length, T scale, T& maximum, T& sum) {
-  constexpr int lanes = kLanes<T>;
-  const int64_t padded = round_up(length, lanes);
-  const T lowest = static_cast<T>(-1e30);
-  for (int64_t j = length; j < padded; ++j) row[j] = lowest;
-  Vec<T> best = splat<T>(lowest);
-  for (int64_t j = 0; j < padded; j += lanes) best = max_of<T>(best, load(row + j));
-  const T peak = max_lanes<T>(best);
-  Vec<T> total{};
-  for (int64_t j = 0; j < padded; j += lanes) {
-    const Vec<T> e = exp_negative((load(row + j) - peak) * scale);
-    store(row + j, e);
-    total += e;
-  }
-  for (int64_t j = length; j < padded; ++j) row[j] = 0;
-  maximum = peak * scale;
-  // The padding's exponentials are e^(-huge), clamped to a tiny number; adding them changes no bit of a sum
-  // >= 1.
-  sum = sum_lanes<T>(total);
+FUNICULAR_INLINE Vec<T> first_lanes(Vec<T> v, int64_t n, T rest) {
+  using Integer = typename Register<T>::Integer;
+  using Lane = decltype(Integer{}[0] + 0);
+  Integer lane;
+  for (int i = 0; i < kLanes<T>; ++i) lane[i] = i;
+  const Integer end = Integer{} + static_cast<Lane>(n);
+  return lane < end ? v : splat<T>(rest);
 }
 
-/// The probabilities of one row of `keys` scores, of which those of its own sequence are [begin, begin +
-/// length), in place and as elements; zeros elsewhere. `multipliers` of its own keys; null: nothing is
-/// dropped. Writes up to a whole register beyond its sequence, which may be in the next row's first columns:
-/// so rows are taken in ascending order, and each clears what lies before its own sequence.
-template <class T, class Element>
-FUNICULAR_INLINE void softmax_row(T* row, int64_t begin, int64_t length, int64_t keys, T scale,
-                                  const T* multipliers, T& maximum, T& sum) {
+/// Rows of scores whose softmax is computed side by side: a row's own is a chain of operations that wait for
+/// each other.
+constexpr int kSoftmaxRows = 4;
+
+/// Exponentials of kRows rows of scores minus their maxima, in place, with zeros up to a whole register;
+/// gives maxima and sums.
+template <int kRows, class T>
+FUNICULAR_INLINE void exponentials(T* const* rows, int64_t length, T scale, T* maxima, T* sums) {
   constexpr int lanes = kLanes<T>;
-  T* const own = row + begin;
-  exponentials<T>(own, length, scale, maximum, sum);
-  const T inverse = T{1} / sum;
-  // In place: elements are no wider than sums, and each register is read before it is written over.
-  Element* const probabilities = reinterpret_cast<Element*>(row) + begin;
+  const int64_t whole = length / lanes * lanes, rest = length - whole;
+  const T lowest = static_cast<T>(-1e30);
+  Vec<T> best[kRows], total[kRows];
+  for (int i = 0; i < kRows; ++i) best[i] = splat<T>(lowest);
+  for (int64_t j = 0; j < whole; j += lanes)
+    for (int i = 0; i < kRows; ++i) best[i] = max_of<T>(best[i], load(rows[i] + j));
+  if (rest > 0)
+    for (int i = 0; i < kRows; ++i)
+      best[i] = max_of<T>(best[i], first_lanes<T>(load(rows[i] + whole), rest, lowest));
+  T peak[kRows];
+  for (int i = 0; i < kRows; ++i) {
+    peak[i] = max_lanes<T>(best[i]);
+    total[i] = Vec<T>{};
+  }
+  for (int64_t j = 0; j < whole; j += lanes)
+    for (int i = 0; i < kRows; ++i) {
+      const Vec<T> e = exp_negative((load(rows[i] + j) - peak[i]) * scale);
+      store(rows[i] + j, e);
+      total[i] += e;
+    }
+  if (rest > 0)
+    for (int i = 0; i < kRows; ++i) {
+      const Vec<T> e = first_lanes<T>(exp_negative((load(rows[i] + whole) - peak[i]) * scale), rest, T{0});
+      store(rows[i] + whole, e);
+      total[i] += e;
+    }
+  for (int i = 0; i < kRows; ++i) {
+    maxima[i] = peak[i] * scale;
+    sums[i] = sum_lanes<T>(total[i]);
+  }
+}
+
+/// The probabilities of kRows rows of `keys` scores, of which those of their own sequence are [begin, begin +
+/// length), in place and as elements; zeros elsewhere. `multipliers`, of a row's own keys; null: nothing is
+/// dropped. Writes up to a whole register beyond the sequence, which may be in the next row's first columns:
+/// so where it may, rows come one by one and in ascending order, and each clears what lies before its own
+/// sequence.
+template <int kRows, class Element, class T>
+FUNICULAR_INLINE void softmax_rows(T* rows, int64_t begin, int64_t length, int64_t keys, T scale,
+                                   const T* const* multipliers, T* maxima, T* sums) {
+  constexpr int lanes = kLanes<T>;
+  T* own[kRows];
+  for (int i = 0; i < kRows; ++i) own[i] = rows + i * keys + begin;
+  exponentials<kRows>(own, length, scale, maxima, sums);
   const int64_t read = round_up(length, lanes);
-  if (multipliers)
-    for (int64_t j = 0; j < read; j += lanes)
-      store(probabilities + j, load(own + j) * inverse * load(multipliers + j));
-  else
-    for (int64_t j = 0; j < read; j += lanes) store(probabilities + j, load(own + j) * inverse);
-  clear(probabilities, -begin, 0);
-  clear(probabilities, read, keys - begin);
+  for (int i = 0; i < kRows; ++i) {
+    const T inverse = T{1} / sums[i];
+    // In place: elements are no wider than sums, and each register is read before it is written over.
+    Element* const probabilities = reinterpret_cast<Element*>(own[i] - begin) + begin;
+    if (multipliers)
+      for (int64_t j = 0; j < read; j += lanes)
+        store(probabilities + j, load(own[i] + j) * inverse * load(multipliers[i] + j));
+    else
+      for (int64_t j = 0; j < read; j += lanes) store(probabilities + j, load(own[i] + j) * inverse);
+    clear(probabilities, -begin, 0);
+    clear(probabilities, read, keys - begin);
+  }
 }
 
 /// The row of the sequence that query `i` is.
@@ -234,15 +266,35 @@ class QueryDropout {
   int64_t drawn_ = -1;
 };
 
+/// How many of `count` queries are taken kSoftmaxRows at a time; those that are picked out may need the
+/// dropout of another octet than their neighbours.
+template <class S>
+FUNICULAR_INLINE int64_t queries_together(const AttentionArguments<S>& a, int64_t count) {
+  return a.queries ? 0 : count / kSoftmaxRows * kSoftmaxRows;
+}
+
+/// Softmax of kRows rows of scores from row i on, of the queries from begin + i on.
+template <int kRows, class S, class P>
+FUNICULAR_INLINE void softmax_queries(const AttentionArguments<S>& a, int64_t begin, int64_t i,
+                                      QueryDropout<S, P>& dropout, const AttentionBuffers<P>& w,
+                                      Compute<S>* maxima, Compute<S>* sums) {
+  using T = Compute<S>;
+  const bool dropped = a.dropout.threshold != 0;
+  const T* multipliers[kRows];
+  if (dropped)
+    for (int row = 0; row < kRows; ++row) multipliers[row] = dropout.of(query_row(a, begin + i + row));
+  softmax_rows<kRows, typename P::Element>(w.scores + i * w.keys, 0, a.length, w.keys,
+                                           static_cast<T>(a.scale), dropped ? multipliers : nullptr,
+                                           maxima + i, sums + i);
+}
+
 template <class S>
 void attention_forward(const AttentionArguments<S>& a) {
   using P = Product<S>;
   using T = Compute<S>;
-  using Element = typename P::Element;
   constexpr int group = P::kGroup;
   if (a.query_count == 0) return;
   const AttentionBuffers<P> w(a.length, a.head_size, a.workspace);
-  const bool dropped = a.dropout.threshold != 0;
   QueryDropout<S, P> dropout(a.length, a.draw, a, w);
   pack_rows<S>(a.key, a.qkv_stride, a.key_bias, a.length, a.head_size, w.keys, w.width, w.rows);
   transpose<P>(groups(w.rows), w.width / group, w.keys, w.width / group, w.key_columns, w.keys);
@@ -255,11 +307,13 @@ void attention_forward(const AttentionArguments<S>& a) {
     row_product<P>(groups(w.query), w.width / group, w.key_columns, w.keys, w.scores, w.keys, count, w.keys,
                    depth, false);
     T maxima[kQueryBlock], sums[kQueryBlock];
-    for (int64_t i = 0; i < count; ++i)
-      softmax_row<T, Element>(w.scores + i * w.keys, 0, a.length, w.keys, static_cast<T>(a.scale),
-                              dropped ? dropout.of(query_row(a, begin + i)) : nullptr, maxima[i], sums[i]);
+    const int64_t together = queries_together(a, count);
+    int64_t i = 0;
+    for (; i < together; i += kSoftmaxRows)
+      softmax_queries<kSoftmaxRows>(a, begin, i, dropout, w, maxima, sums);
+    for (; i < count; ++i) softmax_queries<1>(a, begin, i, dropout, w, maxima, sums);
     // Not among the rows: a call empties the registers.
-    for (int64_t i = 0; i < count; ++i) a.log_sum_exp[begin + i] = maxima[i] + log_of(sums[i]);
+    for (i = 0; i < count; ++i) a.log_sum_exp[begin + i] = maxima[i] + log_of(sums[i]);
     row_product<P>(reinterpret_cast<const typename P::Group*>(w.scores), w.keys, w.value_columns, w.width,
                    w.out, w.width, count, w.width, key_depth, false);
     unpack_rows<S>(w.out, w.width, count, a.head_size, a.context_stride,
@@ -270,7 +324,7 @@ void attention_forward(const AttentionArguments<S>& a) {
 
 /// Probabilities (as dropped out, in `scores`) and the gradient of the scores (in `gradients`) of one row.
 ///   P = exp(scale * S - lse), D = mask * scale_of_dropout, dS = scale * P * (D * dP - sum_j(P * D * dP)).
-/// begin, length, keys, `multipliers` (D) and what is written beyond as softmax_row's.
+/// begin, length, keys, `multipliers` (D) and what is written beyond as softmax_rows'.
 template <class T>
 FUNICULAR_INLINE void score_gradient_row(T* scores, T* gradients, const T* multipliers, int64_t begin,
                                          int64_t length, int64_t keys, T scale, T log_sum_exp) {

@@ -69,10 +69,12 @@ void attention_short_forward(const AttentionArguments<S>& a) {
   T maxima[kShortRows], sums[kShortRows];
   for_each_short(a, [&](const ShortSequence& sequence, int64_t row) {
     QueryDropout<S, P> dropout(sequence.length, sequence.draw, a, w);
-    for (int64_t i = 0; i < sequence.length; ++i)
-      softmax_row<T, Element>(w.scores + (row + i) * w.keys, row, sequence.length, w.keys,
-                              static_cast<T>(a.scale), a.dropout.threshold != 0 ? dropout.of(i) : nullptr,
-                              maxima[row + i], sums[row + i]);
+    for (int64_t i = 0; i < sequence.length; ++i) {
+      const T* const multipliers = a.dropout.threshold != 0 ? dropout.of(i) : nullptr;
+      softmax_rows<1, Element>(w.scores + (row + i) * w.keys, row, sequence.length, w.keys,
+                               static_cast<T>(a.scale), multipliers ? &multipliers : nullptr,
+                               maxima + row + i, sums + row + i);
+    }
   });
   for (int64_t i = 0; i < a.query_count; ++i) a.log_sum_exp[i] = maxima[i] + log_of(sums[i]);
   row_product<P>(reinterpret_cast<const typename P::Group*>(w.scores), w.keys, w.value_columns, w.width,
