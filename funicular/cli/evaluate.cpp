@@ -13,6 +13,7 @@
 #include "funicular/cli/options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/data/datasets.h"
+#include "funicular/data/store_files.h"
 #include "funicular/eval/metrics.h"
 #include "funicular/nn/pretrained.h"
 #include "funicular/objective/classification.h"
@@ -21,6 +22,9 @@
 namespace funicular::cli {
 
 namespace {
+
+/// Of a forward pass: as many as its tokens allow, at most; without that limit.
+constexpr int64_t kMostRows = 512, kRows = 32;
 
 /// The task's labels in the order of the model's classes.
 std::vector<std::string> labels_of_model(const eval::Task& task, const format::BertConfig& config,
@@ -62,7 +66,8 @@ class Evaluate final : public Command {
     task_options_.declare(arguments);
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, batch_size_)
-        .default_text("as --micro-batch-tokens allows, 512 at most; without that limit 32");
+        .default_text("as --micro-batch-tokens allows, " + std::to_string(kMostRows) +
+                      " at most; without that limit " + std::to_string(kRows));
     declare_micro_batch_tokens(arguments, batch_tokens_, "0: no limit");
     arguments.add("precision", "NAME", precision_, "arithmetic").choices([] {
       std::vector<std::string> names = inference_precisions();
@@ -105,6 +110,10 @@ class Evaluate final : public Command {
 
   int classify(const text::WordPiece& tokenizer) {
     const eval::Task task = task_options_.task(arguments);
+    if (fs::is_directory(data_))
+      throw InputError(
+          "evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data_.string(), task.name,
+          fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
     if (nn::is_regression(config_))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
     check_columns(task.columns(), config_, model_);
@@ -137,7 +146,7 @@ class Evaluate final : public Command {
               train::Metrics& metrics) {
     const train::DatasetSource<Objective> source(objective, dataset);
     const auto result =
-        train::evaluate(model, source, &metrics, batch_size_.value_or(batch_tokens_ > 0 ? 512 : 32),
+        train::evaluate(model, source, &metrics, batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
                         batch_tokens_, static_cast<uint64_t>(seed_));
     for (const auto& [name, value] : result)
       if (!std::isfinite(value))

@@ -7,6 +7,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <charconv>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -27,11 +28,18 @@ namespace {
 
 constexpr const char* kClassifier = "classifier.";
 constexpr ptrdiff_t kClassesShown = 10;
+constexpr size_t kMostGrades = 20;  // classes of a scale
 
 std::string show(const std::vector<std::string>& classes) {
   const ptrdiff_t shown = std::min(kClassesShown, std::ssize(classes));
   return fmt::format("{}{}", fmt::join(classes.begin(), classes.begin() + shown, ", "),
                      shown < std::ssize(classes) ? ", …" : "");
+}
+
+bool is_number(const std::string& text) {
+  double value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
 }
 
 /// Brings the rows of the classifier from the order of the classes `from` into that of `to`, the same names.
@@ -107,12 +115,25 @@ class Finetune final : public Command {
     tokenizer_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, model_));
     open_stores();
     log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
+    warn_of_measurements();
     if (training_.group().rank() == 0) {
       report_truncated(*train_store_, train_file_.string(), max_length_);
       if (eval_store_) report_truncated(*eval_store_, eval_file_.string(), max_length_);
     }
     note_ = {task_.name, task_.columns(), max_length_, truncation_};
     note_.store_in(config_);
+  }
+
+  /// Numbers with a fraction, and more of them than a scale has, are measured rather than chosen.
+  void warn_of_measurements() const {
+    const std::vector<std::string>& names = config_.id2label;
+    if (names.size() > kMostGrades && std::all_of(names.begin(), names.end(), is_number) &&
+        std::any_of(names.begin(), names.end(),
+                    [](const std::string& name) { return name.find('.') != name.npos; }))
+      log::warning(
+          "the labels of {} are {} different numbers, and each is taken for a class of its own; for a few "
+          "classes round them first (regression is not there)",
+          train_file_.string(), names.size());
   }
 
   /// Rank 0 makes the stores, the others find them.
@@ -142,7 +163,7 @@ class Finetune final : public Command {
   /// A classifier in --model is the start of training where it has as many classes; otherwise a new one is
   /// made.
   void load(Model& model) const {
-    const nn::LoadReport report = load_weights(model, model_, kClassifier);
+    const nn::LoadReport report = load_weights(model, model_, training_.starts_anew(), kClassifier);
     const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
     if (!report.mismatched.empty()) {
       log::warning(

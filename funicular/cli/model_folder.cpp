@@ -56,6 +56,11 @@ void require_model(const fs::path& folder, const char* option) {
   if (!fs::exists(folder / "config.json") && fs::exists(folder / "model" / "config.json"))
     throw InputError("model", "{} {}: the folder of a run; its model is {}", option, folder.string(),
                      (folder / "model").string());
+  if (!fs::exists(folder / "config.json") && fs::exists(folder / "run.json"))
+    throw InputError("model",
+                     "{} {}: the folder of a run that has not ended, which has no model yet; the command of "
+                     "that run, given again, goes on with it",
+                     option, folder.string());
   if (!fs::exists(folder / "config.json"))
     throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected",
                      option, folder.string());
@@ -126,10 +131,12 @@ bool has_weights(const fs::path& folder) {
   return false;
 }
 
-nn::LoadReport load_weights(Model& model, const fs::path& folder, const std::string& replaceable) {
+nn::LoadReport load_weights(Model& model, const fs::path& folder, bool starts_anew,
+                            const std::string& replaceable) {
   nn::LoadReport report = nn::load_pretrained(model, folder, replaceable);
   require_finite(model, folder);
-  if (!report.missing.empty()) log::info("new, randomly initialised: {}", list(report.missing));
+  if (!report.missing.empty() && starts_anew)
+    log::info("new, randomly initialised: {}", list(report.missing));
   if (!report.unexpected.empty())
     log::info("in {} and not used: {}", folder.string(), list(report.unexpected));
   return report;

@@ -45,8 +45,10 @@ std::string describe_model(const format::BertConfig& config);
 bool has_weights(const fs::path& folder);
 
 /// Copies the weights of `folder` into the model and says what is new and what is left out. Throws InputError
-/// for weights that are not finite. `replaceable` as in nn::load_pretrained.
-nn::LoadReport load_weights(Model& model, const fs::path& folder, const std::string& replaceable = "");
+/// for weights that are not finite. What is new is not said of a run that goes on from a checkpoint
+/// (`starts_anew` false). `replaceable` as in nn::load_pretrained.
+nn::LoadReport load_weights(Model& model, const fs::path& folder, bool starts_anew,
+                            const std::string& replaceable = "");
 
 /// load_weights for a model that is to be used as it is: a missing weight is an InputError.
 void load_all_weights(Model& model, const fs::path& folder, nn::Head head);

@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,6 +17,7 @@
 #include "funicular/comm/processors.h"
 #include "funicular/core/device_kernels.h"
 #include "funicular/train/batching.h"
+#include "funicular/train/checkpoint.h"
 
 namespace funicular::cli {
 
@@ -280,6 +282,7 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
 }  // namespace
 
 void TrainingOptions::declare(Arguments& arguments) {
+  arguments_ = &arguments;
   arguments
       .add("output", "RUN", output, "folder of the run: checkpoints, metrics and, in RUN/model, the model")
       .alias("output-dir")
@@ -340,7 +343,34 @@ void TrainingOptions::apply() {
         strategy);
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
+  warn_of_idle_options();
   strategy_factory()();
+}
+
+void TrainingOptions::warn_of_idle_options() const {
+  using Names = std::vector<std::string>;
+  const auto belong = [&](const Names& options, const char* chooser, const std::string& chosen,
+                          const Names& users) {
+    if (std::find(users.begin(), users.end(), chosen) != users.end()) return;
+    for (const std::string& option : options)
+      if (arguments_->given(option))
+        log::warning("--{} has no effect with --{} {}: it is of {}", option, chooser, chosen,
+                     fmt::join(users, ", "));
+  };
+  belong({"momentum", "nesterov"}, "optim", optim, {"sgd", "lars"});
+  belong({"adam-beta1", "adam-beta2", "bias-correction"}, "optim", optim, {"adamw", "adam", "lamb"});
+  belong({"adam-epsilon"}, "optim", optim, {"adamw", "adam", "lamb", "lars"});
+  belong({"trust-ratio"}, "optim", optim, {"lamb", "lars"});
+  belong({"trust-coefficient"}, "optim", optim, {"lars"});
+  belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
+         "precision", precision, {"fp16"});
+  belong({"devices"}, "strategy", strategy, {"dp"});
+  belong({"servers"}, "strategy", strategy, {"ps-sync", "ps-async"});
+  belong({"staleness", "record-interleaving", "replay-interleaving"}, "strategy", strategy, {"ps-async"});
+}
+
+bool TrainingOptions::starts_anew() const {
+  return resume == "never" || (resume == "auto" && train::list_checkpoints(output / "checkpoints").empty());
 }
 
 void TrainingOptions::refuse_evaluation_options(const std::string& remedy) const {

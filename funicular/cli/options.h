@@ -100,6 +100,8 @@ struct TrainingOptions {
   /// For a run without anything to evaluate on: throws InputError if options ask for evaluations. `remedy`
   /// names the options that give something ("--eval FILE").
   void refuse_evaluation_options(const std::string& remedy) const;
+  /// Whether training begins with the weights of --model, rather than with those of a checkpoint.
+  bool starts_anew() const;
   /// The ranks that train together; this process alone before apply().
   const comm::Group& group() const { return group_; }
   train::StrategyFactory strategy_factory() const;
@@ -110,6 +112,10 @@ struct TrainingOptions {
   at::ScalarType dtype() const;
 
  private:
+  /// Of options that were given and do nothing beside the others.
+  void warn_of_idle_options() const;
+
+  const Arguments* arguments_ = nullptr;  ///< where they are declared
   comm::Group group_;
 };
 

@@ -145,6 +145,10 @@ class Predict final : public Command {
       throw InputError("usage",
                        "--input and --output are both {}; the answers would take the place of the texts",
                        output_.string());
+    const fs::path folder = output_.parent_path();
+    if (!folder.empty() && !fs::is_directory(folder))
+      throw InputError("predict", "cannot write --output {}: there is no folder {}", output_.string(),
+                       folder.string());
     const Input input(input_);
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     Output output(output_);

@@ -81,10 +81,8 @@ class Pretrain final : public Command {
                                   .device = training_.device.place(),
                                   .repeatable = training_.deterministic});
     if (has_weights) {
-      const bool is_new = !load_weights(model, model_).missing.empty();
-      const bool starts =
-          training_.resume == "never" ||
-          (training_.resume == "auto" && train::list_checkpoints(training_.output / "checkpoints").empty());
+      const bool starts = training_.starts_anew();
+      const bool is_new = !load_weights(model, model_, starts).missing.empty();
       if (is_new && starts && freeze_steps_ == 0)
         log::info("with --freeze-encoder-steps N a new head learns alone first, and does not spoil the rest");
     } else {

@@ -298,8 +298,6 @@ struct DropoutFunction : Function<DropoutFunction> {
 
 // ---- vocabulary cross-entropy
 
-constexpr int64_t kLogitRows = 512;  // rows of logits held at a time
-
 /// The last tile of logits becomes its own gradient and waits for the backward pass, where it goes straight
 /// into the weight's gradient; tiles before it, of very large batches, are multiplied at once into a sum of
 /// their own, in full precision: several tiles are added, and fp16 has no loss scale yet.

@@ -87,8 +87,11 @@ void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::T
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,
                    const RandomState& random, const DropoutSite& site);
 
+/// Rows of logits that are held at a time.
+inline constexpr int64_t kLogitRows = 512;
+
 /// Sum over rows of the softmax cross-entropy of hidden [M, H] * weight[V, H]^T + bias[V] against labels [M]
-/// int64. Never holds more than a tile of logits; gradients are computed in the same pass.
+/// int64. Never holds more than a tile of kLogitRows rows of logits; gradients are computed in the same pass.
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels);
 

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "funicular/core/allocator.h"
+#include "funicular/nn/functional.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/row_operations.h"
@@ -29,7 +30,7 @@ namespace funicular::plan {
 
 namespace {
 
-constexpr int64_t kLogitRows = 512;  // as in nn/functional.cpp
+using nn::kLogitRows;
 
 int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;

@@ -28,6 +28,33 @@ class Finetune(ProgramTest):
         self.assertIn("new, randomly initialised: classifier.weight, classifier.bias\n", log)
         self.assertIn("not used: cls.predictions.bias", log)
 
+    def test_options_that_do_nothing_beside_the_others_are_pointed_out(self):
+        words = self.finetune_words(self.model(), max_steps=1, num_train_epochs=None, resume="never")
+        idle = ["--momentum", 0.5, "--trust-coefficient", 0.1, "--loss-scale", 8, "--staleness", 2]
+        log = self.succeeds(*words, *idle).err
+        self.assertIn("--momentum has no effect with --optim adamw: it is of sgd, lars", log)
+        self.assertIn("--trust-coefficient has no effect with --optim adamw: it is of lars", log)
+        self.assertIn("--loss-scale has no effect with --precision fp32: it is of fp16", log)
+        self.assertIn("--staleness has no effect with --strategy auto: it is of ps-async", log)
+        self.assertNotIn("--adam-beta1", log)
+        words[words.index("--output") + 1] = self.folder / "other"
+        self.assertNotIn("no effect", self.succeeds(*words, "--optim", "sgd", "--momentum", 0.5).err)
+
+    def test_labels_that_are_measurements_are_pointed_out(self):
+        rows = [(f"{i / 7:.3f}", text) for i, (_, text) in enumerate(sentiment_rows(40))]
+        measured = write_rows(self.folder / "measured.tsv", ("label", "text"), rows)
+        model = self.model()
+        words = self.finetune_words(model, train=measured, eval=None, max_steps=1, num_train_epochs=None)
+        self.assertIn("40 different numbers", self.succeeds(*words).err)
+        graded = write_rows(self.folder / "graded.tsv", ("label", "text"), [(str(i % 5 / 2), text) for i, (_, text) in enumerate(rows)])
+        words = self.finetune_words(model, output="graded", train=graded, eval=None, max_steps=1, num_train_epochs=None)
+        self.assertNotIn("different numbers", self.succeeds(*words).err)
+
+    def test_a_store_is_no_file_of_rows(self):
+        model = self.model()
+        self.refuses(["evaluate", "--model", model, "--task", "cola", "--data", self.store(model)],
+                     "task cola takes a file of rows, found a folder", "--task mlm")
+
     def test_custom_labels_are_sorted_and_kept_in_the_config(self):
         self.succeeds(*self.finetune_words(self.model(), max_steps=1, num_train_epochs=None))
         written = json.loads((self.folder / "run" / "model" / "config.json").read_text())
@@ -233,6 +260,7 @@ class Interruption(ProgramTest):
         self.assertFalse((output / "model").exists() and not list((output / "model").iterdir()))
         resumed = self.succeeds(*words, "--output", output)
         self.assertIn("resumed from", resumed.err)
+        self.assertNotIn("randomly initialised", resumed.err)
         left, right = undisturbed / "model" / "model.safetensors", output / "model" / "model.safetensors"
         self.assertEqual(left.read_bytes(), right.read_bytes())
 
@@ -244,6 +272,12 @@ class Interruption(ProgramTest):
 
     def test_sigint_in_fine_tuning(self):
         self.check(self.finetune_for_long(), self.folder / "run", signal.SIGINT, 3)
+
+    def test_the_folder_of_a_run_that_has_not_ended_is_told_as_such(self):
+        output = self.folder / "run"
+        stopped = run_and_interrupt(output / "metrics.jsonl", 3, signal.SIGINT, *self.finetune_for_long(), "--output", output)
+        self.assertEqual(stopped.code, 75, stopped.err)
+        self.refuses(["predict", "--model", output], "a run that has not ended", "given again, goes on with it")
 
     def test_sigterm_in_fine_tuning(self):
         self.check(self.finetune_for_long(), self.folder / "run", signal.SIGTERM, 130)
@@ -447,6 +481,11 @@ class Predict(ProgramTest):
         result = self.succeeds("predict", "--model", model, "--input", self.folder / "in.txt", "--output", self.folder / "out.jsonl")
         self.assertEqual(result.out, "")
         self.assertEqual((self.folder / "out.jsonl").read_text(), expected)
+
+    def test_output_into_a_folder_that_is_not_there(self):
+        output = self.folder / "none" / "out.jsonl"
+        self.refuses(["predict", "--model", self.classifier(), "--output", output], "cannot write --output",
+                     f"there is no folder {output.parent}", stdin="a\n")
 
     def test_model_trained_on_pairs_reads_pairs(self):
         train = write_rows(self.folder / "pairs.tsv", ("label", "a", "b"),

@@ -69,6 +69,8 @@ class Usage(ProgramTest):
 
     def test_word_that_belongs_to_no_option(self):
         self.refuses(["evaluate", "stray"], 'unexpected argument "stray"')
+        self.refuses(["launch", "-n", "2", "funicular", "doctor"], 'unexpected argument "funicular"',
+                     '"-- COMMAND…" comes last: … -- funicular …')
 
     def test_numbers_are_read_strictly(self):
         for value in ("ten", "1.5", "5x", ""):
