@@ -321,9 +321,10 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
   if (parse_letter(words, next)) return;
   if (!is_option(word)) {
     if (!positional_)
-      throw InputError(
-          kComponent, "{}: unexpected argument \"{}\"; {}", origin, word,
-          rest_ ? fmt::format("\"{}\" comes last: … -- {} …", rest_value_, word) : "options begin with --");
+      throw InputError(kComponent, "{}: unexpected argument \"{}\"; {}", origin, word,
+                       rest_ && word.front() != '-'
+                           ? fmt::format("\"{}\" comes last: … -- {} …", rest_value_, word)
+                           : "options begin with --");
     positional_->push_back(word);
     return;
   }

@@ -86,16 +86,6 @@ struct Values {
   }
 };
 
-/// Throws InputError unless a file can be made there; a long measurement must not end in that.
-void require_place(const fs::path& file, const char* option) {
-  if (file.empty()) return;
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  if (!fs::is_directory(folder))
-    throw InputError("usage", "{} {}: there is no folder {}", option, file.string(), folder.string());
-  if (fs::is_directory(file))
-    throw InputError("usage", "{} {}: is a folder; expected a file", option, file.string());
-}
-
 class Bench final : public Command {
  public:
   Bench();

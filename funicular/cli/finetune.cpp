@@ -163,13 +163,15 @@ class Finetune final : public Command {
   /// A classifier in --model is the start of training where it has as many classes; otherwise a new one is
   /// made.
   void load(Model& model) const {
-    const nn::LoadReport report = load_weights(model, model_, training_.starts_anew(), kClassifier);
+    const bool starts_anew = training_.starts_anew();
+    const nn::LoadReport report = load_weights(model, model_, starts_anew, kClassifier);
     const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
     if (!report.mismatched.empty()) {
-      log::warning(
-          "{} has a classifier of {} classes ({}) and the training rows have {}: a new classifier, randomly "
-          "initialised, takes its place",
-          model_.string(), from.size(), show(from), to.size());
+      if (starts_anew)
+        log::warning(
+            "{} has a classifier of {} classes ({}) and the training rows have {}: a new classifier, "
+            "randomly initialised, takes its place",
+            model_.string(), from.size(), show(from), to.size());
       return;
     }
     const bool has_classifier =
@@ -178,7 +180,7 @@ class Finetune final : public Command {
     if (!has_classifier || from == to) return;
     if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
       reorder_classes(model, from, to);
-    else
+    else if (starts_anew)
       log::warning(
           "the classifier of {} is the start of training: its classes {} are taken for {}, in this order",
           model_.string(), show(from), show(to));

@@ -58,7 +58,7 @@ void require_model(const fs::path& folder, const char* option) {
                      (folder / "model").string());
   if (!fs::exists(folder / "config.json") && fs::exists(folder / "run.json"))
     throw InputError("model",
-                     "{} {}: the folder of a run that has not ended, which has no model yet; the command of "
+                     "{} {}: the folder of a run without a model, as one that has not ended; the command of "
                      "that run, given again, goes on with it",
                      option, folder.string());
   if (!fs::exists(folder / "config.json"))

@@ -347,6 +347,15 @@ void TrainingOptions::apply() {
   strategy_factory()();
 }
 
+void require_place(const fs::path& file, const char* option) {
+  if (file.empty()) return;
+  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
+  if (!fs::is_directory(folder))
+    throw InputError("usage", "{} {}: there is no folder {}", option, file.string(), folder.string());
+  if (fs::is_directory(file))
+    throw InputError("usage", "{} {}: is a folder; expected a file", option, file.string());
+}
+
 void TrainingOptions::warn_of_idle_options() const {
   using Names = std::vector<std::string>;
   const auto belong = [&](const Names& options, const char* chooser, const std::string& chosen,
@@ -370,7 +379,10 @@ void TrainingOptions::warn_of_idle_options() const {
 }
 
 bool TrainingOptions::starts_anew() const {
-  return resume == "never" || (resume == "auto" && train::list_checkpoints(output / "checkpoints").empty());
+  const auto none_in = [&](const fs::path& run) {
+    return train::list_checkpoints(run / "checkpoints").empty();
+  };
+  return resume == "never" || (resume == "auto" && none_in(output) && none_in(output / kHeadRun));
 }
 
 void TrainingOptions::refuse_evaluation_options(const std::string& remedy) const {

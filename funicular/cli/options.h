@@ -100,7 +100,7 @@ struct TrainingOptions {
   /// For a run without anything to evaluate on: throws InputError if options ask for evaluations. `remedy`
   /// names the options that give something ("--eval FILE").
   void refuse_evaluation_options(const std::string& remedy) const;
-  /// Whether training begins with the weights of --model, rather than with those of a checkpoint.
+  /// Whether --output holds nothing yet that training would go on from instead of the weights of --model.
   bool starts_anew() const;
   /// The ranks that train together; this process alone before apply().
   const comm::Group& group() const { return group_; }
@@ -118,6 +118,12 @@ struct TrainingOptions {
   const Arguments* arguments_ = nullptr;  ///< where they are declared
   comm::Group group_;
 };
+
+/// Within the folder of a pre-training: the run of the steps in which only a new head learns.
+inline constexpr const char* kHeadRun = "head";
+
+/// Throws InputError unless a file can be made there, or none is wanted: told before work that would be lost.
+void require_place(const fs::path& file, const char* option);
 
 /// Says on standard output, as one JSON object, what a training ended with (the best evaluation where there
 /// was one) and returns the exit code. Rank 0 says it; returns when all ranks are here.

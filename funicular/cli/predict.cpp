@@ -108,6 +108,7 @@ class Predict final : public Command {
 
   int run() override {
     device_.apply();
+    require_place(output_, "--output");
     require_model(model_, "--model");
     const format::BertConfig config = format::read_bert_config(model_);
     if (nn::is_regression(config))
@@ -145,10 +146,6 @@ class Predict final : public Command {
       throw InputError("usage",
                        "--input and --output are both {}; the answers would take the place of the texts",
                        output_.string());
-    const fs::path folder = output_.parent_path();
-    if (!folder.empty() && !fs::is_directory(folder))
-      throw InputError("predict", "cannot write --output {}: there is no folder {}", output_.string(),
-                       folder.string());
     const Input input(input_);
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     Output output(output_);

@@ -163,7 +163,7 @@ class Pretrain final : public Command {
         !train::list_checkpoints(training_.output / "checkpoints").empty())
       return true;
     train::TrainerOptions options = training_.trainer();
-    options.output = training_.output / "head";
+    options.output = training_.output / kHeadRun;
     options.max_steps = freeze_steps_;
     options.num_train_epochs = 0;
     options.schedule = {.warmup_ratio = 0.1};

@@ -78,7 +78,7 @@ struct NormArguments {
   const T *gamma = nullptr, *beta = nullptr;
   double epsilon = 1e-12;
   DropoutArguments dropout;
-  DropoutArguments output_dropout;     ///< of embedding_norm, and of its gradients: of y
+  DropoutArguments output_dropout;     ///< of y: read by embedding_norm and norm_backward
   const int32_t* positions = nullptr;  ///< [rows]
   const int64_t* draws = nullptr;      ///< [rows]
   S* sum = nullptr;                    ///< saved for backward; may alias input
@@ -86,7 +86,8 @@ struct NormArguments {
   S* output = nullptr;
   // Backward only.
   const S* output_gradient = nullptr;
-  S *residual_gradient = nullptr, *input_gradient = nullptr;  ///< the same memory where there is no dropout
+  S *residual_gradient = nullptr,
+    *input_gradient = nullptr;  ///< the same memory where `dropout` drops nothing
   /// Partial sums of this range, added to; the bias's may be null.
   T *gamma_gradient = nullptr, *beta_gradient = nullptr, *bias_gradient = nullptr;
 };

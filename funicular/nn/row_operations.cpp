@@ -11,6 +11,7 @@
 #include "funicular/core/items.h"
 #include "funicular/nn/device/operations.h"
 #include "funicular/nn/norm_arguments.h"
+#include "funicular/nn/typed.h"
 
 namespace funicular::nn {
 

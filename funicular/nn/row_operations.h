@@ -25,7 +25,8 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
 struct NormCall {
   double epsilon = 0;
   DropoutArguments dropout{};
-  at::Tensor positions, draws;  ///< [rows] int32, int64; read where something is dropped
+  at::Tensor positions, draws;  ///< [rows] int32, int64; read where something is dropped, positions by
+                                ///< embed_forward always
   bool has_residual = false;
   DropoutArguments output_dropout{};  ///< of embed_forward, and of its backward pass: of the output
 };
@@ -53,7 +54,7 @@ NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at
                          const NormCall& call);
 
 struct NormGradients {
-  at::Tensor residual, input;  ///< the same tensor where nothing is dropped
+  at::Tensor residual, input;  ///< the same tensor where `dropout` drops nothing
 };
 /// Gradients that are added to, each if it is defined.
 struct NormVectors {

@@ -71,6 +71,7 @@ class Usage(ProgramTest):
         self.refuses(["evaluate", "stray"], 'unexpected argument "stray"')
         self.refuses(["launch", "-n", "2", "funicular", "doctor"], 'unexpected argument "funicular"',
                      '"-- COMMAND…" comes last: … -- funicular …')
+        self.refuses(["launch", "-N", "2", "--", "true"], 'unexpected argument "-N"', "options begin with --")
 
     def test_numbers_are_read_strictly(self):
         for value in ("ten", "1.5", "5x", ""):

@@ -13,6 +13,7 @@
 #include "funicular/nn/device/flash.h"
 #include "funicular/nn/device/rows.h"
 #include "funicular/nn/norm_arguments.h"
+#include "funicular/nn/typed.h"
 
 namespace funicular::nn::device {
 

@@ -1,6 +1,7 @@
 #pragma once
 // The row kernels of nn/kernels.h for a team of threads (base/team.h): the same arguments, the same results
-// but for the order of sums. A kernel is a function object; one call is one team's work.
+// but for the order of sums and where a comment says so. A kernel is a function object; one call is one
+// team's work.
 //
 // Rows come in blocks of `block_rows`, so that sums over rows depend on the number of rows alone: the partial
 // sums of block b lie at b * width of what the arguments point to.
@@ -132,10 +133,11 @@ FUNICULAR_DEVICE uint64_t draw_of(const DropoutArguments& dropout, const A& a, i
 
 // ---- residual + dropout + layer normalisation. A team a row.
 
-/// Statistics and output of row r, whose sum this team has written, a thread the channels of its units; `sum`
-/// is the thread's share of the row's.
+/// Statistics and output, with `dropout` of it, of row r, whose sum this team has written, a thread the
+/// channels of its units; `sum` is the thread's share of the row's.
 template <class S, class Team>
-FUNICULAR_DEVICE void normalise_row(const Team& team, const NormArguments<S>& a, int64_t r, Compute<S> sum) {
+FUNICULAR_DEVICE void normalise_row(const Team& team, const NormArguments<S>& a, int64_t r, Compute<S> sum,
+                                    const DropoutArguments& dropout) {
   using T = Compute<S>;
   const int64_t width = a.width;
   const S* const z = a.sum + r * width;
@@ -148,8 +150,8 @@ FUNICULAR_DEVICE void normalise_row(const Team& team, const NormArguments<S>& a,
   });
   const T variance = team.sum(squares) / static_cast<T>(width);
   const T inverse = T{1} / static_cast<T>(std::sqrt(static_cast<double>(variance) + a.epsilon));
-  over_units<T>(team, width, a.output_dropout, position_of(a.output_dropout, a, r),
-                draw_of(a.output_dropout, a, r), [&](int64_t c, T multiplier) {
+  over_units<T>(team, width, dropout, position_of(dropout, a, r), draw_of(dropout, a, r),
+                [&](int64_t c, T multiplier) {
                   y[c] = put<S>(((widen(z[c]) - mean) * inverse * a.gamma[c] + a.beta[c]) * multiplier);
                 });
   if (team.rank() == 0) {
@@ -179,7 +181,7 @@ struct NormForward {
                     z[c] = put<S>(v);
                     sum += widen(z[c]);
                   });
-    normalise_row(team, a, r, sum);
+    normalise_row(team, a, r, sum, {});
   }
 };
 
@@ -201,11 +203,12 @@ struct EmbeddingNorm {
       z[c] = put<S>(widen(word[c]) + widen(position[c]) + widen(type[c]));
       sum += widen(z[c]);
     });
-    normalise_row(team, e.norm, r, sum);
+    normalise_row(team, e.norm, r, sum, e.norm.output_dropout);
   }
 };
 
-/// The gradients of residual and input; output_dropout is not read. A team a row.
+/// The gradients of residual and input. The gradient of the output comes with its dropout applied. A team a
+/// row.
 template <class S>
 struct NormBackward {
   NormArguments<S> a;

@@ -144,6 +144,7 @@ FUNICULAR_INLINE Vec<T> first_lanes(Vec<T> v, int64_t n, T rest) {
 /// Rows of scores whose softmax is computed side by side: a row's own is a chain of operations that wait for
 /// each other.
 constexpr int kSoftmaxRows = 4;
+static_assert(kQueryBlock % kDropped == 0 && kDropped % kSoftmaxRows == 0);  // of one octet, see QueryDropout
 
 /// Exponentials of kRows rows of scores minus their maxima, in place, with zeros up to a whole register;
 /// gives maxima and sums.
@@ -248,7 +249,8 @@ class QueryDropout {
                                 const AttentionBuffers<P>& w)
       : length_(length), draw_(draw), a_(a), w_(w) {}
 
-  /// What the probabilities of the sequence's row `query` are multiplied by; lasts until the next call.
+  /// What the probabilities of the sequence's row `query` are multiplied by; lasts until the call for
+  /// another octet, query / kDropped.
   FUNICULAR_INLINE const T* of(int64_t query) {
     if (const int64_t octet = query / kDropped; octet != drawn_) {
       attention_multipliers<T>(w_.multipliers, w_.multiplier_stride(), length_, a_.head,
