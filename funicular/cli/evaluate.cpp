@@ -23,7 +23,7 @@ namespace funicular::cli {
 
 namespace {
 
-/// Of a forward pass: as many as its tokens allow, at most; without that limit.
+/// Rows of a forward pass: at most, where its tokens are limited as well; where they are not.
 constexpr int64_t kMostRows = 512, kRows = 32;
 
 /// The task's labels in the order of the model's classes.

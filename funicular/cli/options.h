@@ -100,7 +100,8 @@ struct TrainingOptions {
   /// For a run without anything to evaluate on: throws InputError if options ask for evaluations. `remedy`
   /// names the options that give something ("--eval FILE").
   void refuse_evaluation_options(const std::string& remedy) const;
-  /// Whether --output holds nothing yet that training would go on from instead of the weights of --model.
+  /// Whether training begins with the weights of --model: there is no checkpoint to go on from, in --output
+  /// or named by --resume, or it is not to be used.
   bool starts_anew() const;
   /// The ranks that train together; this process alone before apply().
   const comm::Group& group() const { return group_; }
