@@ -1,6 +1,7 @@
 #include "funicular/base/file.h"
 
 #include "funicular/base/error.h"
+#include "funicular/base/temporary.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>
@@ -35,6 +36,8 @@ std::string_view remedy_of_write(int error) {
       return "; a part of this path is a file: remove it, or choose another path";
     case ENOENT:
       return "; make its folder first";
+    case ELOOP:
+      return "; a symbolic link of this name is in the way: remove it, or choose another name";
     default:
       return "";
   }
@@ -59,6 +62,18 @@ uint64_t regular_size(int descriptor, const fs::path& path) {
   if (::fstat(descriptor, &status) != 0) throw InputError("file", "{}: {}", path.string(), errno_text(errno));
   if (S_ISDIR(status.st_mode)) throw InputError("file", "{}: expected a file, found a folder", path.string());
   return static_cast<uint64_t>(status.st_size);
+}
+
+int flags_of(Opening opening) {
+  switch (opening) {
+    case Opening::replace:
+      return O_TRUNC | O_NOFOLLOW;
+    case Opening::fresh:
+      return O_EXCL | O_NOFOLLOW;
+    case Opening::follow:
+      return O_TRUNC;
+  }
+  return O_EXCL;
 }
 
 int open_to_read(const fs::path& path) {
@@ -102,9 +117,18 @@ fs::path existing_part(const fs::path& path) {
 
 void make_directories(const fs::path& folder) {
   std::error_code error, ignored;
-  fs::create_directories(folder, error);
   if (fs::is_directory(folder, ignored)) return;
-  const fs::path part = existing_part(folder);
+  fs::path part = existing_part(folder);
+  fs::create_directories(folder, error);
+  if (fs::is_directory(folder, ignored)) {
+    const fs::path made = fs::absolute(folder, ignored).lexically_normal().lexically_relative(part);
+    for (const fs::path& name : made) {  // each new name stands in the folder above it
+      sync_path(part);
+      part /= name;
+    }
+    return;
+  }
+  part = existing_part(folder);
   if (fs::exists(part, ignored) && !fs::is_directory(part, ignored))
     throw InputError("file", "cannot make the folder {}: {} is a file; remove it, or choose another path",
                      folder.string(), part.string());
@@ -114,9 +138,9 @@ void make_directories(const fs::path& folder) {
 
 void write_file_atomically(const fs::path& path, std::string_view contents) {
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  const fs::path temporary = folder / ("." + path.filename().string() + ".tmp" + std::to_string(::getpid()));
+  const fs::path temporary = temporary_name(path);
   try {
-    FileWriter writer(temporary, path);
+    FileWriter writer(temporary, Opening::fresh, path);
     writer.write(contents);
     writer.close(/*sync=*/true);
     if (::rename(temporary.c_str(), path.c_str()) != 0) throw write_error(path, errno);
@@ -157,9 +181,9 @@ void MappedFile::advise_sequential() const {
   if (data_) ::madvise(data_, size_, MADV_SEQUENTIAL);
 }
 
-FileWriter::FileWriter(const fs::path& path, const fs::path& becomes)
+FileWriter::FileWriter(const fs::path& path, Opening opening, const fs::path& becomes)
     : named_(becomes.empty() ? path : becomes),
-      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644)) {
+      descriptor_(::open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags_of(opening), 0644)) {
   if (descriptor_ < 0) throw write_error(named_, errno);
   buffer_.reserve(1 << 20);
 }

@@ -21,8 +21,8 @@ RunError write_error(const fs::path& path, int error);
 /// The whole file. Throws InputError if it cannot be read.
 std::string read_file(const fs::path& path);
 
-/// Writes `contents` to a temporary file beside `path`, flushes it to the disk, renames it over `path`,
-/// flushes the folder. Throws RunError; then `path` is as it was.
+/// Writes `contents` to a temporary file beside `path` (base/temporary.h), flushes it to the disk, renames it
+/// over `path`, flushes the folder. Throws RunError; then `path` is as it was.
 void write_file_atomically(const fs::path& path, std::string_view contents);
 
 /// Flushes a file's or folder's contents to the disk.
@@ -31,8 +31,8 @@ void sync_path(const fs::path& path);
 /// `path`, absolute, or the nearest folder above it that exists.
 fs::path existing_part(const fs::path& path);
 
-/// Makes the folder and those above it, unless they exist. Throws InputError if a file is in the way,
-/// RunError where the system refuses.
+/// Makes the folder and those above it, unless they exist, and flushes what holds the new ones. Throws
+/// InputError if a file is in the way, RunError where the system refuses.
 void make_directories(const fs::path& folder);
 
 /// A read-only mapping of a whole file. An empty file gives an empty span.
@@ -63,12 +63,19 @@ class MappedFile {
   size_t size_ = 0;
 };
 
+/// How a file to be written is opened.
+enum class Opening {
+  replace,  ///< a file of the name is emptied; a symbolic link is refused
+  fresh,    ///< the file must be new; whatever has the name is refused
+  follow    ///< as `replace`, and through symbolic links: for a name that a person gave
+};
+
 /// Sequential buffered writer over a file descriptor; every failure (disk full, quota) throws RunError with
 /// the path and a remedy.
 class FileWriter {
  public:
   /// `becomes` is what errors name where the file is a temporary one that takes another's place.
-  explicit FileWriter(const fs::path& path, const fs::path& becomes = {});
+  explicit FileWriter(const fs::path& path, Opening opening = Opening::replace, const fs::path& becomes = {});
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;

@@ -106,6 +106,7 @@ class Finetune final : public Command {
   void open() {
     if (eval_file_.empty()) training_.refuse_evaluation_options("--eval FILE");
     training_.apply();
+    training_.check_output({model_, train_file_, eval_file_});
     require_model(model_, "--model");
     task_ = task_options_.task(arguments);
     check_best_metric();

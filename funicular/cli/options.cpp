@@ -18,6 +18,7 @@
 #include "funicular/core/device_kernels.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/saved_model.h"
 
 namespace funicular::cli {
 
@@ -354,6 +355,22 @@ void require_place(const fs::path& file, const char* option) {
     throw InputError("usage", "{} {}: there is no folder {}", option, file.string(), folder.string());
   if (fs::is_directory(file))
     throw InputError("usage", "{} {}: is a folder; expected a file", option, file.string());
+}
+
+void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const {
+  std::error_code ignored;
+  for (const fs::path& input : inputs)
+    for (const char* name : {"model", "checkpoints", kHeadRun}) {
+      const fs::path replaced = fs::weakly_canonical(output / name, ignored);
+      const fs::path relative = fs::weakly_canonical(input, ignored).lexically_relative(replaced);
+      if (!input.empty() && fs::exists(input, ignored) && !relative.empty() && *relative.begin() != "..")
+        throw InputError(
+            "usage",
+            "--output {} holds {}, which this run reads and would replace: it could not be given "
+            "again. Choose another --output, or copy the input to another place first",
+            output.string(), input.string());
+    }
+  train::check_saved_model(output);
 }
 
 void TrainingOptions::warn_of_idle_options() const {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <initializer_list>
 #include <optional>
 #include <string>
 
@@ -97,6 +98,9 @@ struct TrainingOptions {
   /// Checks what one option alone cannot tell, applies --device and --threads, and joins the other ranks.
   /// Throws InputError.
   void apply();
+  /// Throws InputError where the run would replace what it does not own: a folder OUTPUT/model that no run
+  /// into OUTPUT wrote, or one of `inputs`, what the run reads. Told before anything is done.
+  void check_output(std::initializer_list<fs::path> inputs) const;
   /// For a run without anything to evaluate on: throws InputError if options ask for evaluations. `remedy`
   /// names the options that give something ("--eval FILE").
   void refuse_evaluation_options(const std::string& remedy) const;

@@ -10,6 +10,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/base/temporary.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
@@ -45,8 +46,8 @@ class Output {
     if (path.empty()) return;
     // A pipe or a device cannot be replaced by a file.
     const bool special = fs::exists(path) && !fs::is_regular_file(path);
-    written_ = special ? path : fs::path(path.string() + fmt::format(".tmp{}", ::getpid()));
-    writer_.emplace(written_, path);
+    written_ = special ? path : temporary_name(path);
+    writer_.emplace(written_, special ? Opening::follow : Opening::fresh, path);
   }
   ~Output() {
     std::error_code ignored;

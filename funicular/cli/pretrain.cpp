@@ -103,6 +103,7 @@ class Pretrain final : public Command {
     if (eval_data_.empty() && eval_fraction_ == 0)
       training_.refuse_evaluation_options("--eval-data STORE or --eval-fraction SHARE");
     training_.apply();
+    training_.check_output({model_, data_, tokenizer_, eval_data_});
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
     if (masking_.probability >= 1)

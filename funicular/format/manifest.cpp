@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <cerrno>
 #include <charconv>
-#include <cstdio>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -113,15 +111,6 @@ std::optional<std::string> verify_manifest(const fs::path& folder, bool deep) {
     return error.what();
   }
   return std::nullopt;
-}
-
-void commit_directory(const fs::path& temporary, const fs::path& final_path) {
-  walk(temporary, [](const fs::path& path, bool) { sync_path(path); });
-  sync_path(temporary);
-  if (std::rename(temporary.c_str(), final_path.c_str()) != 0)
-    throw RunError("manifest", "cannot rename {} to {}: {}", temporary.string(), final_path.string(),
-                   errno_text(errno));
-  sync_path(final_path.has_parent_path() ? final_path.parent_path() : fs::path("."));
 }
 
 }  // namespace funicular::format

@@ -1,6 +1,6 @@
 #pragma once
 // manifest.json: size and XXH3 of every file of a folder, so that a half-written or damaged one is known as
-// such; and the order of writes that makes a folder appear whole or not at all.
+// such.
 
 #include <cstdint>
 #include <map>
@@ -29,9 +29,5 @@ Manifest read_manifest(const fs::path& folder);
 /// What is wrong with the folder (the file, what was expected, what was found), or nothing. With `deep` false
 /// only names and sizes are compared. Files that the manifest does not name are no problem.
 std::optional<std::string> verify_manifest(const fs::path& folder, bool deep = true);
-
-/// Makes `temporary` appear as `final_path`: flushes its files and folders, renames it, flushes the parent.
-/// `final_path` must not exist or be an empty folder. Throws RunError.
-void commit_directory(const fs::path& temporary, const fs::path& final_path);
 
 }  // namespace funicular::format

@@ -16,6 +16,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/json.h"
+#include "funicular/base/temporary.h"
 #include "funicular/format/safetensors_text.h"
 
 namespace funicular::format {
@@ -168,8 +169,9 @@ SafetensorsWriter::SafetensorsWriter(const fs::path& path, std::vector<TensorDec
   state.tensors = std::move(tensors);
   state.size = offset;
   state.path = path;
-  state.temporary = path.parent_path() / fmt::format(".{}.tmp{}", path.filename().string(), ::getpid());
-  state.descriptor = ::open(state.temporary.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  state.temporary = temporary_name(path);
+  state.descriptor =
+      ::open(state.temporary.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (state.descriptor < 0) state.fail();
   state.put(0, header.data(), header.size());
   state.hash_in_order(0, header.data(), header.size());

@@ -4,15 +4,16 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/isfinite.h>
 #include <c10/core/ScalarType.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <optional>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary.h"
 #include "funicular/format/manifest.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/safetensors_writer.h"
@@ -25,7 +26,9 @@ namespace {
 constexpr const char* kModelFile = "model.safetensors";
 constexpr const char* kOptimizerFile = "optimizer.safetensors";
 constexpr const char* kStateFile = "state.json";
-constexpr const char* kTemporaryPrefix = ".tmp-";
+/// A checkpoint that is being deleted has this name among the temporaries, so that none takes it for a new
+/// one.
+constexpr const char* kRemoved = "removed";
 
 format::DType to_dtype(at::ScalarType type, const std::string& name) {
   using format::DType;
@@ -172,13 +175,37 @@ void copy_tensors(const format::SafetensorsFile& file, const File& tensors) {
 
 /// Out of sight first, so that a kill in the middle leaves no half checkpoint under a real name.
 void remove_folder(const fs::path& folder) {
-  const fs::path hidden =
-      folder.parent_path() / (kTemporaryPrefix + std::string("old-") + folder.filename().string());
+  const fs::path hidden = temporary_name(folder.parent_path() / kRemoved);
   std::error_code error;
-  fs::remove_all(hidden, error);
   fs::rename(folder, hidden, error);
   if (error) throw RunError("checkpoint", "cannot remove {}: {}", folder.string(), error.message());
   fs::remove_all(hidden, error);
+}
+
+/// What is wrong with a checkpoint; "": nothing, and it is of `step`, or of any step where none is given.
+std::string problem_of(const fs::path& checkpoint, std::optional<int64_t> step = {}) {
+  if (const auto problem = format::verify_manifest(checkpoint)) return *problem;
+  try {
+    const int64_t found = read_state(checkpoint).step;
+    if (step && found != *step) return fmt::format("state.json is of step {}", found);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return {};
+}
+
+/// Puts a whole checkpoint at `place`. One that stands there stays until the new one has been read again.
+void commit(const fs::path& temporary, const fs::path& place) {
+  const fs::path earlier = put_in_place(temporary, place);
+  if (earlier.empty()) return;
+  if (const std::string problem = problem_of(place); !problem.empty()) {
+    const fs::path damaged = put_in_place(earlier, place);
+    std::error_code ignored;
+    fs::remove_all(damaged, ignored);
+    throw RunError("checkpoint", "{} does not verify after it was written: {}; the earlier one is kept",
+                   place.string(), problem);
+  }
+  remove_folder(earlier);
 }
 
 std::map<std::string, std::string> get_texts(const Json& json, const char* key, const std::string& origin) {
@@ -278,12 +305,8 @@ fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& sta
   fs::path temporary;
   try {
     temporary = from_first(group, [&] {
-      const fs::path path =
-          folder / (kTemporaryPrefix + checkpoint_name(state.step) + "-" + std::to_string(::getpid()));
       make_directories(folder);
-      fs::remove_all(path);
-      make_directories(path);
-      return path.string();
+      return make_temporary_folder(final_path).string();
     });
     StateFiles files;
     strategy.visit_state(files);
@@ -292,10 +315,10 @@ fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& sta
     together(group, [&] {
       if (!first) return;
       write_file_atomically(temporary / kStateFile, state.to_json().dump(2) + "\n");
-      format::write_manifest(temporary, hashes);
       if (before_commit) before_commit();
-      if (fs::exists(final_path)) remove_folder(final_path);
-      format::commit_directory(temporary, final_path);
+      format::write_manifest(temporary, hashes);
+      // What has the temporary name from here on may be the only sound checkpoint of this step.
+      commit(std::exchange(temporary, fs::path()), final_path);
     });
   } catch (...) {
     std::error_code ignored;
@@ -320,23 +343,39 @@ void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t best_step) 
     if (checkpoints[i].first != best_step) remove_folder(checkpoints[i].second);
 }
 
-void remove_leftovers(const fs::path& folder) {
+void recover_leftovers(const fs::path& folder) {
   std::error_code error;
   std::vector<fs::path> leftovers;
   for (fs::directory_iterator entry(folder, error), end; !error && entry != end; entry.increment(error))
     if (entry->path().filename().string().starts_with(kTemporaryPrefix)) leftovers.push_back(entry->path());
-  for (const fs::path& leftover : leftovers) fs::remove_all(leftover, error);
+  // Two of one step are left where the system cannot exchange names: the one written last counts.
+  const auto age = [](const fs::path& path) {
+    std::error_code none;
+    return fs::last_write_time(path / format::kManifestName, none);
+  };
+  std::sort(leftovers.begin(), leftovers.end(),
+            [&](const fs::path& a, const fs::path& b) { return age(a) > age(b); });
+  const auto removed = temporaries_of(folder / kRemoved);
+  for (const fs::path& leftover : leftovers) {
+    const bool was_to_go = std::find(removed.begin(), removed.end(), leftover) != removed.end();
+    if (!was_to_go && problem_of(leftover).empty()) {
+      const int64_t step = read_state(leftover).step;
+      const fs::path place = folder / checkpoint_name(step);
+      if (!problem_of(place, step).empty()) {
+        const fs::path damaged = put_in_place(leftover, place);
+        if (!damaged.empty()) fs::remove_all(damaged, error);
+        log::warning("recovered the checkpoint {}, which was written wholly when the process was killed",
+                     place.string());
+        continue;
+      }
+    }
+    fs::remove_all(leftover, error);
+  }
 }
 
 fs::path newest_valid_checkpoint(const fs::path& folder) {
   for (const auto& [step, path] : list_checkpoints(folder)) {
-    std::string problem;
-    try {
-      problem = format::verify_manifest(path).value_or("");
-      if (problem.empty() && read_state(path).step != step) problem = "state.json is of another step";
-    } catch (const InputError& error) {
-      problem = error.what();
-    }
+    const std::string problem = problem_of(path, step);
     if (problem.empty()) return path;
     log::warning("the checkpoint {} is damaged and is passed over: {}", path.string(), problem);
   }

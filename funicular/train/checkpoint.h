@@ -49,10 +49,10 @@ std::vector<std::pair<int64_t, fs::path>> list_checkpoints(const fs::path& folde
 /// that would show it. Collective.
 void check_finite(parallel::Strategy& strategy, int64_t step);
 
-/// Writes folder/step-NNNNNN as a whole, each rank its own pieces (all ranks must see the same folder); an
-/// invalid one of the same step is replaced. Throws RunError; then the others are as they were.
-/// `before_commit` runs on rank 0 when all files are on the disk and the folder has not appeared yet.
-/// Collective.
+/// Writes folder/step-NNNNNN as a whole, each rank its own pieces (all ranks must see the same folder). One
+/// of the same step changes places with it, and is deleted when the new one has been read again and is sound.
+/// Throws RunError; then all checkpoints are as they were. `before_commit` runs on rank 0 before the manifest
+/// is written, from which on the checkpoint counts. Collective.
 fs::path write_checkpoint(parallel::Strategy& strategy, const TrainingState& state, const fs::path& folder,
                           const std::function<void()>& before_commit = {});
 
@@ -65,8 +65,9 @@ void write_slices(const comm::Group& group, const fs::path& path,
 /// deletes none.
 void prune_checkpoints(const fs::path& folder, int64_t keep, int64_t best_step);
 
-/// Removes what a killed process left half-written.
-void remove_leftovers(const fs::path& folder);
+/// Clears up after a killed process: a checkpoint that it had written wholly, but not put in its place, is
+/// put there, with a warning; the rest is deleted.
+void recover_leftovers(const fs::path& folder);
 
 /// The newest checkpoint in `folder` whose files agree with its manifest, or an empty path. Warns about each
 /// newer one that does not, with the reason.

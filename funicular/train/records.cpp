@@ -43,10 +43,25 @@ std::string lines_up_to(const fs::path& path, int64_t step, int64_t evaluated_st
   return kept;
 }
 
-int open_locked(const fs::path& path, int flags) {
-  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC, 0644);
+int open_to_write(const fs::path& path, int flags) {
+  const int descriptor = ::open(path.c_str(), flags | O_CLOEXEC | O_NOFOLLOW, 0644);
   if (descriptor < 0) throw write_error(path, errno);
   return descriptor;
+}
+
+/// 0, or the errno value of what the system says against a lock of its own for this open file. Some file
+/// systems over a network know only the second kind of lock.
+int try_to_lock(int descriptor) {
+  while (::flock(descriptor, LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EINTR) continue;
+    if (errno != ENOSYS && errno != EOPNOTSUPP && errno != EINVAL) return errno;
+    struct flock whole {};
+    whole.l_type = F_WRLCK;
+    whole.l_whence = SEEK_SET;
+    if (::fcntl(descriptor, F_OFD_SETLK, &whole) == 0) return 0;
+    return errno == EAGAIN || errno == EACCES ? EWOULDBLOCK : errno;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -54,7 +69,7 @@ int open_locked(const fs::path& path, int flags) {
 Records::Records(const fs::path& folder, int64_t step, int64_t evaluated_step)
     : path_(folder / "metrics.jsonl") {
   write_file_atomically(path_, lines_up_to(path_, step, evaluated_step));
-  descriptor_ = open_locked(path_, O_WRONLY | O_APPEND);
+  descriptor_ = open_to_write(path_, O_WRONLY | O_APPEND);
   events_ = std::make_unique<format::EventWriter>(folder);
 }
 
@@ -114,12 +129,18 @@ void Records::sync() {
 
 RunLock::RunLock(const fs::path& folder) {
   const fs::path path = folder / ".lock";
-  descriptor_ = open_locked(path, O_RDWR | O_CREAT);
-  if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
-    ::close(descriptor_);
+  descriptor_ = open_to_write(path, O_RDWR | O_CREAT);
+  const int error = try_to_lock(descriptor_);
+  if (error == 0) return;
+  ::close(descriptor_);
+  if (error == EWOULDBLOCK)
     throw InputError("trainer", "another process is training into {}; wait for it or choose another folder",
                      folder.string());
-  }
+  throw RunError(
+      "trainer",
+      "cannot lock {}: {}. Without the lock two runs could write into one folder; choose a folder on "
+      "a file system that has locks",
+      path.string(), errno_text(error));
 }
 
 RunLock::~RunLock() {

@@ -45,7 +45,7 @@ class Records {
 /// Lets one process at a time train into a folder.
 class RunLock {
  public:
-  /// Throws InputError if another process holds it.
+  /// Throws InputError if another process holds it, RunError if the system gives no lock.
   explicit RunLock(const fs::path& folder);
   ~RunLock();
   RunLock(const RunLock&) = delete;

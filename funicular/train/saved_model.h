@@ -9,6 +9,13 @@
 
 namespace funicular::train {
 
+/// Throws InputError where run/model was not written by a run into this folder: training would delete it.
+void check_saved_model(const fs::path& run);
+
+/// Clears up after a killed process: a model that it had written wholly is put in its place where there is
+/// none, the rest is deleted.
+void recover_saved_model(const fs::path& run);
+
 /// The step whose weights run/model holds; 0 if there is none.
 int64_t saved_model_step(const fs::path& run);
 

@@ -12,6 +12,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
+#include "funicular/base/temporary.h"
 #include "funicular/core/allocator.h"
 #include "funicular/core/product_cache.h"
 #include "funicular/train/batching.h"
@@ -197,7 +198,15 @@ void Fit::resume() {
   if (!leaves_files() && (options_.resume == "auto" || options_.resume == "never")) return;
   const fs::path checkpoint =
       from_first(group_, [&] { return find_checkpoint(options_.output, options_.resume).string(); });
-  if (checkpoint.empty()) return;
+  if (checkpoint.empty()) {
+    if (writes() && fs::exists(options_.output / "run.json"))
+      log::warning(
+          "{} holds the records of an earlier run, but no checkpoint: this run starts anew, and its records "
+          "take "
+          "their place",
+          options_.output.string());
+    return;
+  }
   TrainingState saved;
   together(group_, [&] {
     saved = read_state(checkpoint);
@@ -218,6 +227,9 @@ void Fit::resume() {
       if (!first()) return;
       set_newer_aside(options_.output, checkpoint, state_.step);
       take_best_model(options_.output, checkpoint, state_);
+      // A process that was killed behind a save may have left one too many.
+      if (saved_step_ == state_.step)
+        prune_checkpoints(checkpoints(), options_.save_total_limit, state_.best_step);
     });
     share_state();
   }
@@ -234,9 +246,13 @@ void Fit::share_state() {
 void Fit::take_folder(std::optional<RunLock>& lock) {
   together(group_, [&] {
     if (!writes()) return;
+    check_saved_model(options_.output);
     make_directories(options_.output);
     lock.emplace(options_.output);
-    remove_leftovers(checkpoints());
+    recover_leftovers(checkpoints());
+    recover_saved_model(options_.output);
+    for (const char* file : {"run.json", "metrics.jsonl"})
+      for (const fs::path& leftover : temporaries_of(options_.output / file)) fs::remove(leftover);
   });
 }
 

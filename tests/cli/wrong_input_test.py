@@ -1,5 +1,7 @@
 """Wrong input has its message, and loses nothing."""
 
+import shutil
+
 from harness import *
 
 
@@ -91,6 +93,30 @@ class Models(ProgramTest):
                            id2label={"0": "x", "1": "y", "2": "z"}, label2id={"x": 0, "y": 1, "z": 2})
         path = write_rows(self.folder / "dev.tsv", None, [("a", "1", "", "the film")])
         self.refuses(["evaluate", "--model", model, "--task", "cola", "--data", path], "has 3 classes (x, y, z)", "cola needs 2")
+
+
+class Outputs(ProgramTest):
+    def test_that_hold_the_model_of_the_run_are_refused(self):
+        run = self.folder / "run"
+        self.succeeds(*self.finetune_words(self.model(), max_steps=1, num_train_epochs=None))
+        words = self.finetune_words(run / "model", max_steps=1, num_train_epochs=None)
+        weights = (run / "model" / "model.safetensors").read_bytes()
+        said = self.refuses(words, str(run / "model"), "which this run reads and would replace", "another --output")
+        self.assertNotIn("tokenised", said.err, "nothing may be done before the refusal")
+        (self.folder / "link").symlink_to(run)
+        self.refuses(self.finetune_words(self.folder / "link" / "model", max_steps=1, num_train_epochs=None),
+                     "would replace")
+        self.refuses(["pretrain", "--model", run / "model", "--data", self.store(run / "model"), "--output", run],
+                     "would replace")
+        self.assertEqual((run / "model" / "model.safetensors").read_bytes(), weights)
+
+    def test_that_hold_a_model_of_another_origin_are_refused(self):
+        model = self.model()
+        (self.folder / "run").mkdir()
+        shutil.copytree(model, self.folder / "run" / "model")
+        before = sorted((self.folder / "run").rglob("*"))
+        self.refuses(self.finetune_words(model, max_steps=1, num_train_epochs=None), "was not written by a run into")
+        self.assertEqual(sorted((self.folder / "run").rglob("*")), before)
 
 
 class Rows(ProgramTest):

@@ -89,24 +89,5 @@ TEST(Manifest, MutatedManifestsNeverThrowWhileVerifying) {
   EXPECT_GT(found, 250u);
 }
 
-TEST(CommitDirectory, TheFolderAppearsUnderItsFinalName) {
-  const Scratch scratch;
-  const fs::path folder = checkpoint(scratch), final_path = scratch / "step-1";
-  commit_directory(folder, final_path);
-  EXPECT_FALSE(fs::exists(folder));
-  EXPECT_EQ(problem(final_path), "");
-}
-
-TEST(CommitDirectory, AnExistingCheckpointIsNotReplaced) {
-  const Scratch scratch;
-  const fs::path first = checkpoint(scratch), final_path = scratch / "step-1";
-  commit_directory(first, final_path);
-  const fs::path second = checkpoint(scratch);
-  EXPECT_NE(error_of<RunError>([&] { commit_directory(second, final_path); }).find("cannot rename"),
-            std::string::npos);
-  EXPECT_EQ(problem(final_path), "");
-  EXPECT_EQ(problem(second), "");
-}
-
 }  // namespace
 }  // namespace funicular::format

@@ -1,0 +1,116 @@
+// Claims about files and folders that get their names when they are complete.
+#include "funicular/base/temporary.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <set>
+
+namespace funicular {
+namespace {
+
+class Temporary : public ::testing::Test {
+ protected:
+  Temporary() {
+    std::string pattern = (fs::temp_directory_path() / "funicular-base-XXXXXX").string();
+    folder = ::mkdtemp(pattern.data());
+  }
+  ~Temporary() override {
+    std::error_code ignored;
+    fs::remove_all(folder, ignored);
+  }
+  void put(const fs::path& name, const std::string& text) const {
+    fs::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name) << text;
+  }
+  size_t entries() const {
+    return static_cast<size_t>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+  }
+  fs::path folder;
+};
+
+template <class Thrown, class Body>
+std::string what_of(const Body& body) {
+  try {
+    body();
+  } catch (const Thrown& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST_F(Temporary, NamesCannotBeGuessed) {
+  std::set<fs::path> names;
+  for (int i = 0; i < 1000; ++i) names.insert(temporary_name(folder / "a"));
+  EXPECT_EQ(names.size(), 1000u);
+}
+
+TEST_F(Temporary, LeftoversAreThoseOfThatPlaceAlone) {
+  const fs::path a = make_temporary_folder(folder / "a"), ab = make_temporary_folder(folder / "a-b");
+  put(".tmp-a-short", "");
+  EXPECT_EQ(temporaries_of(folder / "a"), std::vector<fs::path>{a});
+  EXPECT_EQ(temporaries_of(folder / "a-b"), std::vector<fs::path>{ab});
+  EXPECT_EQ(temporaries_of(folder / "a" / ""), std::vector<fs::path>{a})
+      << "a slash at the end changes nothing";
+  EXPECT_TRUE(temporaries_of(folder / "nowhere" / "a").empty());
+}
+
+TEST_F(Temporary, AFolderAppearsWholeUnderItsName) {
+  put("new/deep/file", "1");
+  EXPECT_EQ(put_in_place(folder / "new", folder / "place"), fs::path());
+  EXPECT_EQ(read_file(folder / "place/deep/file"), "1");
+  EXPECT_EQ(entries(), 1u);
+}
+
+TEST_F(Temporary, AFolderOfThatNameChangesPlacesWithIt) {
+  put("new/file", "new");
+  put("place/file", "old");
+  const fs::path earlier = put_in_place(folder / "new", folder / "place");
+  EXPECT_EQ(read_file(folder / "place/file"), "new");
+  EXPECT_EQ(read_file(earlier / "file"), "old");
+  EXPECT_EQ(entries(), 2u);
+}
+
+TEST_F(Temporary, WhatCannotBePutInPlaceLeavesThePlaceAsItWas) {
+  put("place/file", "old");
+  EXPECT_NE(what_of<RunError>([&] { put_in_place(folder / "nothing", folder / "place"); }), "");
+  put("new/file", "new");
+  EXPECT_NE(
+      what_of<RunError>([&] { put_in_place(folder / "new", folder / "no/place"); }).find("cannot rename"),
+      std::string::npos);
+  fs::create_symlink("/dev/null", folder / "new/link");
+  EXPECT_NE(what_of<RunError>([&] { put_in_place(folder / "new", folder / "place"); }), "");
+  EXPECT_EQ(read_file(folder / "place/file"), "old");
+}
+
+TEST_F(Temporary, AFileIsNeverWrittenThroughASymbolicLink) {
+  put("precious", "precious");
+  fs::create_symlink(folder / "precious", folder / "link");
+  EXPECT_NE(what_of<RunError>([&] { FileWriter writer(folder / "link"); }).find("a symbolic link"),
+            std::string::npos);
+  EXPECT_NE(what_of<RunError>([&] { FileWriter writer(folder / "link", Opening::fresh); }), "");
+  EXPECT_EQ(read_file(folder / "precious"), "precious");
+  write_file_atomically(folder / "link", "new");  // the link itself is replaced
+  EXPECT_EQ(read_file(folder / "precious"), "precious");
+  EXPECT_FALSE(fs::is_symlink(folder / "link"));
+}
+
+TEST_F(Temporary, AFileThatIsThereIsNoFreshOne) {
+  put("there", "old");
+  EXPECT_NE(what_of<RunError>([&] { FileWriter writer(folder / "there", Opening::fresh); }), "");
+  EXPECT_EQ(read_file(folder / "there"), "old");
+}
+
+TEST_F(Temporary, ALinkThatAPersonNamedIsFollowed) {
+  put("target", "old");
+  fs::create_symlink(folder / "target", folder / "link");
+  FileWriter writer(folder / "link", Opening::follow);
+  writer.write("new");
+  writer.close(false);
+  EXPECT_EQ(read_file(folder / "target"), "new");
+}
+
+}  // namespace
+}  // namespace funicular

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# usage: ./run sanitize [address|thread] [CTEST ARGUMENTS]: every test under AddressSanitizer and
+# UndefinedBehaviorSanitizer (address), those of threads and ranks under ThreadSanitizer (thread), or both. Hours.
+set -euo pipefail
+. tools/common.sh
+which=both
+case "${1:-}" in address | thread) which=$1; shift ;; esac
+bash tools/setup.sh
+
+# Builds the preset and runs ctest with what follows; the report of a sanitizer fails the test that made it.
+check() {
+  local preset=$1 results status=0 start=$SECONDS
+  shift
+  step "configure-$preset" "Configuring build/$preset" \
+    cmake --preset "$preset" "-DTORCH_DIR=${TORCH_DIR:-$PWD/.deps/python}" -Wno-dev
+  step "build-$preset" "Building it with $(jobs) jobs" ninja -C "build/$preset" -j "$(jobs)" all
+  say "Built in $(minutes $((SECONDS - start)))"
+  start=$SECONDS
+  OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} ctest --test-dir "build/$preset" --parallel "$(nproc)" --no-tests=error \
+    --output-on-failure --timeout 3600 "$@" >"$logs/$preset.log" 2>&1 </dev/null || status=$?
+  sed -n '/tests passed,/,$p' "$logs/$preset.log"
+  say "Tests under $preset ran for $(minutes $((SECONDS - start))); the log is $logs/$preset.log"
+  return "$status"
+}
+
+failed=0
+if [ $which != thread ]; then
+  # LibTorch keeps what it allocates at the start to the end of the process, and the library that watches files is
+  # loaded before the sanitizer's own.
+  export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:detect_stack_use_after_return=1
+  export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
+  check asan "$@" || failed=1
+fi
+if [ $which != address ]; then
+  # Neither LibTorch nor the OpenMP runtime is instrumented: what they order among threads is not seen.
+  export TSAN_OPTIONS="suppressions=$PWD/tools/tsan.suppressions ignore_noninstrumented_modules=1 halt_on_error=1"
+  check tsan -R '^(base|data|core|comm|nn|optim|parallel|train|eval)/|^cli/.*Ranks' -E 'nn/kernels_|golden' "$@" || failed=1
+fi
+exit $failed
