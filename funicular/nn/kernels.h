@@ -166,8 +166,9 @@ struct MatmulArguments {
   const S *left = nullptr, *right = nullptr;
   int64_t left_stride = 0, right_stride = 0, out_stride = 0;
   bool right_transposed = false;
-  bool left_tiled = false;  ///< nn/tiled.h; the stride is the number of columns then
-  bool add = false;         ///< to what `out` holds; the sum is rounded once
+  bool left_tiled = false;                ///< nn/tiled.h; the stride is the number of columns then
+  const Compute<S>* wide_left = nullptr;  ///< [rows, depth], by widen: read in place of `left`
+  bool add = false;                       ///< to what `out` holds; the sum is rounded once
   S* out = nullptr;
   /// Makes of `out` a Tiled matrix, its stride the number of columns; null: none.
   const ActivationOfProduct<S>* activation = nullptr;
@@ -222,6 +223,9 @@ struct MatmulKernels {
   /// Panels [first, last) of `right` into their places in `out`, each of panel * padded depth elements. Null
   /// where products are better packed on the way.
   void (*pack)(const MatmulArguments<S>&, int64_t first, int64_t last, unsigned char* out) = nullptr;
+  /// Rows [first, last) of `left` as the processor multiplies them, into out [rows, depth]. Null where it
+  /// multiplies them as they are stored.
+  void (*widen)(const MatmulArguments<S>&, int64_t first, int64_t last, Compute<S>* out) = nullptr;
   GradientPlan (*gradient_plan)(int64_t rows, int64_t depth, int64_t columns, int threads) = nullptr;
   void (*pack_gradient)(const GradientArguments<S>&, int64_t first_part, int64_t last_part) = nullptr;
   void (*weight_gradient)(const GradientArguments<S>&) = nullptr;

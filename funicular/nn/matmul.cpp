@@ -38,6 +38,7 @@ bool with_own_products(at::ScalarType type, Body body) {
   if (type == at::kBFloat16) return call(BFloat16{});
   if (type == at::kFloat) return call(float{});
   if (type == at::kDouble) return call(double{});
+  if (type == at::kHalf) return call(Half{});
   return false;
 }
 
@@ -77,7 +78,9 @@ template <class S>
 Workspace::Sizes product_sizes(const Pieces& pieces, int64_t depth, int64_t columns, int threads) {
   const MatmulKernels<S>& large = kernels<S>().large;
   const bool packs = pieces.rows > 1 && large.pack;
-  return {packs ? packed_bytes<S>(depth, columns) : 0,
+  const int64_t widened =
+      large.widen ? pieces.size * pieces.rows * depth * static_cast<int64_t>(sizeof(Compute<S>)) : 0;
+  return {packs ? packed_bytes<S>(depth, columns) : widened,
           large.workspace(pieces.size, depth, pieces.width, packs),
           std::min<int64_t>(pieces.count(), threads)};
 }
@@ -120,7 +123,13 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
   const Workspace::Sizes sizes = product_sizes<S>(pieces, whole.depth, columns, threads);
   const Workspace memory(sizes);
   whole.last_column = columns;
-  if (sizes.shared > 0) {
+  if (large.widen) {
+    constexpr int64_t kRows = 16;
+    auto* const wide = reinterpret_cast<Compute<S>*>(memory.shared());
+    whole.wide_left = wide;
+    at::parallel_for(0, whole.rows, kRows,
+                     [&](int64_t first, int64_t last) { large.widen(whole, first, last, wide); });
+  } else if (sizes.shared > 0) {
     whole.packed = memory.shared();
     at::parallel_for(0, ceiling(columns, large.panel), 1,
                      [&](int64_t first, int64_t last) { large.pack(whole, first, last, memory.shared()); });
@@ -130,6 +139,7 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
     const int64_t row = item / pieces.columns * pieces.size;
     part.rows = std::min(pieces.size, whole.rows - row);
     part.left += row * whole.left_stride;
+    if (part.wide_left) part.wide_left += row * whole.depth;
     if (part.out) part.out += row * whole.out_stride;
     part.first_column = item % pieces.columns * pieces.width;
     part.last_column = std::min(columns, part.first_column + pieces.width);
@@ -300,11 +310,18 @@ bool has_own_products(at::ScalarType type) {
   return with_own_products(type, [](auto) { return true; });
 }
 
+bool products_are_widened(at::ScalarType type) {
+#if defined(__x86_64__)
+  return (type == at::kHalf || type == at::kBFloat16) && !has_own_products(type);
+#else
+  return false;
+#endif
+}
+
 namespace {
 
-/// Processors without FP16 arithmetic take LibTorch ten times as long for float16 as for float32.
 bool better_widened(const at::Tensor& x) {
-  return x.is_cpu() && x.scalar_type() == at::kHalf && has_own_products(at::kFloat);
+  return x.is_cpu() && products_are_widened(x.scalar_type());
 }
 
 }  // namespace
@@ -435,7 +452,7 @@ std::optional<double> add_weight_gradient(const at::Tensor& gradient, const at::
 }
 
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
-  if (better_widened(x)) return times_transposed(x.to(at::kFloat), weight.to(at::kFloat)).to(at::kHalf);
+  if (better_widened(x)) return times_transposed(x.to(at::kFloat), weight.to(at::kFloat)).to(x.scalar_type());
   const at::Tensor out = at::empty({x.size(0), weight.size(0)}, x.options());
   if (!multiply_own(x, weight, /*transposed=*/true, out)) {
     at::Tensor result = out;
@@ -447,7 +464,7 @@ at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out) {
   if (better_widened(x)) {
     const at::Tensor wide = times(x.to(at::kFloat), weight.to(at::kFloat));
-    return out.defined() ? out.copy_(wide) : wide.to(at::kHalf);
+    return out.defined() ? out.copy_(wide) : wide.to(x.scalar_type());
   }
   at::Tensor result = out.defined() ? out : at::empty({x.size(0), weight.size(1)}, x.options());
   if (!multiply_own(x, weight, /*transposed=*/false, result)) at::mm_out(result, x, weight);
@@ -460,7 +477,7 @@ at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Te
                                 /*copy=*/true, at::MemoryFormat::Contiguous);
   const at::Tensor left = widens ? x.to(at::kFloat) : x, right = widens ? weight.to(at::kFloat) : weight;
   if (!multiply_own(left, right, /*transposed=*/false, result, /*add=*/true)) result.addmm_(left, right);
-  return widens ? result.to(at::kHalf) : result;
+  return widens ? result.to(addend.scalar_type()) : result;
 }
 
 namespace {

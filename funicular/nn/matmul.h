@@ -1,9 +1,10 @@
 #pragma once
 // Products with weights: kernels of our own (nn/kernels/matmul.h) where they are faster than LibTorch's, that
-// is for float32, float64 and bfloat16 with AVX-512 (bfloat16: with VDPBF16PS or AMX); LibTorch's elsewhere.
-// float16 is widened to float32 for ours, and the results rounded. Ours prepare nothing for a shape, so that
-// ragged steps cost no more than equal ones, and their results do not depend on the number of threads.
-// Matrices are two-dimensional, of one type; no gradients are recorded.
+// is for float32 and float64 with AVX-512, and for bfloat16 and float16 from AVX2 on; LibTorch's elsewhere.
+// bfloat16 is multiplied as it is with VDPBF16PS or AMX; otherwise numbers of 16 bits are multiplied and
+// summed in float32, and the results rounded once. Ours prepare nothing for a shape, so that ragged steps
+// cost no more than equal ones, and their results do not depend on the number of threads. Matrices are
+// two-dimensional, of one type; no gradients are recorded.
 
 #include <ATen/core/Tensor.h>
 
@@ -16,6 +17,11 @@ namespace funicular::nn {
 
 /// Whether products of this type on the CPU are ours.
 bool has_own_products(at::ScalarType type);
+
+/// Whether operands of this type on the CPU are converted to float32 as whole tensors, to be multiplied by
+/// LibTorch: numbers of 16 bits that neither the processor nor our kernels multiply, for which LibTorch takes
+/// ten times as long as for float32.
+bool products_are_widened(at::ScalarType type);
 
 /// x [T, K] * weight[N, K]^T → [T, N].
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight);

@@ -188,8 +188,7 @@ class Pass {
         type_(train::compute_type(options.precision).value_or(train::master_type(options.precision))),
         element_(static_cast<int64_t>(c10::elementSize(type_))),
         statistic_(type_ == at::kDouble ? 8 : 4),
-        // float16 is widened for our own products.
-        widens_(type_ == at::kHalf && nn::has_own_products(at::kFloat)),
+        widens_(nn::products_are_widened(type_)),
         product_type_(widens_ ? at::kFloat : type_),
         own_products_(nn::has_own_products(product_type_)),
         counter_(counter),

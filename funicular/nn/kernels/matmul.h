@@ -6,14 +6,21 @@
 // gradient's a block of the depth stays in the first-level cache, and the left operand is packed too. Each
 // number of the result is one chain of sums in the order of the depth: it depends neither on the other rows
 // nor on the threads.
+//
+// Numbers of 16 bits that the processor cannot multiply are widened to float32: the right operand and both of
+// a weight gradient where they are packed, the left one before.
 
 #include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_products.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
+#if defined(__AVX2__)
 #if defined(__AVX512F__)
 constexpr int kTileRows = 6, kTileVectors = 4;  // 24 of 32 registers hold sums
+#else
+constexpr int kTileRows = 6, kTileVectors = 2;  // 12 of 16
+#endif
 constexpr int64_t kBlockDepth = 1536;   // groups: a panel's block is 384 KiB in the second-level cache
 constexpr int64_t kChunk = 192;         // rows of a weight gradient whose sums wait for a block of the depth
 constexpr int64_t kFewestRows = 96;     // of a piece
@@ -137,6 +144,29 @@ FUNICULAR_INLINE void matmul_panel(const LeftOperand<P>& a, int64_t depth, int64
   }
 }
 
+/// Whether the processor cannot multiply S as it is stored.
+template <class S>
+constexpr bool kWidened = sizeof(typename Product<S>::Element) > sizeof(S);
+
+template <class S>
+void widen_left(const MatmulArguments<S>& m, int64_t first, int64_t last, Compute<S>* out) {
+  for (int64_t row = first; row < last; ++row) {
+    const S* const line = m.left + row * m.left_stride;
+    Compute<S>* const target = out + row * m.depth;
+    over_channels<Compute<S>>(
+        m.depth, [&](int64_t c) { store(target + c, load(line + c)); },
+        [&](int64_t c) { target[c] = get(line + c); });
+  }
+}
+
+template <class S>
+FUNICULAR_INLINE LeftOperand<Product<S>> left_of(const MatmulArguments<S>& m) {
+  if constexpr (kWidened<S>)
+    return LeftOperand<Product<S>>::plain(m.wide_left, m.depth);
+  else
+    return LeftOperand<Product<S>>::plain(m.left, m.left_stride);
+}
+
 template <class S>
 void matmul(const MatmulArguments<S>& m) {
   using P = Product<S>;
@@ -158,8 +188,7 @@ void matmul(const MatmulArguments<S>& m) {
       return panel;
     };
     matmul_panel<kBlockDepth, /*kAhead=*/false, P, S>(
-        LeftOperand<P>::plain(m.left, m.left_stride), depth, m.rows,
-        {nullptr, m.out + column, m.out_stride, columns, m.add}, scratch, block);
+        left_of(m), depth, m.rows, {nullptr, m.out + column, m.out_stride, columns, m.add}, scratch, block);
   }
 }
 
@@ -271,16 +300,27 @@ constexpr MatmulKernels<S> matmul_kernels() {
 #if defined(__AMX_BF16__)
   if constexpr (P::kGroup == 2) return tiles::kernels();
 #endif
-  // Without VDPBF16PS 16-bit products are left to LibTorch.
-  if constexpr (sizeof(S) == 2 && P::kGroup == 1)
-    return {};
-  else
-    return {kPanel<P>,        P::kGroup,    P::kGroup,           4,         kFewestRows,
-            kGradientRows,    one_panel<S>, matmul_workspace<S>, matmul<S>, nullptr,
-            gradient_plan<S>, pack_left<S>, weight_gradient<S>};
+  constexpr MatmulKernels<S> own{kPanel<P>,
+                                 P::kGroup,
+                                 P::kGroup,
+                                 4,
+                                 kFewestRows,
+                                 kGradientRows,
+                                 one_panel<S>,
+                                 matmul_workspace<S>,
+                                 matmul<S>,
+                                 nullptr,
+                                 kWidened<S> ? widen_left<S> : nullptr,
+                                 gradient_plan<S>,
+                                 pack_left<S>,
+                                 weight_gradient<S>};
+#if !defined(__AVX512F__)
+  // With sixteen registers LibTorch's products of float32 and float64 are as fast.
+  if constexpr (!kWidened<S>) return {};
+#endif
+  return own;
 }
 #else
-/// Sixteen registers are too few for these tiles: LibTorch's products are faster there.
 template <class S>
 constexpr MatmulKernels<S> matmul_kernels() {
   return {};

@@ -13,13 +13,25 @@ FUNICULAR_INLINE constexpr int64_t ceiling(int64_t n, int64_t step) {
   return (n + step - 1) / step;
 }
 
+/// A stored number as an element of products: as it is, or widened.
+template <class S>
+FUNICULAR_INLINE void put_element(S* target, const S* x) {
+  *target = *x;
+}
+FUNICULAR_INLINE void put_element(float* target, const BFloat16* x) {
+  *target = get(x);
+}
+FUNICULAR_INLINE void put_element(float* target, const Half* x) {
+  *target = get(x);
+}
+
 /// One group of a matrix whose rows run along the depth: its elements row[k * kGroup …], zero beyond `depth`.
-template <class P>
-FUNICULAR_INLINE typename P::Group gather_group(const typename P::Element* const* lines, int64_t column) {
+template <class P, class S>
+FUNICULAR_INLINE typename P::Group gather_group(const S* const* lines, int64_t column) {
   typename P::Element elements[P::kGroup];
   for (int g = 0; g < P::kGroup; ++g) {
     if (lines[g])
-      elements[g] = lines[g][column];
+      put_element(&elements[g], lines[g] + column);
     else
       put(&elements[g], 0);
   }
@@ -30,12 +42,12 @@ FUNICULAR_INLINE typename P::Group gather_group(const typename P::Element* const
 
 /// out[k, c] = the groups of `rows` rows along the depth (in[k * kGroup …, c]), c in [0, width), zero from
 /// `columns` on.
-template <class P>
-inline void pack_depth_rows(const typename P::Element* in, int64_t stride, int64_t rows, int64_t columns,
-                            int64_t width, typename P::Group* out) {
+template <class P, class S>
+inline void pack_depth_rows(const S* in, int64_t stride, int64_t rows, int64_t columns, int64_t width,
+                            typename P::Group* out) {
   constexpr int lanes = kLanes<typename P::T>, group = P::kGroup;
   for (int64_t r = 0; r < rows; r += group, out += width) {
-    const typename P::Element* lines[group];
+    const S* lines[group];
     for (int g = 0; g < group; ++g) lines[g] = r + g < rows ? in + (r + g) * stride : nullptr;
     int64_t c = 0;
     for (; lines[group - 1] && c + lanes <= columns; c += lanes) {
@@ -53,8 +65,8 @@ inline void pack_depth_rows(const typename P::Element* in, int64_t stride, int64
 
 /// out[k, r] = the groups of row r along the depth (in[r, k * kGroup …]), r in [0, kWidth), zero from `rows`
 /// on. `depth` is in groups.
-template <class P, int64_t kWidth>
-inline void pack_depth_columns(const typename P::Element* in, int64_t stride, int64_t rows, int64_t depth,
+template <class P, int64_t kWidth, class S>
+inline void pack_depth_columns(const S* in, int64_t stride, int64_t rows, int64_t depth,
                                typename P::Group* out) {
   using Group = typename P::Group;
   using V = decltype(P::load_groups(static_cast<const Group*>(nullptr)));
@@ -65,7 +77,12 @@ inline void pack_depth_columns(const typename P::Element* in, int64_t stride, in
     for (; r + lanes <= rows && k + lanes <= depth; k += lanes) {
       V square[lanes];
 #pragma GCC unroll 16
-      for (int i = 0; i < lanes; ++i) __builtin_memcpy(&square[i], group_at(r + i, k), sizeof(V));
+      for (int i = 0; i < lanes; ++i) {
+        if constexpr (P::kGroup == 1)
+          square[i] = load(group_at(r + i, k));
+        else
+          __builtin_memcpy(&square[i], group_at(r + i, k), sizeof(V));
+      }
       transpose_square<V, lanes>(square);
 #pragma GCC unroll 16
       for (int i = 0; i < lanes; ++i) __builtin_memcpy(out + (k + i) * kWidth + r, &square[i], sizeof(V));
@@ -73,7 +90,11 @@ inline void pack_depth_columns(const typename P::Element* in, int64_t stride, in
     for (; k < depth; ++k)
       for (int64_t i = r; i < r + lanes; ++i) {
         Group group = 0;
-        if (i < rows) __builtin_memcpy(&group, group_at(i, k), sizeof group);
+        if constexpr (P::kGroup == 1) {
+          if (i < rows) put_element(&group, group_at(i, k));
+        } else {
+          if (i < rows) __builtin_memcpy(&group, group_at(i, k), sizeof group);
+        }
         out[k * kWidth + i] = group;
       }
   }

@@ -259,6 +259,7 @@ constexpr MatmulKernels<BFloat16> kernels() {
           workspace,
           matmul,
           pack,
+          /*widen=*/nullptr,
           gradient_plan,
           pack_right,
           weight_gradient,
