@@ -57,10 +57,31 @@ class Descriptor {
   int value_;
 };
 
-uint64_t regular_size(int descriptor, const fs::path& path) {
+const char* kind_of(mode_t mode) {
+  if (S_ISDIR(mode)) return "a folder";
+  if (S_ISFIFO(mode)) return "a pipe";
+  if (S_ISSOCK(mode)) return "a socket";
+  return "a device";
+}
+
+enum class FileKind { regular, any };  // a folder is of neither
+
+int open_to_read(const fs::path& path, FileKind kind) {
+  // A pipe is opened at once, whether or not somebody writes to it, and then refused.
+  const int flags = kind == FileKind::regular ? O_NONBLOCK : 0;
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | flags);
+  if (descriptor < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(errno));
+  return descriptor;
+}
+
+uint64_t size_of(int descriptor, const fs::path& path, FileKind kind) {
   struct stat status {};
   if (::fstat(descriptor, &status) != 0) throw InputError("file", "{}: {}", path.string(), errno_text(errno));
   if (S_ISDIR(status.st_mode)) throw InputError("file", "{}: expected a file, found a folder", path.string());
+  if (kind == FileKind::regular && !S_ISREG(status.st_mode))
+    throw InputError("file",
+                     "{}: expected a regular file, found {}; write its contents to a file, and give that",
+                     path.string(), kind_of(status.st_mode));
   return static_cast<uint64_t>(status.st_size);
 }
 
@@ -76,10 +97,18 @@ int flags_of(Opening opening) {
   return O_EXCL;
 }
 
-int open_to_read(const fs::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (descriptor < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(errno));
-  return descriptor;
+std::string read_whole(const fs::path& path, FileKind kind) {
+  const Descriptor file(open_to_read(path, kind));
+  std::string contents;
+  contents.reserve(size_of(file.get(), path, kind));
+  char buffer[1 << 16];
+  for (;;) {  // not one read of the stated size: pipes and /proc state 0
+    const ssize_t count = ::read(file.get(), buffer, sizeof buffer);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(errno));
+    if (count == 0) return contents;
+    contents.append(buffer, static_cast<size_t>(count));
+  }
 }
 
 }  // namespace
@@ -89,17 +118,11 @@ RunError write_error(const fs::path& path, int error) {
 }
 
 std::string read_file(const fs::path& path) {
-  const Descriptor file(open_to_read(path));
-  std::string contents;
-  contents.reserve(regular_size(file.get(), path));
-  char buffer[1 << 16];
-  for (;;) {  // not one read of the stated size: pipes and /proc state 0
-    const ssize_t count = ::read(file.get(), buffer, sizeof buffer);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) throw InputError("file", "cannot read {}: {}", path.string(), errno_text(errno));
-    if (count == 0) return contents;
-    contents.append(buffer, static_cast<size_t>(count));
-  }
+  return read_whole(path, FileKind::regular);
+}
+
+std::string read_file_or_pipe(const fs::path& path) {
+  return read_whole(path, FileKind::any);
 }
 
 void sync_path(const fs::path& path) {
@@ -152,8 +175,8 @@ void write_file_atomically(const fs::path& path, std::string_view contents) {
 }
 
 MappedFile::MappedFile(const fs::path& path) {
-  const Descriptor file(open_to_read(path));
-  size_ = regular_size(file.get(), path);
+  const Descriptor file(open_to_read(path, FileKind::regular));
+  size_ = size_of(file.get(), path, FileKind::regular);
   if (size_ == 0) return;
   void* data = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.get(), 0);
   if (data == MAP_FAILED) throw InputError("file", "cannot map {}: {}", path.string(), errno_text(errno));

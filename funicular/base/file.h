@@ -18,8 +18,11 @@ namespace fs = std::filesystem;
 /// do.
 RunError write_error(const fs::path& path, int error);
 
-/// The whole file. Throws InputError if it cannot be read.
+/// The whole file. Throws InputError if it cannot be read, or is no regular file: a pipe that nobody writes
+/// to would be waited for without end.
 std::string read_file(const fs::path& path);
+/// The same, but a pipe or a device may be given too, as the shell does for <(…). It is read once.
+std::string read_file_or_pipe(const fs::path& path);
 
 /// Writes `contents` to a temporary file beside `path` (base/temporary.h), flushes it to the disk, renames it
 /// over `path`, flushes the folder. Throws RunError; then `path` is as it was.
@@ -39,7 +42,7 @@ void make_directories(const fs::path& folder);
 class MappedFile {
  public:
   MappedFile() = default;
-  /// Throws InputError if the file cannot be opened.
+  /// Throws InputError if the file cannot be opened, or is no regular file.
   explicit MappedFile(const fs::path& path);
   ~MappedFile();
   MappedFile(MappedFile&& other) noexcept;

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/log.h"
 
 namespace funicular {
@@ -107,7 +108,7 @@ Progress::~Progress() {
 bool Progress::due(Clock::time_point now) {
   if (finished_ || display().live.back() != this) return false;
   const double seconds = terminal_ ? kRedrawSeconds : options_.plain_seconds;
-  if (std::chrono::duration<double>(now - last_).count() < seconds) return false;
+  if (now >= last_ && seconds_between(last_, now) < seconds) return false;
   last_ = now;
   return true;
 }
@@ -130,7 +131,7 @@ void Progress::finish(std::string_view message) {
   if (terminal_) clear_locked();
   if (terminal_ && message.empty()) return;
   const auto now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double seconds = seconds_between(start_, now);
   const std::string text = message.empty()
                                ? fmt::format("{}  {} in {}", name_, amount(static_cast<double>(last_done_)),
                                              short_duration(seconds))
@@ -148,7 +149,7 @@ std::string Progress::amount(double done) const {
 }
 
 std::string Progress::line(uint64_t done, std::string_view extra, Clock::time_point now) const {
-  const double seconds = std::chrono::duration<double>(now - start_).count();
+  const double seconds = seconds_between(start_, now);
   const uint64_t here = done - std::min(done, options_.start);
   const double rate = seconds > 0 ? static_cast<double>(here) / seconds : 0;
   std::string text = name_;

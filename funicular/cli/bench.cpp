@@ -326,6 +326,7 @@ format::BertConfig Bench::configuration() const {
 
 Model Bench::build(const format::BertConfig& config, at::ScalarType type) const {
   const bool loads = !kSizes.contains(model_) && has_weights(model_);
+  if (loads) nn::check_sizes(config, model_);
   Model model = nn::build_bert({.config = config,
                                 .head = nn::Head::masked_lm,
                                 .dtype = type,

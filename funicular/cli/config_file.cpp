@@ -60,7 +60,7 @@ void refuse_unknown_tables(const fs::path& path, const toml::table& table) {
 }  // namespace
 
 std::vector<ConfigEntry> read_config_file(const std::filesystem::path& path, const std::string& command) {
-  const std::string text = read_file(path);
+  const std::string text = read_file_or_pipe(path);
   try {
     const toml::table table = toml::parse(text, path.string());
     refuse_unknown_tables(path, table);

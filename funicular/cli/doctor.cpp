@@ -7,21 +7,21 @@
 #include <torch/version.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdio>
 #include <functional>
-#include <optional>
-#include <sstream>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/isa.h"
+#include "funicular/base/memory.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/core/device_kernels.h"
+#include "funicular/core/error_text.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/nn/pretrained.h"
 
 namespace funicular::cli {
 
@@ -60,47 +60,6 @@ Finding check_threads() {
     finding.remedy = fmt::format("more threads than processors is slow; give --threads {}", online);
   }
   return finding;
-}
-
-std::optional<double> first_number(const fs::path& path) {
-  try {
-    const std::string text = read_file(path);
-    double value = 0;
-    if (std::from_chars(text.data(), text.data() + text.size(), value).ec != std::errc()) return std::nullopt;
-    return value;
-  } catch (const Error&) {
-    return std::nullopt;
-  }
-}
-
-/// The value of `field` in a file of lines "field value"; 0 where there is none.
-double named_number(const fs::path& path, std::string_view field) {
-  std::error_code ignored;
-  if (!fs::exists(path, ignored)) return 0;
-  std::istringstream lines(read_file(path));
-  double value = 0;
-  for (std::string name; lines >> name >> value;)
-    if (name == field) return value;
-  return 0;
-}
-
-/// What a new program can have without swapping, and what a container allows, in bytes.
-double available_memory() {
-  double available =
-      static_cast<double>(::sysconf(_SC_AVPHYS_PAGES)) * static_cast<double>(::sysconf(_SC_PAGESIZE));
-  std::istringstream lines(read_file("/proc/meminfo"));
-  for (std::string name, unit; lines >> name;) {
-    double kilobytes = 0;
-    lines >> kilobytes;
-    std::getline(lines, unit);
-    if (name == "MemAvailable:") available = kilobytes * 1024;
-  }
-  const auto limit = first_number("/sys/fs/cgroup/memory.max");
-  const auto used = first_number("/sys/fs/cgroup/memory.current");
-  if (!limit || !used) return available;
-  // What is used counts the cache of files that were read, which gives way to programs.
-  const double cache = named_number("/sys/fs/cgroup/memory.stat", "inactive_file");
-  return std::min(available, *limit - *used + cache);
 }
 
 Finding check_memory() {
@@ -160,6 +119,7 @@ Finding check_config(const fs::path& model) {
 
 Finding check_weights(const fs::path& model) {
   const format::SafetensorsFile file(model / "model.safetensors");
+  nn::check_sizes(format::read_bert_config(model), model);
   uint64_t bytes = 0;
   for (const auto& entry : file.entries()) bytes += entry.data.size();
   return {Verdict::ok,
@@ -233,7 +193,7 @@ class Doctor final : public Command {
     try {
       finding = check();
     } catch (const std::exception& error) {
-      finding = {Verdict::fail, error.what(), ""};
+      finding = {Verdict::fail, error_text(error), ""};
     }
     failures_ += finding.verdict == Verdict::fail;
     const char* verdict = finding.verdict == Verdict::ok     ? "ok  "

@@ -97,6 +97,7 @@ class Evaluate final : public Command {
   }
 
   Model load(nn::Head head) const {
+    nn::check_sizes(config_, model_);
     const at::ScalarType dtype = precision_ == "fp64" ? at::kDouble : at::kFloat;
     Model model = nn::build_bert({.config = config_,
                                   .head = head,

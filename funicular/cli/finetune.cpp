@@ -113,6 +113,7 @@ class Finetune final : public Command {
     config_ = format::read_bert_config(model_);
     check_max_length(max_length_, config_);
     check_columns(task_.columns(), config_, model_);
+    nn::check_sizes(config_, model_);
     tokenizer_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, model_));
     open_stores();
     log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));

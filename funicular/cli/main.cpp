@@ -9,7 +9,6 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
-#include <new>
 #include <span>
 
 #include "funicular/base/error.h"
@@ -18,6 +17,7 @@
 #include "funicular/cli/version.h"
 #include "funicular/comm/environment.h"
 #include "funicular/core/allocator.h"
+#include "funicular/core/error_text.h"
 #include "funicular/core/product_cache.h"
 
 namespace funicular::cli {
@@ -109,13 +109,15 @@ int guarded(const std::vector<std::string>& words) {
   } catch (const Error& error) {
     log::error("{}", error.what());
     return static_cast<int>(error.code());
-  } catch (const std::bad_alloc&) {
-    log::error("[memory] out of memory; try a smaller --micro-batch-tokens or --micro-batch-size");
   } catch (const std::filesystem::filesystem_error& error) {
     log::error("[file] {}: {}", error.path1().string(), error.code().message());
     return static_cast<int>(ExitCode::usage);
   } catch (const std::exception& error) {
-    log::error("[internal] {}", error.what());
+    if (is_out_of_memory(error))
+      log::error("[memory] out of memory; try a smaller --micro-batch-tokens or --micro-batch-size ({})",
+                 error_text(error));
+    else
+      log::error("[internal] {}", error_text(error));
   }
   return static_cast<int>(ExitCode::failed);
 }
@@ -124,7 +126,9 @@ int guarded(const std::vector<std::string>& words) {
 std::span<char> command_line;
 
 int start(const std::vector<std::string>& words) {
-  std::signal(SIGPIPE, SIG_IGN);  // a closed pipe is a write error with a message, not a silent death
+  // A closed pipe, or a file beyond its limit, is a write error with a message, not a silent death.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   return guarded(words);
 }
 

@@ -123,6 +123,7 @@ class Predict final : public Command {
     options_.sequence.truncation = note.pair_truncation();
     const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
     check_columns(columns, config, model_);
+    nn::check_sizes(config, model_);
     Model model = nn::build_bert({.config = config,
                                   .head = nn::Head::classification,
                                   .loaded = nn::weights_in(model_),

@@ -113,6 +113,7 @@ class Pretrain final : public Command {
       throw InputError("usage", "--model {} is a file; give the folder of its tokeniser with --tokenizer",
                        model_.string());
     config_ = format::read_bert_config(model_);
+    if (has_weights(model_)) nn::check_sizes(config_, model_);
     check_max_length(max_length_, config_);
     tokenizer_files_ = std::make_unique<text::WordPiece>(
         load_tokenizer_for(config_, tokenizer_.empty() ? model_ : tokenizer_));

@@ -183,7 +183,7 @@ class Tokenize final : public Command {
               output_.string(), meta.rows, meta.documents, meta.tokens, unknown, meta.longest_row,
               static_cast<double>(result.store_bytes) / 1e6);
     log::info("{:.1f} MB of text in {:.2f} s, {:.1f} MB/s", static_cast<double>(result.text_bytes) / 1e6,
-              result.seconds, static_cast<double>(result.text_bytes) / 1e6 / result.seconds);
+              result.seconds, static_cast<double>(result.text_bytes) / 1e6 / std::max(result.seconds, 1e-9));
     if (meta.labels == data::LabelKind::classes) log::info("{} classes", meta.label_names.size());
     if (result.skipped_rows) log::warning("{} rows could not be read and were left out", result.skipped_rows);
     if (unknown > 20) log::warning("many tokens are unknown; is this the right tokeniser for this text?");

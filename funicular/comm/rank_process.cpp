@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <utility>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 
 extern char** environ;
@@ -84,7 +85,7 @@ struct Child {
     ::dup2(in >= 0 ? in : ::open("/dev/null", O_RDONLY), STDIN_FILENO);
     ::dup2(out, STDOUT_FILENO);
     ::dup2(err, STDERR_FILENO);
-    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGCHLD}) ::signal(signal, SIG_DFL);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ, SIGCHLD}) ::signal(signal, SIG_DFL);
     sigset_t none;
     sigemptyset(&none);
     ::sigprocmask(SIG_SETMASK, &none, nullptr);
@@ -195,7 +196,7 @@ RankProcess::~RankProcess() {
 }
 
 double RankProcess::seconds() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  return seconds_since(start_);
 }
 
 void RankProcess::write_line(int stream, std::string_view line) {

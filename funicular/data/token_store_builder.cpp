@@ -1,5 +1,6 @@
 #include "funicular/data/token_store_builder.h"
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/data/store_writer.h"
 #include "funicular/text/word_piece.h"
@@ -285,7 +286,7 @@ StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSo
         result.skipped_rows ? fmt::format(" but {} that cannot be read", result.skipped_rows) : "");
   result.meta = writer.commit();
   for (const auto& file : result.meta.files) result.store_bytes += file.bytes;
-  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  result.seconds = seconds_since(start);
   return result;
 }
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <map>
 #include <utility>
 
 namespace funicular::format {
@@ -93,11 +94,14 @@ void refuse_unsupported(const Fields& fields) {
 void read_labels(const Fields& fields, BertConfig& config) {
   if (fields.has("num_labels")) {
     fields.read("num_labels", config.num_labels);
-    if (config.num_labels < 1) fields.wrong("num_labels", "at least 1");
+    if (config.num_labels < 1 || config.num_labels > BertLimits::num_labels)
+      fields.wrong("num_labels", fmt::format("at least 1 and at most {}", BertLimits::num_labels));
   }
   if (!fields.has("id2label")) return;
   const Json& labels = fields["id2label"];
   if (!labels.is_object() || labels.empty()) fields.wrong("id2label", "an object from ids to names");
+  if (labels.size() > static_cast<size_t>(BertLimits::num_labels))
+    fields.fail("\"id2label\": expected at most {} names, found {}", BertLimits::num_labels, labels.size());
   config.id2label.clear();
   for (size_t id = 0; id < labels.size(); ++id) {
     const auto found = labels.find(std::to_string(id));
@@ -130,7 +134,7 @@ void read_architectures(const Fields& fields, BertConfig& config) {
 }
 
 template <class T>
-void check_range(std::string_view origin, const char* key, T value, bool fits, const char* expected) {
+void check_range(std::string_view origin, const char* key, T value, bool fits, std::string_view expected) {
   if (!fits) throw InputError("config", "{}: \"{}\": expected {}, found {}", origin, key, expected, value);
 }
 
@@ -156,17 +160,19 @@ const std::vector<std::string>& supported_activations() {
 }
 
 void check_bert_config(const BertConfig& config, std::string_view origin) {
-  const auto positive = [&](const char* key, int64_t value) {
-    check_range(origin, key, value, value >= 1 && value <= std::numeric_limits<int32_t>::max(),
-                "an integer in [1, 2^31)");
+  const auto size = [&](const char* key, int64_t value, int64_t largest) {
+    check_range(origin, key, value, value >= 1 && value <= largest,
+                fmt::format("an integer from 1 to {}", largest));
   };
-  positive("vocab_size", config.vocab_size);
-  positive("hidden_size", config.hidden_size);
-  positive("num_hidden_layers", config.num_hidden_layers);
-  positive("num_attention_heads", config.num_attention_heads);
-  positive("intermediate_size", config.intermediate_size);
-  positive("max_position_embeddings", config.max_position_embeddings);
-  positive("type_vocab_size", config.type_vocab_size);
+  using Limits = BertLimits;
+  size("vocab_size", config.vocab_size, Limits::vocab_size);
+  size("hidden_size", config.hidden_size, Limits::hidden_size);
+  size("num_hidden_layers", config.num_hidden_layers, Limits::num_hidden_layers);
+  size("num_attention_heads", config.num_attention_heads, Limits::hidden_size);
+  size("intermediate_size", config.intermediate_size, Limits::intermediate_size);
+  size("max_position_embeddings", config.max_position_embeddings, Limits::max_position_embeddings);
+  size("type_vocab_size", config.type_vocab_size, Limits::type_vocab_size);
+  size("num_labels", config.num_labels, Limits::num_labels);
   if (config.hidden_size % config.num_attention_heads != 0)
     throw InputError("config",
                      "{}: \"hidden_size\" must be a multiple of \"num_attention_heads\", found {} and {}",
@@ -178,17 +184,17 @@ void check_bert_config(const BertConfig& config, std::string_view origin) {
   probability("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
   if (config.classifier_dropout) probability("classifier_dropout", *config.classifier_dropout);
   check_range(origin, "layer_norm_eps", config.layer_norm_eps,
-              config.layer_norm_eps > 0 && config.layer_norm_eps < 1, "a small number above 0");
+              config.layer_norm_eps > 0 && config.layer_norm_eps < 1, "a number above 0 and below 1");
   check_range(origin, "initializer_range", config.initializer_range,
-              config.initializer_range >= 0 && config.initializer_range < 1e3, "a number of at least 0");
+              config.initializer_range >= 0 && config.initializer_range <= Limits::initializer_range,
+              fmt::format("a number from 0 to {}", Limits::initializer_range));
   check_range(origin, "pad_token_id", config.pad_token_id,
               config.pad_token_id >= 0 && config.pad_token_id < config.vocab_size, "an id of the vocabulary");
   check_choice(origin, "hidden_act", config.hidden_act, supported_activations());
   if (!config.problem_type.empty())
     check_choice(origin, "problem_type", config.problem_type,
                  {"regression", "single_label_classification", "multi_label_classification"});
-  if (config.num_labels < 1 ||
-      (!config.id2label.empty() && config.id2label.size() != static_cast<size_t>(config.num_labels)))
+  if (!config.id2label.empty() && config.id2label.size() != static_cast<size_t>(config.num_labels))
     throw InputError("config", "{}: \"num_labels\" is {}, but \"id2label\" names {}", origin,
                      config.num_labels, config.id2label.size());
 }
@@ -265,11 +271,19 @@ OrderedJson bert_config_json(const BertConfig& config) {
     json["id2label"] = json["label2id"] = Json::object();
   for (const auto& [key, value] : json.items()) ordered[key] = value;
   if (!json.contains("id2label")) return ordered;
+  // Straight into the lists: operator[] of an ordered object searches all keys before it.
+  auto& names = ordered["id2label"].get_ref<OrderedJson::object_t&>();
+  auto& ids = ordered["label2id"].get_ref<OrderedJson::object_t&>();
+  std::map<std::string, size_t> places;  // in ids
   for (int id = 0; id < config.num_labels; ++id) {
     const std::string name =
         config.id2label.empty() ? fmt::format("LABEL_{}", id) : config.id2label[static_cast<size_t>(id)];
-    ordered["id2label"][std::to_string(id)] = name;
-    ordered["label2id"][name] = id;
+    names.emplace_back(std::to_string(id), name);
+    const auto [place, fresh] = places.emplace(name, ids.size());
+    if (fresh)
+      ids.emplace_back(name, id);
+    else
+      ids[place->second].second = id;  // of two that share a name the last
   }
   return ordered;
 }

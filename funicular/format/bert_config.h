@@ -10,6 +10,19 @@
 
 namespace funicular::format {
 
+/// The largest sizes that are taken. They are far above every BERT that there is, and low enough that no
+/// product of them overflows and no count of them runs for minutes.
+struct BertLimits {
+  static constexpr int64_t vocab_size = 1 << 24;
+  static constexpr int64_t hidden_size = 1 << 14;  ///< the kernels keep one row of multipliers on the stack
+  static constexpr int64_t num_hidden_layers = 1 << 10;
+  static constexpr int64_t intermediate_size = 1 << 17;
+  static constexpr int64_t max_position_embeddings = 1 << 20;
+  static constexpr int64_t type_vocab_size = 1 << 16;
+  static constexpr int64_t num_labels = 1 << 16;
+  static constexpr double initializer_range = 10;
+};
+
 /// The fields of transformers' BertConfig, with its defaults (BERT-base uncased).
 struct BertConfig {
   int64_t vocab_size = 30522;

@@ -286,6 +286,7 @@ std::string RowParser::select(std::vector<std::string_view>& columns) const {
 }
 
 std::string RowParser::parse_object(std::string_view row, std::vector<std::string_view>& columns) {
+  if (std::string problem = json_depth_problem(row); !problem.empty()) return problem;
   Json object;
   try {
     object = Json::parse(row.begin(), row.end());

@@ -56,7 +56,7 @@ std::vector<std::string> read_model(const Json& model, WordPieceOptions& options
   std::vector<std::string> vocabulary(ids->size());
   std::vector<bool> taken(ids->size());
   for (const auto& [token, value] : ids->items()) {
-    const int64_t id = value.is_number_integer() ? value.get<int64_t>() : -1;
+    const int64_t id = json_holds<int64_t>(value) ? value.get<int64_t>() : -1;
     if (id < 0 || id >= static_cast<int64_t>(vocabulary.size()))
       throw InputError(component, "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}",
                        origin, token, value.dump(), static_cast<int64_t>(vocabulary.size()) - 1);
@@ -140,10 +140,35 @@ void read_post_processor(const Json& root, WordPieceOptions& options, const std:
     return;
   }
   const auto name = [&](const char* key) {
-    return json_get<std::pair<std::string, int32_t>>(part, key, origin).first;
+    return json_get<std::pair<std::string, Json>>(part, key, origin).first;
   };
   options.cls_token = name("cls");
   options.sep_token = name("sep");
+}
+
+// The post-processor names its tokens with their ids; tokenizers takes those ids, whatever the vocabulary
+// says.
+void check_special_ids(const Json& root, const WordPiece& tokenizer, const std::string& origin) {
+  const auto part = root.find("post_processor");
+  if (part == root.end() || part->is_null()) return;
+  const bool is_template = found_type(*part) == "TemplateProcessing";
+  const auto check = [&](const std::string& token, int32_t own, const char* key) {
+    Json stated;
+    if (!is_template) {
+      stated = (*part)[key][1];
+    } else if (part->contains("special_tokens")) {
+      const Json entry = json_get<Json>((*part)["special_tokens"], token.c_str(), origin);
+      const Json ids = json_get<Json>(entry, "ids", origin);
+      stated = ids.is_array() && ids.size() == 1 ? ids[0] : ids;
+    } else {
+      return;
+    }
+    if (!json_holds<int32_t>(stated) || stated.get<int32_t>() != own)
+      throw InputError(component, "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin,
+                       token, stated.dump().substr(0, 80), own < 0 ? "none" : std::to_string(own));
+  };
+  check(tokenizer.options().cls_token, tokenizer.special().cls, "cls");
+  check(tokenizer.options().sep_token, tokenizer.special().sep, "sep");
 }
 
 // ---- tokenizer_config.json
@@ -184,7 +209,9 @@ WordPiece load_json(const fs::path& path) {
   read_post_processor(root, options, origin);
   std::vector<std::string> vocabulary =
       read_model(part_of(root, "model", {"WordPiece"}, origin), options, origin);
-  return WordPiece(std::move(vocabulary), std::move(options), read_added(root, origin));
+  WordPiece tokenizer(std::move(vocabulary), std::move(options), read_added(root, origin));
+  check_special_ids(root, tokenizer, origin);
+  return tokenizer;
 }
 
 // ---- vocab.txt

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <memory>
 #include <optional>
@@ -10,6 +11,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/memory.h"
 #include "funicular/base/random.h"
 #include "funicular/core/recompute.h"
 #include "funicular/nn/functional.h"
@@ -19,8 +21,6 @@
 namespace funicular::nn {
 
 namespace {
-
-constexpr int64_t kWidest = 16384;  // the kernels keep one row of multipliers on the stack
 
 /// Normal numbers by Box and Muller (1958), keyed by seed, name and index.
 void fill_normal(const at::Tensor& tensor, double deviation, uint64_t seed, const std::string& name) {
@@ -305,7 +305,39 @@ void Builder::add_classification_head() {
       });
 }
 
+/// Weights of less are not worth asking the system for.
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+void require_memory(const BertOptions& options) {
+  const format::BertConfig& config = options.config;
+  const int64_t count = count_parameters(config, options.head);
+  const double needed = static_cast<double>(count) * static_cast<double>(c10::elementSize(options.dtype));
+  if (needed < kGiB) return;
+  const double memory = std::max(0.0, available_memory()), swap = available_swap();
+  if (needed > memory + swap)
+    throw InputError(
+        "memory",
+        "the configuration is that of a model of {:.3g} weights (vocab_size {}, hidden_size {}, "
+        "intermediate_size {}, {} layers, {} positions), which take {:.1f} GiB, and in training several "
+        "times "
+        "that; available are {:.1f} GiB of memory and {:.1f} GiB of swap. Is a size mistyped? Else end other "
+        "programs, or take a smaller model",
+        static_cast<double>(count), config.vocab_size, config.hidden_size, config.intermediate_size,
+        config.num_hidden_layers, config.max_position_embeddings, needed / kGiB, memory / kGiB, swap / kGiB);
+}
+
 }  // namespace
+
+int64_t count_parameters(const format::BertConfig& config, Head head) {
+  const int64_t hidden = config.hidden_size, inner = config.intermediate_size, norm = 2 * hidden;
+  const int64_t square = hidden * hidden + hidden;  // a linear layer from hidden to hidden
+  const int64_t embeddings =
+      (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * hidden + norm;
+  const int64_t layer = 4 * square + (hidden * inner + inner) + (inner * hidden + hidden) + 2 * norm;
+  const int64_t of_head =
+      head == Head::masked_lm ? square + norm + config.vocab_size : square + config.num_labels * (hidden + 1);
+  return embeddings + config.num_hidden_layers * layer + of_head;
+}
 
 bool is_regression(const format::BertConfig& config) {
   return config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1);
@@ -314,8 +346,6 @@ bool is_regression(const format::BertConfig& config) {
 Model build_bert(const BertOptions& options) {
   const format::BertConfig& config = options.config;
   format::check_bert_config(config, "config.json");
-  if (config.hidden_size > kWidest)
-    throw InputError("bert", "hidden_size {} is too wide; expected at most {}", config.hidden_size, kWidest);
   if (options.dtype != at::kFloat && options.dtype != at::kDouble)
     throw InputError("bert", "expected weights of float32 or float64, found {}",
                      c10::toString(options.dtype));
@@ -331,6 +361,7 @@ Model build_bert(const BertOptions& options) {
     throw InputError(
         "bert", "problem_type is regression with {} labels; expected 1: only one number a text can be learnt",
         config.num_labels);
+  require_memory(options);
   Model model = Builder(options).build();
   model.replicate = [options] { return build_bert(options); };
   return model;

@@ -36,6 +36,9 @@ struct BertOptions {
 /// label.
 bool is_regression(const format::BertConfig& config);
 
+/// How many weights build_bert makes.
+int64_t count_parameters(const format::BertConfig& config, Head head);
+
 /// A model with random weights: normal(0, initializer_range), biases 0, normalisation 1 and 0, the padding
 /// token's embedding 0. Each element is keyed by the seed and its logical tensor's name, so that it depends
 /// on nothing else.
@@ -54,6 +57,8 @@ bool is_regression(const format::BertConfig& config);
 /// head reads: the rows of `mlm_rows`, which must ascend (InputError), or of the first tokens. The others are
 /// nobody's input, and their gradients are zero. Its activation then is `rows_of_head`; with an observer, or
 /// Model::set_all_rows, it is `hidden` of all tokens.
+///
+/// Throws InputError, before anything is made, if the weights take more memory than there is.
 Model build_bert(const BertOptions& options);
 
 }  // namespace funicular::nn

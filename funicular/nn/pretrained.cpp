@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstring>
 #include <map>
 #include <optional>
@@ -81,7 +82,50 @@ fs::path weights_file(const fs::path& folder) {
   throw InputError("weights", "{} has no model.safetensors; {}", folder.string(), remedy);
 }
 
+/// How many layers the names tell of.
+int64_t count_layers(const format::SafetensorsFile& file) {
+  constexpr std::string_view kPrefix = "encoder.layer.";
+  int64_t layers = 0;
+  for (const TensorEntry& entry : file.entries()) {
+    const std::string name = canonical(entry.name);
+    int64_t layer = 0;
+    if (name.starts_with(kPrefix) &&
+        std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer).ec == std::errc())
+      layers = std::max(layers, layer + 1);
+  }
+  return layers;
+}
+
 }  // namespace
+
+void check_sizes(const format::BertConfig& config, const fs::path& folder) {
+  const format::SafetensorsFile file(weights_file(folder));
+  const std::string stated = (folder / "config.json").string(), path = file.path().string();
+  constexpr const char* kRemedy = "do config.json and the weights belong together?";
+  const int64_t layers = count_layers(file);
+  if (layers > 0 && config.num_hidden_layers > layers)
+    throw InputError("weights", "{} says {} layers (\"num_hidden_layers\"), {} has {}; {}", stated,
+                     config.num_hidden_layers, path, layers, kRemedy);
+  struct Size {
+    const char *tensor, *key;
+    size_t dimension;
+    int64_t value;
+  };
+  const std::vector<Size> sizes = {
+      {"embeddings.word_embeddings.weight", "hidden_size", 1, config.hidden_size},
+      {"embeddings.word_embeddings.weight", "vocab_size", 0, config.vocab_size},
+      {"embeddings.position_embeddings.weight", "max_position_embeddings", 0, config.max_position_embeddings},
+      {"embeddings.token_type_embeddings.weight", "type_vocab_size", 0, config.type_vocab_size},
+      {"encoder.layer.0.intermediate.dense.weight", "intermediate_size", 0, config.intermediate_size}};
+  for (const TensorEntry& entry : file.entries())
+    for (const Size& size : sizes) {
+      if (canonical(entry.name) != size.tensor || entry.shape.size() != 2) continue;
+      if (const int64_t found = entry.shape[size.dimension]; found != size.value)
+        throw InputError("weights", "{} says \"{}\" {}, {} has {} ({} has the shape [{}]); {}", stated,
+                         size.key, size.value, path, found, entry.name, fmt::join(entry.shape, ", "),
+                         kRemedy);
+    }
+}
 
 std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
                                                         const std::string& replaceable) {

@@ -20,6 +20,10 @@ struct LoadReport {
       mismatched;  ///< replaceable, of another shape in the file: they keep random values
 };
 
+/// Throws InputError where folder/model.safetensors has fewer layers than the configuration says, or tables
+/// of other sizes; it reads no weights. Before a model is built, which may take long.
+void check_sizes(const format::BertConfig& config, const fs::path& folder);
+
 /// Which matrices load_pretrained will find in folder/model.safetensors, for BertOptions::loaded; replaceable
 /// ones are not among them.
 std::function<bool(const std::string& name)> weights_in(const fs::path& folder,

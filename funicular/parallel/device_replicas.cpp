@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/tree_sum.h"
@@ -255,7 +256,7 @@ void DeviceReplicas::run_on(size_t device, std::span<const MicroBatch> own, cons
     for (const at::Tensor& gradient : gradients(device)) gradient.zero_();
   }
   if (options().deterministic) (device == 0 ? tree_ : replicas_[device - 1].tree).finish(gradients(device));
-  busy_[device] += std::chrono::duration<double>(Clock::now() - start).count();
+  busy_[device] += seconds_since(start);
 }
 
 /// As a tree over the devices (comm/combine.h), into the first one's.
@@ -268,7 +269,7 @@ void DeviceReplicas::finish_gradients() {
 
 void DeviceReplicas::finish_update() {
   gradients_are_zero_ = true;
-  busy_[0] += std::chrono::duration<double>(Clock::now() - reduced_).count();
+  busy_[0] += seconds_since(reduced_);
 }
 
 std::vector<DeviceUse> DeviceReplicas::devices() const {

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <utility>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/core/autocast.h"
@@ -308,7 +309,7 @@ void Replicated::wait(const comm::Work& work) const {
 void Replicated::count_wait(const std::function<void()>& wait) const {
   const auto start = std::chrono::steady_clock::now();
   wait();
-  waited_ += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  waited_ += seconds_since(start);
 }
 
 void Replicated::compare_replicas(int64_t update) const {

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <limits>
 
+#include "funicular/base/clock.h"
+
 namespace funicular::plan {
 
 namespace {
@@ -20,7 +22,7 @@ double best_time(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, int re
   for (int i = 0; i <= repetitions; ++i) {
     const auto start = std::chrono::steady_clock::now();
     at::mm_out(c, a, b);
-    const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double seconds = seconds_since(start);
     if (i > 0) best = std::min(best, seconds);
   }
   return best;

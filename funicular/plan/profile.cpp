@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/json.h"
 
 namespace funicular::plan {
@@ -53,7 +54,7 @@ std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction&) {
 void end(const at::RecordFunction& function, at::ObserverContext* context) {
   auto* const open = static_cast<Open*>(context);
   const Clock::time_point now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - open->start).count();
+  const double seconds = seconds_between(open->start, now);
   innermost = open->outer;
   if (open->outer) open->outer->inside += seconds;
   if (!active) return;

@@ -329,6 +329,7 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
   const format::BertConfig config =
       task.model.empty() ? small_config() : format::read_bert_config(task.model);
   const bool loads = fs::is_directory(task.model);
+  if (loads) nn::check_sizes(config, task.model);
   Model model = nn::build_bert({.config = config,
                                 .head = nn::Head::masked_lm,
                                 .dtype = task.precision == train::Precision::fp64 ? at::kDouble : at::kFloat,

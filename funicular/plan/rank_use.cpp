@@ -10,6 +10,7 @@
 #include <set>
 #include <string>
 
+#include "funicular/base/clock.h"
 #include "funicular/core/flat_layout.h"
 #include "funicular/nn/bert.h"
 #include "funicular/objective/masked_lm.h"
@@ -170,7 +171,7 @@ class Bench {
                       .recompute = options_.recompute,
                       .inspect = inspect});
       group_.barrier();  // comes after the weights' exchange, which step() only starts
-      const double time = largest(group_, std::chrono::duration<double>(Clock::now() - start).count());
+      const double time = largest(group_, seconds_since(start));
       if (step < options_.warmup || step == timed) continue;
       seconds.push_back(time);
       waits.push_back(strategy->exchange_wait_seconds() - waited);

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <utility>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/core/allocator.h"
 #include "funicular/data/sampler.h"
@@ -145,7 +146,7 @@ Stretch Trial::measure(int64_t number, bool training, Work work) {
                                                  [&](int64_t b) { return collate(b, training); });
     for (int64_t i = 0; i < steps_; ++i) work(loader.next());
   }
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = seconds_since(start);
   return {static_cast<double>(tokens) / seconds, allocator_statistics().peak_used - used + at_rest_};
 }
 

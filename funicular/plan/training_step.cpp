@@ -5,6 +5,8 @@
 #include <numeric>
 #include <utility>
 
+#include "funicular/base/clock.h"
+
 namespace funicular::plan {
 
 namespace {
@@ -54,7 +56,7 @@ StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64
     const train::GlobalBatch batch = make_batch(rows, number, micro_batch_size, seed);
     times.losses.push_back(step.run(batch).loss);
     if (number < warmup) continue;
-    times.seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    times.seconds.push_back(seconds_since(start));
     times.tokens += batch.tokens;
     times.forwards += static_cast<int64_t>(batch.micro_batches.size());
     times.masked += static_cast<int64_t>(batch.counts.at("mlm"));

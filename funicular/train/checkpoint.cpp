@@ -223,6 +223,7 @@ OrderedJson TrainingState::to_json() const {
           {"best_step", best_step},
           {"best_evaluation", best_evaluation},
           {"evaluations_without_gain", evaluations_without_gain},
+          {"loss_watch", loss_watch.to_json()},
           {"loss_scaler", loss_scaler},
           {"identity", identity},
           {"settings", settings}};
@@ -241,6 +242,7 @@ TrainingState TrainingState::from_json(const Json& json, const std::string& orig
   for (const auto& [name, value] : best.items())
     state.best_evaluation[name] = value.is_number() ? value.get<double>() : NAN;  // JSON has no NaN: null
   state.evaluations_without_gain = json_get<int64_t>(json, "evaluations_without_gain", origin);
+  state.loss_watch = LossWatch::from_json(json_get_or<Json>(json, "loss_watch", {}, origin), origin);
   if (const auto scaler = json.find("loss_scaler"); scaler != json.end()) state.loss_scaler = *scaler;
   state.identity = get_texts(json, "identity", origin);
   state.settings = get_texts(json, "settings", origin);

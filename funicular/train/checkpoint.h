@@ -17,6 +17,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/parallel/strategy.h"
+#include "funicular/train/loss_watch.h"
 
 namespace funicular::train {
 
@@ -29,6 +30,7 @@ struct TrainingState {
   int64_t best_step = 0;       ///< 0: none
   std::map<std::string, double> best_evaluation;
   int64_t evaluations_without_gain = 0;
+  LossWatch loss_watch;
   OrderedJson loss_scaler;                      ///< optim::LossScaler::state() of fp16; null: none
   std::map<std::string, std::string> identity;  ///< must be equal on resume
   std::map<std::string, std::string> settings;  ///< may differ on resume, with a warning

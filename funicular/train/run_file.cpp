@@ -110,8 +110,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
 OrderedJson finished_result(const fs::path& folder, int64_t step) {
   std::error_code error;
   if (!fs::exists(folder / "run.json", error)) return {};
-  const OrderedJson run =
-      OrderedJson::parse(read_file(folder / "run.json"), nullptr, /*allow_exceptions=*/false);
+  const auto run = parse_json_or_null<OrderedJson>(read_file(folder / "run.json"));
   if (!run.is_object() || !run.contains("result")) return {};
   const OrderedJson& result = run["result"];
   const bool ended_here = result.is_object() && result.value("step", OrderedJson()) == step &&

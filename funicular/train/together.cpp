@@ -2,6 +2,8 @@
 
 #include <vector>
 
+#include "funicular/core/error_text.h"
+
 namespace funicular::train {
 
 namespace {
@@ -14,7 +16,7 @@ std::string describe(const std::exception_ptr& error) {
   } catch (const InputError& wrong) {
     return std::string("I") + wrong.what();
   } catch (const std::exception& failed) {
-    return std::string("R") + failed.what();
+    return "R" + error_text(failed);
   } catch (...) {
     return "Ran unknown error";
   }

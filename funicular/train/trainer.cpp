@@ -8,6 +8,7 @@
 #include <exception>
 #include <optional>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
@@ -18,6 +19,7 @@
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/freezing.h"
+#include "funicular/train/loss_watch.h"
 #include "funicular/train/prefetch.h"
 #include "funicular/train/records.h"
 #include "funicular/train/resume.h"
@@ -30,10 +32,6 @@ namespace funicular::train {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-
-double seconds_since(Clock::time_point start) {
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
 
 void check_options(const TrainerOptions& options) {
   if (options.max_steps < 0 || !(options.num_train_epochs >= 0))
@@ -143,6 +141,7 @@ class Fit {
   [[noreturn]] void fail_scaled(const parallel::StepResult& result) const;
   int64_t skipped_steps() const { return scaler_ ? scaler_->skipped_steps() : 0; }
   void log_step(const parallel::StepResult& result);
+  void watch(double loss, const char* name);
   double sum_over_ranks(double value) const;
   void share_losses();
   void keep_shared_losses();
@@ -281,6 +280,8 @@ FitResult Fit::run() {
   shown.start = static_cast<uint64_t>(state_.step);
   if (options_.progress && first() && !finished())
     progress_.emplace("train", static_cast<uint64_t>(max_steps_), shown);
+  if (const std::string warning = unusual_rate(spec_); first() && !finished() && !warning.empty())
+    log::warning("{}", warning);
   train();
   if (progress_) progress_->finish();
   strategy_->detach();
@@ -402,6 +403,7 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   if (scaler_ && scaler_->update(overflow) == optim::LossScaler::Verdict::exhausted) fail_scaled(result);
   ++state_.step;
   if (strategy_->synchronous() || !batch.micro_batches.empty()) {
+    state_.loss_watch.note_first(state_.step, result.loss);
     state_.loss_sum += result.loss;
     ++state_.loss_steps;
     result_.loss = result.loss;
@@ -446,7 +448,7 @@ void Fit::log_step(const parallel::StepResult& result) {
     tokens = sum_over_ranks(static_cast<double>(window_tokens_));
     share_losses();
   }
-  const double speed = tokens / std::max(window_seconds_, 1e-9);
+  const double speed = window_seconds_ > 0 ? tokens / window_seconds_ : 0;  // 0: the clock was set back
   const int64_t memory = resident_memory();
   if (progress_)
     progress_->update(static_cast<uint64_t>(state_.step),
@@ -461,17 +463,23 @@ void Fit::log_step(const parallel::StepResult& result) {
   record.gradient_norm = result.gradient_norm;
   record.tokens_per_second = speed;
   record.step_seconds = window_seconds_ / static_cast<double>(window_steps_);
-  record.wait_share = window_wait_ / std::max(window_seconds_, 1e-9);
+  record.wait_share = std::min(1.0, window_wait_ / std::max(window_seconds_, 1e-9));
   record.memory_bytes = memory;
   record.losses = result.losses;
   record.loss_scale = scaler_ ? scaler_->scale() : 0;
   record.skipped_steps = skipped_steps();
   if (records_) records_->add(record);
   if (callbacks_.on_log) callbacks_.on_log(record);
+  watch(record.loss, "the training loss");
   state_.loss_sum = 0;
   state_.loss_steps = 0;
   window_steps_ = window_tokens_ = 0;
   window_seconds_ = window_wait_ = 0;
+}
+
+void Fit::watch(double loss, const char* name) {
+  const std::string warning = state_.loss_watch.check(state_.step, loss, name);
+  if (first() && !warning.empty()) log::warning("{}", warning);
 }
 
 /// Where each rank has losses of its own, the record is of all.
@@ -520,6 +528,7 @@ void Fit::evaluate() {
     });
   }
   check_evaluation();
+  watch(result_.evaluation.at("loss"), "the loss of the evaluation");
   note_evaluation();
   if (records_) records_->add_evaluation(state_.step, epoch(state_.step), result_.evaluation);
   if (callbacks_.on_evaluate) callbacks_.on_evaluate(state_.step, result_.evaluation);

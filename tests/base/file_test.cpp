@@ -2,9 +2,14 @@
 
 #include "funicular/base/file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <chrono>
+#include <fstream>
+#include <future>
 #include <thread>
 
 #include "funicular/base/error.h"
@@ -114,6 +119,47 @@ TEST_F(Files, WhatCannotBeReadIsNamed) {
   EXPECT_NE(error_of<InputError>([&] { MappedFile file(folder_ / "none"); }).find("none: No such file"),
             std::string::npos);
   EXPECT_NE(error_of<InputError>([&] { read_file(folder_); }).find("expected a file, found a folder"),
+            std::string::npos);
+}
+
+/// The message of the InputError that `action` throws within a time in which it must have looked at a pipe
+/// that nobody writes to; the test fails where it waits for a writer.
+template <class Action>
+std::string error_without_waiting(const fs::path& pipe, const Action& action) {
+  auto message = std::async(std::launch::async, [&] { return error_of<InputError>(action); });
+  if (message.wait_for(std::chrono::seconds(10)) == std::future_status::ready) return message.get();
+  const int writer = ::open(pipe.c_str(), O_WRONLY | O_NONBLOCK);  // it comes, so that the test ends
+  ::close(writer);
+  return "it waited for a writer";
+}
+
+TEST_F(Files, APipeOrADeviceIsRefusedAtOnceWhereAFileIsNeeded) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string expected = "pipe: expected a regular file, found a pipe; write its contents to a file";
+  for (const std::string& message : {error_without_waiting(pipe, [&] { read_file(pipe); }),
+                                     error_without_waiting(pipe, [&] { MappedFile file(pipe); }),
+                                     error_without_waiting(pipe, [&] { hash_file(pipe); }),
+                                     error_without_waiting(pipe, [&] { read_json(pipe); })})
+    EXPECT_NE(message.find(expected), message.npos) << message;
+  for (const char* device : {"/dev/zero", "/dev/null"}) {
+    EXPECT_NE(error_of<InputError>([&] { read_file(device); }).find("found a device"), std::string::npos);
+    EXPECT_NE(error_of<InputError>([&] { MappedFile file(device); }).find("found a device"),
+              std::string::npos);
+  }
+}
+
+TEST_F(Files, APipeIsReadToItsEndWhereOneMayBeGiven) {
+  const fs::path pipe = folder_ / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  const std::string text(300'000, 'p');
+  std::thread writer([&] { std::ofstream(pipe) << text; });
+  const std::string found = read_file_or_pipe(pipe);
+  writer.join();
+  EXPECT_TRUE(found == text);
+  write_file_atomically(folder_ / "a", "plain");
+  EXPECT_EQ(read_file_or_pipe(folder_ / "a"), "plain");
+  EXPECT_NE(error_of<InputError>([&] { read_file_or_pipe(folder_); }).find("found a folder"),
             std::string::npos);
 }
 

@@ -121,11 +121,11 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
-def run(*words, stdin=""):
-    """Runs the program to its end. stdin: text or bytes."""
+def run(*words, stdin="", timeout=300, **more):
+    """Runs the program to its end, at most `timeout` seconds. stdin: text or bytes. more: for subprocess.run."""
     data = stdin if isinstance(stdin, bytes) else stdin.encode()
-    done = subprocess.run([PROGRAM, *map(str, words)], input=data, capture_output=True, env=environment(), timeout=300,
-                          check=False)
+    done = subprocess.run([PROGRAM, *map(str, words)], input=data, capture_output=True, timeout=timeout, check=False,
+                          **{"env": environment(), **more})
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
@@ -169,9 +169,9 @@ class ProgramTest(unittest.TestCase):
         self.assertEqual(result.code, 0, result.err)
         return result
 
-    def refuses(self, words, *phrases, code=2, stdin=""):
-        """The command exits with `code`, prints no result, and says each of the phrases."""
-        result = run(*words, stdin=stdin)
+    def refuses(self, words, *phrases, code=2, stdin="", **more):
+        """The command exits with `code`, prints no result, and says each of the phrases. more: for run()."""
+        result = run(*words, stdin=stdin, **more)
         self.assertEqual(result.code, code, result.err)
         self.assertEqual(result.out, "")
         for phrase in phrases:

@@ -2,6 +2,8 @@
 
 #include "funicular/format/bert_config.h"
 
+#include <cmath>
+
 #include "scratch.h"
 
 namespace funicular::format {
@@ -47,10 +49,26 @@ TEST(BertConfig, WhatDoesNotFitIsRefusedByName) {
       {"hidden_size", uint64_t{1} << 63, "expected an integer"},
       {"num_hidden_layers", 0, "\"num_hidden_layers\""},
       {"vocab_size", int64_t{1} << 40, "\"vocab_size\""},
+      {"vocab_size", (int64_t{1} << 31) - 1, "an integer from 1 to 16777216, found 2147483647"},
+      {"num_hidden_layers", 1'000'000'000, "an integer from 1 to 1024, found 1000000000"},
+      {"max_position_embeddings", (1 << 20) + 1, "an integer from 1 to 1048576, found 1048577"},
+      {"type_vocab_size", (1 << 16) + 1, "an integer from 1 to 65536"},
+      {"intermediate_size", (1 << 17) + 1, "an integer from 1 to 131072"},
+      {"hidden_size", 12 * (1 << 14), "an integer from 1 to 16384"},
+      {"num_attention_heads", (1 << 14) + 1, "an integer from 1 to 16384"},
+      {"num_labels", (1 << 16) + 1, "at most 65536"},
+      {"num_labels", (int64_t{1} << 32) + 4, "an integer of 32 bits, found 4294967300"},
+      {"pad_token_id", (int64_t{1} << 32) + 4, "an integer of 32 bits, found 4294967300"},
+      {"pad_token_id", -1, "an id of the vocabulary, found -1"},
       {"hidden_dropout_prob", 1.0, "a probability in [0, 1), found 1"},
       {"attention_probs_dropout_prob", -0.1, "a probability"},
       {"classifier_dropout", 2, "\"classifier_dropout\""},
-      {"layer_norm_eps", 0, "\"layer_norm_eps\""},
+      {"layer_norm_eps", 0, "a number above 0 and below 1, found 0"},
+      {"layer_norm_eps", -1e-12, "a number above 0 and below 1, found -1e-12"},
+      {"initializer_range", 1e30, "a number from 0 to 10, found 1e+30"},
+      {"initializer_range", 10.5, "a number from 0 to 10, found 10.5"},
+      {"initializer_range", -0.02, "a number from 0 to 10, found -0.02"},
+      {"hidden_dropout_prob", 1e30, "a probability in [0, 1), found 1e+30"},
       {"layer_norm_eps", "1e-12", "expected a number"},
       {"hidden_act", "gleu", "did you mean \"gelu\"?"},
       {"hidden_act", "mish", "expected one of gelu"},
@@ -73,6 +91,33 @@ TEST(BertConfig, WhatDoesNotFitIsRefusedByName) {
   }
 }
 
+TEST(BertConfig, NumbersThatAreNoneAreRefused) {
+  const BertConfig good;
+  EXPECT_NO_THROW(check_bert_config(good, "x"));
+  double BertConfig::*const fields[] = {&BertConfig::initializer_range, &BertConfig::layer_norm_eps,
+                                        &BertConfig::hidden_dropout_prob,
+                                        &BertConfig::attention_probs_dropout_prob};
+  for (double BertConfig::*field : fields)
+    for (const double value : {std::nan(""), HUGE_VAL, -HUGE_VAL}) {
+      BertConfig config = good;
+      config.*field = value;
+      EXPECT_NE(error_of([&] { check_bert_config(config, "x"); }), "") << value;
+    }
+}
+
+TEST(BertConfig, TheLargestSizesAreTaken) {
+  Json json = parse_json(kMiniLm, "test");
+  json["vocab_size"] = BertLimits::vocab_size;
+  json["hidden_size"] = json["num_attention_heads"] = BertLimits::hidden_size;
+  json["num_hidden_layers"] = BertLimits::num_hidden_layers;
+  json["intermediate_size"] = BertLimits::intermediate_size;
+  json["max_position_embeddings"] = BertLimits::max_position_embeddings;
+  json["type_vocab_size"] = BertLimits::type_vocab_size;
+  json["num_labels"] = BertLimits::num_labels;
+  json["initializer_range"] = BertLimits::initializer_range;
+  EXPECT_EQ(parse_bert_config(json, "config.json").num_hidden_layers, 1024);
+}
+
 TEST(BertConfig, LabelsComeInTheOrderOfTheirIdsAndMustAgree) {
   Json json = parse_json(kMiniLm, "test");
   for (int id = 0; id < 12; ++id) json["id2label"][std::to_string(id)] = "name" + std::to_string(id);
@@ -88,6 +133,19 @@ TEST(BertConfig, LabelsComeInTheOrderOfTheirIdsAndMustAgree) {
   EXPECT_NE(
       error_of([&] { bert_config_json(config); }).find("\"num_labels\" is 3, but \"id2label\" names 12"),
       std::string::npos);
+}
+
+TEST(BertConfig, AsManyLabelsAsThereMayBeAreWrittenInTheirOrder) {
+  BertConfig config;
+  config.num_labels = BertLimits::num_labels;
+  const OrderedJson json = bert_config_json(config);
+  ASSERT_EQ(json["id2label"].size(), 65536u);
+  EXPECT_EQ(std::prev(json["id2label"].end()).key(), "65535");
+  EXPECT_EQ(json["label2id"]["LABEL_65535"], 65535);
+  EXPECT_EQ(parse_bert_config(Json(json), "back").id2label[300], "LABEL_300");
+  config.id2label = {"same", "other", "same"};
+  config.num_labels = 3;
+  EXPECT_EQ(bert_config_json(config)["label2id"], (OrderedJson{{"same", 2}, {"other", 1}}));
 }
 
 TEST(BertConfig, WritingKeepsForeignKeysAndReadsBack) {
@@ -127,6 +185,34 @@ TEST(BertConfigFuzz, MutatedFilesAreReadOrRefused) {
   }
   EXPECT_GT(refused, 1000u);
   EXPECT_LT(refused, 4000u);
+}
+
+TEST(BertConfigFuzz, AValueOfAnyKindIsTakenWithinItsLimitsOrRefused) {
+  std::mt19937_64 random(11);
+  const Json whole = parse_json(kMiniLm, "test");
+  std::vector<std::string> keys = {"num_labels", "id2label", "label2id", "classifier_dropout",
+                                   "problem_type"};
+  for (const auto& [key, value] : whole.items()) keys.push_back(key);
+  size_t taken = 0;
+  for (int round = 0; round < 4000; ++round) {
+    Json json = whole;
+    for (int changes = 1 + round % 2; changes > 0; --changes)
+      json[keys[random() % keys.size()]] = strange_value(random);
+    BertConfig config;
+    if (!error_of([&] { config = parse_bert_config(parse_json(json.dump(), "fuzz"), "fuzz"); }).empty())
+      continue;
+    ++taken;
+    // What was taken is within bounds, and is written and read as the same.
+    EXPECT_LE(config.vocab_size * config.hidden_size, int64_t{1} << 38) << json;
+    EXPECT_LE(config.num_hidden_layers, 1024) << json;
+    EXPECT_GE(config.num_labels, 1) << json;
+    EXPECT_LT(config.pad_token_id, config.vocab_size) << json;
+    EXPECT_TRUE(config.initializer_range >= 0 && config.initializer_range <= 10) << json;
+    const Json back = parse_json(bert_config_json(config).dump(), "back");
+    EXPECT_EQ(parse_bert_config(back, "back").pad_token_id, config.pad_token_id) << json;
+  }
+  EXPECT_GT(taken, 200u);
+  EXPECT_LT(taken, 3000u);
 }
 
 }  // namespace

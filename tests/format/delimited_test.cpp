@@ -142,10 +142,13 @@ TEST(TextFile, JsonLinesGiveStringsAndNumbers) {
               rows_of(path, {.columns = {"title"}});
             }).find("a.jsonl:1: the key \"title\" is missing"),
             std::string::npos);
-  const auto refused = [&](const char* text) {
+  const auto refused = [&](const std::string& text) {
     return error_of([&] { rows_of(scratch.put("b.jsonl", text), {}); });
   };
   EXPECT_NE(refused("{\"text\":1}\n{\"text\":\n").find("b.jsonl:2: not valid JSON"), std::string::npos);
+  EXPECT_NE(refused("{\"text\":1}\n{\"text\":2,\"more\":" + std::string(60'000, '[') + "\n")
+                .find("b.jsonl:2: objects and lists are nested more than 128 deep"),
+            std::string::npos);
   EXPECT_NE(refused("[1]\n").find("expected a JSON object, found array"), std::string::npos);
   EXPECT_NE(refused("{\"text\":null}\n").find("expected a string or a number, found null"),
             std::string::npos);

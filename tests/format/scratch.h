@@ -7,10 +7,13 @@
 #include <random>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/hash.h"
+#include "funicular/base/json.h"
 
 namespace funicular {
 
@@ -82,6 +85,47 @@ inline std::string mutate(std::string text, std::mt19937_64& random) {
     }
   }
   return text;
+}
+
+/// A value as a file from elsewhere may hold in place of a sensible one: bounds of integer types and beyond,
+/// other types, structures, deep ones too.
+inline Json strange_value(std::mt19937_64& random) {
+  static const std::vector<Json> kValues = [] {
+    std::vector<Json> values = {nullptr,
+                                true,
+                                false,
+                                "",
+                                "4",
+                                "gelu",
+                                0,
+                                1,
+                                2,
+                                4,
+                                -1,
+                                0.5,
+                                -0.5,
+                                1e30,
+                                -1e300,
+                                1e-300,
+                                Json::object(),
+                                Json::array(),
+                                Json{{"0", "a"}, {"1", "b"}},
+                                Json{{"0", 4294967300}},
+                                Json{{"4294967296", "a"}},
+                                Json::array({1, "a", nullptr})};
+    for (const int bits : {7, 8, 15, 16, 20, 24, 31, 32, 53, 62, 63})
+      for (const int64_t near : {-1, 0, 4}) {
+        values.emplace_back((uint64_t{1} << bits) + static_cast<uint64_t>(near));
+        if (bits < 63) values.emplace_back(-(int64_t{1} << bits) - near);
+      }
+    values.emplace_back(UINT64_MAX);
+    values.emplace_back(INT64_MIN);
+    Json deep = 1;
+    for (int level = 0; level < kMaximumJsonDepth; ++level) deep = Json::array({std::move(deep)});
+    values.push_back(std::move(deep));
+    return values;
+  }();
+  return kValues[random() % kValues.size()];
 }
 
 }  // namespace funicular

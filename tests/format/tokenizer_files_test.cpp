@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "scratch.h"
 
 namespace funicular::format {
 namespace {
@@ -125,6 +126,58 @@ TEST_F(TokenizerFiles, OtherKindsAreRefusedByName) {
   EXPECT_TRUE(names(error_with("/model/unk_token", "<unk>"), "\"<unk>\" is missing"));
 }
 
+TEST_F(TokenizerFiles, IdsAreTakenAsTheyStandAndNeverCut) {
+  const auto error_with = [&](const char* pointer, const Json& value) {
+    Json changed = good_json();
+    changed[Json::json_pointer(pointer)] = value;
+    return error_of(write("tokenizer.json", changed.dump()));
+  };
+  const auto expect = [](const std::string& message, const char* words) {
+    EXPECT_NE(message.find(words), message.npos) << message;
+    EXPECT_NE(message.find("tokenizer.json"), message.npos) << message;
+  };
+  EXPECT_EQ(error_with("/added_tokens/0/id", 1), "");
+  const int64_t beyond = int64_t{1} << 32;
+  expect(error_with("/added_tokens/0/id", beyond + 1), "\"id\": expected an integer from");
+  expect(error_with("/added_tokens/0/id", 1.0), "\"id\": expected an integer from");
+  expect(error_with("/model/vocab/a", beyond + 4), "id 4294967300; expected an integer from 0 to 5");
+  expect(error_with("/model/vocab/a", UINT64_MAX), "expected an integer from 0 to 5");
+  expect(error_with("/model/vocab/a", 4.0), "expected an integer from 0 to 5");
+  expect(error_with("/model/max_input_chars_per_word", beyond + 100), "\"max_input_chars_per_word\"");
+  expect(error_with("/post_processor/single/0/SpecialToken/type_id", beyond), "\"type_id\"");
+}
+
+TEST_F(TokenizerFiles, TheIdsOfThePostProcessorAreThoseOfTheVocabulary) {
+  const auto error_with = [&](const Json& part) {
+    Json changed = good_json();
+    changed["post_processor"] = part;
+    return error_of(write("tokenizer.json", changed.dump()));
+  };
+  const auto bert = [](const Json& cls, const Json& sep) {
+    return Json{{"type", "BertProcessing"}, {"cls", {"<s>", cls}}, {"sep", {"</s>", sep}}};
+  };
+  EXPECT_EQ(error_with(bert(2, 3)), "");
+  for (const auto& [part, words] : std::vector<std::pair<Json, const char*>>{
+           {bert(2, 2), "gives \"</s>\" the id 2, the vocabulary 3"},
+           {bert((int64_t{1} << 32) + 2, 3), "gives \"<s>\" the id 4294967298, the vocabulary 2"},
+           {bert("2", 3), "gives \"<s>\" the id \"2\""},
+           {Json{{"type", "BertProcessing"}, {"cls", {"none", 2}}, {"sep", {"</s>", 3}}},
+            "the vocabulary none"},
+           {Json{{"type", "BertProcessing"}, {"cls", {"<s>"}}, {"sep", {"</s>", 3}}}, "\"cls\""}}) {
+    const std::string message = error_with(part);
+    EXPECT_NE(message.find(words), message.npos) << message;
+  }
+  const auto with_ids = [&](const Json& ids) {
+    Json part = good_json()["post_processor"];
+    part["special_tokens"] = {{"<s>", {{"id", "<s>"}, {"ids", ids}, {"tokens", {"<s>"}}}},
+                              {"</s>", {{"id", "</s>"}, {"ids", {3}}, {"tokens", {"</s>"}}}}};
+    return error_with(part);
+  };
+  EXPECT_EQ(with_ids(Json::array({2})), "");
+  for (const Json& ids : {Json::array({4}), Json::array({2, 2}), Json::array(), Json(2.5)})
+    EXPECT_NE(with_ids(ids).find("gives \"<s>\" the id"), std::string::npos) << with_ids(ids);
+}
+
 TEST_F(TokenizerFiles, WhatIsWrittenReadsTheSame) {
   std::vector<text::AddedToken> added = {
       {.id = 0, .content = "[UNK]"},
@@ -160,6 +213,28 @@ TEST_F(TokenizerFiles, DamagedFilesAreRefusedOrReadNeverACrash) {
     refused += !error_of(write(is_json ? "tokenizer.json" : "vocab.txt", damaged)).empty();
   }
   EXPECT_GT(refused, 200);
+}
+
+TEST_F(TokenizerFiles, ValuesOfAnyKindAreReadWithinTheVocabularyOrRefused) {
+  std::mt19937_64 random(5);
+  const Json whole = good_json().flatten();
+  std::vector<std::string> places;
+  for (const auto& [place, value] : whole.items()) places.push_back(place);
+  int taken = 0, refused = 0;
+  for (int round = 0; round < 400; ++round) {
+    Json json = good_json();
+    json[Json::json_pointer(places[random() % places.size()])] = strange_value(random);
+    try {
+      const auto tokenizer = load_tokenizer(write("tokenizer.json", json.dump()));
+      ++taken;
+      for (const int32_t id : tokenizer.tokenize("a ab [M] [UNK] zz").ids)
+        EXPECT_TRUE(id >= 0 && id < tokenizer.size()) << json;
+    } catch (const InputError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(taken, 30);
+  EXPECT_GT(refused, 100);
 }
 
 }  // namespace

@@ -6,9 +6,11 @@
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "funicular/core/device_kernels.h"
@@ -165,6 +167,63 @@ TEST(Bert, LearnsNothingFromABatchOfWhichNothingIsPredicted) {
     EXPECT_EQ(found.loss.item<double>(), 0);
     for (const auto& [name, gradient] : found.gradients) EXPECT_FALSE(gradient.any().item<bool>()) << name;
   }
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Bert, TheWeightsAreCountedBeforeTheyAreMade) {
+  for (const Head head : {Head::masked_lm, Head::classification}) {
+    const BertOptions options = options_of(head);
+    EXPECT_EQ(count_parameters(options.config, head), build_bert(options).parameter_count());
+  }
+}
+
+TEST(Bert, AModelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
+  BertOptions options = options_of(Head::masked_lm);
+  options.config.vocab_size = format::BertLimits::vocab_size;
+  options.config.hidden_size = format::BertLimits::hidden_size;
+  options.config.num_attention_heads = 1;
+  options.config.intermediate_size = format::BertLimits::intermediate_size;
+  options.config.num_hidden_layers = format::BertLimits::num_hidden_layers;
+  const std::string message = refusal([&] { build_bert(options); });  // 43 TiB
+  EXPECT_NE(message.find("a model of 5.77e+12 weights (vocab_size 16777216, hidden_size 16384"), message.npos)
+      << message;
+  EXPECT_NE(message.find("which take 43012.3 GiB"), message.npos) << message;
+  EXPECT_NE(message.find("GiB of memory"), message.npos) << message;
+}
+
+TEST(Bert, AConfigurationThatIsNotThatOfTheWeightsIsRefusedByItsSizes) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-sizes-test-" + std::to_string(::getpid()));
+  const BertOptions options = options_of(Head::masked_lm);
+  save_pretrained(build_bert(options), options.config, Head::masked_lm, folder);
+  EXPECT_NO_THROW(check_sizes(options.config, folder));
+  const auto with = [&](int64_t format::BertConfig::*field, int64_t value) {
+    format::BertConfig config = options.config;
+    config.*field = value;
+    return refusal([&] { check_sizes(config, folder); });
+  };
+  using Config = format::BertConfig;
+  EXPECT_EQ(with(&Config::num_hidden_layers, 1), "") << "the first layers of a model are a model";
+  for (const auto& [field, value, words] : std::vector<std::tuple<int64_t Config::*, int64_t, const char*>>{
+           {&Config::num_hidden_layers, 1000, "says 1000 layers (\"num_hidden_layers\")"},
+           {&Config::num_hidden_layers, 3, "model.safetensors has 2;"},
+           {&Config::vocab_size, 91, "says \"vocab_size\" 91"},
+           {&Config::hidden_size, 48, "says \"hidden_size\" 48"},
+           {&Config::intermediate_size, 41, "says \"intermediate_size\" 41"},
+           {&Config::max_position_embeddings, 79, "has 80 (bert.embeddings.position_embeddings.weight"},
+           {&Config::type_vocab_size, 1, "says \"type_vocab_size\" 1"}}) {
+    const std::string message = with(field, value);
+    EXPECT_NE(message.find(words), message.npos) << message;
+    EXPECT_NE(message.find("config.json says"), message.npos) << message;
+  }
+  fs::remove_all(folder);
 }
 
 TEST(Bert, RandomNumbersAreDrawnOnlyForWhatWillNotBeLoaded) {
