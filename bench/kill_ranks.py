@@ -148,7 +148,8 @@ class Killing:
     def kill_while_starting(self) -> bool:
         if not self.wait_for(self.ranks):
             return False
-        time.sleep(self.source.uniform(0, self.times["start"]))
+        # A start again is shorter than the first one: the launcher has the program loaded.
+        time.sleep(self.source.uniform(0, 0.4 * self.times["start"]))
         return self.kill()
 
     def kill_in_a_save(self) -> bool:
@@ -273,7 +274,7 @@ def table(results: list[dict]) -> str:
     return "\n".join("| " + " | ".join(map(str, line)) + " |" for line in lines)
 
 
-def main() -> int:
+def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/release/funicular")
     parser.add_argument("--strategies", nargs="+", default=["ddp", "zero1", "zero2", "zero3", "ps-sync"])
@@ -282,12 +283,17 @@ def main() -> int:
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--save-steps", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(words)
     # A kill that is aimed at a save waits for the next one: so there is one for each, and some steps to spare.
     least = (arguments.kills + 5) * arguments.save_steps
     if arguments.kills < 1 or arguments.steps < least:
         parser.error(f"--kills {arguments.kills} with --save-steps {arguments.save_steps} needs --steps {least} at least, "
                      f"and one kill at least; found --steps {arguments.steps}")
+    return arguments
+
+
+def main() -> int:
+    arguments = parse(sys.argv[1:])
     results = []
     with tempfile.TemporaryDirectory() as folder:
         study = Study(arguments, Path(folder))
