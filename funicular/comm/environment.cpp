@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "funicular/base/error.h"
+#include "funicular/comm/secret.h"
 
 namespace funicular::comm {
 
@@ -131,7 +132,11 @@ Environment read_environment(const Variables& variables) {
     if (outer && !variables("LOCAL_RANK")) found = outer;  // it says the same, and more
   }
   if (!found) return {.source = "no launcher"};
-  if (found->size > 1) find_meeting_point(variables, *found);
+  if (found->size > 1) {
+    find_meeting_point(variables, *found);
+    found->secret = variables(kSecretVariable).value_or("");
+    if (!found->secret.empty()) check_secret(found->secret);
+  }
   found->agent_keeps_store = variables("TORCHELASTIC_USE_AGENT_STORE").value_or("") == "True";
   const char* restarts = by_us ? "FUNICULAR_RESTART" : "TORCHELASTIC_RESTART_COUNT";
   found->restart = number(variables, restarts, 0, kMost).value_or(0);

@@ -17,6 +17,7 @@ struct Environment {
   int port = 0;                        ///< 0 for one process alone
   bool agent_keeps_store = false;      ///< torchrun itself listens there, and rank 0 is a client too
   int restart = 0;                     ///< how often the launcher has started the ranks again
+  std::string secret{};                ///< that only the ranks know (comm/secret.h); empty: there is none
   std::string source{};                ///< who told, for the log: "torchrun (RANK, WORLD_SIZE)"
 };
 
@@ -37,10 +38,13 @@ std::optional<std::string> process_variable(const std::string& name);
 /// The meeting point is MASTER_ADDR and MASTER_PORT; where they are not set and all ranks are on this host,
 /// it is loopback and a port that follows from the job.
 ///
+/// The secret is FUNICULAR_SECRET, which funicular launch sets; under other launchers whoever starts them
+/// may.
+///
 /// Throws InputError, naming the variables, if one of a pair is missing, a value is no number or out of
-/// range, no meeting point is known, or RANK and WORLD_SIZE contradict what mpirun or srun says (left over
-/// from another launch), unless funicular launch or torchrun have signed them (FUNICULAR_LAUNCH,
-/// TORCHELASTIC_RUN_ID).
+/// range, no meeting point is known, the secret is easily guessed, or RANK and WORLD_SIZE contradict what
+/// mpirun or srun says (left over from another launch), unless funicular launch or torchrun have signed them
+/// (FUNICULAR_LAUNCH, TORCHELASTIC_RUN_ID).
 Environment read_environment(const Variables& variables = process_variable);
 
 }  // namespace funicular::comm

@@ -15,6 +15,7 @@
 #include <string_view>
 
 #include "funicular/base/error.h"
+#include "funicular/comm/secret.h"
 
 extern char** environ;
 
@@ -57,7 +58,9 @@ std::string quote(std::string_view word) {
   return quoted + "'";
 }
 
+/// The secret does not: ps shows a command to everyone.
 bool travels(std::string_view variable) {
+  if (variable.starts_with(kSecretVariable)) return false;
   for (const std::string_view prefix : {"FUNICULAR_", "OMP_", "MKL_", "PATH=", "LD_LIBRARY_PATH="})
     if (variable.starts_with(prefix)) return true;
   return false;
@@ -151,7 +154,8 @@ std::vector<LaunchHost> parse_hosts(const std::string& text) {
   return hosts;
 }
 
-std::vector<RankStart> host_starts(const LaunchOptions& options, int port, int restart) {
+std::vector<RankStart> host_starts(const LaunchOptions& options, const std::string& secret, int port,
+                                   int restart) {
   const std::string program = std::filesystem::read_symlink("/proc/self/exe").string();
   std::string address = meeting_address(options);
   if (address.find(':') != std::string::npos) address = "[" + address + "]";
@@ -164,6 +168,7 @@ std::vector<RankStart> host_starts(const LaunchOptions& options, int port, int r
     RankStart start;
     start.name = "host " + host.name;
     start.controlled = true;
+    start.first_line = fmt::format("{}={}", kSecretVariable, secret);
     for (char** entry = environ; *entry; ++entry) start.environment.emplace_back(*entry);
     const std::vector<std::string> words =
         launch_words(options, program, rendezvous, node, first, world, restart);

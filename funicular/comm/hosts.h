@@ -20,6 +20,9 @@ std::vector<LaunchHost> parse_hosts(const std::string& text);
 /// this process that begin with FUNICULAR_, OMP_ or MKL_, PATH and LD_LIBRARY_PATH. Rank 0's host is the
 /// first; the others reach it at options.address where that is given, else, where it is this host, at the
 /// address from which this one reaches the first of them, else by its name.
-std::vector<RankStart> host_starts(const LaunchOptions& options, int port, int restart);
+///
+/// The first line that each is told is "FUNICULAR_SECRET=" and the secret, which no command line shows.
+std::vector<RankStart> host_starts(const LaunchOptions& options, const std::string& secret, int port,
+                                   int restart);
 
 }  // namespace funicular::comm

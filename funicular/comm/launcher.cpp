@@ -29,6 +29,7 @@
 #include "funicular/comm/hosts.h"
 #include "funicular/comm/processors.h"
 #include "funicular/comm/rank_process.h"
+#include "funicular/comm/secret.h"
 
 extern char** environ;
 
@@ -78,31 +79,54 @@ class ControlInput {
     if (controlled) ::fcntl(descriptor_, F_SETFL, O_NONBLOCK);
   }
 
+  /// The first line: the secret of the run. Throws RunError if there is none within the time.
+  std::string secret() {
+    const std::string begin = fmt::format("{}=", kSecretVariable);
+    constexpr int kMostMilliseconds = 60000;
+    pollfd polled{descriptor_, POLLIN, 0};
+    while (descriptor_ >= 0 && !read_line() && ::poll(&polled, 1, kMostMilliseconds) > 0) continue;
+    const std::string line = take_line();
+    if (!line.starts_with(begin))
+      throw RunError(kLaunch, "the launch that controls this one has not told it the run's secret");
+    return line.substr(begin.size());
+  }
+
   /// To poll; -1 if there is nothing to hear, or no longer.
   int descriptor() const { return descriptor_; }
   /// The next signal that it was told, SIGKILL at the end of the input, or nothing.
   std::optional<int> next() {
-    char buffer[256];
-    while (descriptor_ >= 0 && text_.find('\n') == std::string::npos) {
-      const ssize_t size = ::read(descriptor_, buffer, sizeof buffer);
-      if (size < 0 && errno == EINTR) continue;
-      if (size < 0 && errno == EAGAIN) return std::nullopt;
-      if (size <= 0) {
-        descriptor_ = -1;
-        return SIGKILL;
-      }
-      text_.append(buffer, static_cast<size_t>(size));
-    }
-    const size_t end = text_.find('\n');
-    if (end == std::string::npos) return std::nullopt;
-    const std::string line = text_.substr(0, end);
-    text_.erase(0, end + 1);
+    if (descriptor_ < 0) return std::nullopt;
+    const bool whole = read_line();
+    if (descriptor_ < 0) return SIGKILL;
+    if (!whole) return std::nullopt;
     int signal = SIGTERM;  // also what anything else is taken for
-    std::sscanf(line.c_str(), "signal %d", &signal);
+    std::sscanf(take_line().c_str(), "signal %d", &signal);
     return signal;
   }
 
  private:
+  /// Whether there is a whole line. Does not wait.
+  bool read_line() {
+    char buffer[256];
+    while (text_.find('\n') == std::string::npos) {
+      const ssize_t size = ::read(descriptor_, buffer, sizeof buffer);
+      if (size < 0 && errno == EINTR) continue;
+      if (size < 0 && errno == EAGAIN) return false;
+      if (size <= 0) {
+        descriptor_ = -1;
+        return false;
+      }
+      text_.append(buffer, static_cast<size_t>(size));
+    }
+    return true;
+  }
+  std::string take_line() {
+    const size_t end = text_.find('\n');
+    const std::string line = text_.substr(0, end);
+    text_.erase(0, end == std::string::npos ? end : end + 1);
+    return line;
+  }
+
   int descriptor_;
   std::string text_;
 };
@@ -388,7 +412,20 @@ bool fork_ranks(const LaunchOptions& options) {
   return threads && std::atoi(threads) <= share;
 }
 
-std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int restart, bool fork) {
+/// What only the ranks of this launch shall know, or nothing.
+std::string secret_of(const LaunchOptions& options, ControlInput& control) {
+  if (options.controlled) return control.secret();
+  const char* const given = std::getenv(kSecretVariable);
+  if (given && *given) {
+    check_secret(given);
+    return given;
+  }
+  if (options.hosts.empty() && options.nodes > 1) return "";
+  return make_secret();
+}
+
+std::vector<RankStart> rank_starts(const LaunchOptions& options, const std::string& secret, int port,
+                                   int restart, bool fork) {
   const std::string path = find_program(options.command[0]);
   std::vector<std::string> common;
   for (char** entry = environ; *entry; ++entry) common.emplace_back(*entry);
@@ -400,6 +437,7 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int r
   set_variable(common, "MASTER_ADDR", options.address);
   set_variable(common, "MASTER_PORT", fmt::to_string(port));
   set_variable(common, "FUNICULAR_LAUNCH", "1");
+  if (!secret.empty()) set_variable(common, kSecretVariable, secret);
   set_variable(common, "FUNICULAR_RESTART", fmt::to_string(restart));
   const bool threads_given = std::getenv(kThreads) != nullptr;
   const auto shares = divide_processors(available_processors(), options.ranks);
@@ -423,14 +461,15 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, int port, int r
 int launch(const LaunchOptions& options) {
   check(options);
   const bool fork = fork_ranks(options);
-  const SignalQueue signals;
   ControlInput control(options.controlled);
+  const std::string secret = secret_of(options, control);
+  const SignalQueue signals;
   for (int restart = 0;; ++restart) {
     const int port = options.port ? options.port : free_port();
     const int number = options.first_restart + restart;
     Round round(options, signals, control,
-                options.hosts.empty() ? rank_starts(options, port, number, fork)
-                                      : host_starts(options, port, number));
+                options.hosts.empty() ? rank_starts(options, secret, port, number, fork)
+                                      : host_starts(options, secret, port, number));
     round.run();
     if (!round.may_restart() || restart == options.max_restarts) return round.code();
     log::warning("[launch] starting all ranks again (restart {} of {})", restart + 1, options.max_restarts);

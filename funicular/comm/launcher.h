@@ -27,8 +27,8 @@ struct LaunchOptions {
   double grace_seconds = 30;  ///< from SIGTERM to SIGKILL
   bool pin = true;            ///< each rank on cores of its own, where there are enough
   int first_restart = 0;      ///< FUNICULAR_RESTART of the first start
-  /// Standard input says "signal N" for a signal to this process, and its end kills all ranks at once: for a
-  /// launch on another host, which signals do not reach.
+  /// Standard input begins with "FUNICULAR_SECRET=…", then says "signal N" for a signal to this process, and
+  /// its end kills all ranks at once: for a launch on another host, which signals do not reach.
   bool controlled = false;
   std::vector<LaunchHost> hosts{};  ///< to start a launch on each; empty: the ranks are of this host
   std::string remote_shell = "ssh -o BatchMode=yes";  ///< called with a host and a command
@@ -44,6 +44,9 @@ struct LaunchOptions {
 /// MASTER_PORT
 ///   (torchrun's names), FUNICULAR_LAUNCH=1, FUNICULAR_RESTART (0 for the first start), and unless it is set
 ///   OMP_NUM_THREADS, its share of the cores. Standard input is empty.
+/// - FUNICULAR_SECRET, by which the ranks know each other (comm/secret.h): as it is set here, else a new one.
+/// With
+///   options.nodes above 1 each launch would make another: there it must be set, or the ranks have none.
 /// - Their lines of output appear on this process's, whole and behind "[rank] ".
 /// - Each leads a process group of its own. When one fails, its exit code or signal and its last lines are
 ///   reported at once; the others get SIGTERM, and SIGKILL after the grace period. Whatever they started dies

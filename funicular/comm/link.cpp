@@ -9,7 +9,9 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hmac.h"
 #include "funicular/comm/meeting_store.h"
+#include "funicular/comm/secret.h"
 
 namespace funicular::comm {
 
@@ -121,6 +123,48 @@ Link::Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds
     throw RunError(kRanks, "rank {} of {} cannot connect to the others: {}", rank, size,
                    text_of(std::current_exception()));
   }
+  if (!meeting.secret().empty()) check_peers(meeting.secret());
+}
+
+/// Gloo takes whoever connects first for the rank that it waits for.
+void Link::check_peers(const std::string& secret) {
+  const auto ranks = static_cast<size_t>(size_), own = static_cast<size_t>(rank_);
+  const auto role = [](size_t from, size_t to) { return fmt::format("link {} to {}", from, to); };
+  std::vector<std::string> challenges, proofs(ranks);
+  for (size_t rank = 0; rank < ranks; ++rank) challenges.push_back(random_digest());
+  const std::vector<std::string> theirs = exchange(challenges);
+  const auto proof = [&](size_t from, size_t to) {
+    const size_t other = from + to - own;
+    const std::string &lower = own < other ? challenges[other] : theirs[other],
+                      &higher = own < other ? theirs[other] : challenges[other];
+    return prove_secret(secret, role(from, to), lower, higher);
+  };
+  for (size_t rank = 0; rank < ranks; ++rank)
+    if (rank != own) proofs[rank] = proof(own, rank);
+  proofs[own].resize(Handshake::kProofBytes);
+  const std::vector<std::string> shown = exchange(proofs);
+  for (size_t rank = 0; rank < ranks; ++rank) {
+    if (rank == own || same_digest(shown[rank], proof(rank, own))) continue;
+    engine_->broken = true;
+    throw RunError(kRanks,
+                   "rank {} of {}: who is connected in rank {}'s place does not know this run's secret",
+                   rank_, size_, rank);
+  }
+}
+
+/// Text r goes to rank r, and in its place comes a text of the same length from there.
+std::vector<std::string> Link::exchange(const std::vector<std::string>& texts) {
+  std::vector<std::string> received(texts);
+  std::vector<Transfer> transfers;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    const auto place = static_cast<size_t>(rank);
+    const auto bytes = static_cast<int64_t>(texts[place].size());
+    transfers.push_back(send(texts[place].data(), bytes, rank));
+    transfers.push_back(receive(received[place].data(), bytes, rank));
+  }
+  for (Transfer& transfer : transfers) transfer.wait();
+  return received;
 }
 
 Link::~Link() {

@@ -5,6 +5,8 @@
 #include <chrono>
 #include <cstdint>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "funicular/comm/combine.h"
 #include "funicular/comm/meeting.h"
@@ -17,7 +19,8 @@ namespace funicular::comm {
 class Link {
  public:
   /// Collective among `size` ranks; `rank` is this one's number among them. `meeting` is the group's own part
-  /// of the store. `watch` may be null.
+  /// of the store. `watch` may be null. Where the run has a secret, each connection's two ends prove that
+  /// they know it.
   Link(const Meeting& meeting, int rank, int size, std::chrono::milliseconds timeout,
        std::shared_ptr<Watch> watch);
   ~Link();
@@ -52,6 +55,8 @@ class Link {
  private:
   struct Engine;
   void fail_if_broken() const;
+  void check_peers(const std::string& secret);
+  std::vector<std::string> exchange(const std::vector<std::string>& texts);
 
   int rank_, size_;
   std::chrono::milliseconds timeout_;

@@ -1,5 +1,6 @@
 #pragma once
-// Where ranks meet: a key-value store that rank 0 keeps (c10d's TCPStore), and who has come.
+// Where ranks meet: a key-value store that rank 0 keeps for those who know the run's secret, and who has
+// come.
 
 #include <chrono>
 #include <memory>
@@ -25,6 +26,7 @@ struct Peer {
   int process = 0;
 };
 
+struct Address;     // address.h
 struct Connection;  // meeting_store.h
 
 /// One rank's connection to the store. A value; copies share the connection, which serves one call at a time.
@@ -50,14 +52,18 @@ class Meeting {
   /// The address of this host that the other ranks reach.
   const std::string& own_address() const { return own_address_; }
   const Connection& connection() const { return *connection_; }
+  /// What only this run's ranks know; empty where nobody gave them one.
+  const std::string& secret() const { return secret_; }
 
  private:
   Meeting() = default;
+  void leave_agent_store(const Environment& place, const MeetingOptions& options, const Address& own,
+                         const std::string& prefix);
   void exchange_peers(const Environment& place, const MeetingOptions& options);
 
   std::shared_ptr<const Connection> connection_;
   std::shared_ptr<const std::vector<Peer>> peers_;
-  std::string own_address_;
+  std::string own_address_, secret_;
 };
 
 }  // namespace funicular::comm

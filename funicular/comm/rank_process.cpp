@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <thread>
 #include <utility>
 
 #include "funicular/base/clock.h"
@@ -178,7 +179,10 @@ RankProcess::RankProcess(const RankStart& start)
     ::waitpid(pid_, nullptr, 0);
     throw InputError(kLaunch, "{} cannot be executed: {}", start.path, errno_text(error));
   }
-  if (start.controlled) control_ = in.release_write_end();
+  if (start.controlled) {
+    control_ = in.release_write_end();
+    if (!start.first_line.empty()) write_all(control_, start.first_line + "\n");
+  }
   Pipe* ends[] = {&out, &err};
   for (int stream : {0, 1}) {
     streams_[stream].descriptor = ends[stream]->release_read_end();
@@ -288,6 +292,13 @@ Guardian::Guardian() {
 
 Guardian::~Guardian() {
   ::close(descriptor_);
+  ::kill(pid_, SIGCONT);  // a stopped process does not see that its input has ended
+  for (int tries = 0; tries < 100; ++tries) {
+    if (::waitpid(pid_, nullptr, WNOHANG) != 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // The ranks that it guards are gone, so nothing is lost with it.
+  ::kill(pid_, SIGKILL);
   ::waitpid(pid_, nullptr, 0);
 }
 

@@ -29,6 +29,7 @@ struct RankStart {
   std::string name{};                    ///< for messages: "rank 2"
   std::string prefix{};                  ///< of its lines
   bool controlled = false;               ///< signals are told to it by its standard input, "signal N"
+  std::string first_line{};              ///< of its standard input, where it is controlled
   /// Called in a fork of this process instead of starting the program at `path`; empty: that is started. Only
   /// where this process has no other thread.
   OwnProgram own_program{};
@@ -94,6 +95,7 @@ class RankProcess {
 class Guardian {
  public:
   Guardian();
+  /// Ends it: within a second by its own, then by SIGKILL. It may be stopped, or hang, or be gone.
   ~Guardian();
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;

@@ -168,7 +168,7 @@ std::string Watch::own_text(int64_t count) {
 }
 
 void Watch::beat_loop() {
-  Meeting meeting = meeting_.clone();
+  std::optional<Meeting> meeting;  // a connection of its own: this thread may hang in it
   for (int64_t count = 0;; ++count) {
     bool last = false;
     {
@@ -176,7 +176,8 @@ void Watch::beat_loop() {
       last = stopping_;
     }
     try {
-      beat(meeting, count);
+      if (!meeting) meeting = meeting_.clone();
+      beat(*meeting, count);
     } catch (const RunError&) {
       const std::lock_guard lock(mutex_);
       if (!verdict_) verdict_ = fmt::format("{}, which keeps the store, has ended", describe(0));

@@ -2,6 +2,7 @@
 
 import os
 import re
+import socket
 import sys
 import time
 
@@ -36,11 +37,41 @@ def wait_until(condition, seconds=60):
     return True
 
 
+def children(pid):
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/stat", encoding="utf-8", errors="replace") as file:
+                if int(file.read().rsplit(")", 1)[1].split()[1]) == pid:
+                    found.append(int(entry))
+        except OSError:
+            pass
+    return found
+
+
+def listening(pid):
+    """The addresses, as /proc writes them, and ports at which a process listens."""
+    sockets, found = set(), []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            sockets.add(os.readlink(f"/proc/{pid}/fd/{name}"))
+        except OSError:
+            pass
+    for table in ("tcp", "tcp6"):
+        with open(f"/proc/{pid}/net/{table}", encoding="ascii") as file:
+            for words in map(str.split, file.readlines()[1:]):
+                if words[3] == "0A" and f"socket:[{words[9]}]" in sockets:
+                    address, port = words[1].split(":")
+                    found.append((address, int(port, 16)))
+    return found
+
+
 class Started:
     """A launch that runs beside the test."""
 
-    def __init__(self, *words):
-        self.process = subprocess.Popen([PROGRAM, "launch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    def __init__(self, *words, **changes):
+        self.process = subprocess.Popen([PROGRAM, "launch", *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        env={**os.environ, **changes})
 
     def end(self):
         out, err = self.process.communicate(timeout=120)
@@ -180,6 +211,109 @@ class Hosts(ProgramTest):
             self.assertIn("--hosts tells how many ranks", refused.err)
 
 
+def command_lines():
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", encoding="utf-8", errors="replace") as file:
+                yield file.read()
+        except OSError:
+            pass
+
+
+class Secrets(ProgramTest):
+    """What keeps strangers from joining the ranks."""
+
+    def setUp(self):
+        super().setUp()
+        self.go = self.folder / "go"
+
+    def told(self, ranks, *words, **changes):
+        """What each rank was told, while no command line of this machine shows any of it."""
+        marks = self.folder / f"marks-{len(list(self.folder.iterdir()))}"
+        marks.mkdir()
+        self.go.unlink(missing_ok=True)
+        started = Started(*words, "--", "sh", "-c", f'echo "$FUNICULAR_SECRET" > {marks}/new-$RANK; '
+                          f"mv {marks}/new-$RANK {marks}/$RANK; until [ -e {self.go} ]; do sleep 0.02; done", **changes)
+        self.addCleanup(started.process.kill)
+        files = [marks / str(rank) for rank in range(ranks)]
+        self.assertTrue(wait_until(lambda: all(file.exists() for file in files)))
+        secrets = [file.read_text().strip() for file in files]
+        lines = list(command_lines())
+        self.go.touch()
+        code, _, err = started.end()
+        self.assertEqual(code, 0, err)
+        self.assertTrue(any(str(marks) in line for line in lines), "the command lines were not read")
+        for secret in filter(None, secrets):
+            self.assertFalse([line for line in lines if secret in line])
+            self.assertNotIn(secret, err)
+        return secrets
+
+    def test_the_ranks_of_a_launch_share_one_that_no_command_line_shows(self):
+        first, second = self.told(2, "-n", 2), self.told(2, "-n", 2)
+        for secrets in (first, second):
+            self.assertEqual(len(set(secrets)), 1)
+            self.assertRegex(secrets[0], r"^[0-9a-f]{64}$")
+        self.assertNotEqual(first, second)
+
+    def test_the_ranks_of_several_hosts_share_one_that_no_command_line_shows(self):
+        remote = self.folder / "remote"
+        # The shell with the command is still there while the ranks run.
+        remote.write_text('#!/bin/sh\nenv -i sh -c "$2"\n')
+        remote.chmod(0o755)
+        for changes in ({}, {"FUNICULAR_SECRET": "chosen-by-the-user-1234"}):
+            secrets = self.told(4, "-H", "a:2,localhost:1,b:1", "--remote-shell", remote, **changes)
+            self.assertEqual(len(set(secrets)), 1)
+            self.assertRegex(secrets[0], changes.get("FUNICULAR_SECRET", r"^[0-9a-f]{64}$"))
+
+    def test_one_that_is_set_is_handed_on_and_launches_that_meet_make_none(self):
+        given = "0123456789abcdef-given"
+        self.assertEqual(self.told(1, "-n", 1, FUNICULAR_SECRET=given), [given])
+        two_launches = ("-n", 1, "--nnodes", 2, "--node-rank", 0, "--rendezvous", "127.0.0.1:4321")
+        self.assertEqual(self.told(1, *two_launches, FUNICULAR_SECRET=given), [given])
+        self.assertEqual(self.told(1, *two_launches), [""])
+
+    def test_one_that_is_easily_guessed_is_refused_and_not_shown(self):
+        refused = Started("-n", 1, "--", "true", FUNICULAR_SECRET="guess-me")
+        code, _, err = refused.end()
+        self.assertEqual(code, 2, err)
+        self.assertIn("FUNICULAR_SECRET must be 16 to 256", err)
+        self.assertNotIn("guess-me", err)
+
+    def test_a_controlled_launch_that_is_told_none_ends(self):
+        result = run("launch", "-n", 1, "--controlled", "--", "true", stdin="signal 15\n")
+        self.assertEqual(result.code, 1)
+        self.assertIn("has not told it the run's secret", result.err)
+
+    def test_strangers_are_counted_and_turned_away_and_the_run_goes_on(self):
+        data = self.store(self.model())
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+        output = self.folder / "run"
+        started = Started("-n", 2, "--rendezvous", f"127.0.0.1:{port}", "--", PROGRAM, "pretrain", "--model", self.folder / "model",
+                          "--data", data, "--output", output, "--max-length", 32, "--max-steps", 1000000, "--logging-steps", 1)
+        self.addCleanup(started.process.kill)
+        self.assertTrue(wait_until(lambda: started.process.poll() is not None or (output / "metrics.jsonl").exists()))
+        heard = []
+        for _ in range(10):
+            with socket.create_connection(("127.0.0.1", port)) as stranger:
+                stranger.settimeout(30)
+                stranger.sendall(b"x" * 64)
+                heard.append(stranger.makefile("rb").read())
+        ranks = [child for child in children(started.process.pid) if listening(child)]
+        addresses = [address for rank in ranks for address in listening(rank)]
+        started.process.send_signal(signal.SIGTERM)
+        code, _, err = started.end()
+        self.assertEqual(code, 75, err)
+        self.assertEqual({answer[40:41] for answer in heard}, {b"n"}, heard)
+        self.assertIn("turned away 1 connection to the meeting point", err)
+        self.assertIn("turned away 10 connections to the meeting point", err)
+        self.assertNotIn("turned away 2 ", err)
+        self.assertEqual(len(ranks), 2)
+        self.assertIn(("0100007F", port), addresses)
+        self.assertEqual({address for address, _ in addresses}, {"0100007F"}, "127.0.0.1, and no other address")
+
+
 class Output(ProgramTest):
     def test_lines_are_whole_and_each_has_its_rank(self):
         # Four ranks write the same long lines in small pieces.
@@ -257,6 +391,28 @@ echo $$ > {pid_file}.new; mv {pid_file}.new {pid_file}; kill -STOP $$; exec slee
         for file in files:
             for pid in map(int, file.read_text().split()):
                 self.assertTrue(wait_until(lambda pid=pid: not alive(pid)), file.name)
+
+    def test_the_launcher_ends_with_its_ranks_whatever_becomes_of_its_helper(self):
+        for number in (signal.SIGSTOP, signal.SIGKILL):
+            with self.subTest(number):
+                marks = self.folder / number.name
+                marks.mkdir()
+                started = Started("-n", 2, "--", "sh", "-c", f"echo $$ > {marks}/new-$RANK; mv {marks}/new-$RANK {marks}/$RANK; "
+                                  f"until [ -e {marks}/go ]; do sleep 0.02; done; exit 7")
+                self.addCleanup(started.process.kill)
+                files = [marks / "0", marks / "1"]
+                self.assertTrue(wait_until(lambda files=files: all(file.exists() for file in files)))
+                ranks = [int(file.read_text()) for file in files]
+                helpers = [child for child in children(started.process.pid) if child not in ranks]
+                self.assertEqual(len(helpers), 1)
+                self.addCleanup(lambda helper=helpers[0]: alive(helper) and os.kill(helper, signal.SIGKILL))
+                os.kill(helpers[0], number)
+                (marks / "go").touch()
+                self.assertTrue(wait_until(lambda ranks=ranks: not any(map(alive, ranks))))
+                started.process.wait(timeout=10)
+                code, _, err = started.end()
+                self.assertEqual(code, 7, err)
+                self.assertFalse(alive(helpers[0]))
 
     def test_ranks_that_end_at_different_times_are_no_failure(self):
         self.assertEqual(shell(3, "sleep 0.$RANK").code, 0)

@@ -1,6 +1,8 @@
 """Two hosts: network namespaces joined by a veth pair, with process numbers of their own. Needs root and iproute2."""
 
+import ipaddress
 import os
+import sys
 import time
 
 from harness import PROGRAM, ProgramTest, environment, read_safetensors, shutil, subprocess, unittest
@@ -17,6 +19,19 @@ def namespaces_work():
     worked = ip("netns", "add", name, check=False).returncode == 0
     ip("netns", "del", name, check=False)
     return worked
+
+
+def listening_addresses(host):
+    """At which anything listens in a network namespace."""
+    found = set()
+    for table in ("tcp", "tcp6"):
+        text = subprocess.run(["ip", "netns", "exec", host, "cat", f"/proc/net/{table}"], check=True, capture_output=True,
+                              text=True).stdout
+        for words in map(str.split, text.splitlines()[1:]):
+            if words[3] == "0A":
+                address = words[1].split(":")[0]
+                found.add(str(ipaddress.ip_address(int(address, 16).to_bytes(4, sys.byteorder))) if len(address) == 8 else address)
+    return found
 
 
 @unittest.skipUnless(namespaces_work(), "network namespaces need root and iproute2")
@@ -59,7 +74,7 @@ class TwoHosts(ProgramTest):
             _, err = launched.communicate(timeout=300)
             self.assertEqual(launched.returncode, 0, err)
             self.assertIn("connections only", err, "the two do not share memory")
-            self.assertIn("neither password nor encryption", err)
+            self.assertIn("what the ranks send is not encrypted", err)
             one, two = (read_safetensors(self.folder / run / "checkpoints/step-000012/model.safetensors")
                         for run in ("one", strategy))
             for name, (_, data) in one.items():
@@ -85,6 +100,8 @@ class TwoHosts(ProgramTest):
             self.assertLess(time.monotonic(), deadline)
             self.assertIsNone(launched.poll())
             time.sleep(0.1)
+        for number, host in enumerate(self.hosts):  # each has loopback and one more interface
+            self.assertEqual(listening_addresses(host), {f"10.77.0.{number + 1}"})
         ip("-n", self.hosts[1], "link", "set", self.links[1], "down")
         began = time.monotonic()
         _, err = launched.communicate(timeout=200)

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "funicular/comm/environment.h"
+#include "funicular/comm/secret.h"
 
 extern char** environ;
 
@@ -35,7 +36,7 @@ class Ranks {
   explicit Ranks(int count) {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
     const std::string filter = std::string("--gtest_filter=") + info->test_suite_name() + "." + info->name();
-    const int port = 10000 + static_cast<int>(std::random_device{}() % 20000);
+    const std::string secret = make_secret();
     for (int rank = 0; rank < count; ++rank) {
       std::vector<std::string> variables{"FUNICULAR_TEST_RANK=1",
                                          "OMP_NUM_THREADS=1",
@@ -44,7 +45,8 @@ class Ranks {
                                          "LOCAL_RANK=" + std::to_string(rank),
                                          "LOCAL_WORLD_SIZE=" + std::to_string(count),
                                          "MASTER_ADDR=127.0.0.1",
-                                         "MASTER_PORT=" + std::to_string(port)};
+                                         "MASTER_PORT=" + std::to_string(port_),
+                                         std::string(kSecretVariable) + "=" + secret};
       for (char** entry = environ; *entry; ++entry)
         if (std::strncmp(*entry, "OMP_NUM_THREADS=", 16) != 0 && std::strncmp(*entry, "GTEST_", 6) != 0)
           variables.emplace_back(*entry);
@@ -59,6 +61,8 @@ class Ranks {
       processes_.push_back(pid);
     }
   }
+
+  int port() const { return port_; }
 
   /// Waits for those of `ranks`, then kills the others. Processes that hang are killed too, and fail the
   /// test.
@@ -97,6 +101,7 @@ class Ranks {
     return true;
   }
 
+  const int port_ = 10000 + static_cast<int>(std::random_device{}() % 20000);
   std::vector<pid_t> processes_;
 };
 

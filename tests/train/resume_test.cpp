@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <csignal>
+#include <functional>
 #include <optional>
 #include <random>
 #include <thread>
@@ -263,11 +264,11 @@ class FullDisk {
   rlimit before_{};
 };
 
-/// One process, where the disk is full once there is a checkpoint.
-class SavesOnce final : public parallel::Strategy {
+/// One process, which calls something before it shows its state: at the beginning of a save, among others.
+class CallsBeforeItsState final : public parallel::Strategy {
  public:
-  SavesOnce(const fs::path& checkpoints, std::optional<FullDisk>* disk)
-      : inner_(parallel::make_single()), checkpoints_(checkpoints), disk_(disk) {}
+  explicit CallsBeforeItsState(std::function<void()> action)
+      : inner_(parallel::make_single()), action_(std::move(action)) {}
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
               const parallel::Numerics& numerics) override {
     inner_->attach(model, std::move(optimizer), numerics);
@@ -282,7 +283,7 @@ class SavesOnce final : public parallel::Strategy {
     return inner_->evaluate(batches);
   }
   void visit_state(parallel::StateVisitor& visitor) override {
-    if (!list_checkpoints(checkpoints_).empty() && !disk_->has_value()) disk_->emplace();
+    action_();
     inner_->visit_state(visitor);
   }
   void visit_gradients(parallel::StateVisitor& visitor) override { inner_->visit_gradients(visitor); }
@@ -290,15 +291,17 @@ class SavesOnce final : public parallel::Strategy {
 
  private:
   std::unique_ptr<parallel::Strategy> inner_;
-  fs::path checkpoints_;
-  std::optional<FullDisk>* disk_;
+  std::function<void()> action_;
 };
 
 TEST_F(Resume, SurvivesAFullDisk) {
   run(options_for(folder / "whole"));
   const TrainerOptions options = options_for(folder / "run");
   std::optional<FullDisk> disk;
-  const auto strategy = [&] { return std::make_unique<SavesOnce>(options.output / "checkpoints", &disk); };
+  const auto fill_once_saved = [&] {
+    if (!list_checkpoints(options.output / "checkpoints").empty() && !disk) disk.emplace();
+  };
+  const auto strategy = [&] { return std::make_unique<CallsBeforeItsState>(fill_once_saved); };
   const std::string message = error_of([&] { run(options, 0, 0, make_data(kRows), strategy); });
   disk.reset();
   EXPECT_NE(message.find("the checkpoint of step 10 could not be written"), std::string::npos) << message;
@@ -444,10 +447,41 @@ TrainerOptions killed_options(const fs::path& output) {
   return options;
 }
 
+bool saving(const fs::path& output) {
+  for (const auto& entry : fs::directory_iterator(output / "checkpoints"))
+    if (entry.path().filename().string().starts_with(".tmp-step-")) return true;
+  return false;
+}
+
+/// Tells the parent, and waits for it to kill this process. Async-signal-safe.
+[[noreturn]] void wait_to_be_killed(int = 0) {
+  [[maybe_unused]] const ssize_t ignored = ::write(STDOUT_FILENO, "!", 1);
+  while (true) ::pause();
+}
+
 /// Not a test of its own: what the program does when the next test starts it in order to kill it. Registered
-/// only then.
+/// only then. It waits for that after step `last`, or, with `bytes`, once a file of its first checkpoint has
+/// so many.
 class KilledChild : public testing::Test {
-  void TestBody() override { run(killed_options(std::getenv("FUNICULAR_TEST_RUN"))); }
+  void TestBody() override {
+    const TrainerOptions options = killed_options(std::getenv("FUNICULAR_TEST_RUN"));
+    const int64_t last = std::atoll(std::getenv("FUNICULAR_TEST_LAST"));
+    const int64_t bytes = std::atoll(std::getenv("FUNICULAR_TEST_BYTES"));
+    const auto limit_files = [&] {
+      if (bytes < 0 || !fs::exists(options.output / "checkpoints") || !saving(options.output)) return;
+      std::signal(SIGXFSZ, wait_to_be_killed);
+      const rlimit limit{static_cast<rlim_t>(bytes), RLIM_INFINITY};
+      ::setrlimit(RLIMIT_FSIZE, &limit);
+    };
+    Trainer trainer(
+        options, [&] { return std::make_unique<CallsBeforeItsState>(limit_files); },
+        optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
+    trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) {
+      if (step == last) wait_to_be_killed();
+    };
+    const TensorDataset unseen = make_data(5, /*seed=*/4);
+    trainer.fit(make_net(), make_data(kRows), squared_error, {.data = &unseen});
+  }
 };
 [[maybe_unused]] const bool kKilledChildRegistered = [] {
   if (!std::getenv("FUNICULAR_TEST_RUN")) return false;
@@ -456,56 +490,110 @@ class KilledChild : public testing::Test {
   return true;
 }();
 
-pid_t start_child(const fs::path& output) {
-  const pid_t child = ::fork();
-  if (child != 0) return child;
-  ::setenv("FUNICULAR_TEST_RUN", output.c_str(), 1);
-  std::freopen("/dev/null", "w", stdout);
-  ::execl("/proc/self/exe", "test_train", "--gtest_filter=KilledChild.Trains", nullptr);
-  ::_exit(127);
+/// A process that trains until it is killed.
+class Child {
+ public:
+  Child(const fs::path& output, int64_t last, int64_t bytes) {
+    int ends[2];
+    EXPECT_EQ(::pipe(ends), 0);
+    process_ = ::fork();
+    if (process_ != 0) {
+      ::close(ends[1]);
+      told_ = ends[0];
+      return;
+    }
+    ::setenv("FUNICULAR_TEST_RUN", output.c_str(), 1);
+    ::setenv("FUNICULAR_TEST_LAST", std::to_string(last).c_str(), 1);
+    ::setenv("FUNICULAR_TEST_BYTES", std::to_string(bytes).c_str(), 1);
+    ::dup2(ends[1], STDOUT_FILENO);
+    ::execl("/proc/self/exe", "test_train", "--gtest_filter=KilledChild.Trains", "--gtest_brief=1", nullptr);
+    ::_exit(127);
+  }
+  ~Child() {
+    kill();
+    ::close(told_);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  /// Until it says that it waits; false if it ends instead.
+  bool await_the_word() const {
+    char c = 0;
+    while (::read(told_, &c, 1) == 1)
+      if (c == '!') return true;
+    return false;
+  }
+  /// Whether it was there to be killed.
+  bool kill() {
+    if (process_ <= 0) return false;
+    int status = 0;
+    ::kill(process_, SIGKILL);
+    ::waitpid(std::exchange(process_, 0), &status, 0);
+    return WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL;
+  }
+
+ private:
+  pid_t process_ = 0;
+  int told_ = -1;
+};
+
+/// The step of the newest valid checkpoint, 0 if there is none.
+int64_t saved_step(const fs::path& output) {
+  const fs::path valid = newest_valid_checkpoint(output / "checkpoints");
+  return valid.empty() ? 0 : read_state(valid).step;
 }
 
-TEST_F(Resume, NeverLosesARunThatIsKilledAtAnyMoment) {
+void wait_for_step(const fs::path& output, int64_t step) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::minutes(1);
+  while (std::chrono::steady_clock::now() < deadline) {
+    const auto checkpoints = list_checkpoints(output / "checkpoints");
+    if (!checkpoints.empty() && checkpoints.front().first >= step) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(500));
+  }
+  ADD_FAILURE() << "step " << step << " was not saved";
+}
+
+// Every second kill is aimed at a save: it comes when a file of the checkpoint has a certain number of bytes,
+// which is drawn. The others come at a random time after a save, at the latest when the next step is done.
+TEST_F(Resume, LosesNothingIn24KillsOf12InsideASave) {
+  constexpr int kRounds = 2, kKillsOfARound = 12;
   run(killed_options(folder / "whole"));
+  const auto largest =
+      static_cast<int64_t>(fs::file_size(folder / "whole/checkpoints/step-000012/optimizer.safetensors"));
   std::mt19937 random(5);
-  int kills = 0, kills_while_saving = 0;
-  for (int round = 0; round < 2; ++round) {
+  int kills = 0, aimed = 0, inside_a_save = 0;
+  for (int round = 0; round < kRounds; ++round) {
     const fs::path output = folder / ("run" + std::to_string(round));
     int64_t newest = 0;
-    for (int attempt = 0; attempt < 12; ++attempt) {
-      const pid_t child = start_child(output);
-      ASSERT_GT(child, 0);
-      // Wait until the child trains, then a random moment: most of a child's life is start-up.
-      const int64_t before = newest;
-      int status = 0;
-      pid_t ended = 0;
-      for (int i = 0; i < 20000; ++i) {
-        const auto checkpoints = list_checkpoints(output / "checkpoints");
-        if (!checkpoints.empty() && checkpoints.front().first > before) break;
-        if ((ended = ::waitpid(child, &status, WNOHANG)) != 0) break;
-        std::this_thread::sleep_for(std::chrono::microseconds(500));
-      }
-      if (ended == 0) {
+    for (int number = 0; number < kKillsOfARound; ++number) {
+      const bool at_a_save = number % 2 == 0;
+      SCOPED_TRACE(testing::Message() << "round " << round << ", kill " << number);
+      Child child(output, newest + 2, at_a_save ? static_cast<int64_t>(random()) % largest : -1);
+      if (at_a_save) {
+        ASSERT_TRUE(child.await_the_word()) << "the child ended before it could be killed in its save";
+      } else {
+        wait_for_step(output, newest + 1);
         std::this_thread::sleep_for(std::chrono::microseconds(random() % 20000));
-        ::kill(child, SIGKILL);
-        ::waitpid(child, &status, 0);
-        ++kills;
-        for (const auto& entry : fs::directory_iterator(output / "checkpoints"))
-          if (entry.path().filename().string().starts_with(".tmp-")) kills_while_saving += 1;
       }
-      const fs::path valid = newest_valid_checkpoint(output / "checkpoints");
-      ASSERT_FALSE(valid.empty());
-      const int64_t step = read_state(valid).step;
-      ASSERT_GE(step, before) << "a kill must not cost a checkpoint";
+      ASSERT_TRUE(child.kill());
+      ++kills;
+      aimed += at_a_save;
+      inside_a_save += saving(output);
+      if (at_a_save) {
+        ASSERT_TRUE(saving(output)) << "the kill was to interrupt a save";
+      }
+      const int64_t step = saved_step(output);
+      ASSERT_EQ(step, at_a_save ? newest : newest + 1) << "a kill must not cost a checkpoint";
       newest = step;
-      if (newest == kSteps) break;
     }
     run(killed_options(output));
     expect_equal_runs(folder / "whole", output);
   }
-  EXPECT_GT(kills, 3);
+  EXPECT_EQ(kills, kRounds * kKillsOfARound);
+  EXPECT_EQ(aimed, kills / 2);
+  EXPECT_GE(inside_a_save, aimed);
   RecordProperty("kills", kills);
-  RecordProperty("kills_while_saving", kills_while_saving);
+  RecordProperty("kills_inside_a_save", inside_a_save);
 }
 
 }  // namespace

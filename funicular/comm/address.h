@@ -1,0 +1,47 @@
+#pragma once
+// Addresses of hosts and of their network interfaces, and listening there. Plain POSIX, no LibTorch.
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <string>
+#include <vector>
+
+#include "funicular/comm/environment.h"
+
+namespace funicular::comm {
+
+struct Address {
+  sockaddr_storage storage{};
+  socklen_t size = 0;
+
+  int family() const { return storage.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage); }
+  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  bool loopback() const;
+  void set_port(int port);
+  int port() const;
+  /// Without the port.
+  std::string text() const;
+};
+
+/// The addresses of the meeting point, with its port; at least one. Throws InputError if its host is unknown.
+std::vector<Address> resolve(const Environment& place);
+
+/// The address of a network interface of this host, by its name. Throws InputError that names those there
+/// are.
+Address address_of_interface(const std::string& name, int family);
+
+/// The address of this host from which packets go to another. Throws InputError if there is no way.
+Address address_towards(const Address& other);
+
+/// A descriptor that listens at this one address, and on no other. Throws RunError if it cannot be used.
+int listen_on(Address address, int port);
+
+/// Short messages on this connection are sent at once, not collected.
+void send_without_delay(int descriptor);
+
+/// Where a descriptor listens.
+Address address_of_socket(int descriptor);
+
+}  // namespace funicular::comm

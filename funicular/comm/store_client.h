@@ -1,0 +1,69 @@
+#pragma once
+// A rank's connection to the store of rank 0, as c10d knows stores.
+
+#include <chrono>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "funicular/comm/address.h"
+#include "funicular/comm/store_server.h"
+#include "funicular/comm/store_wire.h"
+
+namespace funicular::comm {
+
+/// What c10d's stores have and no group uses (counters, lists, queues) throws c10::NotImplementedError.
+class StoreClient final : public c10d::Store {
+ public:
+  struct Target {
+    std::vector<Address> addresses;  ///< tried in this order
+    std::string secret;
+    std::shared_ptr<StoreServer>
+        server;  ///< which lives as long as this; null on ranks but the one that has it
+  };
+
+  /// Tries until someone listens who knows the secret. Throws c10::DistNetworkError if there is nobody within
+  /// the time, InputError if a store is there and knows another secret. Every later call ends within this
+  /// time too.
+  StoreClient(Target target, std::chrono::milliseconds patience);
+  ~StoreClient() override;
+
+  /// With a connection of its own.
+  c10::intrusive_ptr<c10d::Store> clone() override;
+  using c10d::Store::set;
+  void set(const std::string& key, const std::vector<uint8_t>& value) override;
+  /// Both throw c10::DistStoreError once the time is over.
+  std::vector<uint8_t> get(const std::string& key) override;
+  void wait(const std::vector<std::string>& keys) override { wait(keys, timeout_); }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds& timeout) override;
+  bool check(const std::vector<std::string>& keys) override;
+  bool deleteKey(const std::string& key) override;
+  int64_t add(const std::string& key, int64_t value) override;
+  int64_t getNumKeys() override;
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  /// Nothing if there was no answer within the time.
+  std::optional<StoreAnswer> ask(StoreAction action, const std::string& key, std::string value,
+                                 std::chrono::milliseconds patience);
+  /// Throws where there was none.
+  StoreAnswer require_answer(StoreAction action, const std::string& key, std::string value = "");
+  bool try_to_connect(const Address& address, Clock::time_point deadline, std::string& why_not);
+  void shake_hands(Clock::time_point deadline);
+  void send_all(std::string_view bytes, Clock::time_point deadline);
+  std::string receive_exactly(size_t bytes, Clock::time_point deadline);
+  /// What is there, at least a byte; empty once the time is over.
+  std::string_view receive_some(Clock::time_point deadline);
+
+  const Target target_;
+  std::mutex mutex_;
+  int descriptor_ = -1;
+  uint64_t last_id_ = 0;
+  wire::Frames frames_;
+  std::string buffer_;
+};
+
+}  // namespace funicular::comm

@@ -1,0 +1,61 @@
+"""What bench/kill_ranks.py plans, and what it takes for a fault; tests/cli kills real ranks."""
+import collections
+import contextlib
+import io
+import pathlib
+import random
+import sys
+import unittest
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
+import kill_ranks
+
+
+def result(**changes):
+    return {"strategy": "ddp", "planned": 40, "kills": 40, "least_saves": 10, "exit_code": 0, "identical": True, "save_steps": 3,
+            "interrupted": collections.Counter({"saving": 12, "computing": 20, "in a collective": 5, "starting": 3}),
+            "most_steps_lost": 3, "undisturbed_seconds": 30, "seconds": 90, **changes}
+
+
+class KillRanks(unittest.TestCase):
+    def test_by_default_five_strategies_have_forty_kills_each_as_the_readme_says(self):
+        arguments = kill_ranks.parse([])
+        self.assertEqual(arguments.strategies, ["ddp", "zero1", "zero2", "zero3", "ps-sync"])
+        self.assertEqual((arguments.kills, arguments.ranks), (40, 2))
+        readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+        self.assertIn("40 kills of each of these strategies, 200 in all, at least 10 of each inside saves; two ranks", readme)
+
+    def test_every_kill_has_a_step_within_the_run_and_enough_are_aimed_at_saves(self):
+        for kills in (1, 2, 7, 8, 40):
+            plan = kill_ranks.Plan(kills, 400, 3, random.Random(1))
+            self.assertEqual((len(plan.steps), len(plan.aims)), (kills, kills))
+            self.assertTrue(3 <= plan.steps[0] and plan.steps[-1] <= 400 - 9, plan.steps)
+            self.assertEqual(plan.aims.count("starting"), kills // 8)
+            self.assertGreaterEqual(3 * plan.aims.count("saving"), kills)
+            self.assertEqual(plan.least_saves, kills // 4)
+
+    def test_each_fault_of_a_run_is_told(self):
+        self.assertEqual(kill_ranks.faults(result()), [])
+        few_saves = collections.Counter({"saving": 9, "computing": 31})
+        for changes, phrase in (({"kills": 39}, "39 kills instead of 40"), ({"interrupted": few_saves}, "9 kills inside saves"),
+                                ({"interrupted": collections.Counter()}, "0 kills inside saves"),
+                                ({"identical": False, "exit_code": 1}, "other weights"), ({"most_steps_lost": 4}, "4 steps lost")):
+            found = kill_ranks.faults(result(**changes))
+            self.assertEqual(len(found), 1, found)
+            self.assertIn(phrase, found[0])
+
+    def test_the_table_has_the_sums(self):
+        lines = kill_ranks.table([result(), result(strategy="ps-sync", most_steps_lost=2)]).splitlines()
+        self.assertEqual(lines[-1], "| all | 80 | 40 | 24 | 10 | 6 | 3 | yes | 4.0 |")
+        self.assertIn("| NO |", kill_ranks.table([result(identical=False)]).splitlines()[-1])
+
+    def test_a_run_that_is_too_short_for_its_kills_is_refused(self):
+        for words in (["--kills", "0"], ["--kills", "40", "--steps", "100"]):
+            with self.assertRaises(SystemExit) as refused, contextlib.redirect_stderr(io.StringIO()) as said:
+                kill_ranks.parse(words)
+            self.assertEqual(refused.exception.code, 2)
+            self.assertIn("--steps", said.getvalue())
+
+
+if __name__ == "__main__":
+    unittest.main()
