@@ -1,11 +1,14 @@
-// Measures the token store: building it from text (seconds, peak resident memory), opening it, random rows,
-// and what each of four processes that read it at once has in memory, its share of the pages and its own.
+// Measures the token store: building it from text (seconds, peak resident memory), opening it without and
+// with its contents verified, random rows, and what each of four processes that read it at once has in
+// memory, its share of the pages and its own.
 //
+//   store_bench [MEGABYTES=200] [ROW_BYTES=435] [THREADS=2]
 //   store_bench TOKENIZER_DIR TEXT_FILE WORK_DIR [MEGABYTES=200] [ROW_BYTES=435] [THREADS=2]
 //
-// The lines of TEXT_FILE are repeated, cut into rows of 1 to 2 * ROW_BYTES - 1 bytes, until MEGABYTES (10^6)
-// are reached. The build runs in a process of its own, so that its peak memory is its own; mapped pages
-// count.
+// The text and its tokeniser are made up (made_up_text.h), in a folder for temporary files, or those that are
+// given. The lines of the text are repeated, cut into rows of 1 to 2 * ROW_BYTES - 1 bytes, until MEGABYTES
+// (10^6) are reached. The build runs in a process of its own, so that its peak memory is its own; mapped
+// pages count.
 
 #include <fmt/format.h>
 #include <sys/resource.h>
@@ -15,7 +18,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
 #include <fstream>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,8 +28,10 @@
 #include "funicular/base/random.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store_builder.h"
+#include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/text/word_piece.h"
+#include "made_up_text.h"
 
 namespace {
 
@@ -35,9 +42,26 @@ double seconds_since(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
+/// What is tokenised, and with what; empty paths: what is made up.
+struct Input {
+  fs::path tokenizer, text;
+
+  text::WordPiece load_tokenizer() const {
+    return tokenizer.empty() ? bench::made_up(false).tokenizer : format::load_tokenizer(tokenizer);
+  }
+  std::string load_text() const {
+    std::string all;
+    if (text.empty()) {
+      for (const std::string& line : bench::made_up(false).lines) all += line + "\n";
+    } else {
+      all = read_file(text);
+    }
+    return all;
+  }
+};
+
 // Whole words, so that rows look like text; the lengths are uniform and the same in every run.
-void write_corpus(const fs::path& source, const fs::path& target, uint64_t bytes, uint64_t row_bytes) {
-  std::string text = read_file(source);
+void write_corpus(std::string text, const fs::path& target, uint64_t bytes, uint64_t row_bytes) {
   std::replace(text.begin(), text.end(), '\n', ' ');
   FileWriter writer(target);
   size_t place = 0;
@@ -53,8 +77,8 @@ void write_corpus(const fs::path& source, const fs::path& target, uint64_t bytes
   writer.close(false);
 }
 
-int build(const fs::path& tokenizer_folder, const fs::path& corpus, const fs::path& store, int threads) {
-  const auto tokenizer = format::load_tokenizer(tokenizer_folder);
+void build(const Input& input, const fs::path& corpus, const fs::path& store, int threads) {
+  const text::WordPiece tokenizer = input.load_tokenizer();
   const auto start = Clock::now();
   const data::TextFileSource source({corpus}, {.format = format::TextFormat::lines});
   const auto result =
@@ -64,17 +88,32 @@ int build(const fs::path& tokenizer_folder, const fs::path& corpus, const fs::pa
              1e-6 * static_cast<double>(result.store_bytes));
   fmt::print("build {:.2f} s, {:.1f} MB/s (flushed to the disk)\n", seconds_since(start),
              1e-6 * static_cast<double>(result.text_bytes) / seconds_since(start));
-  std::fflush(stdout);
-  return 0;
 }
 
-void measure_build(const fs::path& tokenizer, const fs::path& corpus, const fs::path& store, int threads) {
+/// Carries it out in a process of its own; gives what that used.
+rusage in_a_process(const std::function<void()>& action) {
+  std::fflush(stdout);
   const pid_t child = ::fork();
-  if (child == 0) ::_exit(build(tokenizer, corpus, store, threads));
+  if (child < 0) throw RunError("bench", "cannot start a process");
+  if (child == 0) {
+    try {
+      action();
+      std::fflush(stdout);
+      ::_exit(0);
+    } catch (const std::exception& error) {
+      fmt::print(stderr, "{}\n", error.what());
+      ::_exit(1);
+    }
+  }
   int status = 0;
   rusage usage{};
   ::wait4(child, &status, 0, &usage);
-  if (status != 0) throw RunError("bench", "the build failed");
+  if (status != 0) throw RunError("bench", "a step failed; what went wrong stands above");
+  return usage;
+}
+
+void measure_build(const Input& input, const fs::path& corpus, const fs::path& store, int threads) {
+  const rusage usage = in_a_process([&] { build(input, corpus, store, threads); });
   fmt::print("build: peak resident {:.0f} MB, {:.2f} s of processor time\n",
              static_cast<double>(usage.ru_maxrss) / 1024,
              static_cast<double>(usage.ru_utime.tv_sec + usage.ru_stime.tv_sec) +
@@ -101,8 +140,18 @@ void measure_reads(const char* name, const data::Dataset& dataset) {
 
 void measure_store(const fs::path& path) {
   auto start = Clock::now();
+  data::TokenStore::open(path, {.verify = false});
+  fmt::print("open {:.3f} ms, its contents not verified\n", 1e3 * seconds_since(start));
+  start = Clock::now();
   const auto store = data::TokenStore::open(path);
-  fmt::print("open {:.3f} ms\n", 1e3 * seconds_since(start));
+  const double opened = seconds_since(start);
+  store->require_sound();
+  uint64_t bytes = 0;
+  for (const auto& file : store->meta().files) bytes += file.bytes;
+  fmt::print("open {:.1f} ms, the first {:.0f} MB verified; all {:.0f} MB after {:.1f} ms, {:.0f} MB/s\n",
+             1e3 * opened, 1e-6 * static_cast<double>(data::kVerifiedFirst),
+             1e-6 * static_cast<double>(bytes), 1e3 * seconds_since(start),
+             1e-6 * static_cast<double>(bytes) / seconds_since(start));
   start = Clock::now();
   const data::ChunkDataset chunks(store, 126);
   fmt::print("index of pieces of 126 tokens {:.1f} ms\n", 1e3 * seconds_since(start));
@@ -110,7 +159,7 @@ void measure_store(const fs::path& path) {
   measure_reads("pieces", chunks);
   start = Clock::now();
   store->verify();
-  fmt::print("verify {:.2f} s\n", seconds_since(start));
+  fmt::print("verify checksums, offsets and ids {:.2f} s\n", seconds_since(start));
 }
 
 /// "Pss", "Private_Dirty" …: of this process, in megabytes.
@@ -200,20 +249,28 @@ void measure_sharing(const fs::path& path) {
 }  // namespace
 
 int main(int count, char** words) {
-  if (count < 4) {
-    fmt::print(stderr,
-               "usage: store_bench TOKENIZER_DIR TEXT_FILE WORK_DIR [MEGABYTES] [ROW_BYTES] [THREADS]\n");
-    return 2;
+  const std::string first = count > 1 ? words[1] : "";
+  const bool made_up = first.find_first_not_of("0123456789") == std::string::npos;
+  if (!made_up && count < 4) {
+    fmt::print(first == "--help" ? stdout : stderr,
+               "usage: store_bench [MEGABYTES] [ROW_BYTES] [THREADS]\n"
+               "       store_bench TOKENIZER_DIR TEXT_FILE WORK_DIR [MEGABYTES] [ROW_BYTES] [THREADS]\n");
+    return first == "--help" ? 0 : 2;
   }
   try {
-    const auto number = [&](int place, int fallback) {
-      return count > place ? std::atoi(words[place]) : fallback;
+    const eval::TemporaryFolder temporary;
+    const Input input = made_up ? Input{} : Input{words[1], words[2]};
+    const fs::path folder = made_up ? temporary.path() : fs::path(words[3]);
+    const fs::path corpus = folder / "corpus.txt", store = folder / "corpus.tokens";
+    const auto number = [&, numbers = made_up ? 1 : 4](int place, int fallback) {
+      return count > numbers + place ? std::atoi(words[numbers + place]) : fallback;
     };
-    const fs::path folder = words[3], corpus = folder / "corpus.txt", store = folder / "corpus.tokens";
     make_directories(folder);
-    write_corpus(words[2], corpus, static_cast<uint64_t>(number(4, 200)) * 1'000'000,
-                 static_cast<uint64_t>(number(5, 435)));
-    measure_build(words[1], corpus, store, number(6, 2));
+    in_a_process([&] {
+      write_corpus(input.load_text(), corpus, static_cast<uint64_t>(number(0, 200)) * 1'000'000,
+                   static_cast<uint64_t>(number(1, 435)));
+    });
+    measure_build(input, corpus, store, number(2, 2));
     measure_sharing(store);
     measure_store(store);
   } catch (const Error& error) {

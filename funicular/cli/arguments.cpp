@@ -96,6 +96,11 @@ Option& Option::required() {
   return *this;
 }
 
+Option& Option::required_unless(std::string other) {
+  unless_ = std::move(other);
+  return required();
+}
+
 Option& Option::default_text(std::string text) {
   default_ = std::move(text);
   return *this;
@@ -409,7 +414,7 @@ void Arguments::set_from_config(Option& option, const ConfigEntry& entry) {
 
 void Arguments::check_required() const {
   for (const auto& option : options_)
-    if (option->required_ && !option->given_)
+    if (option->required_ && !option->given_ && (option->unless_.empty() || !given(option->unless_)))
       throw InputError(kComponent, "funicular {}: --{} {} is required: {}", command_, option->name_,
                        option->value_, option->help_);
 }
@@ -434,7 +439,8 @@ std::string Arguments::help() const {
     std::string help = option->help_;
     if (!option->choices_.empty()) help += fmt::format(": {}", fmt::join(option->choices_, " | "));
     if (option->required_) {
-      help += " (required)";
+      help +=
+          option->unless_.empty() ? " (required)" : fmt::format(" (required without --{})", option->unless_);
     } else if (!option->default_.empty()) {
       help += fmt::format(" [{}]", option->default_);
     }

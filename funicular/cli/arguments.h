@@ -33,6 +33,8 @@ class Option {
   Option& accept(std::string spelling, std::string value);
   /// Must be given, on the command line or in the configuration file.
   Option& required();
+  /// Must be given unless another option is.
+  Option& required_unless(std::string other);
   /// Replaces the default shown by --help, for defaults that are decided later ("all cores").
   Option& default_text(std::string text);
   /// Hides it from --help (aliases that set a value of their own, such as --bf16).
@@ -49,7 +51,7 @@ class Option {
   friend class Arguments;
   enum class Kind { toggle, text, path, integer, number };
 
-  std::string name_, value_, help_, default_, section_;
+  std::string name_, value_, help_, default_, section_, unless_;
   std::vector<std::string> aliases_, choices_;
   std::map<std::string, std::string, std::less<>> spellings_;
   Kind kind_ = Kind::text;

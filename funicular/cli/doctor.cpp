@@ -17,8 +17,10 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/verify_store.h"
 #include "funicular/core/device_kernels.h"
 #include "funicular/core/error_text.h"
+#include "funicular/data/token_store.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/nn/pretrained.h"
@@ -150,11 +152,12 @@ Finding check_tokenizer(const fs::path& model) {
 class Doctor final : public Command {
  public:
   Doctor()
-      : Command("doctor", "Check the machine, and a model folder",
-                "Checks the processor, threads, memory, disk and LibTorch, and with --model a Hugging Face "
-                "model folder. One "
+      : Command("doctor", "Check the machine, a model folder and a token store",
+                "Checks the processor, threads, memory, disk and LibTorch, with --model a Hugging Face "
+                "model folder, and with --data a token store, all of which it reads. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
     arguments.add("model", "DIR", model_, "also check this model folder");
+    arguments.add("data", "STORE", data_, "also verify this token store, and that it was made for the model");
     arguments.add("output", "DIR", output_,
                   "the folder that runs will be written to; it need not be there yet");
     device_.declare(arguments);
@@ -171,6 +174,7 @@ class Doctor final : public Command {
     print("disk", [&] { return check_disk(folder); });
     print("writing", [&] { return check_writing(folder); });
     if (!model_.empty()) check_model();
+    if (!data_.empty()) check_store();
     return failures_ > 0 ? static_cast<int>(ExitCode::failed) : 0;
   }
 
@@ -188,6 +192,16 @@ class Doctor final : public Command {
     print("tokeniser", [&] { return check_tokenizer(model_); });
   }
 
+  void check_store() {
+    print("store", [&] { return Finding{Verdict::ok, verify_store(data_), ""}; });
+    if (model_.empty()) return;
+    print("store's", [&] {
+      const auto store = data::TokenStore::open(data_, {.verify = false});
+      store->require_tokenizer(format::load_tokenizer(model_));
+      return Finding{Verdict::ok, "made with the model's tokeniser", ""};
+    });
+  }
+
   void print(std::string_view name, const std::function<Finding()>& check) {
     Finding finding;
     try {
@@ -203,7 +217,7 @@ class Doctor final : public Command {
                finding.remedy);
   }
 
-  fs::path model_, output_ = ".";
+  fs::path model_, data_, output_ = ".";
   DeviceOptions device_;
   int failures_ = 0;
 };

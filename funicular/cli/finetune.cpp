@@ -16,6 +16,7 @@
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/task_options.h"
+#include "funicular/comm/environment.h"
 #include "funicular/data/datasets.h"
 #include "funicular/eval/metrics.h"
 #include "funicular/nn/pretrained.h"
@@ -138,7 +139,8 @@ class Finetune final : public Command {
           train_file_.string(), names.size());
   }
 
-  /// Rank 0 makes the stores, the others find them.
+  /// Rank 0 makes the stores, or verifies those that are there; the others find them. Of another host's ranks
+  /// one verifies what it reads.
   void open_stores() {
     const comm::Group& group = training_.group();
     for (const bool first : {true, false})
@@ -153,13 +155,15 @@ class Finetune final : public Command {
 
   void open_own_stores() {
     const fs::path folder = training_.output / "data";
-    train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder);
+    const bool verify = training_.group().rank() == 0 || comm::read_environment().local_rank == 0;
+    train_store_ =
+        eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder, verify);
     const std::vector<std::string>& labels = train_store_->meta().label_names;
     if (labels.size() < 2)
       throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two",
                        train_file_.string(), fmt::join(labels, ""));
     if (!eval_file_.empty())
-      eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder);
+      eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder, verify);
   }
 
   /// A classifier in --model is the start of training where it has as many classes; otherwise a new one is

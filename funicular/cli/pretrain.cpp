@@ -11,12 +11,14 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
+#include "funicular/comm/environment.h"
 #include "funicular/data/datasets.h"
 #include "funicular/eval/metrics.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/nn/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/together.h"
 
 namespace funicular::cli {
 
@@ -139,8 +141,13 @@ class Pretrain final : public Command {
         model_.string(), tokenizer_.string());
   }
 
+  /// Of the ranks on a host each verifies its own blocks.
   std::shared_ptr<const data::Dataset> open_store(const fs::path& path) const {
-    const auto store = data::TokenStore::open(path);
+    const comm::Environment place = comm::read_environment();
+    std::shared_ptr<const data::TokenStore> store;
+    train::together(training_.group(), [&] {
+      store = data::TokenStore::open(path, {.part = place.local_rank, .parts = place.local_size});
+    });
     store->require_tokenizer(*tokenizer_files_);
     auto dataset = std::make_shared<data::ChunkDataset>(store, max_length_ - kSpecialTokens);
     if (dataset->size() == 0)

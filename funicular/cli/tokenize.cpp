@@ -12,6 +12,7 @@
 #include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/model_folder.h"
+#include "funicular/cli/verify_store.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
@@ -45,14 +46,19 @@ class Tokenize final : public Command {
                 "Tokenises text, lines, TSV, CSV or JSON lines into a token store: a folder that pretrain "
                 "maps into memory. "
                 "The store appears only when it is complete; an interrupted build leaves nothing (exit code "
-                "75).") {
+                "75). With --verify it makes nothing, and reads a store that is there.") {
     arguments.section("Input and output");
     arguments
         .add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
-        .required();
-    arguments.add("input", "PATH", inputs_, "files, or folders of files").required();
-    arguments.add("output", "STORE", output_, "the store to make, by convention NAME.tokens").required();
+        .required_unless("verify");
+    arguments.add("input", "PATH", inputs_, "files, or folders of files").required_unless("verify");
+    arguments.add("output", "STORE", output_, "the store to make, by convention NAME.tokens")
+        .required_unless("verify");
     arguments.add("overwrite", overwrite_, "replace the store if there is one");
+    arguments
+        .add("verify", "STORE", verify_,
+             "instead: read all of a store, compare it with its checksums, and say whether it is sound")
+        .default_text("none");
     declare_format();
     arguments.section("Speed");
     arguments.add("threads", "N", threads_, "threads that tokenise; the store does not depend on it")
@@ -61,6 +67,7 @@ class Tokenize final : public Command {
   }
 
   int run() override {
+    if (!verify_.empty()) return verify();
     const InterruptGuard guard;  // from here on, so that no signal ends the program before it can clear up
     if (!fs::exists(tokenizer_))
       throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
@@ -73,6 +80,14 @@ class Tokenize final : public Command {
   }
 
  private:
+  int verify() const {
+    for (const std::string& option : arguments.option_names())
+      if (option != "--verify" && option != "--config" && arguments.given(option.substr(2)))
+        throw InputError("tokenize", "--verify {} makes nothing; leave out {}", verify_.string(), option);
+    fmt::print("{}\n", verify_store(verify_));
+    return 0;
+  }
+
   void declare_format() {
     arguments.section("Format of the input");
     arguments
@@ -189,7 +204,7 @@ class Tokenize final : public Command {
     if (unknown > 20) log::warning("many tokens are unknown; is this the right tokeniser for this text?");
   }
 
-  fs::path tokenizer_, output_;
+  fs::path tokenizer_, output_, verify_;
   std::vector<fs::path> inputs_;
   std::string task_, format_, label_column_, label_type_ = "class";
   std::vector<std::string> text_columns_, label_names_;

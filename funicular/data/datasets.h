@@ -18,6 +18,8 @@ class RowDataset : public Dataset {
   Sample get(int64_t index) const override { return store_->row(index); }
   int64_t document_of(int64_t index) const override;
   uint64_t fingerprint() const override;
+  bool found_damaged() const override { return store_->found_damaged(); }
+  void require_sound() const override { store_->require_sound(); }
   const TokenStore& store() const { return *store_; }
 
  private:
@@ -36,6 +38,8 @@ class ChunkDataset : public Dataset {
   Sample get(int64_t index) const override;
   int64_t document_of(int64_t index) const override { return locate(index).document; }
   uint64_t fingerprint() const override;
+  bool found_damaged() const override { return store_->found_damaged(); }
+  void require_sound() const override { store_->require_sound(); }
   const TokenStore& store() const { return *store_; }
 
  private:
@@ -64,6 +68,8 @@ class SubsetDataset : public Dataset {
   Sample get(int64_t index) const override;
   int64_t document_of(int64_t index) const override { return base_->document_of(base_index(index)); }
   uint64_t fingerprint() const override;
+  bool found_damaged() const override { return base_->found_damaged(); }
+  void require_sound() const override { base_->require_sound(); }
   /// The index in `base` of sample `index`.
   int64_t base_index(int64_t index) const;
 

@@ -1,9 +1,7 @@
 #include "funicular/data/row_source.h"
 
 #include "funicular/base/error.h"
-
-#include <sys/mman.h>
-#include <unistd.h>
+#include "funicular/data/mapped_pages.h"
 
 #include <algorithm>
 
@@ -11,13 +9,9 @@ namespace funicular::data {
 
 namespace {
 
-// Mapped pages count as resident once they are read. Those of a chunk that is done are not needed again; they
-// stay in the kernel's cache, so a neighbour that shares the first or the last page only takes a soft fault.
-void give_back(std::string_view text, format::Chunk chunk) {
-  const auto page = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-  const auto base = reinterpret_cast<uintptr_t>(text.data());
-  const uintptr_t begin = (base + chunk.begin) & ~(page - 1), end = (base + chunk.end) & ~(page - 1);
-  if (begin < end) ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+void give_back_chunk(std::string_view text, format::Chunk chunk) {
+  const size_t begin = std::min<size_t>(chunk.begin, text.size());  // the file may have become shorter
+  give_back(std::as_bytes(std::span(text.substr(begin, chunk.end - chunk.begin))));
 }
 
 // Looking for a cut touches a page, and the kernel maps its neighbours in the cache along with it, some 200
@@ -84,7 +78,7 @@ void TextFileSource::add(const fs::path& path) {
   const auto file = std::make_shared<const format::TextFile>(
       path, resolve_columns(path, file_options(), options_.label_column));
   const auto chunks = file->chunks(piece_size(file->text().size(), options_.piece_bytes));
-  give_back(file->text(), file->whole());
+  give_back_chunk(file->text(), file->whole());
   for (const auto& chunk : chunks) {
     // Thousands of small files must not hold thousands of mappings.
     pieces_.push_back({path, chunks.size() > 1 ? file : nullptr, chunk});
@@ -117,7 +111,7 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
       ++left_out;
     }
   }
-  give_back(file->text(), part.chunk);
+  give_back_chunk(file->text(), part.chunk);
   return reader.skipped() + left_out;
 }
 

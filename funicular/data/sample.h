@@ -68,6 +68,11 @@ class Dataset {
   /// Hash of the contents and of how they are cut, kept in checkpoints so that a resumed run sees the same
   /// data.
   virtual uint64_t fingerprint() const = 0;
+  /// Whether the contents were found to be other than those that were once written. Never waits.
+  virtual bool found_damaged() const { return false; }
+  /// Returns once all contents are known to be those that were once written: to be called before anything
+  /// that came of them is kept. Throws InputError where they are not.
+  virtual void require_sound() const {}
 };
 
 }  // namespace funicular::data

@@ -18,6 +18,12 @@ inline constexpr const char* kDocumentsFile = "documents.bin";
 inline constexpr const char* kWordsFile = "words.bin";
 inline constexpr const char* kLabelsFile = "labels.bin";
 
+/// Of the blocks that have a checksum each, in stores that are made now.
+inline constexpr uint64_t kBlockBytes = uint64_t{4} << 20;
+
+/// What a person does about a damaged store.
+inline constexpr const char* kStoreRemedy = "copy the store again or make it again with `funicular tokenize`";
+
 struct StoreFileSize {
   const char* name;
   uint64_t bytes;

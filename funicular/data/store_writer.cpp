@@ -15,16 +15,19 @@
 #include <charconv>
 #include <cstdio>
 #include <numeric>
+#include <optional>
 #include <unordered_map>
+#include <utility>
 
 namespace funicular::data {
 
 namespace {
 
+constexpr std::array kStoreFiles = {kMetaFile,      kTokensFile, kRowsFile,
+                                    kDocumentsFile, kWordsFile,  kLabelsFile};
+
 bool is_store_file(const std::string& name) {
-  static constexpr std::array kNames = {kMetaFile,      kTokensFile, kRowsFile,
-                                        kDocumentsFile, kWordsFile,  kLabelsFile};
-  return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
+  return std::find(kStoreFiles.begin(), kStoreFiles.end(), name) != kStoreFiles.end();
 }
 
 // "" if the folder holds nothing but a store's files, else the name of something else in it.
@@ -80,6 +83,37 @@ void require_replaceable(const fs::path& store, bool overwrite) {
         store.string(), other);
 }
 
+class Descriptor {
+ public:
+  explicit Descriptor(int value) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) ::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+
+ private:
+  int value_;
+};
+
+/// False where another process has the lock.
+bool try_lock(int descriptor, const fs::path& file) {
+  if (::flock(descriptor, LOCK_EX | LOCK_NB) == 0) return true;
+  if (errno != EWOULDBLOCK)
+    throw RunError("token store", "cannot lock {}: {}", file.string(), errno_text(errno));
+  return false;
+}
+
+/// Whether the open file is still the one of this name.
+bool is_named(int descriptor, const fs::path& file) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(descriptor, &opened) == 0 && ::lstat(file.c_str(), &named) == 0 &&
+         opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
+}
+
 }  // namespace
 
 BuildFolder::BuildFolder(const fs::path& store, bool overwrite)
@@ -88,44 +122,80 @@ BuildFolder::BuildFolder(const fs::path& store, bool overwrite)
   found_ = existing_part(store_);
   try {
     if (store_.has_parent_path()) make_directories(store_.parent_path());
-    while (!try_lock()) {
-    }
+    make();
   } catch (...) {
     remove_empty_above(store_, found_);
     throw;
   }
 }
 
+// mkdir makes a folder or fails: it follows no link that has the name.
+void BuildFolder::make() {
+  for (;;) {
+    if (::mkdir(path_.c_str(), 0777) == 0) {
+      if (take_new()) return;
+    } else if (errno == EEXIST) {
+      clear_leftover();
+    } else {
+      throw write_error(path_, errno);
+    }
+  }
+}
+
 // The lock is on the descriptor of tokens.bin: the kernel drops it with its process, and the name goes with
-// the folder. Returns false where the folder vanished (or became the store) between two calls.
-bool BuildFolder::try_lock() {
-  make_directories(path_);
-  const fs::path file = path_ / kTokensFile;
-  lock_ = ::open(file.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-  if (lock_ < 0 && errno == ENOENT) return false;
-  if (lock_ < 0) throw write_error(file, errno);
-  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+// the folder. Returns false where another builder took the folder for a dead one's and cleared it.
+bool BuildFolder::take_new() {
+  Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.get() < 0) return false;
+  struct stat status {};
+  if (::fstat(folder.get(), &status) != 0) throw write_error(path_, errno);
+  ::fchmod(folder.get(), status.st_mode & 07700);  // where the file system knows no rights it changes none
+  Descriptor file(
+      ::openat(folder.get(), kTokensFile, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+  if (file.get() < 0 && (errno == ENOENT || errno == EEXIST)) return false;
+  if (file.get() < 0) {
     const int error = errno;
-    ::close(lock_);
-    if (error == EWOULDBLOCK)
-      throw InputError("token store",
-                       "another build of {} is running; wait for it, or choose another --output",
-                       store_.string());
-    throw RunError("token store", "cannot lock {}: {}", file.string(), errno_text(error));
+    ::rmdir(path_.c_str());
+    throw write_error(path_ / kTokensFile, error);
   }
-  struct stat opened {
-  }, named{};
-  const bool same = ::fstat(lock_, &opened) == 0 && ::stat(file.c_str(), &named) == 0 &&
-                    opened.st_ino == named.st_ino && opened.st_dev == named.st_dev;
-  if (!same) {
-    ::close(lock_);
-    return false;
-  }
-  for (const char* left : {kMetaFile, kRowsFile, kDocumentsFile, kWordsFile, kLabelsFile}) {
-    std::error_code ignored;
-    fs::remove(path_ / left, ignored);
-  }
+  if (!try_lock(file.get(), path_ / kTokensFile)) return false;
+  if (!is_named(file.get(), path_ / kTokensFile)) return false;
+  mode_ = status.st_mode & 07777;
+  folder_ = folder.release();
+  lock_ = file.release();
   return true;
+}
+
+void BuildFolder::refuse_running() const {
+  throw InputError("token store", "another build of {} is running; wait for it, or choose another --output",
+                   store_.string());
+}
+
+// What a dead builder left is removed, never used: whoever may write beside the store could have put it
+// there.
+void BuildFolder::clear_leftover() const {
+  const Descriptor folder(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (folder.get() < 0 && errno == ENOENT) return;
+  if (folder.get() < 0 && (errno == ELOOP || errno == ENOTDIR))
+    throw InputError(
+        "token store",
+        "{}: expected nothing, or the folder of an interrupted build, found a link or a file; remove "
+        "it, or choose another --output",
+        path_.string());
+  if (folder.get() < 0) throw write_error(path_, errno);
+  const Descriptor file(::openat(folder.get(), kTokensFile, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (file.get() >= 0 && !try_lock(file.get(), path_ / kTokensFile)) refuse_running();
+  for (const char* name : kStoreFiles)
+    if (::unlinkat(folder.get(), name, 0) != 0 && errno != ENOENT && errno != EISDIR)
+      throw write_error(path_ / name, errno);
+  if (::rmdir(path_.c_str()) == 0 || errno == ENOENT) return;
+  if (errno != ENOTEMPTY && errno != EEXIST) throw write_error(path_, errno);
+  const std::string other = foreign_entry(path_);
+  if (!other.empty())
+    throw InputError("token store",
+                     "{} holds {}, which is no part of an interrupted build; remove it, or choose another "
+                     "--output",
+                     path_.string(), other);
 }
 
 BuildFolder::~BuildFolder() {
@@ -134,9 +204,11 @@ BuildFolder::~BuildFolder() {
     remove_empty_above(store_, found_);
   }
   if (lock_ >= 0) ::close(lock_);
+  if (folder_ >= 0) ::close(folder_);
 }
 
 void BuildFolder::commit() {
+  ::fchmod(folder_, mode_);
   sync_path(path_);
   std::error_code ignored;
   const bool replaces = fs::exists(store_, ignored) && !fs::is_empty(store_, ignored);
@@ -174,13 +246,23 @@ void EncodedRows::clear() {
   rows = tokens_count = unknown_tokens = longest_row = 0;
 }
 
-/// A file that is hashed as it is written.
+/// A file that is hashed as it is written, whole and by blocks.
 class StoreWriter::File {
  public:
-  File(const fs::path& folder, const char* name) : name_(name), writer_(folder / name) {}
+  File(const fs::path& folder, const char* name, uint64_t block_bytes)
+      : name_(name), block_bytes_(block_bytes), writer_(folder / name) {}
   void write(const void* data, size_t size) {
     hash_.update(data, size);
     writer_.write(data, size);
+    const auto* next = static_cast<const std::byte*>(data);
+    while (size > 0) {
+      const size_t part = std::min<size_t>(size, block_bytes_ - in_block_);
+      block_->update(next, part);
+      next += part;
+      size -= part;
+      in_block_ += part;
+      if (in_block_ == block_bytes_) end_block();
+    }
   }
   template <class T>
   void write(const std::vector<T>& values) {
@@ -188,27 +270,42 @@ class StoreWriter::File {
   }
   StoreMeta::File close() {
     writer_.close(/*sync=*/true);
-    return {name_, writer_.position(), hash_.digest()};
+    if (in_block_ > 0) end_block();
+    return {name_, writer_.position(), hash_.digest(), blocks_};
   }
 
  private:
+  void end_block() {
+    blocks_.push_back(block_->digest());
+    block_.emplace();
+    in_block_ = 0;
+  }
+
   const char* name_;
+  const uint64_t block_bytes_;
   FileWriter writer_;
-  StreamHash hash_;
+  StreamHash hash_;                                 ///< of all
+  std::optional<StreamHash> block_{std::in_place};  ///< of the block that is being written
+  uint64_t in_block_ = 0;                           ///< its bytes so far
+  std::vector<uint64_t> blocks_;
 };
 
 StoreWriter::StoreWriter(const fs::path& store, bool overwrite, StoreMeta meta)
     : folder_(store, overwrite), meta_(std::move(meta)), fixed_names_(!meta_.label_names.empty()) {
-  tokens_ = std::make_unique<File>(folder_.path(), kTokensFile);
-  rows_ = std::make_unique<File>(folder_.path(), kRowsFile);
-  documents_ = std::make_unique<File>(folder_.path(), kDocumentsFile);
-  words_ = std::make_unique<File>(folder_.path(), kWordsFile);
-  if (meta_.labels != LabelKind::none) labels_ = std::make_unique<File>(folder_.path(), kLabelsFile);
+  tokens_ = make_file(kTokensFile);
+  rows_ = make_file(kRowsFile);
+  documents_ = make_file(kDocumentsFile);
+  words_ = make_file(kWordsFile);
+  if (meta_.labels != LabelKind::none) labels_ = make_file(kLabelsFile);
   const uint64_t zero = 0;
   rows_->write(&zero, sizeof zero);
 }
 
 StoreWriter::~StoreWriter() = default;
+
+std::unique_ptr<StoreWriter::File> StoreWriter::make_file(const char* name) const {
+  return std::make_unique<File>(folder_.path(), name, meta_.block_bytes);
+}
 
 void StoreWriter::append(const EncodedRows& rows) {
   tokens_->write(rows.tokens);
@@ -293,7 +390,7 @@ void StoreWriter::finish_labels() {
   labels_->close();
   const MappedFile old(folder_.path() / kLabelsFile);
   fs::remove(folder_.path() / kLabelsFile);
-  labels_ = std::make_unique<File>(folder_.path(), kLabelsFile);
+  labels_ = make_file(kLabelsFile);
   for (const int32_t label : old.as<int32_t>())
     labels_->write(&number[static_cast<size_t>(label)], sizeof label);
 }

@@ -1,6 +1,8 @@
 #pragma once
 // Writes the files of a token store, in order, beside their final place; commit() makes them a store.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -13,11 +15,14 @@
 namespace funicular::data {
 
 /// The hidden folder in which a store is built. It is locked while its builder lives, so that a second
-/// builder of the same store is refused, and one that comes after a crash clears what the dead one left.
+/// builder of the same store is refused, and one that comes after a crash clears what the dead one left. It
+/// is always made anew and nobody else may write in it, so that nothing is written through a link that
+/// somebody put there.
 class BuildFolder {
  public:
-  /// Throws InputError: `store` exists (and may not be overwritten, or holds other files than a store's), or
-  /// another build of it is running. RunError: the folder cannot be made.
+  /// Throws InputError: `store` exists (and may not be overwritten, or holds other files than a store's),
+  /// another build of it is running, or something else has the folder's name (a link, a file, a folder with
+  /// other files). RunError: the folder cannot be made.
   BuildFolder(const fs::path& store, bool overwrite);
   /// Removes the folder unless it was committed, and those above it that were made for it and are empty.
   ~BuildFolder();
@@ -30,12 +35,17 @@ class BuildFolder {
   void commit();
 
  private:
-  bool try_lock();
+  void make();
+  bool take_new();
+  void clear_leftover() const;
+  [[noreturn]] void refuse_running() const;
   void exchange_with_old();
 
   fs::path store_, path_;
-  fs::path found_;  ///< the part of store_ that was there before
-  int lock_ = -1;
+  fs::path found_;   ///< the part of store_ that was there before
+  int folder_ = -1;  ///< descriptors: of the folder,
+  int lock_ = -1;    ///< of tokens.bin in it, which holds the lock
+  mode_t mode_ = 0;  ///< of the store; while it is built only its owner may enter
   bool committed_ = false;
 };
 
@@ -57,7 +67,7 @@ class StoreWriter {
  public:
   /// `meta` gives the tokeniser, token_bytes, columns, the kind of labels and, where they are fixed, the
   /// label names; otherwise the names are those that are met, sorted (as numbers where all are whole
-  /// numbers).
+  /// numbers). `meta.block_bytes` is at least 1.
   StoreWriter(const fs::path& store, bool overwrite, StoreMeta meta);
   ~StoreWriter();
   void append(const EncodedRows& rows);
@@ -66,6 +76,7 @@ class StoreWriter {
 
  private:
   class File;
+  std::unique_ptr<File> make_file(const char* name) const;
   void append_bits(const EncodedRows& rows);
   void append_offsets(const EncodedRows& rows);
   void append_labels(const EncodedRows& rows);

@@ -4,13 +4,16 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/json.h"
 #include "funicular/data/store_files.h"
+#include "funicular/data/store_verification.h"
 #include "funicular/text/word_piece.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <bit>
+#include <charconv>
 #include <cmath>
+#include <cstdlib>
 
 namespace funicular::data {
 
@@ -24,13 +27,16 @@ constexpr uint64_t kMaxCount = uint64_t{1} << 48;
 
 constexpr const char* kLabelKinds[] = {"none", "classes", "values"};
 
-uint64_t parse_hash(const Json& object, const char* key, std::string_view origin) {
-  const auto text = json_get<std::string>(object, key, origin);
+uint64_t hash_from_text(const std::string& text, const char* key, std::string_view origin) {
   const bool valid = text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!valid)
     throw InputError("token store", "{}: \"{}\" should be 16 hexadecimal digits, found \"{}\"", origin, key,
                      text);
   return std::stoull(text, nullptr, 16);
+}
+
+uint64_t parse_hash(const Json& object, const char* key, std::string_view origin) {
+  return hash_from_text(json_get<std::string>(object, key, origin), key, origin);
 }
 
 uint64_t parse_count(const Json& object, const char* key, uint64_t low, uint64_t high,
@@ -71,6 +77,43 @@ void require_format(const Json& json, std::string_view origin) {
                      origin, version, StoreMeta::kVersion);
 }
 
+// The last line but one of meta.json: the checksum of all that stands before it.
+constexpr std::string_view kSealBegin = ",\n \"xxh3\": \"", kSealEnd = "\"\n}\n";
+constexpr size_t kSealBytes = kSealBegin.size() + 16 + kSealEnd.size();
+
+void check_seal(std::string_view text, const Json& json, std::string_view origin) {
+  const std::string_view sealed = text.substr(0, text.size() - std::min(text.size(), kSealBytes));
+  const std::string_view seal = text.substr(sealed.size());
+  if (seal.starts_with(kSealBegin) && seal.ends_with(kSealEnd)) {
+    const std::string_view expected = seal.substr(kSealBegin.size(), 16);
+    const std::string found = hash_text(hash_bytes(sealed));
+    if (found != expected)
+      throw InputError(
+          "token store",
+          "{}: damaged, or changed by hand: what stands before its last line has the checksum {} "
+          "(XXH3), expected {}; {}",
+          origin, found, expected, kStoreRemedy);
+  } else if (json.contains("xxh3") || json.contains("block_bytes")) {  // older stores have neither
+    throw InputError("token store",
+                     "{}: damaged, or changed by hand: it should end with its own checksum (\"xxh3\"); {}",
+                     origin, kStoreRemedy);
+  }
+}
+
+std::vector<uint64_t> parse_blocks(const Json& entry, std::string_view name, uint64_t bytes,
+                                   uint64_t block_bytes, std::string_view origin) {
+  std::vector<uint64_t> blocks;
+  if (block_bytes == 0) return blocks;
+  for (const auto& text : json_get<std::vector<std::string>>(entry, "blocks", origin))
+    blocks.push_back(hash_from_text(text, "blocks", origin));
+  const uint64_t needed = bytes / block_bytes + (bytes % block_bytes != 0);
+  if (blocks.size() != needed)
+    throw InputError("token store",
+                     "{}: expected {} checksums for the {} bytes of {} in blocks of {}, found {}", origin,
+                     needed, bytes, name, block_bytes, blocks.size());
+  return blocks;
+}
+
 std::vector<StoreMeta::File> parse_files(const Json& files, const StoreMeta& meta, std::string_view origin) {
   std::vector<StoreMeta::File> parsed;
   for (const auto& [name, bytes] : store_file_sizes(meta)) {
@@ -79,7 +122,8 @@ std::vector<StoreMeta::File> parse_files(const Json& files, const StoreMeta& met
     if (stated != bytes)
       throw InputError("token store", "{}: {} is said to have {} bytes, but the counts need {}", origin, name,
                        stated, bytes);
-    parsed.push_back({name, bytes, parse_hash(entry, "xxh3", origin)});
+    parsed.push_back({name, bytes, parse_hash(entry, "xxh3", origin),
+                      parse_blocks(entry, name, bytes, meta.block_bytes, origin)});
   }
   return parsed;
 }
@@ -100,8 +144,12 @@ std::vector<StoreFileSize> store_file_sizes(const StoreMeta& meta) {
 
 std::string write_store_meta(const StoreMeta& meta) {
   OrderedJson files;
-  for (const auto& file : meta.files)
+  for (const auto& file : meta.files) {
     files[file.name] = {{"bytes", file.bytes}, {"xxh3", hash_text(file.checksum)}};
+    if (meta.block_bytes == 0) continue;
+    OrderedJson& blocks = files[file.name]["blocks"] = OrderedJson::array();
+    for (const uint64_t block : file.blocks) blocks.push_back(hash_text(block));
+  }
   OrderedJson json = {
       {"format", kFormat},
       {"version", StoreMeta::kVersion},
@@ -117,15 +165,22 @@ std::string write_store_meta(const StoreMeta& meta) {
       {"unknown_tokens", meta.unknown_tokens},
       {"longest_row", meta.longest_row},
       {"labels", {{"kind", kLabelKinds[static_cast<int>(meta.labels)]}, {"names", meta.label_names}}},
-      {"files", files},
   };
+  if (meta.block_bytes > 0) json["block_bytes"] = meta.block_bytes;
+  json["files"] = files;
   // A description or a label may hold bytes that are not UTF-8; they must not cost the store.
-  return json.dump(1, ' ', false, OrderedJson::error_handler_t::replace) + "\n";
+  return seal_store_meta(json.dump(1, ' ', false, OrderedJson::error_handler_t::replace));
+}
+
+std::string seal_store_meta(std::string_view object) {
+  const std::string_view open = object.substr(0, object.rfind("\n}"));
+  return fmt::format("{}{}{}{}", open, kSealBegin, hash_text(hash_bytes(open)), kSealEnd);
 }
 
 StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
   const Json json = parse_json(text, origin);
   require_format(json, origin);
+  check_seal(text, json, origin);
   StoreMeta meta;
   const Json& tokenizer = member(json, "tokenizer", origin);
   meta.tokenizer_fingerprint = parse_hash(tokenizer, "fingerprint", origin);
@@ -146,6 +201,7 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
   const Json& labels = member(json, "labels", origin);
   meta.labels = parse_label_kind(labels, origin);
   meta.label_names = json_get<std::vector<std::string>>(labels, "names", origin);
+  if (json.contains("block_bytes")) meta.block_bytes = parse_count(json, "block_bytes", 1, kMaxCount, origin);
   meta.files = parse_files(member(json, "files", origin), meta, origin);
   return meta;
 }
@@ -197,9 +253,30 @@ std::string read_meta_text(const fs::path& folder) {
 
 }  // namespace
 
-std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder) {
+uint64_t bytes_verified_first() {
+  const char* text = std::getenv("FUNICULAR_VERIFY_FIRST");
+  const std::string_view wanted = text ? text : "";
+  uint64_t bytes = 0;
+  const auto [end, error] = std::from_chars(wanted.data(), wanted.data() + wanted.size(), bytes);
+  if (wanted.empty()) return kVerifiedFirst;
+  if (error != std::errc() || end != wanted.data() + wanted.size())
+    throw InputError("token store", "FUNICULAR_VERIFY_FIRST expects a number of bytes, found \"{}\"", wanted);
+  return bytes;
+}
+
+std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, const StoreOpenOptions& options) {
   StoreMeta meta = read_store_meta(read_meta_text(folder), (folder / kMetaFile).string());
-  return std::shared_ptr<const TokenStore>(new TokenStore(folder, std::move(meta)));
+  const std::shared_ptr<TokenStore> store(new TokenStore(folder, std::move(meta)));
+  if (options.verify) {
+    std::vector<StoreBlock> own;
+    const std::vector<StoreBlock> all = store->blocks();
+    for (size_t i = 0; i < all.size(); ++i)
+      if (i % static_cast<size_t>(options.parts) == static_cast<size_t>(options.part)) own.push_back(all[i]);
+    store->verification_ =
+        std::make_unique<const StoreVerification>(folder, std::move(own), options.verify_first);
+  }
+  store->require_ends();  // after it, so that damage is told by its block where it can be
+  return store;
 }
 
 TokenStore::TokenStore(const fs::path& folder, StoreMeta meta)
@@ -211,6 +288,11 @@ TokenStore::TokenStore(const fs::path& folder, StoreMeta meta)
       documents_(map(kDocumentsFile)),
       words_(map(kWordsFile)) {
   if (meta_.labels != LabelKind::none) labels_ = map(kLabelsFile);
+}
+
+TokenStore::~TokenStore() = default;
+
+void TokenStore::require_ends() const {
   const auto rows = rows_.as<uint64_t>(), documents = documents_.as<uint64_t>();
   if (rows.front() != 0 || rows.back() != meta_.tokens)
     damaged(kRowsFile, "its ends do not fit the number of tokens");
@@ -222,19 +304,15 @@ MappedFile TokenStore::map(const char* name) const {
   MappedFile file(folder_ / name);
   for (const auto& expected : meta_.files) {
     if (expected.name != name || expected.bytes == file.bytes().size()) continue;
-    throw InputError(
-        "token store",
-        "{}: expected {} bytes (as meta.json says), found {}; the file was cut or changed: copy the store "
-        "again or make it again with `funicular tokenize`",
-        (folder_ / name).string(), expected.bytes, file.bytes().size());
+    throw InputError("token store",
+                     "{}: expected {} bytes (as meta.json says), found {}; the file was cut or changed: {}",
+                     (folder_ / name).string(), expected.bytes, file.bytes().size(), kStoreRemedy);
   }
   return file;
 }
 
 void TokenStore::damaged(std::string_view file, std::string_view what) const {
-  throw InputError("token store",
-                   "{}: damaged: {}; copy the store again or make it again with `funicular tokenize`",
-                   (folder_ / file).string(), what);
+  throw InputError("token store", "{}: damaged: {}; {}", (folder_ / file).string(), what, kStoreRemedy);
 }
 
 void TokenStore::require_index(const char* what, int64_t index, uint64_t count) const {
@@ -324,26 +402,41 @@ void TokenStore::require_tokenizer(const text::WordPiece& tokenizer) const {
   require_tokenizer(tokenizer.fingerprint(), describe_tokenizer(tokenizer));
 }
 
+bool TokenStore::found_damaged() const {
+  return verification_ && verification_->failed();
+}
+
+void TokenStore::require_sound() const {
+  if (verification_) verification_->wait();
+}
+
 void TokenStore::verify() const {
-  verify_checksums();
+  for (const StoreBlock& block : blocks()) verify_block(folder_, block);
+  require_ends();
   verify_contents();
 }
 
-void TokenStore::verify_checksums() const {
-  const std::pair<const char*, const MappedFile*> mapped[] = {{kTokensFile, &tokens_},
+/// Of all files, those first that are read to find anything else.
+std::vector<StoreBlock> TokenStore::blocks() const {
+  const std::pair<const char*, const MappedFile*> mapped[] = {{kDocumentsFile, &documents_},
                                                               {kRowsFile, &rows_},
-                                                              {kDocumentsFile, &documents_},
+                                                              {kLabelsFile, &labels_},
                                                               {kWordsFile, &words_},
-                                                              {kLabelsFile, &labels_}};
-  for (const auto& file : meta_.files) {
-    for (const auto& [name, contents] : mapped) {
-      if (file.name != name) continue;
-      const uint64_t found = hash_bytes(contents->bytes().data(), contents->bytes().size());
-      if (found != file.checksum)
-        damaged(name,
-                fmt::format("its checksum is {}, expected {}", hash_text(found), hash_text(file.checksum)));
+                                                              {kTokensFile, &tokens_}};
+  std::vector<StoreBlock> blocks;
+  for (const auto& [name, file] : mapped) {
+    const auto recorded = std::find_if(meta_.files.begin(), meta_.files.end(),
+                                       [name = name](const auto& entry) { return entry.name == name; });
+    if (recorded == meta_.files.end()) continue;
+    if (meta_.block_bytes == 0) blocks.push_back({name, file->bytes(), 0, 1, 1, recorded->checksum});
+    for (size_t i = 0; i < recorded->blocks.size(); ++i) {
+      const uint64_t begin = i * meta_.block_bytes;
+      const uint64_t size = std::min(meta_.block_bytes, recorded->bytes - begin);
+      blocks.push_back({name, file->bytes().subspan(begin, size), begin, i + 1, recorded->blocks.size(),
+                        recorded->blocks[i]});
     }
   }
+  return blocks;
 }
 
 // Checksums only say that the files are as the builder left them; this says that they make sense.

@@ -4,15 +4,20 @@
 //
 // A store is a folder (by convention `NAME.tokens`) of little-endian arrays:
 //
-//   meta.json      format version, tokeniser, counts, label names; the size and XXH3 checksum of each other
-//   file tokens.bin     uint16 (vocabularies of at most 65,536 tokens) or uint32: the tokens of all columns
-//   of all rows rows.bin       uint64 [rows * columns + 1]: column c of row r is tokens [at(r * columns + c),
-//   at(r * columns + c + 1)) documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an
-//   empty row may stand in it words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word
-//   labels.bin     one a row, where there are labels: int32 class numbers or float64 values
+//   meta.json      format version, tokeniser, counts, label names; of each other file its size, its XXH3
+//                  checksum, and one for each block of it (4 MiB); in its last line its own checksum
+//   tokens.bin     uint16 (vocabularies of at most 65,536 tokens) or uint32: the tokens of all columns of all
+//                  rows
+//   rows.bin       uint64 [rows * columns + 1]: column c of row r is tokens
+//                  [at(r * columns + c), at(r * columns + c + 1))
+//   documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an empty row may stand in
+//   it words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word labels.bin     one a
+//   row, where there are labels: int32 class numbers or float64 values
 //
 // meta.json is written last, and the folder gets its name only then (see token_store_builder.h); a folder
-// without a complete meta.json, or whose files have other sizes than it says, is refused.
+// without a complete meta.json, or whose files have other sizes than it says, is refused. Contents are
+// compared with their checksums when a store is opened (see StoreOpenOptions). Stores that were made before
+// there were checksums of blocks are compared file by file.
 
 #include <cstdint>
 #include <memory>
@@ -28,6 +33,9 @@ class WordPiece;
 }
 
 namespace funicular::data {
+
+struct StoreBlock;
+class StoreVerification;
 
 enum class LabelKind {
   none,     ///< rows have no labels
@@ -49,11 +57,13 @@ struct StoreMeta {
   uint64_t longest_row = 0;     ///< tokens of the longest row, its columns together
   LabelKind labels = LabelKind::none;
   std::vector<std::string> label_names;  ///< of the classes, in the order of their numbers
+  uint64_t block_bytes = 0;              ///< of a block with a checksum of its own; 0: none, an older store
 
   struct File {
     std::string name;
     uint64_t bytes = 0;
     uint64_t checksum = 0;
+    std::vector<uint64_t> blocks = {};  ///< checksums of its blocks, of which the last may be shorter
     bool operator==(const File&) const = default;
   };
   std::vector<File> files;
@@ -63,8 +73,10 @@ struct StoreMeta {
 
 /// meta.json as text, the same for equal stores.
 std::string write_store_meta(const StoreMeta& meta);
-/// Reads and checks meta.json: version, ranges, and that each file's stated size follows from the counts.
-/// `origin` names the file in errors. Throws InputError.
+/// A JSON object, ending with "\n}", with its checksum as its last member, as meta.json has it.
+std::string seal_store_meta(std::string_view object);
+/// Reads and checks meta.json: version, its own checksum, ranges, and that each file's stated size follows
+/// from the counts. `origin` names the file in errors. Throws InputError.
 StoreMeta read_store_meta(std::string_view text, std::string_view origin);
 
 /// What people read about a tokeniser, e.g. "WordPiece, 30522 tokens, lower-cased".
@@ -78,16 +90,39 @@ struct StoreRange {
   uint64_t size() const { return end - begin; }
 };
 
+/// How many bytes of a store are verified before it is used, unless FUNICULAR_VERIFY_FIRST says another
+/// number: a tenth of a second where they are in memory.
+inline constexpr uint64_t kVerifiedFirst = uint64_t{256} << 20;
+/// Throws InputError where FUNICULAR_VERIFY_FIRST is no number of bytes.
+uint64_t bytes_verified_first();
+
+struct StoreOpenOptions {
+  /// So many bytes are compared with their checksums before open returns, those of the smaller files first.
+  /// What is beyond is compared by a thread of the store's own while the store is used already.
+  uint64_t verify_first = bytes_verified_first();
+  /// Of several processes on one host that open the same store each compares its own blocks: this one is
+  /// `part` of `parts`. What one finds the caller has to tell the others.
+  int part = 0, parts = 1;
+  bool verify = true;  ///< false: only meta.json and the sizes of the files
+};
+
 /// Immutable and safe to share between threads. Accessors check what they read from the files, so that a
 /// damaged store gives an InputError and never a wild read.
 class TokenStore {
  public:
-  /// Maps the store. Checks meta.json and the size of each file, not the contents: see verify(). Throws
-  /// InputError where there is no store, an interrupted build, a truncated or grown file, or another version.
-  static std::shared_ptr<const TokenStore> open(const fs::path& folder);
+  /// Maps the store, and verifies it as the options say. Throws InputError where there is no store, an
+  /// interrupted build, a truncated or grown file, another version, or contents that do not have their
+  /// checksum: then it names the file and the block.
+  static std::shared_ptr<const TokenStore> open(const fs::path& folder, const StoreOpenOptions& options = {});
+  ~TokenStore();
+
+  /// Whether the store's own thread has found damage. Never waits.
+  bool found_damaged() const;
+  /// Returns once everything that open was to verify has been read. Throws InputError where it is damaged.
+  void require_sound() const;
 
   /// Reads everything: checksums, order of the offsets, token ids and class numbers in range. Throws
-  /// InputError naming the file that is damaged.
+  /// InputError naming the file that is damaged, and the block where its checksum differs.
   void verify() const;
 
   /// Throws InputError, naming both tokenisers, unless the store was made with one of this fingerprint.
@@ -120,7 +155,8 @@ class TokenStore {
   StoreRange range_at(const char* file, const uint64_t* bounds, uint64_t first, uint64_t last,
                       uint64_t limit) const;
   double label_at(uint64_t row) const;
-  void verify_checksums() const;
+  std::vector<StoreBlock> blocks() const;
+  void require_ends() const;
   void verify_contents() const;
   [[noreturn]] void damaged(std::string_view file, std::string_view what) const;
 
@@ -128,6 +164,7 @@ class TokenStore {
   StoreMeta meta_;
   uint64_t fingerprint_ = 0;
   MappedFile tokens_, rows_, documents_, words_, labels_;
+  std::unique_ptr<const StoreVerification> verification_;  ///< last: its thread reads the others
 };
 
 }  // namespace funicular::data

@@ -265,6 +265,7 @@ StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source
   meta.token_bytes = meta.vocabulary_size <= 65536 ? 2 : 4;
   meta.columns = source.columns();
   meta.labels = options.labels;
+  meta.block_bytes = options.block_bytes;
   if (options.labels == LabelKind::classes) meta.label_names = options.label_names;
   return meta;
 }

@@ -9,6 +9,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/data/row_source.h"
+#include "funicular/data/store_files.h"
 #include "funicular/data/token_store.h"
 
 namespace funicular::data {
@@ -28,6 +29,7 @@ struct StoreBuildOptions {
   /// are met, sorted. Give a training set's names to the evaluation set's store, so that both number their
   /// classes alike.
   std::vector<std::string> label_names = {};
+  uint64_t block_bytes = kBlockBytes;  ///< of each part of a file that gets a checksum of its own; 1 or more
   /// Called on the building thread about ten times a second.
   std::function<void(const StoreProgress&)> progress = nullptr;
   /// Asked as often; true stops the build. Then nothing is left and Error with ExitCode::interrupted is

@@ -124,21 +124,38 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
                                                         const std::string& name,
                                                         const text::WordPiece& tokenizer,
                                                         const std::vector<std::string>& labels,
-                                                        const fs::path& folder) {
+                                                        const fs::path& folder, bool verify) {
   const TaskSource source(task, file);
   const fs::path path =
       folder / fmt::format("{}-{}.tokens", name, hash_text(store_key(task, file, tokenizer, labels)));
-  if (!fs::exists(path)) {
+  const auto build = [&](bool overwrite) {
     data::StoreBuildOptions options;
+    options.overwrite = overwrite;
     options.labels = data::LabelKind::classes;
     options.label_names = labels;
     options.stop = [] { return interrupt_requested() != 0; };
     const InterruptGuard guard;
     const auto result = data::build_token_store(tokenizer, source, path, options);
     log::info("tokenised {}: {} rows, {} tokens", file.string(), result.meta.rows, result.meta.tokens);
+  };
+  // Whole before it is used: only then it can be made again.
+  const auto open = [&] {
+    return data::TokenStore::open(path, {.verify_first = UINT64_MAX, .verify = verify});
+  };
+  std::shared_ptr<const data::TokenStore> store;
+  if (!fs::exists(path)) {
+    build(false);
+    store = open();
+  } else {
+    try {
+      store = open();
+    } catch (const InputError& error) {
+      log::warning("{}; it is made again from {}", error.what(), file.string());
+      build(true);
+      store = open();
+    }
   }
   remove_older(folder, name, path);
-  auto store = data::TokenStore::open(path);
   if (store->rows() == 0)
     throw InputError("task", "{}: no rows; expected at least one{}", file.string(),
                      task.layout.header ? " after the header" : "");

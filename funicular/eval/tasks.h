@@ -58,14 +58,15 @@ class TaskSource final : public data::RowSource {
 };
 
 /// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, or opens it where it was made
-/// before from the same file, task, tokeniser and labels. `labels`: the classes in order; empty: learnt from
-/// the file (sorted). Throws InputError: a wrong row or an unknown label (with file:line), a file without
-/// rows.
+/// before from the same file, task, tokeniser and labels. `verify`: all of it is read and compared with its
+/// checksums; one that is damaged is made again, with a warning. `labels`: the classes in order; empty:
+/// learnt from the file (sorted). Throws InputError: a wrong row or an unknown label (with file:line), a file
+/// without rows.
 std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
                                                         const std::string& name,
                                                         const text::WordPiece& tokenizer,
                                                         const std::vector<std::string>& labels,
-                                                        const fs::path& folder);
+                                                        const fs::path& folder, bool verify = true);
 
 /// A folder for what is needed only as long as the object lives, made under the system's folder for temporary
 /// files.

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <charconv>
 #include <cstring>
+#include <unordered_map>
 
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
@@ -37,19 +38,26 @@ RowEnd line_end(std::string_view text, size_t begin, size_t limit) {
 }
 
 /// As line_end, but a line end inside quotes is data: an even number of quotes lies before the row's own.
-RowEnd quoted_row_end(std::string_view text, size_t begin, size_t limit) {
-  size_t quotes = 0, position = begin;
-  for (;;) {
+/// `in_quotes`: whether `begin` lies within quotes; becomes whether the end does.
+RowEnd quoted_row_end(std::string_view text, size_t begin, size_t limit, bool& in_quotes) {
+  for (size_t position = begin;;) {
     const RowEnd line = line_end(text, position, limit);
-    quotes += static_cast<size_t>(std::count(text.begin() + static_cast<ptrdiff_t>(position),
-                                             text.begin() + static_cast<ptrdiff_t>(line.end), '"'));
-    if (!line.complete || quotes % 2 == 0) return line;
+    const auto quotes = std::count(text.begin() + static_cast<ptrdiff_t>(position),
+                                   text.begin() + static_cast<ptrdiff_t>(line.end), '"');
+    in_quotes ^= quotes % 2 != 0;
+    if (!line.complete || !in_quotes) return line;
     position = line.end;
   }
 }
 
+RowEnd row_end(TextFormat format, std::string_view text, size_t begin, size_t limit, bool& in_quotes) {
+  return format == TextFormat::csv ? quoted_row_end(text, begin, limit, in_quotes)
+                                   : line_end(text, begin, limit);
+}
+
 RowEnd row_end(TextFormat format, std::string_view text, size_t begin, size_t limit) {
-  return format == TextFormat::csv ? quoted_row_end(text, begin, limit) : line_end(text, begin, limit);
+  bool in_quotes = false;
+  return row_end(format, text, begin, limit, in_quotes);
 }
 
 std::string_view without_line_end(std::string_view row) {
@@ -147,13 +155,28 @@ std::vector<std::string> resolve_keys(const TextOptions& options, TextFormat for
   return keys;
 }
 
+/// Two columns of one name cannot be told apart. Several may have none, as tables of spreadsheets do.
+void require_different_names(const std::vector<std::string>& header, const std::string& name) {
+  std::unordered_map<std::string_view, size_t> places;
+  for (size_t place = 0; place < header.size(); ++place) {
+    const auto [earlier, is_new] = places.emplace(header[place], place);
+    if (!is_new && !header[place].empty())
+      throw InputError("text",
+                       "{}:1: expected a different name for each column, found \"{}\" for columns {} and {}; "
+                       "rename one of them",
+                       name, header[place], earlier->second + 1, place + 1);
+  }
+}
+
 std::vector<std::string> parse_header(TextFormat format, std::string_view row, const std::string& name) {
   RowParser parser(format, {}, {}, 0);
   std::vector<std::string_view> fields;
   const std::string problem = parser.parse(without_line_end(row), fields);
   if (!problem.empty()) throw InputError("text", "{}:1: {}", name, problem);
   if (row.empty()) throw InputError("text", "{}: expected a header, found an empty file", name);
-  return {fields.begin(), fields.end()};
+  const std::vector<std::string> header(fields.begin(), fields.end());
+  require_different_names(header, name);
+  return header;
 }
 
 }  // namespace
@@ -336,7 +359,7 @@ std::vector<Chunk> TextFile::chunks(uint64_t target_bytes) const {
       end = text.size();
     } else if (format_ == TextFormat::csv) {
       // Only from a row's beginning is it known which line ends are data.
-      while (end - begin < target && end < text.size()) end = quoted_row_end(text, end, text.size()).end;
+      while (end - begin < target && end < text.size()) end = row_end(format_, text, end, text.size()).end;
     } else {
       end = line_end(text, begin + target - 1, text.size()).end;
     }
@@ -438,14 +461,26 @@ bool StreamRowReader::wait_for_bytes() const {
   }
 }
 
+void StreamRowReader::refuse_long_row() const {
+  if (in_quotes_)
+    throw InputError(
+        "text",
+        "{}:{}: expected rows of at most {} bytes, found {} in a row with an open quote: is a quote "
+        "never closed?",
+        name_, line_, kMaximumStreamRow, buffer_.size());
+  throw InputError(
+      "text",
+      "{}:{}: the line is too long: expected at most {} bytes, found {} without a line end; cut it "
+      "into shorter ones",
+      name_, line_, kMaximumStreamRow, buffer_.size());
+}
+
 bool StreamRowReader::fill() {
   // The rows given so far are done with: their bytes make room.
   buffer_.erase(0, begin_);
   base_ += begin_;
   begin_ = 0;
-  if (buffer_.size() > kMaximumStreamRow)
-    throw InputError("text", "{}:{}: a row of more than {} bytes: is a quote never closed?", name_, line_,
-                     kMaximumStreamRow);
+  if (buffer_.size() > kMaximumStreamRow) refuse_long_row();
   constexpr size_t kPiece = 1 << 16;
   const size_t size = buffer_.size();
   buffer_.resize(size + kPiece);
@@ -462,9 +497,12 @@ bool StreamRowReader::fill() {
 }
 
 bool StreamRowReader::next_raw(std::string_view& row) {
+  size_t searched = 0;  // bytes of the row in which its end is not
+  in_quotes_ = false;
   for (;;) {
-    const RowEnd found = row_end(format_, buffer_, begin_, buffer_.size());
+    const RowEnd found = row_end(format_, buffer_, begin_ + searched, buffer_.size(), in_quotes_);
     if (!found.complete && !end_) {
+      searched = buffer_.size() - begin_;
       fill();
       continue;
     }

@@ -73,7 +73,8 @@ struct Chunk {
 /// A mapped text file with its header read and its columns resolved. Threads may share it.
 class TextFile {
  public:
-  /// Throws InputError: cannot be read, not UTF-8 but UTF-16, no such column (the header's names are listed).
+  /// Throws InputError: cannot be read, not UTF-8 but UTF-16, no such column (the header's names are listed),
+  /// two columns of one name.
   explicit TextFile(const fs::path& path, TextOptions options = {});
 
   const fs::path& path() const { return path_; }
@@ -177,6 +178,7 @@ class StreamRowReader {
   void begin();
   bool next_raw(std::string_view& row);
   bool fill();
+  [[noreturn]] void refuse_long_row() const;
   bool wait_for_bytes() const;
   int descriptor_;
   std::atomic<bool> stopped_{false};
@@ -189,6 +191,7 @@ class StreamRowReader {
   size_t begin_ = 0;   ///< of the unread part of the buffer
   uint64_t base_ = 0;  ///< stream offset of buffer_[0]
   bool end_ = false;
+  bool in_quotes_ = false;  ///< csv: whether the row that is being read has an open quote so far
   bool new_document_ = true;
   std::vector<std::string_view> columns_;
   Row row_;

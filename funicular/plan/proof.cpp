@@ -15,6 +15,7 @@
 #include <sstream>
 
 #include "funicular/base/error.h"
+#include "funicular/comm/environment.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/bert_config.h"
@@ -106,7 +107,8 @@ Text open_text(const ProofTask& task, int64_t vocabulary) {
     throw InputError("prove",
                      "rows of a token store need the tokeniser of a model folder; give one with --model");
   text.tokenizer = std::make_unique<text::WordPiece>(format::load_tokenizer(task.model));
-  const auto store = data::TokenStore::open(task.data);
+  const comm::Environment place = comm::read_environment();  // of a host's ranks each verifies its blocks
+  const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
   store->require_tokenizer(*text.tokenizer);
   text.rows = std::make_shared<data::ChunkDataset>(store, task.max_length - 2);
   return text;

@@ -304,7 +304,10 @@ TechniquesResult measure_techniques(const TechniquesSubject& subject, const Tech
                      "expected at least {} samples to train on and one to evaluate on, found {} and {}; give "
                      "more text, or a smaller --batch-size",
                      needed, subject.train.size(), subject.held_out.size());
-  return Measurement(subject, options, progress).run();
+  TechniquesResult result = Measurement(subject, options, progress).run();
+  subject.train.require_sound();
+  subject.held_out.require_sound();
+  return result;
 }
 
 }  // namespace funicular::plan

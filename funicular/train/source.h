@@ -18,6 +18,11 @@ class Source {
   virtual int64_t size() const = 0;
   /// Hash of the contents; a checkpoint is resumed only with the same.
   virtual uint64_t fingerprint() const = 0;
+  /// Whether the contents were found to be other than those that were once written. Never waits.
+  virtual bool found_damaged() const { return false; }
+  /// Returns once all contents are known to be those that were once written. Throws InputError where they are
+  /// not. The trainer calls it before it keeps anything that came of them.
+  virtual void require_sound() const {}
   /// Tokens that this sample adds to a micro-batch: what --micro-batch-tokens counts.
   virtual int64_t length(int64_t sample_id) const = 0;
   /// Thread-safe and pure: loader threads call it.
@@ -33,6 +38,8 @@ class DatasetSource final : public Source {
       : objective_(objective), dataset_(dataset) {}
   int64_t size() const override { return dataset_.size(); }
   uint64_t fingerprint() const override { return dataset_.fingerprint(); }
+  bool found_damaged() const override { return dataset_.found_damaged(); }
+  void require_sound() const override { dataset_.require_sound(); }
   int64_t length(int64_t sample_id) const override { return objective_.length(dataset_.get(sample_id)); }
   MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
     std::vector<data::Sample> samples;

@@ -134,7 +134,8 @@ class Fit {
   void train();
   bool model_is_saved();
   void or_save(const char* what, const std::function<void()>& read);
-  bool any_interrupted() const;
+  bool any_interrupted();
+  void require_sound_data();
   void write_outcome(const OrderedJson& earlier);
   parallel::StepResult step(const GlobalBatch& batch);
   [[noreturn]] void fail(const parallel::StepResult& result) const;
@@ -170,6 +171,7 @@ class Fit {
   std::optional<optim::LossScaler> scaler_;  ///< of fp16
   TrainingState state_;
   FitResult result_;
+  bool data_is_sound_ = false;  ///< whether all ranks know that nothing in their data is damaged
   int64_t saved_step_ = -1;  ///< of the checkpoint in the run's folder that holds the present state; -1: none
 
   // Since the last record.
@@ -343,6 +345,7 @@ void Fit::train() {
       evaluate();
       if (options_.save_steps > 0 && (due(options_.save_steps) || finished())) save();
     }
+    require_sound_data();
     if (leaves_files() && !model_is_saved()) save_model();
   } catch (const Interrupted&) {
     result_.interrupted = true;
@@ -362,12 +365,35 @@ bool Fit::model_is_saved() {
          }) == "yes";
 }
 
-/// Whether a signal asked any rank to stop.
-bool Fit::any_interrupted() const {
-  if (group_.size() == 1) return interrupt_requested() != 0;
-  const at::Tensor asked = at::full({1}, interrupt_requested() != 0 ? 1 : 0, at::kLong);
-  group_.all_reduce(asked, comm::Reduction::maximum);
-  return asked.item<int64_t>() != 0;
+/// Whether a signal asked any rank to stop. Throws where any rank's data were found damaged.
+bool Fit::any_interrupted() {
+  enum : int64_t { none, interrupted, damaged };
+  const bool is_damaged = train_.found_damaged() || (evaluation_.data && evaluation_.data->found_damaged());
+  int64_t found = is_damaged ? damaged : interrupt_requested() != 0 ? interrupted : none;
+  if (group_.size() > 1) {
+    const at::Tensor worst = at::full({1}, found, at::kLong);
+    group_.all_reduce(worst, comm::Reduction::maximum);
+    found = worst.item<int64_t>();
+  }
+  if (found == damaged) require_sound_data();
+  return found != none;
+}
+
+/// Before anything is kept that came of the data. May wait until all of them have been read once.
+void Fit::require_sound_data() {
+  if (data_is_sound_) return;
+  try {
+    together(group_, [&] {
+      train_.require_sound();
+      if (evaluation_.data) evaluation_.data->require_sound();
+    });
+  } catch (const InputError&) {
+    if (first() && leaves_files())
+      log::error("the data are damaged: nothing was saved that came of them, after step {}",
+                 result_.resumed_from);
+    throw;
+  }
+  data_is_sound_ = true;
 }
 
 /// Calls `read` on all ranks. Saves before it throws what went wrong with the data: the training up to here
@@ -576,6 +602,7 @@ void Fit::note_evaluation() {
 
 void Fit::save_model() {
   if (!leaves_files()) return;
+  require_sound_data();
   check_finite(*strategy_, state_.step);
   std::exception_ptr error;
   strategy_->with_whole_model([&] {
@@ -597,6 +624,7 @@ void Fit::save_model() {
 
 void Fit::save() {
   if (!leaves_files() || saved_step_ == state_.step) return;
+  require_sound_data();
   check_finite(*strategy_, state_.step);
   if (scaler_) state_.loss_scaler = scaler_->state();
   share_losses();

@@ -136,7 +136,8 @@ class Trainer {
   /// save_model.
   ///
   /// Trains `model` in place, with use_caching_allocator (core/allocator.h). A loss or gradient that is not
-  /// finite ends in RunError, with the checkpoints as they were.
+  /// finite ends in RunError, with the checkpoints as they were; and so ends data that are found damaged
+  /// (Source::found_damaged), in InputError.
   FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});
 
   /// An objective over a data set.

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <atomic>
@@ -138,6 +139,61 @@ TEST_F(StoreBuilder, AKilledReplacementLeavesTheOldStoreWhole) {
   const auto store = TokenStore::open(path());
   EXPECT_NO_THROW(store->verify());
   EXPECT_EQ(store->fingerprint(), before);
+}
+
+TEST_F(StoreBuilder, ALinkInThePlaceOfTheFolderWhereItIsBuiltIsNeitherFollowedNorRemoved) {
+  fs::create_directories(folder_ / "victim");
+  for (const char* name : {"tokens.bin", "meta.json"}) write(std::string("victim/") + name, "mine");
+  const auto before = contents(folder_ / "victim");
+  for (const fs::path& target :
+       {folder_ / "victim", folder_ / "victim" / "tokens.bin", folder_ / "nowhere"}) {
+    fs::create_symlink(target, temporary());
+    const auto message = input_error([&] { make_store(path(), random_rows(10, 1), 1); });
+    EXPECT_NE(message.find(temporary().string()), std::string::npos) << message;
+    EXPECT_NE(message.find("remove it"), std::string::npos) << message;
+    EXPECT_EQ(contents(folder_ / "victim"), before);
+    EXPECT_FALSE(fs::exists(folder_ / "nowhere"));
+    EXPECT_TRUE(fs::is_symlink(temporary()));
+    fs::remove(temporary());
+  }
+  EXPECT_NO_THROW(make_store(path(), random_rows(10, 1), 1));
+}
+
+TEST_F(StoreBuilder, LinksWithinALeftoverAreNotWrittenThrough) {
+  const auto victim = write("victim", "mine");
+  for (const bool hard : {false, true}) {
+    fs::create_directories(temporary());
+    for (const char* name : {kTokensFile, kRowsFile, kMetaFile})
+      hard ? fs::create_hard_link(victim, temporary() / name)
+           : fs::create_symlink(victim, temporary() / name);
+    const auto store = make_store(path(), random_rows(10, 1), 1, {.overwrite = true});
+    EXPECT_EQ(store->rows(), 10);
+    EXPECT_EQ(read_file(victim), "mine");
+    for (const auto& entry : fs::directory_iterator(path())) {
+      EXPECT_FALSE(entry.is_symlink()) << entry.path();
+      EXPECT_EQ(entry.hard_link_count(), 1u) << entry.path();
+    }
+    EXPECT_FALSE(fs::exists(temporary()));
+  }
+}
+
+TEST_F(StoreBuilder, AFolderOfOtherFilesInThePlaceWhereItIsBuiltIsKept) {
+  fs::create_directories(temporary());
+  std::ofstream(temporary() / "notes.txt") << "mine";
+  const auto message = input_error([&] { make_store(path(), random_rows(10, 1), 1); });
+  EXPECT_NE(message.find("notes.txt"), std::string::npos) << message;
+  EXPECT_EQ(read_file(temporary() / "notes.txt"), "mine");
+}
+
+TEST_F(StoreBuilder, OnlyItsOwnerMayEnterTheFolderWhileItIsBuiltAndTheStoreHasTheUsualRights) {
+  const mode_t before = ::umask(022);
+  fs::perms building{};
+  const InterceptedSource source(random_rows(100, 1), 2,
+                                 [&] { building = fs::status(temporary()).permissions(); });
+  build_token_store(letters(), source, path());
+  ::umask(before);
+  EXPECT_EQ(building, fs::perms::owner_all);
+  EXPECT_EQ(static_cast<int>(fs::status(path()).permissions()), 0755);
 }
 
 TEST_F(StoreBuilder, ASecondBuildOfTheSameStoreIsRefusedWhileTheFirstRuns) {

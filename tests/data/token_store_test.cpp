@@ -201,7 +201,7 @@ TEST_F(TokenStoreTest, VerifyFindsEveryChangedByte) {
       std::string changed = whole;
       changed[place] = static_cast<char>(changed[place] ^ 0x10);
       write_file(path() / name, changed);
-      const auto message = input_error([&] { TokenStore::open(path())->verify(); });
+      const auto message = input_error([&] { TokenStore::open(path(), {.verify = false})->verify(); });
       EXPECT_NE(message.find(name), std::string::npos) << message;
     }
     write_file(path() / name, whole);
@@ -218,6 +218,7 @@ TEST_F(TokenStoreTest, VerifyFindsContentsThatMakeNoSenseUnderRightChecksums) {
   std::string text = read_file(path() / kMetaFile);
   StoreMeta meta = read_store_meta(text, "meta.json");
   meta.files[0].checksum = hash_bytes(tokens);
+  meta.files[0].blocks = {meta.files[0].checksum};
   write_file(path() / kMetaFile, write_store_meta(meta));
   const auto message = input_error([&] { TokenStore::open(path())->verify(); });
   EXPECT_NE(message.find("id 65535"), std::string::npos) << message;
@@ -298,9 +299,10 @@ class TokenStoreFuzz : public TokenStoreTest {
 TEST_F(TokenStoreFuzz, DamagedMetaGivesAnErrorOrASafeStore) {
   make_store(path(), random_rows(40, 2), 2, {.labels = LabelKind::classes});
   const std::string meta = read_file(path() / kMetaFile);
+  const std::string object = meta.substr(0, meta.rfind(",\n \"xxh3\"")) + "\n}";  // without its own checksum
   int opened = 0;
   for (int round = 0; round < 4000; ++round) {
-    write_file(path() / kMetaFile, mutate(meta));
+    write_file(path() / kMetaFile, seal_store_meta(mutate(object)));
     try {
       const auto store = TokenStore::open(path());
       ++opened;
@@ -325,7 +327,7 @@ TEST_F(TokenStoreFuzz, DamagedOffsetsAndLabelsGiveAnErrorOrASafeStore) {
       }
       write_file(path() / name, changed);
       try {
-        read_all(*TokenStore::open(path()));
+        read_all(*TokenStore::open(path(), {.verify = false}));
       } catch (const InputError&) {
       }
     }

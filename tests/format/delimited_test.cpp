@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include <map>
 #include <thread>
 
 #include "funicular/base/json.h"
@@ -68,6 +69,29 @@ TEST(TextFile, RowsWithTheWrongNumberOfColumnsAreNamedByLine) {
   }
   EXPECT_EQ(reader.rows(), 1u);
   EXPECT_EQ(reader.skipped(), 2u);
+}
+
+TEST(TextFile, AHeaderThatNamesTwoColumnsAlikeIsRefusedWithBothPlaces) {
+  const Scratch scratch;
+  for (const auto& [name, text] :
+       std::map<std::string, std::string>{{"a.tsv", "id\ttext\tlabel\ttext\n1\tx\ty\tz\n"},
+                                          {"a.csv", "id,text,\"label\",\"text\"\n1,x,y,z\n"}}) {
+    const std::string expected =
+        ":1: expected a different name for each column, found \"text\" for columns 2 and 4; rename one of "
+        "them";
+    const fs::path path = scratch.put(name, text);
+    for (const auto& columns :
+         {std::vector<Column>{"text"}, std::vector<Column>{"id"}, std::vector<Column>{}})
+      EXPECT_EQ(error_of([&] { TextFile(path, {.header = true, .columns = columns}); }),
+                "[text] " + path.string() + expected);
+    EXPECT_EQ(error_of([&] { rows_of(path, {}); }), "") << "without a header it is a row like any other";
+    const int descriptor = ::open(path.c_str(), O_RDONLY);
+    StreamRowReader stream(descriptor, "standard input", {.format = guess_text_format(path), .header = true});
+    EXPECT_EQ(error_of([&] { stream.next(); }), "[text] standard input" + expected);
+    ::close(descriptor);
+  }
+  const fs::path nameless = scratch.put("b.csv", ",text,,\n0,x,,\n");
+  EXPECT_EQ(rows_of(nameless, {.header = true, .columns = {"text"}}), Rows({{"x"}}));
 }
 
 TEST(TextFile, ColumnsThatAreNotThereAreRefusedAtOnce) {
@@ -251,6 +275,38 @@ TEST(StreamRowReader, AStreamInAnyPiecesGivesTheRowsOfTheFile) {
     ::close(ends[0]);
     EXPECT_EQ(rows, expected) << text_format_name(format);
   }
+}
+
+TEST(StreamRowReader, AnEndlessLineIsCalledTooLongAndOnlyOneWithAnOpenQuoteIsAskedAboutIt) {
+  const Scratch scratch;
+  const auto message = [&](TextFormat format, const std::string& start) {
+    const fs::path path = scratch.put("long", start);
+    fs::resize_file(path, 100'000'000);  // with bytes of 0, and no line end
+    const int descriptor = ::open(path.c_str(), O_RDONLY);
+    StreamRowReader reader(descriptor, "standard input", {.format = format});
+    const std::string text = error_of([&] {
+      while (reader.next()) {
+      }
+    });
+    ::close(descriptor);
+    return text;
+  };
+  const std::string too_long =
+      "standard input:3: the line is too long: expected at most 67108864 bytes, found 67";
+  for (const auto& [format, start] : std::vector<std::pair<TextFormat, std::string>>{
+           {TextFormat::lines, "a\nb\n"},
+           {TextFormat::tsv, "a\tb\n\"c\td\n\"e"},  // quotes mean nothing there
+           {TextFormat::csv, "a\n\"b\nc\"\n"},      // of which the second row has two lines
+           {TextFormat::csv, "a\nb\n\"c \"\"d\"\"\","}}) {
+    const std::string text = message(format, start);
+    const std::string line = start == "a\n\"b\nc\"\n" ? "standard input:4" : "standard input:3";
+    EXPECT_EQ(text.find("[text] " + line + too_long.substr(16)), 0u) << text;
+    EXPECT_EQ(text.find("quote"), std::string::npos) << text;
+  }
+  const std::string open = message(TextFormat::csv, "a\nb,\"c \"\"d\"\"\n\n");
+  EXPECT_EQ(open.find("[text] standard input:2: expected rows of at most 67108864 bytes, found 67"), 0u)
+      << open;
+  EXPECT_NE(open.find("is a quote never closed?"), std::string::npos) << open;
 }
 
 TEST(StreamRowReader, AStoppedReaderGivesNoMoreRowsEvenWhileItWaits) {

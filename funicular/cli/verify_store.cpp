@@ -1,0 +1,34 @@
+#include "funicular/cli/verify_store.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "funicular/data/token_store.h"
+
+namespace funicular::cli {
+
+std::string verify_store(const fs::path& folder) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const auto store = data::TokenStore::open(folder, {.verify = false});
+  store->verify();
+  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const data::StoreMeta& meta = store->meta();
+  uint64_t bytes = 0;
+  size_t blocks = 0;
+  for (const auto& file : meta.files) {
+    bytes += file.bytes;
+    blocks += file.blocks.size();
+  }
+  const double megabytes = static_cast<double>(bytes) / 1e6;
+  const std::string parts = meta.block_bytes > 0
+                                ? fmt::format("{} blocks of at most {} bytes", blocks, meta.block_bytes)
+                                : std::string("whole files, being made before blocks had checksums");
+  return fmt::format("{}: verified: {} rows, {} tokens; {} files, {:.1f} MB, {}; {:.3f} s, {:.0f} MB/s",
+                     folder.string(), meta.rows, meta.tokens, meta.files.size(), megabytes, parts, seconds,
+                     megabytes / std::max(seconds, 1e-9));
+}
+
+}  // namespace funicular::cli

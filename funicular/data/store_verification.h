@@ -1,0 +1,63 @@
+#pragma once
+// Whether a store's files hold what was written: their blocks are compared with the checksums in meta.json,
+// the first ones before the store is used, the others by a thread while it is.
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <cstdint>
+#include <exception>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "funicular/base/file.h"
+
+namespace funicular::data {
+
+/// A part of a file that has a checksum of its own; of an older store's files the whole.
+struct StoreBlock {
+  std::string_view file;                ///< its name
+  std::span<const std::byte> contents;  ///< mapped
+  uint64_t begin = 0;                   ///< where it begins in the file
+  uint64_t number = 1, count = 1;       ///< which of the file's blocks it is, from 1
+  uint64_t checksum = 0;                ///< expected
+};
+
+/// Throws InputError, naming file, block and both checksums, where the block does not have its checksum.
+/// `folder` is the store's. Returns early where a stop is asked for.
+void verify_block(const fs::path& folder, const StoreBlock& block, const std::stop_token& stop = {});
+
+class StoreVerification {
+ public:
+  /// Verifies the blocks in their order as long as they are at most `first` bytes together, and starts a
+  /// thread for the others. Throws InputError where one of the first is damaged. The contents must stay
+  /// mapped.
+  StoreVerification(fs::path folder, std::vector<StoreBlock> blocks, uint64_t first);
+  /// Ends the thread.
+  ~StoreVerification();
+  StoreVerification(const StoreVerification&) = delete;
+  StoreVerification& operator=(const StoreVerification&) = delete;
+
+  /// Whether the thread has found a damaged block.
+  bool failed() const { return failed_; }
+  /// Until all blocks are verified. Throws InputError where one is damaged.
+  void wait() const;
+
+ private:
+  void verify_rest(const std::stop_token& stop, size_t next);
+
+  const fs::path folder_;
+  const std::vector<StoreBlock> blocks_;
+  mutable std::mutex mutex_;
+  mutable std::condition_variable ended_;
+  bool done_ = true;
+  std::exception_ptr error_;
+  std::atomic<bool> failed_ = false;
+  std::jthread thread_;  ///< last: it uses the others
+};
+
+}  // namespace funicular::data
