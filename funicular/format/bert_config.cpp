@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <utility>
@@ -283,7 +284,8 @@ OrderedJson bert_config_json(const BertConfig& config) {
     if (fresh)
       ids.emplace_back(name, id);
     else
-      ids[place->second].second = id;  // of two that share a name the last
+      std::next(ids.begin(), static_cast<ptrdiff_t>(place->second))->second =
+          id;  // of two that share a name the last
   }
   return ordered;
 }

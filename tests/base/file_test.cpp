@@ -142,11 +142,9 @@ TEST_F(Files, APipeOrADeviceIsRefusedAtOnceWhereAFileIsNeeded) {
                                      error_without_waiting(pipe, [&] { hash_file(pipe); }),
                                      error_without_waiting(pipe, [&] { read_json(pipe); })})
     EXPECT_NE(message.find(expected), message.npos) << message;
-  for (const char* device : {"/dev/zero", "/dev/null"}) {
-    EXPECT_NE(error_of<InputError>([&] { read_file(device); }).find("found a device"), std::string::npos);
-    EXPECT_NE(error_of<InputError>([&] { MappedFile file(device); }).find("found a device"),
-              std::string::npos);
-  }
+  EXPECT_NE(error_of<InputError>([] { read_file("/dev/null"); }).find("found a device"), std::string::npos);
+  EXPECT_NE(error_of<InputError>([] { MappedFile file("/dev/zero"); }).find("found a device"),
+            std::string::npos);
 }
 
 TEST_F(Files, APipeIsReadToItsEndWhereOneMayBeGiven) {

@@ -142,7 +142,7 @@ TEST(BertConfig, AsManyLabelsAsThereMayBeAreWrittenInTheirOrder) {
   ASSERT_EQ(json["id2label"].size(), 65536u);
   EXPECT_EQ(std::prev(json["id2label"].end()).key(), "65535");
   EXPECT_EQ(json["label2id"]["LABEL_65535"], 65535);
-  EXPECT_EQ(parse_bert_config(Json(json), "back").id2label[300], "LABEL_300");
+  EXPECT_EQ(parse_bert_config(parse_json(json.dump(), "back"), "back").id2label[300], "LABEL_300");
   config.id2label = {"same", "other", "same"};
   config.num_labels = 3;
   EXPECT_EQ(bert_config_json(config)["label2id"], (OrderedJson{{"same", 2}, {"other", 1}}));
@@ -194,7 +194,7 @@ TEST(BertConfigFuzz, AValueOfAnyKindIsTakenWithinItsLimitsOrRefused) {
                                    "problem_type"};
   for (const auto& [key, value] : whole.items()) keys.push_back(key);
   size_t taken = 0;
-  for (int round = 0; round < 4000; ++round) {
+  for (int round = 0; round < 2000; ++round) {
     Json json = whole;
     for (int changes = 1 + round % 2; changes > 0; --changes)
       json[keys[random() % keys.size()]] = strange_value(random);
@@ -211,8 +211,8 @@ TEST(BertConfigFuzz, AValueOfAnyKindIsTakenWithinItsLimitsOrRefused) {
     const Json back = parse_json(bert_config_json(config).dump(), "back");
     EXPECT_EQ(parse_bert_config(back, "back").pad_token_id, config.pad_token_id) << json;
   }
-  EXPECT_GT(taken, 200u);
-  EXPECT_LT(taken, 3000u);
+  EXPECT_GT(taken, 100u);
+  EXPECT_LT(taken, 1500u);
 }
 
 }  // namespace
