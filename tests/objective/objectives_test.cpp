@@ -1,13 +1,16 @@
 #include <gtest/gtest.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/random.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
 
@@ -112,6 +115,81 @@ TEST(MaskedLm, MasksADrawTheSameInAnyBatchAndAnotherDrawAnew) {
   EXPECT_TRUE(at::equal(both["token_ids"].narrow(0, 42, 62), alone["token_ids"]));
   const MicroBatch again = objective.collate(std::vector<data::Sample>{b.view(9)}, {1, true});
   EXPECT_FALSE(at::equal(again["token_ids"], alone["token_ids"]));
+}
+
+/// Places of the 32 or 64 bits that docs/numerics.md promises, by its numbers of purposes.
+RandomBlock promised(uint64_t seed, uint32_t purpose, uint32_t place, uint64_t draw) {
+  return philox(make_key(seed, static_cast<Purpose>(purpose), 0),
+                {0, place, static_cast<uint32_t>(draw), static_cast<uint32_t>(draw >> 32)});
+}
+
+/// The places of those with the smallest 64 bits, and what is shown there, by the definition.
+std::map<int64_t, int64_t> promised_masks(const OwnedSample& sample, uint64_t seed, uint64_t draw,
+                                          size_t budget, int64_t vocabulary) {
+  std::vector<std::pair<uint64_t, uint32_t>> ranked;
+  for (uint32_t place = 0; place < sample.first.size(); ++place) {
+    const RandomBlock bits = promised(seed, 3, place, draw);
+    ranked.push_back({(uint64_t{bits[0]} << 32) + bits[1], place});
+  }
+  std::sort(ranked.begin(), ranked.end());
+  std::map<int64_t, int64_t> shown;
+  for (size_t i = 0; i < budget; ++i) {
+    const uint32_t place = ranked[i].second;
+    const RandomBlock bits = promised(seed, 4, place, draw);
+    const double u = (bits[0] + bits[1] * 0x1p-32) * 0x1p-32;
+    const auto other = static_cast<int64_t>((bits[2] + bits[3] * 0x1p-32L) * 0x1p-32L * vocabulary);
+    shown[place] = u < 0.8 ? 4 : u < 0.9 ? other : sample.first[place];
+  }
+  return shown;
+}
+
+TEST(MaskedLm, MasksAreThoseOfTheirDefinition) {
+  const auto tokenizer = make_tokenizer();
+  const MaskedLm objective(tokenizer, {});
+  const OwnedSample sample = make_sample(100);
+  for (const uint64_t seed : {uint64_t{1}, (uint64_t{7} << 40) + 3})
+    for (const int64_t draw : {int64_t{0}, int64_t{1}, (int64_t{5} << 32) + 1}) {
+      SCOPED_TRACE(testing::Message() << "seed " << seed << ", draw " << draw);
+      const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(draw)}, {seed, true});
+      const auto rows = values(batch["mlm_rows"]), ids = values(batch["token_ids"]);
+      std::map<int64_t, int64_t> found;
+      for (const int64_t row : rows) found[row - 1] = ids[static_cast<size_t>(row)];
+      EXPECT_EQ(found, promised_masks(sample, seed, static_cast<uint64_t>(draw), 15, tokenizer.size()));
+    }
+}
+
+TEST(MaskedLm, RandomTokensAreAnyOfTheVocabularyEquallyOften) {
+  const auto tokenizer = make_tokenizer(15);  // 20 tokens
+  MaskedLmOptions options;
+  options.mask_share = 0;
+  options.random_share = 1;
+  options.probability = 0.5;
+  const MaskedLm objective(tokenizer, options);
+  OwnedSample sample = make_sample(100);
+  for (size_t i = 0; i < sample.first.size(); ++i) sample.first[i] = 7;
+  std::vector<double> counts(20);
+  double total = 0;
+  for (int draw = 0; draw < 400; ++draw) {
+    const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample.view(draw)}, {9, true});
+    const auto rows = values(batch["mlm_rows"]), ids = values(batch["token_ids"]);
+    for (const int64_t row : rows) ++counts.at(static_cast<size_t>(ids[static_cast<size_t>(row)])), ++total;
+  }
+  // Chi-square of 19 degrees of freedom: mean 19, standard deviation 6.2; five of them.
+  double statistic = 0;
+  for (const double count : counts) statistic += (count - total / 20) * (count - total / 20) / (total / 20);
+  EXPECT_EQ(total, 20'000);
+  EXPECT_LT(statistic, 50);
+}
+
+TEST(MaskedLm, AnotherSeedHidesOtherTokens) {
+  const auto tokenizer = make_tokenizer();
+  const MaskedLm objective(tokenizer, {});
+  const OwnedSample sample = make_sample(100);
+  const auto rows = [&](uint64_t seed) {
+    return values(objective.collate(std::vector<data::Sample>{sample.view(7)}, {seed, true})["mlm_rows"]);
+  };
+  EXPECT_EQ(rows(1), rows(1));
+  EXPECT_NE(rows(1), rows(2));
 }
 
 TEST(MaskedLm, WholeWordsAreHiddenWholly) {

@@ -38,6 +38,7 @@ struct Job {
   std::string event = "none";  ///< in step 3
   std::string precision = "fp64";
   std::string reduce = "own";
+  fs::path again{};  ///< where the same processes then go on from the third step, as a run of its own
 
   void tell() const {
     const auto set = [](const char* name, const std::string& value) { ::setenv(name, value.c_str(), 1); };
@@ -49,6 +50,7 @@ struct Job {
     set("TEST_EVENT", event);
     set("TEST_PRECISION", precision);
     set("TEST_REDUCE", reduce);
+    set("TEST_AGAIN", again.string());
   }
   static Job told() {
     const auto get = [](const char* name) { return std::string(std::getenv(name)); };
@@ -61,6 +63,13 @@ struct Job {
     job.event = get("TEST_EVENT");
     job.precision = get("TEST_PRECISION");
     job.reduce = get("TEST_REDUCE");
+    job.again = get("TEST_AGAIN");
+    return job;
+  }
+  Job resumed() const {
+    Job job = *this;
+    job.resume = (output / "checkpoints" / checkpoint_name(3)).string();
+    job.output = again;
     return job;
   }
 };
@@ -84,7 +93,8 @@ TrainerOptions options_for(const Job& job) {
   options.micro_batch_size = 1;      // one rank of four has fewer micro-batches than the others
   if (job.deterministic) options.batch_size = 8;
   options.precision = parse_precision(job.precision);
-  options.loss_scale.initial_scale = 0x1p24;  // of fp16: the first steps overflow
+  options.loss_scale.initial_scale = 0x1p19;  // of fp16: the first step overflows, the others do not
+  options.loss_scale.hysteresis = 1;
   options.schedule.warmup_steps = 2;
   options.logging_steps = 1;
   options.save_steps = 3;
@@ -96,18 +106,22 @@ TrainerOptions options_for(const Job& job) {
   return options;
 }
 
-/// One rank's whole life. Ends as the program would: 75 after an interruption, 1 after an error.
-void run_rank() {
-  log::set_level(log::Level::error);
-  const Job job = Job::told();
-  const comm::Group group = comm::Group::from_environment();
-  plan::GeneratedText rows({.longest = 40, .batch_size = kDealtRows, .vocabulary = kVocabulary}, 1);
-  const plan::FirstSamples unseen(rows,
-                                  11);  // 11 rows in batches of 3: the last round has ranks without data
-  const text::WordPiece tokenizer = plan::generated_tokenizer(kVocabulary);
-  objective::MaskedLmOptions masking;
-  masking.sequence.max_length = 40;
-  const objective::MaskedLm objective(tokenizer, masking);
+/// Cannot read what comes from draw `from` on.
+struct Failing final : Source {
+  Failing(const Source& source, bool fail, int64_t draw) : inner(source), fails(fail), from(draw) {}
+  int64_t size() const override { return inner.size(); }
+  uint64_t fingerprint() const override { return inner.fingerprint(); }
+  int64_t length(int64_t sample) const override { return inner.length(sample); }
+  MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
+    if (fails && draws[0].draw_id >= from) throw InputError("data", "row {} is torn", draws[0].sample_id);
+    return inner.collate(draws, random);
+  }
+  const Source& inner;
+  bool fails;
+  int64_t from;
+};
+
+FitResult fit(const Job& job, const comm::Group& group, const Source& train, const Source& evaluated) {
   Model model =
       nn::build_bert({small_config(), nn::Head::masked_lm, master_type(parse_precision(job.precision)), 5});
   Trainer trainer(
@@ -122,25 +136,28 @@ void run_rank() {
     if (step != 3) return;
     if (job.event == "signal" && group.rank() == group.size() - 1) std::raise(SIGTERM);
   };
-  struct Failing final : Source {
-    Failing(const Source& source, bool fail, int64_t draw) : inner(source), fails(fail), from(draw) {}
-    int64_t size() const override { return inner.size(); }
-    uint64_t fingerprint() const override { return inner.fingerprint(); }
-    int64_t length(int64_t sample) const override { return inner.length(sample); }
-    MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
-      if (fails && draws[0].draw_id >= from) throw InputError("data", "row {} is torn", draws[0].sample_id);
-      return inner.collate(draws, random);
-    }
-    const Source& inner;
-    bool fails;
-    int64_t from;
-  };
+  eval::LanguageModelMetrics metrics;
+  return trainer.fit(model, train, {&evaluated, &metrics});
+}
+
+/// One rank's whole life. Ends as the program would: 75 after an interruption, 1 after an error.
+void run_rank() {
+  log::set_level(log::Level::error);
+  const Job job = Job::told();
+  const comm::Group group = comm::Group::from_environment();
+  plan::GeneratedText rows({.longest = 40, .batch_size = kDealtRows, .vocabulary = kVocabulary}, 1);
+  const plan::FirstSamples unseen(rows,
+                                  11);  // 11 rows in batches of 3: the last round has ranks without data
+  const text::WordPiece tokenizer = plan::generated_tokenizer(kVocabulary);
+  objective::MaskedLmOptions masking;
+  masking.sequence.max_length = 40;
+  const objective::MaskedLm objective(tokenizer, masking);
   const DatasetSource<objective::MaskedLm> source(objective, rows), held_out(objective, unseen);
   const Failing train(source, job.event == "loader" && group.rank() == 1, kDealtRows);
   const Failing evaluated(held_out, job.event == "evaluation" && group.rank() == 1, 3);
-  eval::LanguageModelMetrics metrics;
   try {
-    const FitResult result = trainer.fit(model, train, {&evaluated, &metrics});
+    const FitResult result = fit(job, group, train, evaluated);
+    if (!job.again.empty()) fit(job.resumed(), group, train, evaluated);
     clear_interrupt();
     group.barrier();
     std::_Exit(result.interrupted ? 75 : 0);
@@ -317,9 +334,11 @@ TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
       expect_done(half);
       const std::vector<double> own = losses(name), after = losses(moved);
       ASSERT_EQ(own.size(), reference.size()) << name;
-      for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], reference[i], 0.01) << name << " " << i;
-      ASSERT_FALSE(after.empty());
-      EXPECT_NEAR(after.back(), reference.back(), 0.01) << moved;
+      // The same weights give the same products; sums of gradients are in float, where their order may move
+      // one weight in thousands to the other neighbour in 16 bits.
+      for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], reference[i], 1e-5) << name << " " << i;
+      ASSERT_EQ(after.size(), 3u);
+      for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(after[i], reference[3 + i], 1e-5) << moved << " " << i;
       if (std::string(precision) == "fp16") {
         EXPECT_EQ(read_json(folder / name / "run.json").at("result").at("skipped_steps"),
                   read_json(folder / ("single" + suffix) / "run.json").at("result").at("skipped_steps"));
@@ -327,6 +346,29 @@ TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
     }
   }
   EXPECT_GT(read_json(folder / "single-fp16/run.json").at("result").at("skipped_steps").get<int64_t>(), 0);
+}
+
+/// What is computed with is a 16-bit copy of the weights. It is not in the checkpoint, so a resume makes it
+/// anew: a copy of anything else changes the fourth step, and every byte after it.
+TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
+  if (is_rank()) return run_rank();
+  for (const char* precision : {"bf16", "fp16"})
+    for (const Place& place :
+         {Place{"single", 1}, {"ddp", 2}, {"zero1", 2}, {"zero2", 2}, {"zero3", 3}, {"ps-sync", 2}}) {
+      SCOPED_TRACE(place.name() + " in " + precision);
+      Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
+      job.precision = precision;
+      job.again = folder / (place.name() + precision + "-again");
+      expect_done(job);
+      const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
+      for (const fs::path& file : {last / "model.safetensors", last / "optimizer.safetensors",
+                                   last / "state.json", fs::path("model/model.safetensors")})
+        EXPECT_TRUE(read_file(job.again / file) == read_file(job.output / file)) << file;
+      const TrainingState third = read_state(job.output / "checkpoints" / checkpoint_name(3));
+      if (third.loss_scaler.is_object()) {
+        EXPECT_EQ(third.loss_scaler.at("skipped_steps"), 1) << "before the resume weights must have changed";
+      }
+    }
 }
 
 TEST_F(TrainingOnRanks, RoundedReductionsFollowExactOnesAndResumeToTheSameBytes) {

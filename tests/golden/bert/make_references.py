@@ -15,8 +15,9 @@ import torch
 from safetensors.torch import save_file
 from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
 
+LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-# Sizes that are no multiple of any register, and lengths around the kernels' blocks.
+# Sizes that are no multiple of any register, lengths around the kernels' blocks, and up to BERT's 512.
 CASES = {
     "tiny_masked_lm": (BertForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
                                              intermediate_size=40), [5, 1, 130, 64, 65, 17]),
@@ -31,6 +32,11 @@ CASES = {
     "regression": (BertForSequenceClassification, dict(SMALL, hidden_size=16, num_hidden_layers=2, num_attention_heads=1,
                                                        intermediate_size=20, num_labels=1, problem_type="regression"),
                    [4, 11, 100]),
+    "long_masked_lm": (BertForMaskedLM, dict(SMALL, max_position_embeddings=512, hidden_size=32, num_hidden_layers=2,
+                                             num_attention_heads=2, intermediate_size=48), LONG),
+    "long_classification": (BertForSequenceClassification, dict(SMALL, max_position_embeddings=512, hidden_size=64,
+                                                                num_hidden_layers=2, num_attention_heads=1,
+                                                                intermediate_size=64, num_labels=3), LONG),
     "minilm_masked_lm": (BertForMaskedLM, None, [128, 37, 64, 91, 15, 3]),
     "minilm_classification": (BertForSequenceClassification, None, [128, 45, 66, 12]),
 }
@@ -44,6 +50,8 @@ def make_model(model_class, options, minilm):
     with torch.no_grad():  # far from the initial state, so that every part of the network matters
         for name, parameter in model.named_parameters():
             parameter.add_(torch.randn_like(parameter) * (0.1 if "LayerNorm" in name or "bias" in name else 0.2))
+            if parameter.dim() == 2:  # bfloat16 holds them as they are, so that its results can be compared too
+                parameter.copy_(parameter.bfloat16())
     return model
 
 

@@ -1,0 +1,110 @@
+#pragma once
+// What the tests of operations compare with: the formulas by plain LibTorch operations in float64, the
+// dropout that base/random.h defines, and the distance that rounding explains.
+
+#include <torch/types.h>
+
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+#include "funicular/base/random.h"
+#include "funicular/core/batch.h"
+#include "funicular/nn/functional.h"
+
+namespace funicular::nn {
+
+inline constexpr uint64_t kSeed = 77;
+
+/// Largest relative error of one rounding to the nearest.
+inline double unit_roundoff(at::ScalarType type) {
+  return std::exp2(type == at::kDouble ? -53 : type == at::kFloat ? -24 : type == at::kHalf ? -11 : -8);
+}
+
+/// ‖found − expected‖ / ‖expected‖. Roundings are independent of each other: after n of them in a row, each
+/// of at most u and by root mean square about 0.4 u, it is near 0.4 √n u, whatever the size of the tensor.
+inline double distance(const at::Tensor& found, const at::Tensor& expected) {
+  const at::Tensor b = expected.detach().to(at::kDouble);
+  return ((found.detach().to(at::kDouble) - b).norm() / b.norm()).item<double>();
+}
+
+/// The same of the worst element, relative to the largest.
+inline double difference(const at::Tensor& a, const at::Tensor& b) {
+  return ((a - b).abs().max() / b.abs().max().clamp_min(1e-30)).item<double>();
+}
+
+struct Keys {
+  Packing packing;
+  std::vector<int32_t> lengths;
+};
+
+inline Keys make_keys(std::vector<int32_t> lengths) {
+  std::vector<int64_t> ids, draws;
+  for (size_t s = 0; s < lengths.size(); ++s) {
+    ids.push_back(static_cast<int64_t>(s));
+    draws.push_back(static_cast<int64_t>(1000003 * s + (int64_t{1} << 33)));  // beyond 32 bits
+  }
+  return {Packing::from_lengths(lengths, ids, draws, {kSeed, true}), lengths};
+}
+
+inline at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
+  const at::Generator generator = at::detail::createCPUGenerator(seed);
+  at::Tensor value = at::randn(shape, generator, at::kDouble);
+  return value.set_requires_grad(true);
+}
+
+/// Multipliers [T, width] of one site, element by element from the definition in base/random.h.
+inline at::Tensor row_multipliers(const Packing& packing, int64_t width, const DropoutSite& site) {
+  const DropoutRate rate = DropoutRate::from_probability(site.probability);
+  const RandomKey key = make_key(kSeed, site.purpose, site.layer);
+  at::Tensor result = at::zeros({packing.tokens(), width}, at::kDouble);
+  auto out = result.accessor<double, 2>();
+  for (int64_t t = 0; t < packing.tokens(); ++t)
+    for (int64_t c = 0; c < width; ++c)
+      if (dropout_keeps(key, static_cast<uint64_t>(packing.token_draws[t].item<int64_t>()),
+                        static_cast<uint32_t>(packing.positions[t].item<int32_t>()), static_cast<uint32_t>(c),
+                        rate))
+        out[t][c] = rate.scale();
+  return result;
+}
+
+/// Multipliers [length, length] of one head, from the definition of attention_dropout_keeps.
+inline at::Tensor attention_multipliers(int64_t length, uint32_t head, uint64_t draw,
+                                        const DropoutSite& site) {
+  const DropoutRate rate = DropoutRate::from_probability(site.probability);
+  const RandomKey key = make_key(kSeed, site.purpose, site.layer);
+  at::Tensor result = at::zeros({length, length}, at::kDouble);
+  auto out = result.accessor<double, 2>();
+  for (int64_t i = 0; i < length; ++i)
+    for (int64_t j = 0; j < length; ++j) {
+      const auto q = static_cast<uint32_t>(i), k = static_cast<uint32_t>(j);
+      const uint32_t word = philox(key, {head * 1048576 + k, q / 8, static_cast<uint32_t>(draw),
+                                         static_cast<uint32_t>(draw >> 32)})[q % 8 / 2];
+      if ((q % 2 == 0 ? word & 0xFFFF : word >> 16) >= rate.threshold) out[i][j] = rate.scale();
+    }
+  return result;
+}
+
+/// `stretch`: what the scale of the scores is multiplied by, 1 where it is right.
+inline at::Tensor plain_attention(const at::Tensor& qkv, const Keys& keys, int64_t heads,
+                                  const DropoutSite& site, double stretch = 1) {
+  const int64_t hidden = qkv.size(1) / 3, size = hidden / heads;
+  std::vector<at::Tensor> rows;
+  for (size_t s = 0; s < keys.lengths.size(); ++s) {
+    const at::Tensor part = qkv.narrow(0, keys.packing.host_offsets[s], keys.lengths[s]);
+    std::vector<at::Tensor> contexts;
+    for (int64_t h = 0; h < heads; ++h) {
+      const at::Tensor q = part.narrow(1, h * size, size), k = part.narrow(1, hidden + h * size, size),
+                       v = part.narrow(1, 2 * hidden + h * size, size);
+      at::Tensor p = at::softmax(at::mm(q, k.t()) * (stretch / std::sqrt(static_cast<double>(size))), 1);
+      if (site.probability > 0)
+        p = p * attention_multipliers(keys.lengths[s], static_cast<uint32_t>(h),
+                                      static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site);
+      contexts.push_back(at::mm(p, v));
+    }
+    rows.push_back(at::cat(contexts, 1));
+  }
+  return at::cat(rows, 0);
+}
+
+}  // namespace funicular::nn
