@@ -5,7 +5,7 @@ Starts `funicular pretrain` on several ranks (ddp) with the smallest of batches,
 they train, and reads /proc/PID/smaps: for each rank what it alone holds (private pages, but not the weights, gradients and
 state, whose sizes follow from the model), and how much of the token store, the program and its libraries it shares.
 
-Python's standard library alone. Example: bench/shared_pages.py --program build/release/funicular --model MODEL --data STORE
+Python's standard library alone. Example: bench/shared_pages.py --model MODEL --data STORE
 """
 import argparse
 import json
@@ -16,6 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 MB = 1e6
 
 
@@ -45,7 +46,7 @@ def parameters(folder: Path) -> int:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--program", type=Path, required=True)
+    parser.add_argument("--program", type=Path, default=ROOT / "build/release/funicular")
     parser.add_argument("--model", type=Path, required=True)
     parser.add_argument("--data", type=Path, required=True, help="a token store of the model's tokeniser")
     parser.add_argument("--ranks", type=int, default=4)

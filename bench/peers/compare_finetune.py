@@ -20,6 +20,8 @@ import sys
 import time
 from pathlib import Path
 
+import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "bench/peers/hf_finetune.py"
 METRICS = {"mrpc": ["accuracy", "f1"], "cola": ["matthews_correlation"]}
@@ -31,25 +33,27 @@ STUDENT_T = {1: 12.706, 2: 4.303, 3: 3.182, 4: 2.776, 5: 2.571, 6: 2.447, 7: 2.3
 
 def run(command: list, threads: int | None) -> tuple[str, float]:
     """Standard output and wall seconds of a command that must succeed."""
-    environment = dict(os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {}))
+    variables = dict(os.environ, **({"OMP_NUM_THREADS": str(threads)} if threads else {}))
     start = time.time()
-    done = subprocess.run([str(word) for word in command], env=environment, text=True, capture_output=True)
+    done = subprocess.run([str(word) for word in command], env=variables, text=True, capture_output=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(map(str, command))}\nfailed with exit code {done.returncode}:\n{done.stderr[-3000:]}")
     return done.stdout, time.time() - start
 
 
+def peer_command(args, task: str, seed: int) -> list:
+    return [environment.python_with("torch", "transformers"), PEER, "--task", task, "--data", args.data / task, "--seed", seed]
+
+
 def initial_directory(args, task: str, seed: int) -> Path:
     directory = args.results / "initial" / f"{task}-{seed}"
     if not (directory / "config.json").exists():
-        run([sys.executable, PEER, "--task", task, "--data", args.data / task, "--seed", seed,
-             "--save-initial", directory, "--max-steps", 0], args.threads)
+        run([*peer_command(args, task, seed), "--save-initial", directory, "--max-steps", 0], args.threads)
     return directory
 
 
 def run_peer(args, task: str, seed: int, precision: str, initial: Path) -> dict:
-    command = [sys.executable, PEER, "--task", task, "--data", args.data / task, "--seed", seed, "--init", initial,
-               "--precision", precision, "--output", args.results / "scratch"]
+    command = [*peer_command(args, task, seed), "--init", initial, "--precision", precision, "--output", args.results / "scratch"]
     for name, value in RECIPE.items():
         command += ["--" + name.replace("_", "-"), value]
     output, seconds = run(command, args.threads)

@@ -14,6 +14,10 @@ import sys
 import time
 from pathlib import Path
 
+import environment
+
+environment.need("torch", "transformers")
+
 import measure
 import torch
 import torch.distributed as dist

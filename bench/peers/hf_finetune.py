@@ -19,6 +19,10 @@ START = time.time()
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
+import environment
+
+environment.need("torch", "transformers")
+
 import torch
 import transformers
 from transformers import (AutoModelForSequenceClassification, AutoTokenizer, DataCollatorWithPadding, Trainer,

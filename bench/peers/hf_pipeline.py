@@ -19,6 +19,10 @@ import time
 from pathlib import Path
 
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "true")
+import environment
+
+environment.need("torch", "transformers")
+
 import measure
 import numpy as np
 import torch

@@ -18,6 +18,10 @@ import sys
 import time
 from pathlib import Path
 
+import environment
+
+environment.need("torch", "transformers")
+
 import measure
 import torch
 import transformers

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import environment
+
 ROOT = Path(__file__).resolve().parents[2]
 PEER = ROOT / "bench/peers/hf_finetune.py"
 
@@ -24,7 +26,7 @@ def run(command: list) -> None:
 def peer_losses(args, initial: Path) -> list[float]:
     log = args.output / "hf-losses.txt"
     if not log.exists():
-        recipe = [sys.executable, PEER, "--task", "mrpc", "--data", args.data, "--dropout", 0]
+        recipe = [environment.python_with("torch", "transformers"), PEER, "--task", "mrpc", "--data", args.data, "--dropout", 0]
         run([*recipe, "--save-initial", initial, "--max-steps", 0])
         run([*recipe, "--init", initial, "--no-shuffle", "--max-steps", args.steps, "--log-losses", log,
              "--output", args.output / "hf"])

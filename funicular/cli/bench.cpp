@@ -354,9 +354,9 @@ std::vector<plan::Rows> Bench::make_batches(const format::BertConfig& config, in
 // ---- the time of a step
 
 int Bench::time() {
-  refuse("funicular bench; give funicular bench techniques or memory",
+  refuse("funicular bench; give funicular bench memory, techniques or ranks",
          {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps", "patience",
-          "learning-rate", "plot", "gradient-accumulation-steps"});
+          "learning-rate", "plot", "gradient-accumulation-steps", "strategy", "devices"});
   if (model_.empty()) model_ = "base";
   const std::string precision_name = precision_.text("fp32");
   const train::Precision precision = train::parse_precision(precision_name);
@@ -489,7 +489,7 @@ std::vector<plan::MemoryCase> Bench::memory_cases() const {
 int Bench::measure_memory() {
   refuse("funicular bench memory", {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps",
                                     "patience", "learning-rate", "plot", "micro-batch-size", "batches",
-                                    "warmup", "floor", "profile", "trace", "steps"});
+                                    "warmup", "floor", "profile", "trace", "steps", "strategy", "devices"});
   if (model_.empty()) model_ = "base";
   const format::BertConfig config = configuration();
   const std::vector<plan::MemoryCase> cases = memory_cases();
@@ -551,8 +551,8 @@ Bench::Text Bench::open_text(format::BertConfig& config) const {
 }
 
 int Bench::compare_techniques() {
-  refuse("funicular bench techniques",
-         {"micro-batch-size", "batches", "warmup", "floor", "profile", "trace", "precision"});
+  refuse("funicular bench techniques", {"micro-batch-size", "batches", "warmup", "floor", "profile", "trace",
+                                        "precision", "strategy", "devices"});
   if (model_.empty()) model_ = "small";
   techniques_.batch_size = batch_size_.number(techniques_.batch_size, 1);
   techniques_.max_length = max_length_.number(techniques_.max_length, 32);

@@ -133,6 +133,7 @@ class Evaluate final : public Command {
   }
 
   int masked_lm(const text::WordPiece& tokenizer) {
+    task_options_.refuse_columns(arguments);
     const auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);
     objective::MaskedLmOptions options;

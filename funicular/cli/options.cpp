@@ -383,9 +383,12 @@ void TrainingOptions::warn_of_idle_options() const {
         log::warning("--{} has no effect with --{} {}: it is of {}", option, chooser, chosen,
                      fmt::join(users, ", "));
   };
+  Names warming = optim::schedule_names();
+  std::erase(warming, "constant");
   belong({"momentum", "nesterov"}, "optim", optim, {"sgd", "lars"});
   belong({"adam-beta1", "adam-beta2", "bias-correction"}, "optim", optim, {"adamw", "adam", "lamb"});
   belong({"adam-epsilon"}, "optim", optim, {"adamw", "adam", "lamb", "lars"});
+  belong({"warmup-steps", "warmup-ratio"}, "lr-scheduler-type", lr_scheduler_type, warming);
   belong({"trust-ratio"}, "optim", optim, {"lamb", "lars"});
   belong({"trust-coefficient"}, "optim", optim, {"lars"});
   belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},

@@ -24,11 +24,15 @@ void TaskOptions::declare(Arguments& arguments) {
                 "the first row of TSV and CSV names the columns; --no-header: it is data");
 }
 
+void TaskOptions::refuse_columns(const Arguments& arguments) const {
+  if (name == "custom") return;
+  for (const char* option : {"text-column", "label-column", "format", "header"})
+    if (arguments.given(option))
+      throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
+}
+
 eval::Task TaskOptions::task(const Arguments& arguments) const {
-  if (name != "custom")
-    for (const char* option : {"text-column", "label-column", "format", "header"})
-      if (arguments.given(option))
-        throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
+  refuse_columns(arguments);
   return eval::find_task(name, custom);
 }
 

@@ -18,6 +18,8 @@ struct TaskOptions {
   /// The columns of a custom task.
   void declare(Arguments& arguments);
   /// Throws InputError where --text-column and its like are given for a task that has its own layout.
+  void refuse_columns(const Arguments& arguments) const;
+  /// Refuses columns as refuse_columns does.
   eval::Task task(const Arguments& arguments) const;
 };
 

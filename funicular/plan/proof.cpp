@@ -98,7 +98,10 @@ struct Text {
 Text open_text(const ProofTask& task, int64_t vocabulary) {
   Text text;
   if (task.data.empty()) {
-    const RowsRule rule{.longest = task.max_length, .batch_size = task.batch_size, .vocabulary = vocabulary};
+    const RowsRule rule{.longest = task.max_length,
+                        .batch_size = task.batch_size,
+                        .vocabulary = vocabulary,
+                        .seed = task.seed};
     text.tokenizer = std::make_unique<text::WordPiece>(generated_tokenizer(vocabulary));
     text.rows = std::make_shared<GeneratedText>(rule, task.steps);
     return text;

@@ -178,7 +178,7 @@ class PairedTimes {
   }
   Gain gain() const {
     return {median(speeds_), median(speed_ratios_), memory_,
-            static_cast<double>(memory_) / static_cast<double>(ordinary_memory_)};
+            static_cast<double>(memory_) / static_cast<double>(ordinary_memory_), std::ssize(speeds_)};
   }
 
  private:

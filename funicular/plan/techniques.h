@@ -48,6 +48,7 @@ struct Gain {
   double speed = 1;              ///< times that of the ordinary one beside it; median of the ratios
   int64_t memory_bytes = 0;      ///< peak of the tensors, weights and optimiser among them
   double memory = 1;             ///< times that of the ordinary one
+  int64_t times = 0;             ///< that it was timed
 };
 
 struct TechniqueRow {

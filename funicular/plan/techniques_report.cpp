@@ -12,7 +12,8 @@ OrderedJson json_of(const Gain& gain) {
   return {{"tokens_per_second", gain.tokens_per_second},
           {"speed", gain.speed},
           {"memory_bytes", gain.memory_bytes},
-          {"memory", gain.memory}};
+          {"memory", gain.memory},
+          {"times", gain.times}};
 }
 
 OrderedJson json_of(const EarlyStopping::Run& run) {

@@ -14,6 +14,7 @@ import time
 import unittest
 
 PROGRAM = str(pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "funicular")
+SANITIZED = "san.so" in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout
 WORDS = ["good", "bad", "film", "book", "very", "the", "is", "not", "fine", "dull", "song", "long", "short", "old"]
 VOCABULARY = (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + list(string.ascii_lowercase) +
               ["##" + letter for letter in string.ascii_lowercase] + list(string.digits) + [".", ",", "'"] + WORDS)
@@ -205,4 +206,4 @@ class ProgramTest(unittest.TestCase):
 
 __all__ = ["ProgramTest", "Result", "VOCABULARY", "WORDS", "array", "config", "encoder_shapes", "environment", "json", "pathlib", "random",
            "random_weights", "read_safetensors", "run", "run_and_interrupt", "run_and_interrupt_when_it_says",
-           "sentiment_rows", "signal", "subprocess", "unittest", "write_model", "write_rows", "write_safetensors", "PROGRAM", "HIDDEN"]
+           "sentiment_rows", "signal", "subprocess", "unittest", "write_model", "write_rows", "write_safetensors", "PROGRAM", "HIDDEN", "SANITIZED"]

@@ -105,9 +105,6 @@ def heap_of(process):
     return found["Private_Dirty"], found["Shared_Dirty"]
 
 
-SANITIZED = "san.so" in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout
-
-
 class SharedMemory(ProgramTest):
     @unittest.skipIf(SANITIZED, "sanitizers have another heap, or threads of their own")
     def test_ranks_share_what_loading_libtorch_wrote(self):

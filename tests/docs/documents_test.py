@@ -15,6 +15,7 @@ sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
 import blocks  # noqa: E402
 import commands  # noqa: E402
 import harness  # noqa: E402
+import running  # noqa: E402
 
 DOCUMENTS = [commands.ROOT / "README.md", *sorted((commands.ROOT / "docs").glob("**/*.md"))]
 SHELL = ("sh", "bash", "console")
@@ -32,8 +33,8 @@ def shell_code(block):
     return "".join(line[2:] + "\n" for line in block.code.splitlines() if line.startswith("$ "))
 
 
-def problems_of_commands(text):
-    """(line, command, problem) of each command of a document that does not exist so."""
+def commands_of(text):
+    """(line, command) of each command of a document."""
     found = []
     for block in blocks.blocks(text):
         if block.language in SHELL:
@@ -41,7 +42,12 @@ def problems_of_commands(text):
     for line, span in blocks.spans(text):
         if commands.looks_like_a_command(span):
             found += [(line, command) for command in commands.split(span)]
-    return [(line, command, problem) for line, command in found for problem in [commands.problem_of(command)] if problem]
+    return found
+
+
+def problems_of_commands(text):
+    """(line, command, problem) of each command of a document that does not exist so."""
+    return [(line, command, problem) for line, command in commands_of(text) for problem in [commands.problem_of(command)] if problem]
 
 
 def problem_of_block(block):
@@ -111,18 +117,118 @@ class Documents(unittest.TestCase):
 
     def run_block(self, code):
         """In a folder with the files that the documents speak of."""
+        done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], cwd=readers_folder(self), capture_output=True, text=True,
+                              check=False, env={**os.environ, "PATH": f"{commands.BUILD}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"})
+        self.assertEqual(done.returncode, 0, done.stderr)
+
+
+def readers_folder(test):
+    """With the files that the documents speak of, until the test ends."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="funicular-docs-"))
+    test.addCleanup(shutil.rmtree, folder, ignore_errors=True)
+    harness.write_model(folder / "MODEL", max_position_embeddings=LONGEST,
+                        extra_shapes={"embeddings.position_embeddings.weight": [LONGEST, harness.HIDDEN]})
+    rows = harness.sentiment_rows(40)
+    for name in ("train.tsv", "eval.tsv", "test.tsv"):
+        harness.write_rows(folder / name, ("label", "text"), rows)
+    (folder / "lines.txt").write_text("".join(text + "\n" for _, text in rows))
+    (folder / "texts.txt").write_text("\n\n".join(text for _, text in rows) + "\n")
+    return folder
+
+
+class EveryCommandRuns(unittest.TestCase):
+    """As it stands where it is short, else shortened (running.py)."""
+
+    def check(self, *programs):
+        folder, seen, problems = self.folder(), set(), []
+        for path in DOCUMENTS:
+            for line, command in commands_of(path.read_text()):
+                if not command[0].startswith(programs):
+                    continue
+                for way in running.ways(command):
+                    problem = None if str(way) in seen else running.run(way, folder)
+                    seen.add(str(way))
+                    problems += [f"{path.name}:{line}: {' '.join(map(str, way.words))}: {problem}"] if problem else []
+        self.assertEqual(problems, [])
+        self.assertGreater(len(seen), 0)
+
+    def folder(self):
+        folder = readers_folder(self)
+        shapes = {"classifier.weight": [2, harness.HIDDEN], "classifier.bias": [2]}
+        harness.write_model(folder / "CLASSIFIER", extra_shapes={**harness.encoder_shapes(), **shapes},
+                            id2label={"0": "contra", "1": "pro"}, label2id={"contra": 0, "pro": 1})
+        subprocess.run([harness.PROGRAM, "tokenize", "--tokenizer", "MODEL", "--input", "texts.txt", "--output", "texts.tokens"],
+                       cwd=folder, check=True, capture_output=True)
+        return folder
+
+    def test_of_run(self):
+        self.check("./run")
+
+    def test_of_ctest(self):
+        self.check("ctest")
+
+    def test_of_the_scripts(self):
+        self.check("bench/", "tests/", "tools/", ".deps/", "build/")
+
+    def test_of_funicular(self):
+        self.check("funicular")
+
+    def test_is_one_that_the_tests_know_how_to_run(self):
+        unknown = []
+        for path in DOCUMENTS:
+            for line, command in commands_of(path.read_text()):
+                try:
+                    running.ways(command)
+                except KeyError:
+                    unknown.append(f"{path.name}:{line}: {' '.join(command)}")
+        self.assertEqual(unknown, [])
+        with self.assertRaises(KeyError):
+            running.ways(["make", "all"])
+
+    def test_what_a_command_shows_that_does_not_run_is_told(self):
+        folder = readers_folder(self)
+        (folder / "fails.py").write_text("#!/usr/bin/env python3\nimport sys\nsys.exit('no luck')\n")
+        self.assertIn("cannot be executed", running.run(running.Way([folder / "fails.py"]), folder))
+        (folder / "fails.py").chmod(0o755)
+        self.assertIn("no luck", running.run(running.Way([folder / "fails.py"]), folder))
+        named = running.ways(["bench/kill_ranks.py", "--kils", "40"])[-1]
+        self.assertIn("--kils", running.run(named, folder))
+        lacking = running.ways(["bench/loss_curves.py", "--steps", "3"])[-1]
+        self.assertIn("arguments are required", running.run(lacking, folder))
+
+
+class Scripts(unittest.TestCase):
+    def test_that_name_their_interpreter_can_be_executed_and_no_others(self):
+        wrong = []
+        for folder in ("bench", "tests", "tools", ".ci"):
+            for path in sorted((commands.ROOT / folder).rglob("*")):
+                if path.suffix in (".py", ".sh", "") and path.is_file() and "__pycache__" not in path.parts:
+                    if path.read_bytes().startswith(b"#!") != os.access(path, os.X_OK):
+                        wrong.append(str(path.relative_to(commands.ROOT)))
+        self.assertEqual(wrong, [])
+
+    def test_go_on_in_the_python_that_has_their_packages(self):
         folder = pathlib.Path(tempfile.mkdtemp(prefix="funicular-docs-"))
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
-        harness.write_model(folder / "MODEL", max_position_embeddings=LONGEST,
-                            extra_shapes={"embeddings.position_embeddings.weight": [LONGEST, harness.HIDDEN]})
-        rows = harness.sentiment_rows(40)
-        for name in ("train.tsv", "eval.tsv", "test.tsv"):
-            harness.write_rows(folder / name, ("label", "text"), rows)
-        (folder / "lines.txt").write_text("".join(text + "\n" for _, text in rows))
-        (folder / "texts.txt").write_text("\n\n".join(text for _, text in rows) + "\n")
-        done = subprocess.run(["bash", "-euo", "pipefail", "-c", code], cwd=folder, capture_output=True, text=True, check=False,
-                              env={**os.environ, "PATH": f"{commands.BUILD}:{os.environ['PATH']}", "OMP_NUM_THREADS": "1"})
-        self.assertEqual(done.returncode, 0, done.stderr)
+        (folder / "packages").mkdir()
+        (folder / "packages" / "only_there.py").write_text("")
+        other = folder / "python"
+        other.write_text(f'#!/bin/sh\nPYTHONPATH="{folder}/packages" exec "{sys.executable}" "$@"\n')
+        other.chmod(0o755)
+        script = folder / "script.py"
+        script.write_text(f"import sys\nsys.path.insert(0, {str(commands.ROOT / 'bench/peers')!r})\nimport environment\n"
+                          "environment.need(sys.argv[1])\n__import__(sys.argv[1])\nprint(*sys.argv[1:])\n")
+
+        def run(package, python):
+            return subprocess.run([sys.executable, "-B", script, package, "more"], capture_output=True, text=True, check=False,
+                                  env={**os.environ, "FUNICULAR_PYTHON": str(python)})
+        self.assertEqual(run("only_there", other).stdout, "only_there more\n")
+        self.assertEqual(run("json", folder / "none").stdout, "json more\n", "this Python has it")
+        for package, python in (("only_there", folder / "none"), ("nowhere_at_all", other)):
+            done = run(package, python)
+            self.assertEqual((done.returncode, done.stdout), (2, ""))
+            self.assertIn(f"the Python package {package} is missing", done.stderr)
+            self.assertIn("./run setup makes .deps/python", done.stderr)
 
 
 class PlantedMistakes(unittest.TestCase):

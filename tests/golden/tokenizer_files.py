@@ -14,6 +14,11 @@ import sys
 import tempfile
 import warnings
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
+import environment
+
+environment.need("transformers")
+
 from transformers import AutoTokenizer, BertTokenizer
 
 TEXTS = ["Hello, w\u00f6rld!", "UNwant\u00e9d,running", "a [MASK] b[SEP]", "\u4e2d\u6587 \u535a", "", "  ", "<e1> new <e1>s",

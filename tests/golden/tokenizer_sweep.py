@@ -17,6 +17,11 @@ import subprocess
 import sys
 import tempfile
 
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench" / "peers"))
+import environment
+
+environment.need("tokenizers")
+
 import tokenizers
 from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers, processors
 

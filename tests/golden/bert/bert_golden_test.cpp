@@ -76,6 +76,12 @@ void PrintTo(const Case& value, std::ostream* out) {
 
 class BertGolden : public testing::TestWithParam<Case> {
  protected:
+  void SetUp() override {
+    const fs::path references = std::getenv("FUNICULAR_REFERENCES");
+    if (!fs::exists(references))
+      GTEST_SKIP() << "there is no " << references << ": without the Python of ./run setup nobody made it";
+  }
+
   fs::path folder() const { return fs::path(std::getenv("FUNICULAR_REFERENCES")) / GetParam().name; }
 
   void check(const Comparison& how) const {

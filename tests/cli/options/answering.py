@@ -1,0 +1,308 @@
+"""What the options of evaluate and predict do."""
+
+import select
+
+from harness import HIDDEN, VOCABULARY, array, encoder_shapes, json, random_weights, subprocess, write_model, write_rows, write_safetensors
+
+from .lab import *
+from .tokenizing import TABLE, tabs
+
+EVALUATE, PREDICT = Table(), Table()
+MEGABYTE = 1 << 20
+
+for table in (EVALUATE, PREDICT):
+    table.row("--help", "the options are listed")(shows_help)
+
+
+def shows_device(lab, words):
+    """words: of a command that prints the same each time."""
+    lab.assertEqual(lab.succeeds(*words, "--device", "cpu").out, lab.succeeds(*words).out)
+    if not lab.has_gpu():
+        lab.refuses([*words, "--device", "cuda"], "--device cuda")
+
+
+# ---- models that answer
+
+
+def classifier(lab, name="classifier", seed=1, bias=None, **changes):
+    """With random weights; with a bias one that answers it, whatever the text."""
+    shapes = {**encoder_shapes(), "classifier.weight": [2, HIDDEN], "classifier.bias": [2]}
+
+    def make(path):
+        write_model(path, extra_shapes=shapes, id2label={"0": "contra", "1": "pro"}, label2id={"contra": 0, "pro": 1}, **changes)
+        weights = random_weights(shapes, seed)
+        if bias:
+            weights["classifier.weight"] = ([2, HIDDEN], array.array("f", [0] * 2 * HIDDEN))
+            weights["classifier.bias"] = ([2], array.array("f", bias))
+        write_safetensors(path / "model.safetensors", weights)
+        return path
+    return lab.once(name, make)
+
+
+def softmax(values):
+    powers = [math.exp(value) for value in values]
+    return [power / sum(powers) for power in powers]
+
+
+def evaluate(lab, *words, model=None, task="custom", data=None):
+    data = data or lab.labelled("rows", lab.texts())
+    words = ["evaluate", "--model", model or classifier(lab), "--task", task, "--data", data, *words]
+    return lab.once(" ".join(map(str, words)), lambda _: lab.succeeds(*words).json())
+
+
+def masked(lab):
+    """A model with a head for hidden words, and a store."""
+    shapes = {**encoder_shapes(), "cls.predictions.bias": [len(VOCABULARY)], "cls.predictions.transform.dense.weight": [HIDDEN, HIDDEN],
+              "cls.predictions.transform.dense.bias": [HIDDEN], "cls.predictions.transform.LayerNorm.weight": [HIDDEN],
+              "cls.predictions.transform.LayerNorm.bias": [HIDDEN]}
+    return {"model": lab.once("masked", lambda path: write_model(path, extra_shapes=shapes)), "task": "mlm",
+            "data": lab.tokenized("rows", lab.texts())}
+
+
+# ---- evaluate
+
+
+@EVALUATE.row("--model", "it is what is measured")
+def evaluated_model(lab):
+    for number, bias in enumerate(([0, 3], [2, 0.5])):  # of 12 rows 4 are "pro"
+        found = evaluate(lab, model=classifier(lab, f"bias-{number}", bias=bias))
+        share = softmax(bias)
+        lab.assertAlmostEqual(found["loss"], -(8 * math.log(share[0]) + 4 * math.log(share[1])) / 12, places=6)
+        lab.assertAlmostEqual(found["accuracy"], (4 if bias[1] > bias[0] else 8) / 12, places=6)
+
+
+@EVALUATE.row("--task", "columns and metrics are the task's")
+def evaluated_task(lab):
+    cola = lab.once("cola.tsv", lambda path: write_rows(path, None, [("x", "1", "*", "film"), ("x", "0", "*", "book"), ("x", "0", "*", "old")]))
+    model = classifier(lab, "bias", bias=[0, 3])
+    found = evaluate(lab, model=model, task="cola", data=cola)
+    lab.assertEqual((set(found), found["samples"]), ({"matthews_correlation", "accuracy", "loss", "samples"}, 3))
+    lab.assertAlmostEqual(found["accuracy"], 1 / 3, places=6)
+    lab.assertEqual(set(evaluate(lab, model=model)), {"accuracy", "macro_f1", "loss", "samples"})
+    lab.assertEqual(set(evaluate(lab, **masked(lab))), {"perplexity", "loss", "samples"})
+
+
+@EVALUATE.row("--data", "its rows are what it is measured on")
+def evaluated_data(lab):
+    model, share = classifier(lab, "bias", bias=[0, 3]), softmax([0, 3])
+    for name, labels in (("a.tsv", ["pro"]), ("b.tsv", ["pro", "contra", "contra"])):
+        data = lab.once(name, lambda path: write_rows(path, ("label", "text"), [(label, "film") for label in labels]))
+        found = evaluate(lab, model=model, data=data)
+        loss = -sum(math.log(share[label == "pro"]) for label in labels) / len(labels)
+        lab.assertEqual(found["samples"], len(labels))
+        lab.assertAlmostEqual(found["loss"], loss, places=6)
+
+
+@EVALUATE.row("--max-length", "what is longer is cut off")
+def evaluated_length(lab):
+    short = lab.labelled("short", [" ".join(text.split()[:4]) for text in lab.texts()])
+    lab.assertEqual(evaluate(lab, "--max-length", 4 + SPECIAL), evaluate(lab, data=short))
+    lab.assertNotEqual(evaluate(lab)["loss"], evaluate(lab, data=short)["loss"])
+    pieces = sum(math.ceil(length / 4) for length in LENGTHS)
+    lab.assertEqual(evaluate(lab, "--max-length", 4 + SPECIAL, **masked(lab))["samples"], pieces)
+
+
+def many_columns(lab, name, rows):
+    return lab.once(name, lambda path: path.write_text(tabs(rows)) and path)
+
+
+def plain_columns(lab, column):
+    """A file with the texts of that column of TABLE alone."""
+    rows = [(row[1], row[column]) for row in TABLE[1:]]
+    return lab.once(f"column-{column}.tsv", lambda path: write_rows(path, ("label", "text"), rows))
+
+
+@EVALUATE.row("--text-column", "the texts are those of that column, or of two")
+def evaluated_text(lab):
+    data, losses = many_columns(lab, "columns.tsv", TABLE), []
+    for number, name in ((0, "one"), (2, "3")):
+        found = evaluate(lab, "--text-column", name, "--label-column", "two", data=data)
+        lab.assertEqual(found, evaluate(lab, data=plain_columns(lab, number)))
+        losses.append(found["loss"])
+    losses.append(evaluate(lab, "--text-column", "one", "three", "--label-column", "two", data=data)["loss"])
+    lab.assertEqual(len(set(losses)), 3)
+
+
+@EVALUATE.row("--label-column", "the labels are those of that column")
+def evaluated_label(lab):
+    rows = [("text", "a", "b"), ("film", "pro", "contra"), ("book", "pro", "contra")]
+    data, model, share = many_columns(lab, "labels.tsv", rows), classifier(lab, "bias", bias=[0, 3]), softmax([0, 3])
+    for column, label in (("a", 1), ("b", 0)):
+        lab.assertAlmostEqual(evaluate(lab, "--label-column", column, model=model, data=data)["loss"], -math.log(share[label]), places=6)
+
+
+@EVALUATE.row("--format", "the file is read as that, whatever its name")
+def evaluated_format(lab):
+    expected = evaluate(lab, data=plain_columns(lab, 0))
+    lines = "".join(json.dumps({"label": row[1], "text": row[0]}) + "\n" for row in TABLE[1:])
+    commas = "label,text\n" + "".join(f"{row[1]},{row[0]}\n" for row in TABLE[1:])
+    for name, text in (("jsonl", lines), ("csv", commas)):
+        data = lab.once(f"as-{name}.tsv", lambda path: path.write_text(text) and path)
+        lab.assertEqual(evaluate(lab, "--format", name, data=data), expected)
+
+
+@EVALUATE.row("--header", "the first row names the columns; without it, it is data")
+def evaluated_header(lab):
+    data = many_columns(lab, "rows-only.tsv", [(row[1], row[0]) for row in TABLE[1:]])
+    words = ["--text-column", 2, "--label-column", 1]
+    lab.assertEqual(evaluate(lab, "--no-header", *words, data=data), evaluate(lab, data=plain_columns(lab, 0)))
+    lab.assertEqual(evaluate(lab, "--header", *words, data=data)["samples"], 1)
+
+
+def evaluated_peak(lab, *words):
+    data = lab.labelled("much", lab.texts([40] * 400))
+    return lab.peak(["evaluate", "--model", classifier(lab), "--task", "custom", "--data", data, *words])
+
+
+@EVALUATE.row("--eval-batch-size", "so many sequences go into a pass, which takes memory for each")
+def evaluated_batch(lab):
+    few, many = (evaluated_peak(lab, "--eval-batch-size", size, "--micro-batch-tokens", 0) for size in (4, 400))
+    lab.assert_larger(many, few + 8 * MEGABYTE)
+    lab.assertAlmostEqual(evaluate(lab, "--eval-batch-size", 1)["loss"], evaluate(lab)["loss"], places=6)
+
+
+@EVALUATE.row("--micro-batch-tokens", "a pass has no more tokens than that, which bounds its memory")
+def evaluated_tokens(lab):
+    few, many = (evaluated_peak(lab, "--eval-batch-size", 400, "--micro-batch-tokens", tokens) for tokens in (200, 0))
+    lab.assert_larger(many, few + 8 * MEGABYTE)
+    lab.assertAlmostEqual(evaluate(lab, "--micro-batch-tokens", 1)["loss"], evaluate(lab)["loss"], places=6)
+
+
+@EVALUATE.row("--precision", "the arithmetic has as many digits")
+def evaluated_precision(lab):
+    losses = {name: evaluate(lab, "--precision", name)["loss"] for name in ("fp64", "fp32", "fp16", "bf16", "int8")}
+    error = {name: abs(loss / losses["fp64"] - 1) for name, loss in losses.items()}
+    lab.assertEqual(len(set(losses.values())), 5, losses)
+    lab.assertLess(error["fp32"], 1e-6)
+    for name, bound in (("fp16", 1e-3), ("bf16", 1e-2), ("int8", 3e-2)):
+        lab.assertTrue(error["fp32"] < error[name] < bound, error)
+    exact = evaluate(lab, "--precision", "fp64", model=classifier(lab, "thirds", bias=[1 / 3, 2 / 3]))["loss"]
+    share = softmax(array.array("f", [1 / 3, 2 / 3]))
+    lab.assertAlmostEqual(exact, -(8 * math.log(share[0]) + 4 * math.log(share[1])) / 12, places=14)
+
+
+@EVALUATE.row("--seed", "the masks of --task mlm follow from it")
+def evaluated_seed(lab):
+    losses = [evaluate(lab, "--seed", seed, **masked(lab))["loss"] for seed in (42, 7, 7)]
+    lab.assertEqual((losses[0], losses[1]), (evaluate(lab, **masked(lab))["loss"], losses[2]))
+    lab.assertNotEqual(losses[0], losses[1])
+
+
+@EVALUATE.row("--device", "cpu computes here; cuda is refused where there is none")
+def evaluated_device(lab):
+    shows_device(lab, ["evaluate", "--model", classifier(lab), "--task", "custom", "--data", lab.labelled("rows", lab.texts())])
+
+
+@EVALUATE.row("--threads", "more threads are there")
+def evaluated_threads(lab):
+    data = lab.labelled("much", lab.texts([40] * 400))
+    words = ["evaluate", "--model", classifier(lab), "--task", "custom", "--data", data, "--threads"]
+    lab.assertGreaterEqual(lab.most_threads([*words, 4]), lab.most_threads([*words, 1]) + 3)
+
+
+@EVALUATE.row("--config", "a file's keys are options")
+def evaluated_config(lab):
+    path = config_file(lab, f"max-length = {4 + SPECIAL}\n")
+    lab.assertEqual(evaluate(lab, "--config", path), evaluate(lab, "--max-length", 4 + SPECIAL))
+
+
+# ---- predict
+
+
+def predict(lab, text, *words, model=None):
+    out = lab.succeeds("predict", "--model", model or classifier(lab), *words, stdin=text).out
+    return [json.loads(line) for line in out.splitlines()]
+
+
+@PREDICT.row("--model", "it is what answers")
+def answering_model(lab):
+    for number, bias in enumerate(([0, 3], [2, 0.5])):
+        answer, = predict(lab, "film\n", model=classifier(lab, f"bias-{number}", bias=bias))
+        for name, share in zip(("contra", "pro"), softmax(bias)):
+            lab.assertAlmostEqual(answer["probabilities"][name], share, places=6)
+        lab.assertEqual(answer["label"], "pro" if bias[1] > bias[0] else "contra")
+
+
+@PREDICT.row("--input", "its lines are answered")
+def answered_input(lab):
+    path = lab.folder / "lines.txt"
+    path.write_text("film\nbook\nsong\n")
+    lab.assertEqual(predict(lab, "", "--input", path), predict(lab, path.read_text()))
+
+
+@PREDICT.row("--output", "the answers are there")
+def answers_output(lab):
+    path = lab.folder / "answers.jsonl"
+    expected = lab.succeeds("predict", "--model", classifier(lab), stdin="film\n").out
+    lab.assertEqual(lab.succeeds("predict", "--model", classifier(lab), "--output", path, stdin="film\n").out, "")
+    lab.assertEqual(path.read_text(), expected)
+
+
+@PREDICT.row("--pairs", "a line is two texts; without it, one")
+def pairs(lab):
+    two, one = predict(lab, "film\tbook\n", "--pairs"), predict(lab, "film\tbook\n", "--no-pairs")
+    lab.assertEqual(one, predict(lab, "film book\n"))
+    lab.assertNotEqual(one, two)
+    lab.refuses(["predict", "--model", classifier(lab), "--pairs"], "two texts separated by a tab", stdin="film book\n")
+
+
+@PREDICT.row("--max-length", "what is longer is cut off")
+def answered_length(lab):
+    text = "good film very old book"
+    lab.assertEqual(predict(lab, text, "--max-length", 2 + SPECIAL), predict(lab, "good film"))
+    lab.assertNotEqual(predict(lab, text), predict(lab, "good film"))
+
+
+@PREDICT.row("--precision", "the arithmetic has as many digits")
+def answering_precision(lab):
+    text = "".join(line + "\n" for line in lab.texts())
+    found = {name: [answer["probabilities"]["pro"] for answer in predict(lab, text, "--precision", name)]
+             for name in ("fp32", "fp16", "bf16", "int8")}
+    for name, least, most in (("fp16", 1e-7, 1e-3), ("bf16", 1e-6, 1e-2), ("int8", 1e-6, 3e-2)):
+        lab.assertTrue(least < max(map(abs, less(found[name], found["fp32"]))) < most, name)
+    lab.assertEqual(len(set(map(tuple, found.values()))), 4)
+
+
+@PREDICT.row("--micro-batch-tokens", "a pass has no more tokens than that, which bounds its memory")
+def answering_tokens(lab):
+    path = lab.folder / "much.txt"
+    path.write_text("".join(line + "\n" for line in lab.texts([40] * 400)))
+    few, many = (lab.peak(["predict", "--model", classifier(lab), "--input", path, "--output", lab.folder / "answers",
+                           "--micro-batch-tokens", tokens]) for tokens in (200, 100000))
+    lab.assert_larger(many, few + 8 * MEGABYTE)
+
+
+@PREDICT.row("--window", "answers come when so many lines are there")
+def window(lab):
+    for lines in (1, 3):
+        process = lab.begin(["predict", "--model", classifier(lab), "--window", lines], stdin=subprocess.PIPE)
+        for number in range(lines):
+            early, _, _ = select.select([process.stdout], [], [], 0.2 if number else 0)
+            lab.assertFalse(early, f"an answer after {number} of {lines} lines")
+            process.stdin.write("film\n")
+            process.stdin.flush()
+        for _ in range(lines):
+            lab.assertIn("label", json.loads(process.stdout.readline()))
+        process.stdin.close()
+        lab.assertEqual(process.wait(timeout=60), 0)
+
+
+@PREDICT.row("--device", "cpu computes here; cuda is refused where there is none")
+def answering_device(lab):
+    path = lab.folder / "line.txt"
+    path.write_text("film\n")
+    shows_device(lab, ["predict", "--model", classifier(lab), "--input", path])
+
+
+@PREDICT.row("--threads", "more threads are there")
+def answering_threads(lab):
+    path = lab.folder / "much.txt"
+    path.write_text("".join(line + "\n" for line in lab.texts([40] * 400)))
+    words = ["predict", "--model", classifier(lab), "--input", path, "--output", lab.folder / "answers", "--threads"]
+    lab.assertGreaterEqual(lab.most_threads([*words, 4]), lab.most_threads([*words, 1]) + 3)
+
+
+@PREDICT.row("--config", "a file's keys are options")
+def answering_config(lab):
+    path = config_file(lab, "pairs = true\n")
+    lab.assertEqual(predict(lab, "film\tbook\n", "--config", path), predict(lab, "film\tbook\n", "--pairs"))

@@ -1,0 +1,248 @@
+"""What the options of pretrain and finetune do: machine and randomness, ranks."""
+
+from harness import PROGRAM, json, read_safetensors
+
+from .lab import *
+
+MACHINE, RANKS = Table(), Table()
+MEGABYTE = 1 << 20
+
+
+# ---- machine and randomness
+
+
+@MACHINE.row("--precision", "the number format of weights and products")
+def precision(lab):
+    runs = {name: lab.train(precision=name, optim="sgd") for name in ("fp64", "fp32", "bf16")}
+    runs["fp16"] = lab.train(precision="fp16", optim="sgd", initial_loss_scale=8)
+    for name, run in runs.items():
+        path = run.folder / "checkpoints" / "step-000001" / "model.safetensors"
+        sizes = {len(raw) // math.prod(shape) for shape, raw in read_safetensors(path).values()}
+        lab.assertEqual(sizes, {8 if name == "fp64" else 4}, name)
+    gradient = {name: run.state("momentum_buffer")["bert.encoder.layer.0.output.dense.weight"] for name, run in runs.items()}
+    error = {name: norm(less(values, gradient["fp64"])) / norm(gradient["fp64"]) for name, values in gradient.items()}
+    lab.assertTrue(0 < error["fp32"] < 1e-4, error)
+    lab.assertTrue(error["fp32"] < error["fp16"] < 2e-2, error)  # 11 bits
+    lab.assertTrue(error["fp16"] < error["bf16"] < 1e-1, error)  # 8 bits
+    lab.assertTrue("loss_scale" in runs["fp16"].records[0] and "loss_scale" not in runs["bf16"].records[0])
+
+
+OVERFLOWS = {"precision": "fp16", "initial_loss_scale": 2 ** 24, "max_steps": 4}  # gradients, at first
+FITS = {"precision": "fp16", "initial_loss_scale": 8, "max_steps": 4}
+
+
+def scales(run):
+    """After each step."""
+    return [math.log2(scale) for scale in run.each("loss_scale")]
+
+
+@MACHINE.row("--loss-scale", "the scale is that one throughout; where gradients overflow the steps are left out")
+def loss_scale(lab):
+    lab.assertEqual(scales(lab.train(loss_scale=128, loss_scale_window=1, **FITS)), [7] * 4)
+    huge = lab.train(loss_scale=2 ** 40, precision="fp16", max_steps=4)
+    lab.assertEqual((scales(huge), huge.each("skipped_steps")), ([40] * 4, [1, 2, 3, 4]))
+
+
+@MACHINE.row("--initial-loss-scale", "the scale of the first step")
+def initial_loss_scale(lab):
+    lab.assertEqual(scales(lab.train(**FITS)), [3] * 4)
+    lab.assertEqual(lab.train(precision="fp16").file["loss_scale"].split(",")[0], "dynamic from 65536", "the default")
+
+
+@MACHINE.row("--min-loss-scale", "the scale does not fall below it")
+def min_loss_scale(lab):
+    lab.assertEqual(scales(lab.train(hysteresis=1, min_loss_scale=2 ** 23, **OVERFLOWS)), [23] * 4)
+
+
+@MACHINE.row("--loss-scale-window", "the scale doubles after so many steps without overflow")
+def loss_scale_window(lab):
+    lab.assertEqual(scales(lab.train(loss_scale_window=2, **FITS)), [3, 4, 4, 5])
+    lab.assertEqual(scales(lab.train(**FITS)), [3, 3, 3, 3])
+
+
+@MACHINE.row("--hysteresis", "the scale is halved from that overflow on")
+def hysteresis(lab):
+    for count, found in lab.few(((3, [24, 24, 23, 22]), (1, [23, 22, 21, 20]))):
+        lab.assertEqual(scales(lab.train(hysteresis=count, **OVERFLOWS)), found)
+
+
+@MACHINE.row("--recompute", "less memory, and the same bits")
+def recompute(lab):
+    rows = lab.data("many", lab.texts([LONGEST - SPECIAL] * 1000))
+    shape = {"data" if lab.command == "pretrain" else "train": rows, "batch_size": 1000, "micro_batch_tokens": 0, "precision": "fp32"}
+    plain = lab.measured_training(recompute="none", **shape)
+    for name, saved in lab.few((("full", 8), ("selective", 4), ("sqrt", 8))):
+        run = lab.measured_training(recompute=name, **shape)
+        lab.assertEqual(run.weights, plain.weights, name)
+        lab.assert_larger(plain.peak, run.peak + saved * MEGABYTE)
+
+
+@MACHINE.row("--seed", "new weights, order, masks and dropout follow from it alone")
+def seed(lab):
+    shuffled = {"shuffle": True, "batch_size": 1, "max_steps": 12, "learning_rate": NOTHING}
+    one, same, other = (lab.train(seed=number, save_total_limit=keep, **shuffled) for number, keep in ((1, 2), (1, 1), (2, 2)))
+    lab.assertEqual((one.tokens, one.weights), (same.tokens, same.weights))
+    lab.assertNotEqual(one.tokens, other.tokens)
+    new = "cls.predictions.transform.dense.weight" if lab.command == "pretrain" else "classifier.weight"
+    lab.assertGreater(max(map(abs, less(one.weights[new], other.weights[new]))), 1e-3)
+    whole = one.folder / "model"  # with a head, and with dropout
+    drops = lab.once("drops", lambda path: lab.copy_model(whole, path, hidden_dropout_prob=0.5))
+    for model in [drops] + [whole] * (lab.command == "pretrain"):  # masks differ without dropout
+        gradients = [lab.train(model=model, optim="sgd", seed=number).state("momentum_buffer") for number in (1, 2)]
+        lab.assertGreater(distance(*gradients), 1e-4, model)
+
+
+@MACHINE.row("--num-workers", "so many threads prepare batches, and the result is the same")
+def num_workers(lab):
+    found = {count: lab.alive(num_workers=count) for count in (0, 3)}
+    lab.assertEqual(found[3].threads - found[0].threads, 3)
+    weights = [lab.train(num_workers=count, max_steps=4).weights for count in lab.few((0, 3))]
+    lab.assertEqual(weights[0], weights[-1])
+
+
+@MACHINE.row("--device", "cpu computes here; cuda is refused where there is none")
+def device(lab):
+    lab.assertEqual(lab.train(device="cpu").weights, lab.train().weights)
+    if lab.has_gpu():
+        lab.assertGreater(distance(lab.train(device="cuda").weights, lab.train().weights), 0)
+    else:
+        lab.refuses_to_train("--device cuda", device="cuda")
+
+
+@MACHINE.row("--threads", "LibTorch computes with so many threads")
+def threads(lab):
+    lab.assertEqual(lab.train().file["threads"], 1, "OMP_NUM_THREADS")
+    lab.assertEqual(lab.train(threads=3).file["threads"], 3)
+
+
+@MACHINE.row("--config", "a file's keys are options")
+def config(lab):
+    lab.assertEqual(lab.train(config=config_file(lab, "max-steps = 3\n"), max_steps=None).each("step"), [1, 2, 3])
+
+
+@MACHINE.row("--help", "the options are listed, and nothing is done")
+def help_text(lab):
+    shows_help(lab)
+    lab.succeeds(lab.command, "--output", lab.folder / "none", "--help")
+    lab.assertFalse((lab.folder / "none").exists())
+
+
+# ---- ranks
+
+
+@RANKS.row("--strategy", "the ranks train by it, to the weights of one process")
+def strategy(lab):
+    alone = lab.train(optim="sgd")
+    lab.assertEqual(alone.file["strategy"], "single")
+    for name, ranks in lab.few((("zero1", 2), ("dp", 1), ("single", 1), ("auto", 2))):
+        run = lab.train(ranks=ranks, strategy=name, optim="sgd")
+        lab.assertEqual((run.file["strategy"], run.file["ranks"]), ("ddp" if name == "auto" else name, ranks))
+        lab.assertLess(distance(run.weights, alone.weights), 1e-12, name)
+    lab.refuses_to_train('"single" is for one process', ranks=2, strategy="single")
+
+
+@RANKS.row("--devices", "a batch is computed on so many replicas, each with threads of its own")
+def devices(lab):
+    lab.assertEqual(lab.train(strategy="dp", devices=4).file["batch"]["micro_batch_size"], 1)
+    found = {count: lab.alive(strategy="dp", devices=count) for count in (2, 4)}
+    lab.assertEqual(found[4].threads - found[2].threads, 2)
+
+
+def orders(folder):
+    """The lines of each server."""
+    return [path.read_text().splitlines() for path in sorted(folder.glob("server-*.txt"))]
+
+
+def asynchronous(lab, name, **options):
+    return lab.train(ranks=3, strategy="ps-async", logging_steps=0, max_steps=6, **{name: lab.folder / "order"}, **options)
+
+
+@RANKS.row("--servers", "so many ranks serve, the others compute")
+def servers(lab):
+    for count in lab.few((2, 1)):
+        folder = lab.folder / f"servers-{count}"
+        lab.train(ranks=3, strategy="ps-async", servers=count, record_interleaving=folder)
+        lab.assertEqual([lines[0].split(": ")[1] for lines in orders(folder)],
+                        [f"server {number}, {3 - count} workers, staleness 3" for number in range(count)])
+
+
+@RANKS.row("--record-interleaving", "each server writes down every push and read")
+def record_interleaving(lab):
+    asynchronous(lab, "record_interleaving", staleness=4)
+    lines, = orders(lab.folder / "order")
+    for kind in ("push", "read"):
+        lab.assertEqual({line for line in lines if line.startswith(kind)},
+                        {f"{kind} {worker} {step}" for worker in (0, 1) for step in range(1, 7)})
+
+
+@RANKS.row("--replay-interleaving", "the servers take pushes in the order of a recording: the same bits")
+def replay_interleaving(lab):
+    recorded = asynchronous(lab, "record_interleaving", staleness=4)
+    lab.assertEqual(asynchronous(lab, "replay_interleaving", staleness=4).weights, recorded.weights)
+
+
+@RANKS.row("--staleness", "a worker may be so many steps ahead, and no more")
+def staleness(lab):
+    # Worker 0 goes on as far as it may before worker 1 does anything.
+    ahead = [f"{kind} 0 {step}" for step in range(1, 5) for kind in ("push", "read")] + ["push 0 5"]
+    behind = [f"{kind} 1 {step}" for step in range(1, 7) for kind in ("push", "read")]
+    rest = ["read 0 5", "push 0 6", "read 0 6"]
+    folder = lab.folder / "order"
+    folder.mkdir(exist_ok=True)
+    (folder / "server-0.txt").write_text("\n".join(
+        ["funicular interleaving 1: server 0, 2 workers, staleness 4", *ahead, *behind[:2], *rest[:1], *behind[2:4], *rest[1:],
+         *behind[4:], "meet 0 6"]) + "\n")
+    run = asynchronous(lab, "replay_interleaving", staleness=4, save_total_limit=1)
+    lab.assertEqual(len(run.file["result"]["staleness"]) - 1, 5, "worker 1's first gradient is five pushes old")
+    lockstep = lab.train(ranks=3, strategy="ps-async", staleness=0, max_steps=6, record_interleaving=lab.folder / "lockstep")
+    lines = [line.split() for line in orders(lab.folder / "lockstep")[0][1:]]
+    for at, (kind, _, step) in enumerate(lines):
+        if kind == "read":
+            pushes = {worker for before, worker, of in lines[:at] if (before, of) == ("push", step)}
+            lab.assertEqual(pushes, {"0", "1"}, "a worker goes on when all are there")
+    lab.assertLessEqual(len(lockstep.file["result"]["staleness"]) - 1, 2)
+
+
+@RANKS.row("--deterministic", "two ranks give the bits of one")
+def deterministic(lab):
+    words = {"micro_batch_size": 1, "max_steps": 3}
+    one, two = (lab.train(ranks=ranks, deterministic=True, **words).weights for ranks in (1, 2))
+    lab.assertEqual(one, two)
+    lab.assertGreater(distance(one, lab.train(**words).weights), 0, "sums in another order")
+
+
+@RANKS.row("--reduce-precision", "matrices' gradients travel rounded; what is lost is kept for the next step")
+def reduce_precision(lab):
+    exact = lab.train(ranks=2, optim="sgd")
+    matrix, error = "bert.encoder.layer.0.output.dense.weight", {}
+    for name in lab.few(("bf16", "fp16")):
+        run = lab.train(ranks=2, optim="sgd", reduce_precision=name)
+        gradient = run.state("momentum_buffer")[matrix]
+        error[name] = norm(less(gradient, exact.state("momentum_buffer")[matrix])) / norm(gradient)
+        lab.assertTrue(any(key.startswith("residual-") for key in run.read("optimizer")), name)
+    lab.assertFalse(any(key.startswith("residual-") for key in exact.read("optimizer")))
+    lab.assertTrue(2 ** -12 < error["bf16"] < 2 ** -8, error)  # 8 bits
+    lab.assertTrue(2 ** -15 < error.get("fp16", 2 ** -14) < 2 ** -9, error)  # 11, fewer of the smallest numbers
+
+
+@RANKS.row("--offload-optimizer", "the state lies in mapped files in that folder")
+def offload_optimizer(lab):
+    folder = lab.folder / "offload"
+    lab.assertNotIn(str(folder), lab.alive(num_workers=0).maps)
+    lab.assertIn(str(folder), lab.alive(offload_optimizer=folder).maps)
+    lab.assertEqual(lab.train(offload_optimizer=folder, max_steps=4).weights, lab.train(num_workers=0, max_steps=4).weights)
+
+
+@RANKS.row("--debug-collectives", "ranks that do different things are told which, before they do them")
+def debug_collectives(lab):
+    words = lab.words(lab.folder / "differ", {"max_steps": 4, "debug_collectives": True, "logging_steps": None})
+    script = 'exec timeout 60 "$@" --logging-steps $((1 + 2 * RANK))'  # from the first step on the two differ
+    result = lab.refuses(["launch", "-n", 2, "--grace", 1, "--", "sh", "-c", script, "sh", PROGRAM, *words], code=1)
+    lab.assertIn("the ranks call different collectives: rank 0 calls", result.err)
+    lab.train(ranks=2, debug_collectives=True)
+
+
+@RANKS.row("--interface", "the ranks connect over that one")
+def interface(lab):
+    lab.train(ranks=2, interface="lo")
+    lab.refuses_to_train('no network interface "none-such"', ranks=2, interface="none-such")

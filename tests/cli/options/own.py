@@ -1,0 +1,295 @@
+"""What the options do that only pretrain or only finetune has, and those that they read in their own ways."""
+
+from harness import HIDDEN, VOCABULARY, WORDS, encoder_shapes, json, random_weights, write_model, write_rows, write_safetensors
+
+from .lab import *
+
+PRETRAIN, FINETUNE = Table(), Table()
+WORD_ROWS = "bert.embeddings.word_embeddings.weight"
+POSITION_ROWS = "bert.embeddings.position_embeddings.weight"
+
+
+def touched(run, name=WORD_ROWS):
+    """The rows of an embedding that have a gradient after a step of sgd."""
+    gradient = run.state("momentum_buffer")[name]
+    return {row for row in range(len(gradient) // HIDDEN) if any(gradient[row * HIDDEN:(row + 1) * HIDDEN])}
+
+
+def read_words(run):
+    """The words that a classifier was trained on."""
+    return {VOCABULARY[row] for row in touched(run)} - {"[CLS]", "[SEP]"}
+
+
+def other_weights(lab):
+    def make(path):
+        write_model(path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+        write_safetensors(path / "model.safetensors", random_weights(encoder_shapes(), seed=7))
+        return path
+    return lab.once("other", make)
+
+
+def shows_its_model(lab):
+    for folder in (lab.plain_model(), other_weights(lab)):
+        start = lab.train(model=folder, learning_rate=NOTHING).weights
+        for name, values in tensors(folder / "model.safetensors").items():
+            if "bert." + name in start:
+                lab.assertLess(max(map(abs, less(start["bert." + name], values))), 1e-200, name)
+
+
+def shows_its_output(lab):
+    output = lab.folder / "a" / "b"
+    lab.train(output=output, max_steps=2)
+    lab.assertLessEqual({"run.json", "metrics.jsonl", "model", "checkpoints"}, {path.name for path in output.iterdir()})
+
+
+def best_by(run, metric, sign):
+    """The step of the best evaluation; of equal ones that of the smaller loss."""
+    key = lambda line: (sign * line["eval_" + metric], line["eval_loss"])
+    return min(run.evaluations, key=key)["step"]
+
+
+# ---- pretrain
+
+
+PRETRAIN.row("--model", "training starts from its weights")(shows_its_model)
+PRETRAIN.row("--output", "what the run leaves lies there")(shows_its_output)
+
+
+@PRETRAIN.row("--data", "its documents are what is trained on")
+def data(lab):
+    other = [20, 19, 18, 17, 16]
+    run = lab.train(data=lab.data("other_rows", lab.texts(other)), batch_size=1, max_steps=5)
+    lab.assertEqual(run.tokens, [length + SPECIAL for length in other])
+
+
+@PRETRAIN.row("--tokenizer", "its tokens are those of the data and of the trained model")
+def tokenizer(lab):
+    words = VOCABULARY[:5] + VOCABULARY[:4:-1]
+    other = lab.once("other_words", lambda path: write_model(path, vocabulary=words))
+    (lab.folder / "turned.txt").write_text("\n\n".join(lab.texts()) + "\n")
+    store = lab.folder / "turned.tokens"
+    lab.succeeds("tokenize", "--tokenizer", other, "--input", lab.folder / "turned.txt", "--output", store)
+    run = lab.train(data=store, tokenizer=other)
+    lab.assertEqual((run.folder / "model" / "vocab.txt").read_text().split(), words)
+    lab.refuses_to_train("tokeni", data=store)
+    config = lab.plain_model() / "config.json"
+    lab.assertEqual(lab.train(model=config, tokenizer=lab.plain_model()).tokens, lab.train().tokens)
+
+
+@PRETRAIN.row("--eval-data", "evaluations are of it, with the loss that funicular evaluate finds")
+def eval_data(lab):
+    for count in (8, 40):
+        held_out = lab.held_out(count)
+        run = lab.train(precision="fp32", learning_rate=1e-30, **held_out)
+        found = lab.succeeds("evaluate", "--model", run.folder / "model", "--task", "mlm", "--data", held_out["eval_data"],
+                             "--max-length", LONGEST).json()
+        lab.assertEqual(found["samples"], count)
+        lab.assertAlmostEqual(run.evaluations[-1]["eval_loss"], found["loss"], places=6)
+
+
+@PRETRAIN.row("--eval-fraction", "about that share of the documents is evaluated on, and the rest is trained on")
+def eval_fraction(lab):
+    rows = lab.data("fraction", lab.texts([3 + number % 9 for number in range(400)]))
+    for share in (0.25, 0.75):
+        found = lab.train(data=rows, eval_fraction=share).file["data"]
+        held_out, trained = found["evaluation"]["samples"], found["train"]["samples"]
+        lab.assertEqual(held_out + trained, 400)
+        lab.assertAlmostEqual(held_out / 400, share, delta=0.1)  # four standard deviations of a draw
+
+
+@PRETRAIN.row("--metric-for-best-model", "a better one by it is what patience waits for")
+def metric_for_best_model(lab):
+    # Every loss is finite and the next one smaller; every perplexity overflows.
+    def make(path):
+        shapes = {**encoder_shapes(), "cls.predictions.bias": [len(VOCABULARY)]}
+        write_model(path, extra_shapes=shapes)
+        weights = random_weights(shapes)
+        weights["cls.predictions.bias"][1][VOCABULARY.index("0")] = 5000
+        write_safetensors(path / "model.safetensors", weights)
+        return path
+    model = lab.once("certain", make)
+    words = {"model": model, "optim": "sgd", "learning_rate": 20, "max_grad_norm": 1, "max_steps": 4, "eval_steps": 1, "patience": 1,
+             "lr_scheduler_type": "constant", **lab.held_out()}
+    lab.assertEqual(lab.train(metric_for_best_model="loss", **words).result["steps"], 4)
+    lab.assertEqual(lab.train(metric_for_best_model="perplexity", **words).result["steps"], 2)
+    lab.refuses_to_train("expects loss or perplexity", metric_for_best_model="accuracy", **lab.held_out())
+
+
+@PRETRAIN.row("--objective", "masked language modelling is learnt")
+def objective(lab):
+    run = lab.train(objective="mlm")
+    written = json.loads((run.folder / "model" / "config.json").read_text())
+    lab.assertEqual((written["architectures"], run.weights), (["BertForMaskedLM"], lab.train().weights))
+    lab.refuses_to_train("--objective expects one of mlm", objective="clm")
+
+
+@PRETRAIN.row("--max-length", "longer documents are cut into pieces, none of more tokens")
+def max_length(lab):
+    store = lab.data("long", lab.texts([40, 30]))
+    for longest, tokens in ((64, [42, 32]), (22, [22, 22, 17, 17]), (12, [12, 12, 12, 12, 12, 12, 12])):
+        run = lab.train(data=store, max_length=longest, batch_size=1, max_steps=len(tokens), optim="sgd", momentum=0.5)
+        lab.assertEqual(run.tokens, tokens)
+        lab.assertEqual(touched(run, POSITION_ROWS), set(range(max(tokens))))
+
+
+def hidden_tokens(lab, name, text, **options):
+    """Those that a step on this text had to predict: the bias of each has a gradient below 0, that of each other one above."""
+    run = lab.train(data=lab.data(name, [text]), max_length=64, optim="sgd", max_steps=1, **options)
+    gradient = run.state("momentum_buffer")["cls.predictions.bias"]
+    return {VOCABULARY[row] for row, value in enumerate(gradient) if value < 0}
+
+
+@PRETRAIN.row("--mlm-probability", "that share of the tokens is predicted")
+def mlm_probability(lab):
+    words = WORDS + LETTERS
+    for share, count in ((None, 6), (0.05, 2), (0.5, 20), (0.9, 36)):
+        hidden = hidden_tokens(lab, "forty", " ".join(words[:40]), mlm_probability=share)
+        lab.assertEqual(len(hidden), count, share)
+        lab.assertLessEqual(hidden, set(words[:40]))
+
+
+@PRETRAIN.row("--whole-words", "all pieces of a word are hidden, or none")
+def whole_words(lab):
+    pairs = [(letter, "##" + other) for letter, other in zip(LETTERS[:20], LETTERS[1:])]
+    text = " ".join(first + second[2:] for first, second in pairs)
+    halves = {}
+    for whole in (True, False):
+        hidden = hidden_tokens(lab, "pieces", text, whole_words=whole, mlm_probability=0.5)
+        lab.assertEqual(len(hidden), 20)
+        halves[whole] = [pair for pair in pairs if len(hidden & set(pair)) == 1]
+    lab.assertEqual(halves[True], [])
+    lab.assertGreater(len(halves[False]), 2)
+
+
+@PRETRAIN.row("--freeze-encoder-steps", "first so many steps change the head alone")
+def freeze_encoder_steps(lab):
+    run = lab.train(freeze_encoder_steps=3, learning_rate=NOTHING)
+    head = [json.loads(line) for line in (run.folder / "head" / "metrics.jsonl").read_text().splitlines()]
+    lab.assertEqual([line["step"] for line in head], [1, 2, 3])
+    before, after = lab.start(), run.weights
+    for name, values in before.items():
+        moved = max(map(abs, less(after[name], values)))
+        lab.assertTrue(moved > 1e-5 if name.startswith("cls.") else moved < 1e-200, name)
+
+
+@PRETRAIN.row("--head-learning-rate", "the peak of the rates of those steps")
+def head_learning_rate(lab):
+    for rate in (None, 0.25):
+        run = lab.train(freeze_encoder_steps=3, head_learning_rate=rate, learning_rate=NOTHING)
+        lines = [json.loads(line) for line in (run.folder / "head" / "metrics.jsonl").read_text().splitlines()]
+        for line, share in zip(lines, (0, 1, 0.5), strict=True):  # a step of warm-up, then linear
+            lab.assertAlmostEqual(line["learning_rate"], share * (rate or 1e-3), places=12)
+
+
+# ---- finetune
+
+
+FINETUNE.row("--model", "training starts from its weights")(shows_its_model)
+FINETUNE.row("--output", "what the run leaves lies there")(shows_its_output)
+
+
+@FINETUNE.row("--task", "the file has the task's columns, and the classes their names")
+def task(lab):
+    rows = [("book", str(number % 2), "*", "film") for number in range(4)]
+    path = lab.once("four.tsv", lambda path: write_rows(path, None, rows))
+    run = lab.train(task="cola", train=path, optim="sgd")
+    lab.assertEqual(read_words(run), {"film"})
+    written = json.loads((run.folder / "model" / "config.json").read_text())
+    lab.assertEqual(written["id2label"], {"0": "unacceptable", "1": "acceptable"})
+    named = lab.once("named.tsv", lambda path: write_rows(path, ("sentence", "label"), [("song", "0"), ("old", "1")]))
+    run = lab.train(task="sst2", train=named, batch_size=2, optim="sgd")
+    lab.assertEqual(read_words(run), {"song", "old"})
+    lab.assertEqual(json.loads((run.folder / "model" / "config.json").read_text())["id2label"], {"0": "negative", "1": "positive"})
+
+
+@FINETUNE.row("--train", "its rows are what is trained on")
+def train(lab):
+    path = lab.data("few", ["film good", "book bad"])
+    run = lab.train(train=path, batch_size=2, optim="sgd")
+    lab.assertEqual((read_words(run), run.tokens), ({"film", "good", "book", "bad"}, [8]))
+
+
+@FINETUNE.row("--eval", "evaluations are of it, with the loss that funicular evaluate finds; its rows are not trained on")
+def evaluation(lab):
+    for name, texts in (("three", ["old song", "old", "song"]), ("two", ["not dull", "dull"])):
+        path = lab.data(name, texts)
+        run = lab.train(train=lab.data("few", ["film good", "book bad"]), batch_size=2, optim="sgd", eval=path, precision="fp32",
+                        learning_rate=1e-30)
+        lab.assertEqual(read_words(run), {"film", "good", "book", "bad"})
+        found = lab.succeeds("evaluate", "--model", run.folder / "model", "--task", "custom", "--data", path).json()
+        lab.assertEqual(found["samples"], len(texts))
+        lab.assertAlmostEqual(run.evaluations[-1]["eval_loss"], found["loss"], places=6)
+
+
+@FINETUNE.row("--metric-for-best-model", "the model that is kept is the best by it")
+def metric_of_classes(lab):
+    words = {"max_steps": 12, "eval_steps": 1, "learning_rate": 0.05, **lab.held_out(20)}
+    steps = {}
+    for metric, sign in (("accuracy", -1), ("macro_f1", -1), ("loss", 1)):
+        run = lab.train(metric_for_best_model=metric, **words)
+        steps[metric] = run.result["best_step"]
+        lab.assertEqual(steps[metric], best_by(run, metric, sign), metric)
+    lab.assertGreater(len(set(steps.values())), 1, "evaluations that do not tell the metrics apart")
+    lab.assertEqual(lab.train(**words).result["best_step"], steps["accuracy"], "the default")
+
+
+@FINETUNE.row("--max-length", "what is longer is cut off")
+def longest_row(lab):
+    path = lab.data("letters", [" ".join(LETTERS), "a b"])
+    for longest in (LONGEST, 10):
+        run = lab.train(train=path, max_length=longest, batch_size=2, optim="sgd")
+        lab.assertEqual(read_words(run), set(LETTERS[:longest - SPECIAL]))
+        lab.assertEqual(touched(run, POSITION_ROWS), set(range(longest)))
+
+
+@FINETUNE.row("--truncation", "the text that is said to loses its end")
+def truncation(lab):
+    pair = (" ".join(LETTERS[:6]), " ".join(LETTERS[6:12]))
+    rows = [("pro", *pair), ("contra", *pair)]
+    path = lab.once("pairs.tsv", lambda path: write_rows(path, ("label", "one", "two"), rows))
+    for name, first, second in (("only_first", 1, 6), ("only_second", 6, 1), ("longest_first", 3, 4)):
+        run = lab.train(train=path, text_column=["one", "two"], truncation=name, max_length=10, batch_size=2, optim="sgd")
+        lab.assertEqual(read_words(run), set(LETTERS[:first] + LETTERS[6:6 + second]), name)
+
+
+COLUMNS = [("one", "two", "three"), ("film", "pro", "song"), ("book", "contra", "old")]
+
+
+def columns_file(lab, name, write):
+    return lab.once(name, lambda path: path.write_text(write) and path)
+
+
+def read_columns(lab, **options):
+    """The words and the classes of a training on COLUMNS."""
+    path = columns_file(lab, "columns.tsv", "".join("\t".join(row) + "\n" for row in COLUMNS))
+    run = lab.train(**{"train": path, "batch_size": 2, "optim": "sgd", **options})
+    return read_words(run), set(json.loads((run.folder / "model" / "config.json").read_text())["label2id"])
+
+
+@FINETUNE.row("--text-column", "the texts are those of that column, or of two")
+def text_column(lab):
+    for column, words in (("one", {"film", "book"}), ("3", {"song", "old"}), (["one", "three"], {"film", "book", "song", "old"})):
+        lab.assertEqual(read_columns(lab, text_column=column, label_column="two"), (words, {"pro", "contra"}))
+
+
+@FINETUNE.row("--label-column", "the classes are those of that column")
+def label_column(lab):
+    for column, names in (("two", {"pro", "contra"}), ("three", {"song", "old"})):
+        lab.assertEqual(read_columns(lab, text_column="one", label_column=column), ({"film", "book"}, names))
+
+
+@FINETUNE.row("--format", "the file is read as that, whatever its name")
+def file_format(lab):
+    lines = "".join(json.dumps(dict(zip(COLUMNS[0], row))) + "\n" for row in COLUMNS[1:])
+    commas = "".join(",".join(row) + "\n" for row in COLUMNS)
+    for name, text in (("jsonl", lines), ("csv", commas)):
+        path = columns_file(lab, f"{name}.tsv", text)
+        found = read_columns(lab, train=path, format=name, text_column="one", label_column="two")
+        lab.assertEqual(found, ({"film", "book"}, {"pro", "contra"}))
+
+
+@FINETUNE.row("--header", "the first row names the columns; without it, it is data")
+def header(lab):
+    for first, words in ((True, {"film", "book"}), (False, {"film", "book", "o", "##n", "##e"})):
+        found, _ = read_columns(lab, header=first, text_column="1", label_column="2", batch_size=2 if first else 3)
+        lab.assertEqual(found, words)

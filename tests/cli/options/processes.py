@@ -1,0 +1,267 @@
+"""What the options of launch and prove do."""
+
+import os
+
+from harness import PROGRAM, environment, json, pathlib, run, subprocess
+
+from .lab import *
+
+LAUNCH, PROVE = Table(), Table()
+
+for table in (LAUNCH, PROVE):
+    table.row("--help", "the options are listed")(shows_help)
+
+
+# ---- launch
+
+PLACE = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT")
+
+
+def places(lab, *words):
+    """What each rank is told."""
+    script = "echo " + " ".join(f"{name}=${name}" for name in PLACE)
+    out = lab.succeeds("launch", *words, "--", "sh", "-c", script).out
+    return [dict(word.split("=") for word in line.split()[1:]) for line in sorted(out.splitlines())]
+
+
+def told(lab, name, *words):
+    return [place[name] for place in places(lab, *words)]
+
+
+@LAUNCH.row("--ranks", "so many processes start")
+def ranks(lab):
+    for count in (1, 3):
+        lab.assertEqual(told(lab, "RANK", "--ranks", count), [str(rank) for rank in range(count)])
+        lab.assertEqual(told(lab, "WORLD_SIZE", "-n", count), [str(count)] * count)
+
+
+def remote_shell(lab):
+    path = lab.folder / "remote"
+    path.write_text('#!/bin/sh\necho "$1" >> "$0.called"\nexec sh -c "$2"\n')
+    path.chmod(0o755)
+    return path
+
+
+@LAUNCH.row("--hosts", "each host has so many ranks")
+def hosts(lab):
+    found = places(lab, "--hosts", "a:1,b:2", "--remote-shell", remote_shell(lab))
+    lab.assertEqual([(place["RANK"], place["GROUP_RANK"], place["LOCAL_WORLD_SIZE"]) for place in found],
+                    [("0", "0", "1"), ("1", "1", "2"), ("2", "1", "2")])
+
+
+@LAUNCH.row("--remote-shell", "it is called with each host and what to run there")
+def shell(lab):
+    path = remote_shell(lab)
+    places(lab, "--hosts", "a:1,b:1", "--remote-shell", path)
+    lab.assertEqual(set(pathlib.Path(f"{path}.called").read_text().split()), {"a", "b"})
+
+
+TWO_HOSTS = ["--ranks", 2, "--nnodes", 2, "--rendezvous", "first.example:4321"]
+
+
+@LAUNCH.row("--nnodes", "so many hosts have as many ranks each")
+def nnodes(lab):
+    for count in (2, 3):
+        lab.assertEqual(set(told(lab, "WORLD_SIZE", *TWO_HOSTS[:2], "--nnodes", count, *TWO_HOSTS[4:])), {str(2 * count)})
+
+
+@LAUNCH.row("--node-rank", "the ranks of the hosts before it come first")
+def node_rank(lab):
+    for number in (0, 1):
+        found = places(lab, *TWO_HOSTS, "--node-rank", number)
+        lab.assertEqual([(place["RANK"], place["GROUP_RANK"]) for place in found],
+                        [(str(2 * number + rank), str(number)) for rank in (0, 1)])
+
+
+@LAUNCH.row("--first-rank", "the ranks of this host count from it")
+def first_rank(lab):
+    lab.assertEqual(told(lab, "RANK", *TWO_HOSTS, "--node-rank", 1, "--first-rank", 3, "--world-size", 5), ["3", "4"])
+
+
+@LAUNCH.row("--world-size", "the ranks are told that there are so many")
+def world_size(lab):
+    for size in (5, 6):
+        words = [*TWO_HOSTS, "--node-rank", 1, "--first-rank", 3, "--world-size", size]
+        lab.assertEqual(told(lab, "WORLD_SIZE", *words), [str(size)] * 2)
+
+
+@LAUNCH.row("--rendezvous", "the ranks are told to meet there")
+def rendezvous(lab):
+    found, = places(lab, "--rendezvous", "meet.example:4321")
+    lab.assertEqual((found["MASTER_ADDR"], found["MASTER_PORT"]), ("meet.example", "4321"))
+    lab.assertEqual(told(lab, "MASTER_ADDR"), ["127.0.0.1"])
+
+
+@LAUNCH.row("--max-restarts", "after a failure all start again, so often")
+def max_restarts(lab):
+    for count in (0, 2):
+        result = run("launch", "--max-restarts", count, "--", "sh", "-c", "echo start; exit 9")
+        lab.assertEqual((result.code, result.out.count("start")), (9, 1 + count))
+
+
+@LAUNCH.row("--grace", "so long the others have to end; then they are killed")
+def grace(lab):
+    ready = lab.folder / "ready"
+    script = (f"if [ $RANK = 0 ]; then until [ -e {ready} ]; do sleep 0.02; done; exit 4; fi\n"
+              f"trap 'sleep 0.5; echo saved; exit 0' TERM; touch {ready}; while :; do sleep 0.02; done")
+    for seconds, saved in ((30, True), (0.1, False)):
+        result = run("launch", "-n", 2, "--grace", seconds, "--", "sh", "-c", script)
+        lab.assertEqual((result.code, "[1] saved" in result.out), (4, saved))
+        ready.unlink()
+
+
+@LAUNCH.row("--pin", "each rank has cores of its own; without it, all of them")
+def pin(lab):
+    cores = os.sched_getaffinity(0)
+    script = "grep Cpus_allowed: /proc/self/status"
+    masks = {}
+    for option in ("--pin", "--no-pin"):
+        out = lab.succeeds("launch", "-n", 2, option, "--", "sh", "-c", script).out
+        masks[option] = [int(line.split()[-1].replace(",", ""), 16) for line in sorted(out.splitlines())]
+    everything = sum(1 << core for core in cores)
+    lab.assertEqual(masks["--no-pin"], [everything] * 2)
+    first, second = masks["--pin"]
+    lab.assertTrue(first & second == 0 and first | second <= everything if len(cores) > 1 else first == second)
+
+
+@LAUNCH.row("--config", "a file's keys are options")
+def launch_config(lab):
+    lab.assertEqual(told(lab, "RANK", "--config", config_file(lab, "ranks = 2\n")), ["0", "1"])
+
+
+# ---- prove
+
+
+class Proof:
+    """What the one run of comparing "single" with itself leaves."""
+
+    def __init__(self, lab, **options):
+        values = {"optim": "sgd", "steps": 2, "batch_size": 4, **options}
+        words = [str(word) for name, value in values.items() for word in ("--" + name.replace("_", "-"), value)]
+        kept = lab.folder / f"kept-{len(lab.made)}"
+        self.folder = lab.once(" ".join(words), lambda _: lab.succeeds("prove", "single", "single", *words, "--keep", kept) and kept)
+
+    def read(self, kind, step):
+        return tensors(self.folder / "run-0" / f"{kind}-{step}.safetensors")
+
+    def buffer(self, step):
+        """Of sgd."""
+        return {name.split("/", 1)[1]: values for name, values in self.read("state", step).items()}
+
+    def longest(self, step=1):
+        """Tokens of the longest row: so many positions have a gradient."""
+        gradient = self.read("gradient", step)["bert.embeddings.position_embeddings.weight"]
+        hidden = len(self.read("gradient", step)["bert.embeddings.LayerNorm.bias"])
+        return max(at for at, value in enumerate(gradient) if value) // hidden + 1
+
+
+def given(lab, lengths):
+    """Options that give a model, and documents of these lengths."""
+    name = "proof-" + "-".join(map(str, lengths))
+    return {"model": lab.plain_model(), "data": lab.tokenized(name, lab.texts(lengths))}
+
+
+@PROVE.row("--all", "one strategy after another is compared with single")
+def all_pairs(lab):
+    process = subprocess.Popen([PROGRAM, "prove", "--all", "--steps", "1", "--batch-size", "4"], stdout=subprocess.PIPE,
+                               stderr=subprocess.DEVNULL, text=True, env=environment())
+    lab.addCleanup(process.stdout.close)
+    head, first, second = (process.stdout.readline() for _ in range(3))
+    process.terminate()
+    process.wait(timeout=60)
+    lab.assertIn("promised", head)
+    for line, layout in ((first, "ddp -n 1  =  single"), (second, "ddp -n 1 --micro-batch-size 3  =  single")):
+        lab.assertTrue(line.startswith("ok") and layout in line, line)
+
+
+@PROVE.row("--model", "it is what is trained")
+def proved_model(lab):
+    start = tensors(lab.plain_model() / "model.safetensors")
+    found = Proof(lab, **given(lab, [7] * 4), learning_rate=NOTHING).read("weight", 1)
+    for name in ("embeddings.LayerNorm.weight", "encoder.layer.0.output.dense.weight"):
+        lab.assertLess(max(map(abs, less(found["bert." + name], start[name]))), 1e-200, name)
+
+
+@PROVE.row("--data", "it is what is trained on")
+def proved_data(lab):
+    for length in (7, 30):
+        lab.assertEqual(Proof(lab, **given(lab, [length] * 4), learning_rate=NOTHING).longest(), length + SPECIAL)
+
+
+@PROVE.row("--steps", "so many steps are compared")
+def proved_steps(lab):
+    for count in (2, 1):
+        lab.assertEqual(len(list((Proof(lab, steps=count).folder / "run-0").glob("weight-*"))), count)
+
+
+@PROVE.row("--batch-size", "so many sequences go into a step")
+def proved_batch(lab):
+    for size, steps in ((4, 1), (1, 4)):  # an epoch
+        proof = Proof(lab, **given(lab, [3, 3, 3, 30]), batch_size=size, steps=steps)
+        lab.assertEqual(sorted(proof.longest(step + 1) for step in range(steps)), [5] * (steps - 1) + [32])
+
+
+@PROVE.row("--max-length", "no row has more tokens")
+def proved_length(lab):
+    for length in (32, 62):
+        lab.assertEqual(Proof(lab, **given(lab, [60] * 4), steps=1, max_length=length).longest(), length)
+
+
+@PROVE.row("--precision", "the number format of weights and products")
+def proved_precision(lab):
+    matrix = "bert.encoder.layer.0.output.dense.weight"
+    proofs = {"fp64": Proof(lab), "fp32": Proof(lab, precision="fp32"), "bf16": Proof(lab, precision="bf16")}
+    for name, kind in (("fp64", "d"), ("fp32", "f"), ("bf16", "f")):
+        lab.assertEqual({values.typecode for values in proofs[name].read("weight", 1).values()}, {kind})
+    gradient = {name: proof.read("gradient", 1)[matrix] for name, proof in proofs.items()}
+    error = {name: norm(less(values, gradient["fp64"])) / norm(gradient["fp64"]) for name, values in gradient.items()}
+    lab.assertTrue(0 < error["fp32"] < 1e-4 < error["bf16"] < 0.1, error)
+
+
+@PROVE.row("--optim", "the optimiser has its state")
+def proved_optimizer(lab):
+    for proof, states in ((Proof(lab), {"momentum_buffer"}), (Proof(lab, optim="adamw"), {"exp_avg", "exp_avg_sq"})):
+        lab.assertEqual({key.split("/")[0] for key in proof.read("state", 1)}, states)
+
+
+@PROVE.row("--learning-rate", "a step of plain descent is that long")
+def proved_rate(lab):
+    for proof, rate in ((Proof(lab), 1e-3), (Proof(lab, learning_rate=0.1), 0.1)):
+        after, before = proof.read("weight", 2), proof.read("weight", 1)
+        lab.assert_near({name: less(after[name], before[name]) for name in before}, scaled(proof.buffer(2), -rate))
+
+
+@PROVE.row("--max-grad-norm", "a longer gradient is cut to that length; 0: none is")
+def proved_norm(lab):
+    for proof, limit in ((Proof(lab), 1), (Proof(lab, max_grad_norm=0.01), 0.01), (Proof(lab, max_grad_norm=0), 1e300)):
+        gradient = proof.read("gradient", 1)
+        cut = min(1, limit / math.hypot(*map(norm, gradient.values())))
+        biases = {name: values for name, values in proof.buffer(1).items() if not is_matrix(name)}  # matrices decay
+        lab.assert_near(biases, scaled({name: gradient[name] for name in biases}, cut), 1e-4)
+
+
+@PROVE.row("--seed", "weights and rows follow from it, and by default it is 42")
+def proved_seed(lab):
+    one, other = (Proof(lab, steps=1, batch_size=1, seed=number) for number in (1, 2))
+    lab.assertEqual([one.longest(), other.longest()], [33, 56], "the rule's rows")
+    lab.assertGreater(distance(one.read("weight", 1), other.read("weight", 1)), 1e-2)
+    lab.assertEqual(Proof(lab, seed=42).read("gradient", 1), Proof(lab).read("gradient", 1))
+
+
+@PROVE.row("--keep", "what the runs leave is there")
+def kept(lab):
+    lab.assertLessEqual({"losses.json", "weight-1.safetensors"}, {path.name for path in (Proof(lab).folder / "run-0").iterdir()})
+
+
+@PROVE.row("--json", "the comparison is one JSON object")
+def proved_json(lab):
+    words = ["prove", "single", "single", "--steps", 1, "--batch-size", 2]
+    found = json.loads(lab.succeeds(*words, "--json").out)
+    lab.assertTrue(found["holds"] and found["bit_identical"])
+    lab.assertIn("promised: bit-identical", lab.succeeds(*words).out)
+
+
+@PROVE.row("--config", "a file's keys are options")
+def proved_config(lab):
+    proof = Proof(lab, steps=1, config=config_file(lab, 'precision = "fp32"\n'))
+    lab.assertEqual({values.typecode for values in proof.read("weight", 1).values()}, {"f"})

@@ -1,0 +1,211 @@
+"""What the options of tokenize, doctor and completion do."""
+
+from harness import HIDDEN, VOCABULARY, WORDS, array, json, pathlib, run, write_model
+
+from .lab import *
+
+TOKENIZE, DOCTOR, COMPLETION = Table(), Table(), Table()
+TABLE = [("one", "two", "three"), ("film", "pro", "song"), ("book", "contra", "old")]
+
+for table in (TOKENIZE, DOCTOR, COMPLETION):
+    table.row("--help", "the options are listed")(shows_help)
+
+
+def tabs(rows):
+    return "".join("\t".join(row) + "\n" for row in rows)
+
+
+# ---- tokenize
+
+
+class Store:
+    def __init__(self, folder):
+        self.meta = json.loads((folder / "meta.json").read_text())
+        read = lambda name, kind: array.array(kind, (folder / name).read_bytes())
+        words = [VOCABULARY[number] for number in read("tokens.bin", "H")]
+        bounds = read("rows.bin", "Q")
+        self.rows = [" ".join(words[begin:end]) for begin, end in zip(bounds, bounds[1:])]  # of pairs each text
+        self.documents = list(read("documents.bin", "Q"))
+        kind = {"classes": "i", "values": "d"}.get(self.meta["labels"]["kind"])
+        self.labels = list(read("labels.bin", kind)) if kind else None
+
+
+def tokenize(lab, text, *words, more=(), output=None):
+    """The store of an input of this text, and of `more`."""
+    path = lab.folder / "in.txt"
+    path.write_text(text)
+    output = output or lab.folder / f"{len(list(lab.folder.glob('*.tokens')))}.tokens"
+    lab.succeeds("tokenize", "--tokenizer", lab.plain_model(), "--output", output, *words, "--input", path, *more)
+    return Store(output)
+
+
+def table_words(text="one", label=None):
+    return ["--format", "tsv", "--header", "--text-column", text, *(["--label-column", label] if label else [])]
+
+
+@TOKENIZE.row("--tokenizer", "its vocabulary gives the tokens")
+def tokenizer(lab):
+    lab.assertEqual(tokenize(lab, "film book\n").rows, ["film book"])
+    other = lab.once("other", lambda path: write_model(path, vocabulary=VOCABULARY[:-len(WORDS)]))
+    lab.succeeds("tokenize", "--tokenizer", other, "--input", lab.folder / "in.txt", "--output", lab.folder / "letters.tokens")
+    lab.assertEqual(Store(lab.folder / "letters.tokens").rows, ["f ##i ##l ##m b ##o ##o ##k"])
+
+
+@TOKENIZE.row("--input", "the files, and those in the folders, are what is tokenised, in order")
+def inputs(lab):
+    folder = lab.folder / "texts"
+    (folder / "below").mkdir(parents=True)
+    for name, text in (("a.txt", "film"), ("below/b.txt", "book"), (".hidden.txt", "song"), ("z.txt", "old")):
+        (folder / name).write_text(text + "\n")
+    lab.assertEqual(tokenize(lab, "good\n", more=[folder]).rows, ["good", "film", "book", "old"])
+
+
+@TOKENIZE.row("--output", "the store lies there")
+def output(lab):
+    lab.assertEqual(tokenize(lab, "film\n", output=lab.folder / "my.store").rows, ["film"])
+
+
+@TOKENIZE.row("--overwrite", "a store that is there is replaced; without it, it is left")
+def overwrite(lab):
+    place = lab.folder / "place.tokens"
+    tokenize(lab, "film\n", output=place)
+    (lab.folder / "in.txt").write_text("book\n")
+    words = ["tokenize", "--tokenizer", lab.plain_model(), "--input", lab.folder / "in.txt", "--output", place]
+    lab.refuses(words, "--overwrite")
+    lab.assertEqual(Store(place).rows, ["film"])
+    lab.succeeds(*words, "--overwrite")
+    lab.assertEqual(Store(place).rows, ["book"])
+
+
+@TOKENIZE.row("--task", "columns, labels and class names are the task's")
+def task(lab):
+    store = tokenize(lab, "x\t1\t*\tfilm\nx\t0\t*\tbook\n", "--task", "cola")
+    lab.assertEqual((store.rows, store.labels, store.meta["labels"]["names"]), (["film", "book"], [1, 0], ["unacceptable", "acceptable"]))
+    store = tokenize(lab, "sentence\tlabel\nfilm\t0\nbook\t1\n", "--task", "sst2")
+    lab.assertEqual((store.rows, store.meta["labels"]["names"]), (["film", "book"], ["negative", "positive"]))
+
+
+@TOKENIZE.row("--format", "the file is read as that")
+def file_format(lab):
+    text = "film\nbook\n\nsong\n"
+    lab.assertEqual(tokenize(lab, text, "--format", "text").documents, [0, 2, 3])
+    lab.assertEqual(tokenize(lab, text, "--format", "lines").documents, [0, 1, 2, 3])
+    lab.assertEqual(tokenize(lab, "film\tbook\n", "--format", "tsv", "--text-column", 2).rows, ["book"])
+    lab.assertEqual(tokenize(lab, "film,book\n", "--format", "csv", "--text-column", 2).rows, ["book"])
+    lab.assertEqual(tokenize(lab, '{"text": "old"}\n', "--format", "jsonl").rows, ["old"])
+
+
+@TOKENIZE.row("--text-column", "the texts are those of that column, or of two")
+def text_column(lab):
+    for column, words in (("one", ["film", "book"]), ("3", ["song", "old"])):
+        lab.assertEqual(tokenize(lab, tabs(TABLE), *table_words(column)).rows, words)
+    pairs = tokenize(lab, tabs(TABLE), *table_words("one"), "three")
+    lab.assertEqual((pairs.meta["columns"], pairs.rows), (2, ["film", "song", "book", "old"]))
+
+
+@TOKENIZE.row("--label-column", "the labels are those of that column")
+def label_column(lab):
+    for column, names in (("two", ["contra", "pro"]), ("three", ["old", "song"])):
+        store = tokenize(lab, tabs(TABLE), *table_words("one", column))
+        lab.assertEqual((store.meta["labels"]["names"], store.labels), (names, [1, 0]))
+    lab.assertIsNone(tokenize(lab, tabs(TABLE), *table_words("one")).labels)
+
+
+@TOKENIZE.row("--label-type", "classes have numbers, values are numbers")
+def label_type(lab):
+    rows = tabs([("1.5", "film"), ("-2", "book")])
+    words = ["--format", "tsv", "--text-column", 2, "--label-column", 1, "--label-type"]
+    lab.assertEqual(tokenize(lab, rows, *words, "value").labels, [1.5, -2])
+    store = tokenize(lab, rows, *words, "class")
+    lab.assertEqual((store.labels, store.meta["labels"]["names"]), ([1, 0], ["-2", "1.5"]))
+
+
+@TOKENIZE.row("--label-names", "the classes have the numbers of that order, and others are refused")
+def label_names(lab):
+    store = tokenize(lab, tabs(TABLE), *table_words("one", "two"), "--label-names", "pro", "none", "contra")
+    lab.assertEqual((store.labels, store.meta["labels"]["names"]), ([0, 2], ["pro", "none", "contra"]))
+    words = ["tokenize", "--tokenizer", lab.plain_model(), "--input", lab.folder / "in.txt", "--output", lab.folder / "x.tokens"]
+    lab.refuses([*words, *table_words("one", "two"), "--label-names", "pro", "none"], "contra")
+
+
+@TOKENIZE.row("--header", "the first row names the columns; without it, it is data")
+def header(lab):
+    for words, rows in ((["--header"], ["film", "book"]), ([], ["o ##n ##e", "film", "book"])):
+        lab.assertEqual(tokenize(lab, tabs(TABLE), "--format", "tsv", "--text-column", 1, *words).rows, rows)
+
+
+@TOKENIZE.row("--skip-bad-rows", "a row that cannot be read is left out; without it, the command stops there")
+def skip_bad_rows(lab):
+    text = "film\t1\nbook\nsong\t2\n"
+    words = ["--format", "tsv", "--text-column", 1, "--label-column", 2]
+    lab.assertEqual(tokenize(lab, text, *words, "--skip-bad-rows").rows, ["film", "song"])
+    lab.refuses(["tokenize", "--tokenizer", lab.plain_model(), "--input", lab.folder / "in.txt", "--output", lab.folder / "x.tokens", *words],
+                "in.txt:2")
+
+
+@TOKENIZE.row("--threads", "so many threads tokenise, and the store is the same")
+def tokenize_threads(lab):
+    text = lab.folder / "much.txt"
+    text.write_text("good film bad book very old\n" * 100000)
+    stores = {}
+    for count in (1, 4):
+        stores[count] = lab.folder / f"by-{count}.tokens"
+        words = ["tokenize", "--tokenizer", lab.plain_model(), "--input", text, "--output", stores[count], "--threads", count]
+        lab.assertEqual(lab.most_threads(words), 1 + count)
+    lab.assertEqual(*[(store / "tokens.bin").read_bytes() for store in stores.values()])
+
+
+@TOKENIZE.row("--config", "a file's keys are options")
+def tokenize_config(lab):
+    path = config_file(lab, 'format = "lines"\n')
+    lab.assertEqual(tokenize(lab, "film\nbook\n", "--config", path).documents, [0, 1, 2])
+
+
+# ---- doctor and completion
+
+
+def findings(lab, *words, code=0):
+    """check -> what is said of it"""
+    result = run("doctor", *words)
+    lab.assertEqual(result.code, code, result.out)
+    return {line.split()[1]: line for line in result.out.splitlines()}
+
+
+@DOCTOR.row("--model", "that folder is checked")
+def checked_model(lab):
+    found = findings(lab, "--output", lab.folder, "--model", lab.plain_model())
+    lab.assertIn(str(lab.plain_model()), found["model"])
+    lab.assertIn(f"2 layers, hidden {HIDDEN}", found["config"])
+    lab.assertNotIn("model", findings(lab, "--output", lab.folder))
+    lab.assertIn("FAIL", findings(lab, "--output", lab.folder, "--model", lab.folder / "none", code=1)["model"])
+
+
+@DOCTOR.row("--output", "that folder is written to")
+def checked_output(lab):
+    lab.assertIn(str(lab.folder), findings(lab, "--output", lab.folder)["writing"])
+    lab.assertIn(str(pathlib.Path.cwd()), findings(lab)["writing"])
+
+
+@DOCTOR.row("--device", "cuda is refused where there is none")
+def checked_device(lab):
+    lab.assertIn("CPU", findings(lab, "--output", lab.folder, "--device", "cpu")["device"])
+    if not lab.has_gpu():
+        lab.refuses(["doctor", "--device", "cuda"], "--device cuda")
+
+
+@DOCTOR.row("--threads", "LibTorch has so many threads")
+def checked_threads(lab):
+    for count in (1, 3):
+        lab.assertIn(f"{count} of ", findings(lab, "--output", lab.folder, "--threads", count)["threads"])
+
+
+@DOCTOR.row("--config", "a file's keys are options")
+def checked_config(lab):
+    path = config_file(lab, "threads = 3\n")
+    lab.assertIn("3 of ", findings(lab, "--output", lab.folder, "--config", path)["threads"])
+
+
+@COMPLETION.row("--config", "a file is read; completion has no options that it could give")
+def completion_config(lab):
+    lab.assertEqual(lab.succeeds("completion", "bash", "--config", config_file(lab, "")).out, lab.succeeds("completion", "bash").out)
+    lab.refuses(["completion", "bash", "--config", config_file(lab, "threads = 1\n")], "unknown option --threads")
