@@ -56,6 +56,8 @@ def run_peer(args, task: str, seed: int, precision: str, initial: Path) -> dict:
     command = [*peer_command(args, task, seed), "--init", initial, "--precision", precision, "--output", args.results / "scratch"]
     for name, value in RECIPE.items():
         command += ["--" + name.replace("_", "-"), value]
+    if args.group_by_length:
+        command.append("--group-by-length")
     output, seconds = run(command, args.threads)
     return {**json.loads(output.strip().splitlines()[-1]), "wall_seconds": round(seconds, 2)}
 
@@ -130,6 +132,8 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=[1, 2, 3, 4, 5])
     parser.add_argument("--precision", nargs="+", choices=PRECISIONS, default=["bf16"], help="funicular's (default bf16)")
     parser.add_argument("--peer-precision", nargs="+", choices=PEER_PRECISIONS, help="the peer's; default: the same")
+    parser.add_argument("--group-by-length", action="store_true",
+                        help="the peer's batches are of rows of similar length, as its sampler forms them")
     parser.add_argument("--threads", type=int, help="OMP_NUM_THREADS of both sides")
     args = parser.parse_args()
     args.precisions = paired_precisions(parser, args.precision, args.peer_precision)

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 """The peer on several ranks: transformers' BERT under torch's DistributedDataParallel over Gloo, on the CPU.
 
-Started by torchrun, one thread a rank (OMP_NUM_THREADS=1). Each batch of the file (make_batches.py) is the global one;
-rank r of R takes rows r, r + R, …, in micro-batches of --micro-batch rows padded to the longest of each, under
-no_sync() but for the last one, as its documentation advises. bf16 autocast, fused AdamW, dropout 0.1. Rank 0 prints one
-JSON object with the time of a step, the slowest rank's.
+Started by torchrun. Each rank runs on cores of its own with a thread for each, as under `funicular launch`. Each batch of
+the file (make_batches.py, batch_plan.py) is the global one, cut into micro-batches of --micro-batch rows that are dealt
+to the ranks in turn, as accelerate deals them, and padded to the longest row of each; no_sync() but for the last one, as
+its documentation advises. bf16 autocast, fused AdamW, dropout 0.1. Rank 0 prints one JSON object with the time of a step,
+the slowest rank's.
 """
 import argparse
 import contextlib
 import json
+import os
 import statistics
 import sys
 import time
@@ -19,6 +21,10 @@ import environment
 environment.need("torch", "transformers")
 
 import measure
+
+# Before torch starts its threads.
+THREADS = measure.pin(int(os.environ.get("LOCAL_RANK", 0)), int(os.environ.get("LOCAL_WORLD_SIZE", 1)))
+os.environ["OMP_NUM_THREADS"] = str(THREADS)
 import torch
 import torch.distributed as dist
 import transformers
@@ -34,7 +40,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--attention", default="sdpa")
+    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
+    parser.add_argument("--pad-multiple", type=int, default=1, metavar="N")
+    parser.add_argument("--compile", action="store_true", help="torch.compile, one graph for all lengths")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--seed", type=int, default=1)
@@ -44,17 +52,18 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     transformers.logging.set_verbosity_error()
+    torch.set_num_threads(THREADS)
     dist.init_process_group("gloo")
     rank, ranks = dist.get_rank(), dist.get_world_size()
     batches = json.loads(args.batches.read_text())["batches"]
     model = make_model(args)
-    replica = DistributedDataParallel(model)
+    replica = DistributedDataParallel(torch.compile(model, dynamic=True) if args.compile else model)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, fused=True)
     seconds, tokens = [], []
     for number in range(args.warmup + args.steps):
         rows = batches[number % len(batches)]
-        own = rows[rank::ranks]
-        pieces = [pad(own[i:i + args.micro_batch], 1) for i in range(0, len(own), args.micro_batch)]
+        dealt = [rows[i:i + args.micro_batch] for i in range(0, len(rows), args.micro_batch)][rank::ranks]
+        pieces = [pad(piece, args.pad_multiple) for piece in dealt]
         dist.barrier()
         start = time.perf_counter()
         for i, piece in enumerate(pieces):
@@ -76,7 +85,9 @@ def main() -> None:
         print(json.dumps({
             "peer": "hf-ddp", "precision": args.precision, "ranks": ranks, "threads": torch.get_num_threads(),
             "batch": len(batches[0]), "step_seconds_median": statistics.median(seconds),
-            "tokens_per_second": statistics.median(n / s for n, s in zip(tokens, seconds)),
+            "tokens_per_second": sum(tokens) / sum(seconds),
+            "options": {"attention": args.attention, "pad_multiple": args.pad_multiple, "compile": args.compile,
+                        "processors": sorted(os.sched_getaffinity(0)), "environment": measure.tuning()},
             "peak_resident_bytes": measure.peak_resident_bytes(), "versions": measure.versions("torch", "transformers")}))
     dist.destroy_process_group()
 

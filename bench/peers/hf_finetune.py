@@ -97,6 +97,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--precision", choices=["fp32", "bf16"], default="fp32")
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--no-shuffle", action="store_true")
+    parser.add_argument("--group-by-length", action="store_true", help="rows of similar length in a batch")
     parser.add_argument("--log-losses", type=Path, help="one loss a line, a line a step, unrounded")
     parser.add_argument("--threads", type=int, help="default: what PyTorch chooses")
     parser.add_argument("--output", type=Path, default=Path("build/bench/hf"), help="the Trainer's scratch folder")
@@ -125,6 +126,7 @@ def main() -> None:
             output_dir=str(args.output), seed=args.seed, num_train_epochs=args.epochs, max_steps=args.max_steps,
             per_device_train_batch_size=args.batch_size, per_device_eval_batch_size=64,
             learning_rate=args.learning_rate, warmup_steps=args.warmup_steps, lr_scheduler_type="linear",
+            train_sampling_strategy="group_by_length" if args.group_by_length else "random",
             weight_decay=0.0, max_grad_norm=1.0, optim="adamw_torch_fused", bf16=args.precision == "bf16",
             use_cpu=not torch.cuda.is_available(), dataloader_pin_memory=torch.cuda.is_available(),
             save_strategy="no", eval_strategy="no", logging_strategy="no", report_to=[], disable_tqdm=True),

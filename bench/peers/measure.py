@@ -15,6 +15,23 @@ def cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
+def pin(rank: int, ranks: int) -> int:
+    """Binds this process to its share of the cores, whole ones and as many for each rank, as `funicular launch` binds its
+    ranks; gives the threads for it. With fewer cores than ranks nothing is bound."""
+    whole: dict[tuple, list[int]] = {}
+    for processor in sorted(os.sched_getaffinity(0)):
+        topology = Path(f"/sys/devices/system/cpu/cpu{processor}/topology")
+        place = [int((topology / name).read_text()) for name in ("physical_package_id", "core_id")] \
+            if topology.exists() else [0, processor]
+        whole.setdefault(tuple(place), []).append(processor)
+    shares = [whole[place] for place in sorted(whole)]
+    each = len(shares) // ranks
+    if each == 0:
+        return 1
+    os.sched_setaffinity(0, sum(shares[rank * each:(rank + 1) * each], []))
+    return each
+
+
 def peak_resident_bytes() -> int:
     """The largest resident size since the process began or reset_peak() was last called (Linux: VmHWM)."""
     status = Path("/proc/self/status").read_text()
@@ -24,6 +41,12 @@ def peak_resident_bytes() -> int:
 def reset_peak() -> None:
     """Sets the peak to what is resident now (proc(5): writing 5 to clear_refs)."""
     Path("/proc/self/clear_refs").write_text("5")
+
+
+def process_seconds() -> float:
+    """Since this process was started, the interpreter's own start included (proc(5): field 22 of stat)."""
+    started = int(Path("/proc/self/stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - started
 
 
 def versions(*packages: str) -> dict[str, str]:

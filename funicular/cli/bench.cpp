@@ -115,6 +115,7 @@ class Bench final : public Command {
   std::vector<plan::MemoryCase> memory_cases() const;
 
   int measure_ranks();
+  void take_batches(plan::RankUseOptions& options) const;
   void print_ranks(const std::vector<plan::RankUse>& uses) const;
 
   int compare_techniques();
@@ -150,10 +151,10 @@ Bench::Bench()
           "in time and memory.") {
   arguments.positional("[memory|techniques|ranks]", what_, "what to measure; nothing: the time of a step");
   declare_measured();
-  arguments.section("Of the time of a step");
+  arguments.section("Of the time of a step, and of ranks");
   arguments.add("micro-batch-size", "SEQUENCES", micro_batch_size_, "rows a forward pass; 0: all").range(0);
   arguments.add("batches", "FILE", batches_,
-                "batches to take instead, as bench/peers/make_batches.py writes them");
+                "batches to take instead, as bench/peers/make_batches.py writes them; of ranks: global ones");
   arguments.add("warmup", "N", warmup_, "steps before those that are timed").range(0);
   arguments.add("floor", floor_, "time the step's matrix products alone, and one large square product");
   arguments.add("profile", profile_, "the share of the step by part (of further steps)");
@@ -234,7 +235,7 @@ int Bench::run() {
 int Bench::measure_ranks() {
   refuse("funicular bench ranks",
          {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps", "patience",
-          "learning-rate", "plot", "floor", "profile", "trace", "batches", "gradient-accumulation-steps"});
+          "learning-rate", "plot", "floor", "profile", "trace", "gradient-accumulation-steps"});
   const comm::Group group = comm::Group::from_environment();
   if (model_.empty()) model_ = "base";
   plan::RankUseOptions options;
@@ -246,6 +247,7 @@ int Bench::measure_ranks() {
                   .batch_size = batch_size_.number(16, 1),
                   .vocabulary = options.config.vocab_size,
                   .seed = seed()};
+  if (!batches_.empty()) take_batches(options);
   options.micro_batch_size = micro_batch_size_;
   options.devices = static_cast<int>(devices_);
   options.steps = steps_.value_or(5);
@@ -258,6 +260,21 @@ int Bench::measure_ranks() {
   if (group.rank() == 0) print_ranks(uses);
   group.barrier();
   return 0;
+}
+
+/// Those of --batches as global batches.
+void Bench::take_batches(plan::RankUseOptions& options) const {
+  options.batches = plan::read_batches(batches_);
+  options.rule.batch_size = static_cast<int64_t>(options.batches.front().size());
+  options.rule.longest = 0;
+  for (const plan::Rows& rows : options.batches) {
+    if (rows.size() != options.batches.front().size())
+      throw InputError("bench", "{}: expected batches of equally many rows, found {} and {}",
+                       batches_.string(), options.batches.front().size(), rows.size());
+    for (const plan::Row& row : rows)
+      options.rule.longest = std::max(options.rule.longest, static_cast<int64_t>(row.token_ids.size()));
+  }
+  check_max_length(options.rule.longest, options.config);
 }
 
 void Bench::print_ranks(const std::vector<plan::RankUse>& uses) const {

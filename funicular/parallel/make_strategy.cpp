@@ -13,18 +13,18 @@
 
 namespace funicular::parallel {
 
-namespace {
-
-const std::vector<std::string> kFaults = {"none", "dropped-bucket", "wrong-count", "untied-weight",
-                                          "repeated-mask"};  // in the order of Fault
-
-}  // namespace
+const std::vector<std::string>& fault_names() {
+  static const std::vector<std::string> names = {"none", "dropped-bucket", "wrong-count", "untied-weight",
+                                                 "repeated-mask"};
+  return names;
+}
 
 Fault parse_fault(const std::string& name) {
-  const auto found = std::find(kFaults.begin(), kFaults.end(), name);
-  if (found == kFaults.end())
-    throw InputError("strategy", "unknown fault \"{}\"; expected one of: {}", name, fmt::join(kFaults, ", "));
-  return static_cast<Fault>(found - kFaults.begin());
+  const auto& names = fault_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end())
+    throw InputError("strategy", "unknown fault \"{}\"; expected one of: {}", name, fmt::join(names, ", "));
+  return static_cast<Fault>(found - names.begin());
 }
 
 const std::vector<std::string>& strategy_names() {

@@ -164,6 +164,8 @@ enum class Fault {
 };
 /// "none", "dropped-bucket", …; throws InputError that lists the names.
 Fault parse_fault(const std::string& name);
+/// As parse_fault takes them, in the order of Fault.
+const std::vector<std::string>& fault_names();
 
 struct StrategyOptions {
   /// The order of every sum over micro-batches is that of a tree over the global batch's micro-batches: any

@@ -7,14 +7,21 @@
 namespace funicular::plan {
 
 GeneratedText::GeneratedText(const RowsRule& rule, int64_t batches) {
-  for (int64_t b = 0; b < batches; ++b)
-    for (const Row& row : make_rows(rule, static_cast<uint64_t>(b))) {
-      std::vector<int64_t> tokens = row.token_ids;
-      for (size_t m = 0; m < row.labels.size(); ++m)
-        tokens[static_cast<size_t>(row.masked_positions[m])] = row.labels[m];
-      for (size_t i = 1; i + 1 < tokens.size(); ++i) tokens_.push_back(static_cast<uint32_t>(tokens[i]));
-      bounds_.push_back(tokens_.size());
-    }
+  for (int64_t b = 0; b < batches; ++b) add(make_rows(rule, static_cast<uint64_t>(b)));
+}
+
+GeneratedText::GeneratedText(const std::vector<Rows>& batches) {
+  for (const Rows& rows : batches) add(rows);
+}
+
+void GeneratedText::add(const Rows& rows) {
+  for (const Row& row : rows) {
+    std::vector<int64_t> tokens = row.token_ids;
+    for (size_t m = 0; m < row.labels.size(); ++m)
+      tokens[static_cast<size_t>(row.masked_positions[m])] = row.labels[m];
+    for (size_t i = 1; i + 1 < tokens.size(); ++i) tokens_.push_back(static_cast<uint32_t>(tokens[i]));
+    bounds_.push_back(tokens_.size());
+  }
 }
 
 data::Sample GeneratedText::get(int64_t index) const {

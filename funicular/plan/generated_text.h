@@ -10,16 +10,20 @@
 
 namespace funicular::plan {
 
-/// The rows of batches 0 … batches - 1 of a rule as samples, without special tokens.
+/// Rows as samples, without special tokens: those of batches 0 … batches - 1 of a rule, or given ones.
 class GeneratedText final : public data::Dataset {
  public:
   /// Throws InputError as make_rows does.
   GeneratedText(const RowsRule& rule, int64_t batches);
+  /// Those of batches that are there, such as read_batches gives.
+  explicit GeneratedText(const std::vector<Rows>& batches);
   int64_t size() const override { return static_cast<int64_t>(bounds_.size()) - 1; }
   data::Sample get(int64_t index) const override;
   uint64_t fingerprint() const override;
 
  private:
+  void add(const Rows& rows);
+
   std::vector<uint32_t> tokens_;
   std::vector<size_t> bounds_{0};  ///< row r is tokens [bounds_[r], bounds_[r + 1])
 };

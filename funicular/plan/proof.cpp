@@ -9,33 +9,18 @@
 #include <cmath>
 #include <cstring>
 #include <map>
-#include <memory>
-#include <optional>
 #include <set>
 #include <sstream>
 
 #include "funicular/base/error.h"
-#include "funicular/comm/environment.h"
-#include "funicular/data/datasets.h"
-#include "funicular/data/token_store.h"
-#include "funicular/format/bert_config.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/format/tokenizer_files.h"
-#include "funicular/nn/bert.h"
-#include "funicular/nn/pretrained.h"
-#include "funicular/objective/masked_lm.h"
-#include "funicular/plan/generated_text.h"
-#include "funicular/train/checkpoint.h"
 
 namespace funicular::plan {
 
 namespace {
 
-constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
-
-std::string step_file(const char* kind, int64_t step) {
-  return fmt::format("{}-{}.safetensors", kind, step);
-}
+const std::vector<std::string> kSharedFaults = {"none", "halved-heads", "repeated-dropout",
+                                                "doubled-count"};  // in the order of SharedFault
 
 // ---- a layout's words
 
@@ -47,6 +32,18 @@ int64_t whole_number(const std::string& option, const std::string& text, int64_t
     throw InputError("layout", "{} expects a whole number from {} to 65536, found \"{}\"", option, least,
                      text);
   return value;
+}
+
+void set_fault(Layout& layout, const std::string& name) {
+  const auto shared = std::find(kSharedFaults.begin(), kSharedFaults.end(), name);
+  const auto& own = parallel::fault_names();
+  if (shared != kSharedFaults.end())
+    layout.shared_fault = static_cast<SharedFault>(shared - kSharedFaults.begin());
+  else if (std::find(own.begin(), own.end(), name) != own.end())
+    layout.fault = parallel::parse_fault(name);
+  else
+    throw InputError("layout", "unknown fault \"{}\"; expected one of: {}, {}", name, fmt::join(own, ", "),
+                     fmt::join(kSharedFaults.begin() + 1, kSharedFaults.end(), ", "));
 }
 
 void set_option(Layout& layout, const std::string& option, std::istringstream& words) {
@@ -67,68 +64,13 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
   else if (option == "--recompute")
     layout.recompute = parse_recompute(value);
   else if (option == "--fault")
-    layout.fault = parallel::parse_fault(value);
+    set_fault(layout, value);
   else
     throw InputError(
         "layout",
         "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "
         "--deterministic or --fault",
         option, layout.text);
-}
-
-// ---- a run
-
-format::BertConfig small_config() {
-  format::BertConfig config;
-  config.vocab_size = kVocabulary;
-  config.hidden_size = 48;
-  config.num_hidden_layers = 3;
-  config.num_attention_heads = 4;
-  config.intermediate_size = 200;
-  config.max_position_embeddings = 128;
-  return config;
-}
-
-/// Where the rows come from; keeps alive what the objective refers to.
-struct Text {
-  std::unique_ptr<text::WordPiece> tokenizer;
-  std::shared_ptr<const data::Dataset> rows;
-};
-
-Text open_text(const ProofTask& task, int64_t vocabulary) {
-  Text text;
-  if (task.data.empty()) {
-    const RowsRule rule{.longest = task.max_length,
-                        .batch_size = task.batch_size,
-                        .vocabulary = vocabulary,
-                        .seed = task.seed};
-    text.tokenizer = std::make_unique<text::WordPiece>(generated_tokenizer(vocabulary));
-    text.rows = std::make_shared<GeneratedText>(rule, task.steps);
-    return text;
-  }
-  if (fs::is_regular_file(task.model) || task.model.empty())
-    throw InputError("prove",
-                     "rows of a token store need the tokeniser of a model folder; give one with --model");
-  text.tokenizer = std::make_unique<text::WordPiece>(format::load_tokenizer(task.model));
-  const comm::Environment place = comm::read_environment();  // of a host's ranks each verifies its blocks
-  const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
-  store->require_tokenizer(*text.tokenizer);
-  text.rows = std::make_shared<data::ChunkDataset>(store, task.max_length - 2);
-  return text;
-}
-
-train::TrainerOptions options_of(const ProofTask& task, const Layout& layout) {
-  train::TrainerOptions options;
-  options.max_steps = task.steps;
-  options.batch_size = task.batch_size;
-  options.micro_batch_size = std::min(layout.micro_batch_size, task.batch_size);
-  options.precision = task.precision;
-  options.recompute = layout.recompute;
-  options.max_grad_norm = task.max_grad_norm;
-  options.seed = task.seed;
-  options.schedule = {.kind = optim::ScheduleKind::constant};
-  options.progress = false;
-  return options;
 }
 
 // ---- a comparison
@@ -219,11 +161,11 @@ class RunComparison {
   Proof run(int64_t steps) {
     for (int64_t step = 1; step <= steps; ++step) note_noise(step);
     for (int64_t step = 1; step <= steps; ++step) {
+      compare_losses(step);
       compare(step, "gradient", proof_.gradient);
       compare(step, "weight", proof_.weight);
       compare(step, "state", proof_.state);
     }
-    compare_losses();
     for (const std::string& name : noise_) proof_.noise.push_back(name);
     return proof_;
   }
@@ -270,17 +212,40 @@ class RunComparison {
     }
   }
 
-  void compare_losses() {
-    const Json a = read_json(a_ / "losses.json"), b = read_json(b_ / "losses.json");
-    if (!a.is_array() || !b.is_array() || a.size() != b.size())
-      throw InputError("prove", "{} and {} do not hold the losses of as many steps",
-                       (a_ / "losses.json").string(), (b_ / "losses.json").string());
-    for (size_t i = 0; i < b.size(); ++i) {
-      const double left = a[i].is_number() ? a[i].get<double>() : NAN;  // JSON has no NaN: null
-      const double right = b[i].is_number() ? b[i].get<double>() : NAN;
-      const double difference = left == right ? 0 : std::fabs(left - right) / std::fabs(right);
-      proof_.loss = std::isnan(difference) ? INFINITY : std::fmax(proof_.loss, difference);
+  /// The total and each term of a step, by name.
+  static std::map<std::string, double> losses_of(const fs::path& folder, int64_t step) {
+    const fs::path path = folder / "losses.json";
+    const Json steps = read_json(path);
+    const auto at = static_cast<size_t>(step - 1);
+    if (!steps.is_array() || at >= steps.size() || !steps[at].is_object())
+      throw InputError("prove", "{} does not hold the losses of step {}; expected an array of objects",
+                       path.string(), step);
+    std::map<std::string, double> losses;
+    for (const auto& [name, loss] : steps[at].items())
+      losses[name] = loss.is_number() ? loss.get<double>() : NAN;  // JSON has no NaN: null
+    return losses;
+  }
+
+  void compare_losses(int64_t step) {
+    std::map<std::string, double> left = losses_of(a_, step), right = losses_of(b_, step);
+    for (const auto& [name, loss] : right) left.try_emplace(name, NAN);
+    for (const auto& [name, loss] : left) {
+      const auto found = right.find(name);
+      compare_loss(step, name, loss, found == right.end() ? NAN : found->second);
     }
+  }
+
+  void compare_loss(int64_t step, const std::string& name, double left, double right) {
+    const double absolute = std::fabs(left - right);
+    double relative = absolute == 0 ? 0 : absolute / std::fabs(right);
+    if (std::isnan(relative)) relative = INFINITY;
+    if (!(relative <= promise_.loss_bound) && proof_.first.empty())
+      proof_.first = fmt::format("step {}, loss {}: {:.1e}", step, name, relative);
+    proof_.loss.absolute = std::fmax(proof_.loss.absolute, absolute);
+    if (relative <= proof_.loss.relative) return;
+    proof_.loss.relative = relative;
+    proof_.loss.tensor = name;
+    proof_.loss.step = step;
   }
 
   fs::path a_, b_;
@@ -306,6 +271,10 @@ int64_t micro_batch_of(const Layout& layout, const ProofTask& task) {
 
 }  // namespace
 
+std::string step_file(const char* kind, int64_t step) {
+  return fmt::format("{}-{}.safetensors", kind, step);
+}
+
 Layout Layout::parse(const std::string& text) {
   Layout layout;
   layout.text = text;
@@ -314,99 +283,49 @@ Layout Layout::parse(const std::string& text) {
     throw InputError("layout", "a layout is empty; expected \"ddp -n 2\", say");
   for (std::string option; words >> option;) set_option(layout, option, words);
   const auto& names = parallel::strategy_names();
-  if (std::find(names.begin(), names.end(), layout.strategy) == names.end())
-    throw InputError("layout", "\"{}\": unknown strategy \"{}\"; expected one of: {}", text, layout.strategy,
-                     fmt::join(names, ", "));
+  if (!layout.is_reference() && std::find(names.begin(), names.end(), layout.strategy) == names.end())
+    throw InputError("layout", "\"{}\": unknown strategy \"{}\"; expected one of: {}, reference", text,
+                     layout.strategy, fmt::join(names, ", "));
   if (layout.strategy == "ps-async")
     throw InputError(
         "layout",
         "\"{}\": ps-async gives other weights by design; --replay-interleaving brings a run of it "
         "about again",
         text);
+  if (layout.is_reference()) {
+    const Layout plain{.text = text, .strategy = layout.strategy, .threads = layout.threads};
+    if (layout != plain)
+      throw InputError("layout", "\"{}\": reference is one plain process; expected no option but --threads",
+                       text);
+    return layout;
+  }
   if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
   return layout;
 }
 
-void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
-                const fs::path& folder) {
-  const format::BertConfig config =
-      task.model.empty() ? small_config() : format::read_bert_config(task.model);
-  const bool loads = fs::is_directory(task.model);
-  if (loads) nn::check_sizes(config, task.model);
-  Model model = nn::build_bert({.config = config,
-                                .head = nn::Head::masked_lm,
-                                .dtype = task.precision == train::Precision::fp64 ? at::kDouble : at::kFloat,
-                                .seed = task.seed,
-                                .loaded = loads ? nn::weights_in(task.model) : nullptr});
-  if (loads) nn::load_pretrained(model, task.model);
-  const Text text = open_text(task, config.vocab_size);
-  objective::MaskedLmOptions masking;
-  masking.sequence.max_length = static_cast<int32_t>(task.max_length);
-  const objective::MaskedLm objective(*text.tokenizer, masking);
-  train::Trainer trainer(
-      options_of(task, layout),
-      [&] {
-        return parallel::make_strategy(layout.strategy, group,
-                                       {.deterministic = layout.deterministic,
-                                        .compare_every = 0,
-                                        .bucket_bytes = 1,  // one for each segment
-                                        .fault = layout.fault,
-                                        .servers = layout.servers,
-                                        .devices = layout.devices});
-      },
-      task.optimizer);
-  OrderedJson losses = OrderedJson::array();
-  trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) {
-    losses.push_back(result.loss);
-  };
-  trainer.callbacks.inspect = [&](int64_t step, bool updated, parallel::Strategy& strategy) {
-    const auto keep = [&](const char* kind, const std::function<void(parallel::StateVisitor&)>& visit) {
-      train::write_slices(group, folder / step_file(kind, step), visit);
-    };
-    const auto part = [&](bool optimizer) {
-      return [&strategy, optimizer](parallel::StateVisitor& visitor) {
-        struct Filter final : parallel::StateVisitor {
-          Filter(parallel::StateVisitor& to, bool keeps) : next(to), optimizer(keeps) {}
-          void visit(const parallel::StateSlice& slice) override {
-            if (slice.kind.starts_with("optimizer.") == optimizer) next.visit(slice);
-          }
-          parallel::StateVisitor& next;
-          bool optimizer;
-        } filter(visitor, optimizer);
-        strategy.visit_state(filter);
-      };
-    };
-    if (!updated)
-      return keep("gradient", [&](parallel::StateVisitor& visitor) { strategy.visit_gradients(visitor); });
-    keep("weight", part(false));
-    keep("state", part(true));
-  };
-  trainer.fit(model, objective, *text.rows);
-  if (group.rank() == 0) write_file_atomically(folder / "losses.json", losses.dump() + "\n");
-  group.barrier();
-}
-
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
   const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.devices == b.devices &&
                         a.micro_batch_size == b.micro_batch_size;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
-    return {true, 0, "the same layout, but for recomputation"};
+    return {true, 0, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {
     const bool ranks_first = layout.strategy == "zero2" || layout.strategy == "zero3";
     return layout.deterministic && (!ranks_first || power_of_two(layout.ranks));
   };
   if (is_tree(a) && is_tree(b) && a.threads == b.threads &&
       micro_batch_of(a, task) == micro_batch_of(b, task))
-    return {true, 0, "one tree of sums over the same micro-batches"};
+    return {true, 0, 1e-12, "one tree of sums over the same micro-batches; losses in the order of ranks"};
+  const std::string why = a.is_reference() || b.is_reference() ? "an independent step in float64, beside "
+                                                               : "sums in another order, ";
   switch (task.precision) {
     case train::Precision::fp64:
-      return {false, 1e-10, "sums in another order, float64"};
+      return {false, 1e-10, 1e-10, why + "float64"};
     case train::Precision::fp32:
-      return {false, 1e-3, "sums in another order, float32"};
+      return {false, 1e-3, 1e-3, why + "float32"};
     default:
-      return {false, 0.1, "sums in another order, 16-bit products"};
+      return {false, 0.1, 0.1, why + "16-bit products"};
   }
 }
 
@@ -415,8 +334,7 @@ Proof compare_layouts(const fs::path& a, const fs::path& b, int64_t steps, const
 }
 
 bool holds(const Proof& proof, const Promise& promise) {
-  if (!proof.first.empty()) return false;
-  return promise.bit_identical ? proof.bit_identical : proof.loss <= promise.bound;
+  return proof.first.empty() && (proof.bit_identical || !promise.bit_identical);
 }
 
 OrderedJson to_json(const Proof& proof, const Promise& promise) {
@@ -433,7 +351,7 @@ OrderedJson to_json(const Proof& proof, const Promise& promise) {
           {"gradient", difference(proof.gradient)},
           {"weight", difference(proof.weight)},
           {"state", difference(proof.state)},
-          {"loss", proof.loss},
+          {"loss", difference(proof.loss)},
           {"first", proof.first},
           {"tensors", proof.tensors},
           {"noise", proof.noise}};

@@ -1,5 +1,11 @@
 #pragma once
 // Whether two layouts train alike: the same seed and global batches under both, and what differs.
+//
+// Two layouts share the model, its kernels, its random choices, its loss and its optimiser, so a fault there
+// is in both of them, and no comparison of the two can see it. One more layout is there for that:
+// `reference`, a step written a second time (plan/reference_step.h). With the others it has in common which
+// rows are read, which of their tokens are masked, the weights before the first step, and the generator of
+// random numbers.
 
 #include <cstdint>
 #include <string>
@@ -7,15 +13,25 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/nn/bert.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/trainer.h"
 
 namespace funicular::plan {
 
+/// What may go wrong in every layout alike, on purpose: to see that the reference notices. Two layouts with
+/// the same fault agree.
+enum class SharedFault {
+  none,
+  halved_heads,      ///< attention has half as many heads: other scores, on another scale
+  repeated_dropout,  ///< all sequences of all steps drop the same units
+  doubled_count      ///< the loss is divided by twice its count
+};
+
 /// How a global batch is cut.
 struct Layout {
-  std::string text;  ///< as it was given
-  std::string strategy = "single";
+  std::string text;                 ///< as it was given
+  std::string strategy = "single";  ///< or "reference"
   int ranks = 1;
   int devices = 1;               ///< of dp, which -n tells instead of ranks
   int64_t threads = 1;           ///< of each rank
@@ -24,16 +40,20 @@ struct Layout {
   bool deterministic = false;
   int servers = 1;  ///< of ps-sync
   parallel::Fault fault = parallel::Fault::none;
+  SharedFault shared_fault = SharedFault::none;
 
+  bool is_reference() const { return strategy == "reference"; }
+  bool operator==(const Layout&) const = default;
   /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
-  /// [--servers N] [--fault NAME]". Throws InputError naming the word.
+  /// [--servers N] [--fault NAME]"; or "reference [--threads N]". Throws InputError naming the word.
   static Layout parse(const std::string& text);
 };
 
 /// What both layouts train.
 struct ProofTask {
   fs::path model{};  ///< a folder or a config.json; empty: a small BERT with random weights
-  fs::path data{};   ///< a token store; empty: generated rows
+  fs::path data{};   ///< a token store, for classification one with labels; empty: generated rows
+  nn::Head head = nn::Head::masked_lm;
   int64_t steps = 5, batch_size = 16, max_length = 64;
   train::Precision precision = train::Precision::fp64;
   optim::OptimizerSpec optimizer = optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.01};
@@ -41,24 +61,30 @@ struct ProofTask {
   uint64_t seed = 42;
 };
 
+/// The file of a step's tensors in a run's folder; kind is "gradient", "weight" or "state".
+std::string step_file(const char* kind, int64_t step);
+
 /// Trains under `layout` on the ranks of `group`, whose number must be the layout's, and leaves in `folder`
-/// for each step the gradients before the update, the weights and optimiser state after it, and the losses.
-/// Collective.
+/// for each step the gradients before the update, the weights and optimiser state after it, the loss and its
+/// terms. Collective.
 void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
                 const fs::path& folder);
 
-/// ‖a − b‖ / max(‖b‖, 10⁻⁶ ‖b_all‖), the largest over steps and tensors (docs/numerics.md).
+/// Why the reference cannot train this task; "" if it can.
+std::string reference_refuses(const ProofTask& task);
+
+/// ‖a − b‖ / max(‖b‖, 10⁻⁶ ‖b_all‖), the largest over steps and tensors (docs/numerics.md); of losses
+/// |a − b| / |b|.
 struct Difference {
   double relative = 0;
   double absolute = 0;  ///< of two elements
-  std::string tensor;   ///< of the largest relative one
+  std::string tensor;   ///< of the largest relative one; of losses the term, "total" for their sum
   int64_t step = 0;
 };
 struct Proof {
-  Difference gradient, weight, state;
-  double loss = 0;  ///< largest |a − b| / |b|
-  /// The first step and tensor with a difference above the bound, gradients before weights; "" if there is
-  /// none.
+  Difference loss, gradient, weight, state;
+  /// The first step and loss or tensor with a difference above the bound, losses before gradients before
+  /// weights; "" if there is none.
   std::string first;
   bool bit_identical = true;
   int64_t tensors = 0;  ///< compared, over all steps
@@ -71,7 +97,8 @@ struct Proof {
 /// What docs/numerics.md promises of two layouts.
 struct Promise {
   bool bit_identical = false;
-  double bound = 0;  ///< on every relative difference
+  double bound = 0;       ///< on every relative difference of tensors
+  double loss_bound = 0;  ///< on that of losses
   std::string why;
 };
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task);

@@ -126,7 +126,8 @@ class Bench {
       : group_(group),
         options_(options),
         tokenizer_(generated_tokenizer(options.config.vocab_size)),
-        text_(options.rule, options.steps + options.warmup + 1),
+        text_(options.batches.empty() ? GeneratedText(options.rule, options.steps + options.warmup + 1)
+                                      : GeneratedText(options.batches)),
         objective_(tokenizer_, masking(options)),
         source_(objective_, text_),
         sampler_(source_.size(), {.shuffle = false, .batch_size = options.rule.batch_size}) {

@@ -36,6 +36,9 @@ struct RankUse {
 struct RankUseOptions {
   format::BertConfig config;
   RowsRule rule;  ///< rule.batch_size is the global batch
+  /// Taken instead of the rule's, from the first again where they end; each of rule.batch_size rows of at
+  /// most rule.longest tokens.
+  std::vector<Rows> batches{};
   train::Precision precision = train::Precision::fp32;
   Recompute recompute = Recompute::none;
   int64_t micro_batch_size = 0;  ///< 0: a rank's share in one piece

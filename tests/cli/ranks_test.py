@@ -210,6 +210,25 @@ class Prove(ProgramTest):
         self.assertRegex(done.out, r"first difference above the bound: step 1, gradient cls\.predictions\.")
         self.assertIn("DOES NOT HOLD", done.out)
 
+    def test_what_two_layouts_cannot_show_is_said_and_seen_beside_the_reference(self):
+        agreed = self.succeeds("prove", "ddp -n 2 --fault doubled-count", "single --fault doubled-count", "--steps", 1)
+        self.assertIn("comparing them cannot see it. `reference` is there for that", agreed.out)
+        seen = run("prove", "single --fault doubled-count", "reference", "--steps", 1)
+        self.assertEqual(seen.code, 1, seen.err)
+        self.assertRegex(seen.out, r"first difference above the bound: step 1, loss mlm: 5\.0e-01")
+        self.assertIn("What agreement of two layouts cannot see", self.succeeds("prove", "--help").out.replace("\n", " "))
+
+    def test_the_reference_agrees_with_a_classifier_of_ones_own_and_in_float32(self):
+        model = self.model()
+        found = json.loads(self.succeeds("prove", "zero3 -n 2", "reference", "--steps", 2, "--objective", "classification",
+                                         "--model", model, "--max-length", 48, "--json").out)
+        self.assertTrue(found["holds"], found["first"])
+        self.assertEqual(found["promise"], 1e-10)
+        self.assertEqual(found["loss"]["tensor"] in ("total", "classification", ""), True)
+        found = json.loads(self.succeeds("prove", "single", "reference", "--steps", 2, "--precision", "fp32", "--json").out)
+        self.assertTrue(found["holds"], found["first"])
+        self.assertEqual(found["promise"], 1e-3)
+
     def test_mixed_precision_agrees_within_its_bound(self):
         for layout in ("zero2 -n 2", "zero3 -n 3", "ps-sync -n 3", "dp -n 2"):
             found = json.loads(self.succeeds("prove", layout, "single", "--steps", 2, "--precision", "bf16", "--json").out)
@@ -228,6 +247,8 @@ class Prove(ProgramTest):
         self.refuses(["prove", "ddp -n 2", "dq"], "unknown strategy \"dq\"")
         self.refuses(["prove", "zero1 -n 2 --fault untied-weight", "single", "--steps", 1], "refuse it")
         self.refuses(["prove", "ddp --ranks 2", "single"], "unknown word \"--ranks\"")
+        self.refuses(["prove", "reference -n 2", "single"], "reference is one plain process")
+        self.refuses(["prove", "reference", "single", "--optim", "lamb", "--steps", 1], "--optim adamw")
 
 
 if __name__ == "__main__":

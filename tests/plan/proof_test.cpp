@@ -1,7 +1,10 @@
 // Claims about proofs: they hold for what is equal, and notice what is not.
 #include <gtest/gtest.h>
 
+#include <ATen/Parallel.h>
+
 #include <cstdlib>
+#include <map>
 
 #include "../comm/ranks.h"
 #include "../train/helpers.h"
@@ -18,10 +21,19 @@ using funicular::test::TemporaryFolder;
 
 const ProofTask kTask{.steps = 3, .batch_size = 10};
 
+ProofTask task_of(nn::Head head) {
+  ProofTask task = kTask;
+  task.head = head;
+  task.max_grad_norm = 0.5;  // below the norms of these gradients: they are clipped
+  return task;
+}
+
 void run_rank() {
   log::set_level(log::Level::error);
   const Layout layout = Layout::parse(std::getenv("TEST_LAYOUT"));
-  run_layout(kTask, layout, comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
+  const char* const head = std::getenv("TEST_HEAD");
+  run_layout(head ? task_of(static_cast<nn::Head>(std::atoi(head))) : kTask, layout,
+             comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
 }
 
 class Proofs : public ::testing::Test {
@@ -33,17 +45,27 @@ class Proofs : public ::testing::Test {
   }
   Promise promise;
 
- private:
+  /// Where the layout's tensors and losses lie; runs it once, in processes of its own where it has several.
   fs::path ran(const Layout& layout) {
-    const fs::path output = folder_ / std::to_string(runs_++);
+    const auto [found, added] = runs_.try_emplace(layout.text, folder_ / std::to_string(runs_.size()));
+    const fs::path& output = found->second;
+    if (!added) return output;
     fs::create_directories(output);
     ::setenv("TEST_LAYOUT", layout.text.c_str(), 1);
     ::setenv("TEST_OUTPUT", output.c_str(), 1);
-    EXPECT_EQ(Ranks(layout.ranks).end(), Endings(static_cast<size_t>(layout.ranks), 0)) << layout.text;
+    if (layout.ranks > 1) {
+      EXPECT_EQ(Ranks(layout.ranks).end(), Endings(static_cast<size_t>(layout.ranks), 0)) << layout.text;
+    } else {
+      at::set_num_threads(1);  // as ranks have
+      run_rank();
+    }
     return output;
   }
+  fs::path folder(const std::string& name) const { return folder_ / name; }
+
+ private:
   TemporaryFolder folder_;
-  int runs_ = 0;
+  std::map<std::string, fs::path> runs_;
 };
 
 TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) {
@@ -67,7 +89,10 @@ TEST_F(Proofs, EverySeededFaultIsCaught) {
   for (const char* fault : {"dropped-bucket", "wrong-count", "untied-weight", "repeated-mask"}) {
     const Proof proof = compare(std::string("ddp -n 2 --fault ") + fault, "single");
     EXPECT_FALSE(holds(proof, promise)) << fault;
-    EXPECT_NE(proof.first.find("step 1, gradient"), std::string::npos) << fault << ": " << proof.first;
+    // These two reach the loss, too, which comes before the gradients.
+    const bool in_loss = fault == std::string("wrong-count") || fault == std::string("repeated-mask");
+    EXPECT_TRUE(proof.first.starts_with(in_loss ? "step 1, loss" : "step 1, gradient"))
+        << fault << ": " << proof.first;
     EXPECT_GT(proof.gradient.relative, 1e-4) << fault;
   }
   for (const char* fault : {"dropped-bucket", "wrong-count", "repeated-mask"})
@@ -87,6 +112,90 @@ TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
   EXPECT_FALSE(other.bit_identical);
 }
 
+class References : public Proofs, public ::testing::WithParamInterface<nn::Head> {
+ protected:
+  void SetUp() override {
+    if (!is_rank()) ::setenv("TEST_HEAD", std::to_string(static_cast<int>(GetParam())).c_str(), 1);
+  }
+  void TearDown() override {
+    if (!is_rank()) ::unsetenv("TEST_HEAD");
+  }
+};
+
+TEST_P(References, AStepWrittenTwiceGivesTheSameLossesGradientsMomentsAndWeights) {
+  if (is_rank()) return run_rank();
+  const Proof proof = compare("single", "reference");
+  EXPECT_LE(promise.bound, 1e-10);
+  EXPECT_LE(promise.loss_bound, 1e-10);
+  EXPECT_TRUE(holds(proof, promise)) << proof.first;
+  EXPECT_FALSE(proof.bit_identical) << "other operations were compared, not the same run";
+  // Of each step a gradient, a weight and two moments of each of the three layers' 16 tensors, and more.
+  EXPECT_GT(proof.tensors, 3 * 4 * 3 * 16);
+  EXPECT_LT(proof.noise.size(), 4U) << "at most the key biases of three layers are left out";
+}
+
+TEST_P(References, AFaultThatTwoLayoutsShareIsSeenBesideTheReferenceAlone) {
+  if (is_rank()) return run_rank();
+  for (const std::string fault : {"halved-heads", "repeated-dropout", "doubled-count"}) {
+    const std::string single = "single --fault " + fault, two = "ddp -n 2 --fault " + fault;
+    const Proof shared = compare(two, single);
+    EXPECT_TRUE(holds(shared, promise)) << fault << ": " << shared.first;
+    const Proof seen = compare(single, "reference");
+    EXPECT_FALSE(holds(seen, promise)) << fault;
+    EXPECT_TRUE(seen.first.starts_with("step 1, loss")) << fault << ": " << seen.first;
+    EXPECT_GT(seen.gradient.relative, 1e-3) << fault;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, References, ::testing::Values(nn::Head::masked_lm, nn::Head::classification),
+                         [](const auto& info) {
+                           return info.param == nn::Head::masked_lm ? "MaskedLm" : "Classification";
+                         });
+
+TEST_F(Proofs, ALossThatDiffersIsNamedThoughAllTensorsAgree) {
+  if (is_rank()) return run_rank();
+  const fs::path right = ran(Layout::parse("single")), wrong = folder("wrong");
+  fs::copy(right, wrong);
+  Json losses = read_json(wrong / "losses.json");
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_EQ(losses[1].size(), 2U) << "the total and the term mlm";
+  const auto changed = [&](const char* name, const Json& value) {
+    Json other = losses;
+    if (value.is_null())
+      other[1].erase(name);
+    else
+      other[1][name] = value;
+    write_file_atomically(wrong / "losses.json", other.dump());
+    const Promise bounded{.bound = 1e-10, .loss_bound = 1e-10}, same_bits{.bit_identical = true};
+    for (const Promise& each : {bounded, same_bits}) {
+      const Proof proof = compare_layouts(wrong, right, 3, each);
+      EXPECT_FALSE(holds(proof, each));
+      EXPECT_EQ(proof.loss.step, 2);
+      EXPECT_EQ(proof.loss.tensor, name);
+      EXPECT_EQ(proof.gradient.relative, 0);
+      EXPECT_TRUE(proof.first.starts_with(std::string("step 2, loss ") + name)) << proof.first;
+    }
+  };
+  changed("mlm", losses[1]["mlm"].get<double>() * 1.001);
+  changed("total", losses[1]["total"].get<double>() * (1 + 1e-9));
+  changed("mlm", Json());
+  changed("other", 1.0);
+}
+
+TEST(Layouts, WhatTheReferenceCannotTrainIsRefused) {
+  ProofTask task = kTask;
+  EXPECT_EQ(reference_refuses(task), "");
+  task.precision = train::Precision::bf16;
+  EXPECT_NE(reference_refuses(task).find("--precision fp64"), std::string::npos);
+  task.precision = train::Precision::fp64;
+  task.optimizer = optim::Sgd{};
+  EXPECT_NE(reference_refuses(task).find("--optim adamw"), std::string::npos);
+  const TemporaryFolder folder;
+  const std::string message = funicular::test::error_of(
+      [&] { run_layout(task, Layout::parse("reference"), comm::Group(), folder / ""); });
+  EXPECT_NE(message.find("--optim adamw"), std::string::npos) << message;
+}
+
 TEST(Layouts, WrongWordsAreNamed) {
   for (const auto& [text, word] :
        std::vector<std::pair<std::string, std::string>>{{"dp2", "dp2"},
@@ -95,6 +204,9 @@ TEST(Layouts, WrongWordsAreNamed) {
                                                         {"ddp --ranks 2", "--ranks"},
                                                         {"single -n 2", "single"},
                                                         {"ddp --fault typo", "typo"},
+                                                        {"ddp --fault typo", "halved-heads"},
+                                                        {"reference -n 2", "--threads"},
+                                                        {"reference --fault doubled-count", "--threads"},
                                                         {"", "empty"}}) {
     const std::string message = funicular::test::error_of([&] { Layout::parse(text); });
     EXPECT_NE(message.find(word), std::string::npos) << text << ": " << message;

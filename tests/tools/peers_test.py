@@ -1,4 +1,5 @@
-"""The benchmarks beside the peers: their rows follow the written rule, and the driver pairs, resumes and leaves gaps."""
+"""The benchmarks beside the peers: their rows follow the written rule, both sides do the same work, and the driver pairs,
+resumes, leaves gaps and shows what is like for like first."""
 import json
 import pathlib
 import stat
@@ -9,6 +10,7 @@ import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "bench/peers"))
+import batch_plan
 import make_batches
 
 # Answers to both programs' options; each call leaves a line in calls.txt, and takes its seconds from seconds.json.
@@ -21,7 +23,13 @@ if "--save-initial" in words:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text("{{}}")
     sys.exit()
-side = "peer" if words[0].endswith("hf_step.py") else "ours"
+if "--make-model" in words:
+    folder = pathlib.Path(words[words.index("--make-model") + 1])
+    folder.mkdir(parents=True)
+    (folder / "config.json").write_text("{{}}")
+    (folder / "vocab.txt").write_text("one\\ntwo\\n")
+    sys.exit()
+side = "peer" if words[0].endswith(".py") else "ours"
 with open(here / "calls.txt", "a") as calls:
     calls.write(side + "\\n")
 with open(here / "words.txt", "a") as all_words:
@@ -32,8 +40,10 @@ if not seconds:
 number = (here / "calls.txt").read_text().split().count(side) - 1
 print("a line of chatter")
 took = seconds[number % len(seconds)]
-print(json.dumps({{"step_seconds_median": took, "step_seconds_best": took, "tokens_per_second": 1,
-                  "peak_resident_bytes": 10, "options": {{"attention": "sdpa", "threads": 2}}, "versions": {{"torch": "2"}}}}))
+print(json.dumps({{"step_seconds_median": took, "step_seconds": [took], "tokens_per_second": 100 / took,
+                  "floor": {{"share": 0.8, "tokens_per_second": 125 / took, "flops_per_second": 1e9}},
+                  "start_seconds": 1, "probed_seconds": {{"8": 2 * took, "16": took}}, "probed_lines": 10, "batch_size": 16,
+                  "lines_per_second": 5, "peak_resident_bytes": 10, "options": {{"attention": "sdpa", "threads": 2}}, "versions": {{"torch": "2"}}}}))
 """
 
 
@@ -70,6 +80,44 @@ class Batches(unittest.TestCase):
         self.assertEqual(len(set(rows)), 20)
 
 
+def all_rows(batches: list) -> list[str]:
+    return sorted(json.dumps(row) for batch in batches for row in batch)
+
+
+class Plans(unittest.TestCase):
+    def test_both_sides_warm_up_on_the_same_rows_and_are_timed_on_the_same_rows(self):
+        for rows in ("ragged", "full", "grouped"):
+            for steps in (3, 8):
+                made = batch_plan.plan(rows, 2, steps)
+                ours, peer = (made[side]["batches"] for side in ("ours", "peer"))
+                self.assertEqual((len(ours), len(peer)), (2 + steps, 2 + steps), rows)
+                self.assertEqual({len(batch) for batch in ours + peer}, {16})
+                self.assertEqual(all_rows(ours[:2]), all_rows(peer[:2]), rows)
+                self.assertEqual(all_rows(ours[2:]), all_rows(peer[2:]), rows)
+                self.assertEqual(len(set(all_rows(peer))), 16 * (2 + steps), "no row comes twice")
+
+    def test_the_peers_grouped_batches_have_next_to_no_padding_and_long_and_short_ones_come_as_often(self):
+        made = batch_plan.plan("grouped", 2, 8)
+        lengths = [[len(row["token_ids"]) for row in batch] for batch in made["peer"]["batches"][2:]]
+        real, padded = sum(map(sum, lengths)), sum(16 * max(batch) for batch in lengths)
+        self.assertGreater(real / padded, 0.97)
+        self.assertAlmostEqual(real / (16 * 8), 80, delta=2, msg="lengths are uniform in 32 … 128")
+        ours = [sum(len(row["token_ids"]) for row in batch) for batch in made["ours"]["batches"][2:]]
+        self.assertLess(max(ours) / min(ours), 1.5, "ours are shuffled")
+
+    def test_rows_are_grouped_in_pieces_of_fifty_batches_with_the_longest_row_first(self):
+        lengths = [32 + make_batches.mix(i) % 97 for i in range(1700)]
+        order = batch_plan.shuffled(1700, 1)
+        self.assertEqual(sorted(order), list(range(1700)))
+        found = batch_plan.length_grouped(lengths, 8, order)
+        self.assertEqual(sorted(found), list(range(1700)))
+        self.assertEqual(lengths[found[0]], max(lengths))
+        for piece in range(1, 4):
+            own = [lengths[row] for row in found[400 * piece:400 * (piece + 1)]]
+            self.assertEqual(own[1:], sorted(own[1:], reverse=True))
+        self.assertEqual([batch_plan.length_grouped([5, 9, 7], 8, [2, 0, 1])], [[1, 2, 0]], "few rows are one piece")
+
+
 class Driver(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory()
@@ -87,7 +135,8 @@ class Driver(unittest.TestCase):
              self.stub, "--only", "step-base-ragged-bf16-trainer-fp32", *more], text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         self.output = done.stdout
-        return json.loads((results / "table.json").read_text())["rows"][0]
+        folder = results / "quick" if "--quick" in more else results
+        return json.loads((folder / "table.json").read_text())["rows"][0]
 
     def calls(self) -> list[str]:
         return (self.folder / "calls.txt").read_text().split()
@@ -121,6 +170,52 @@ class Driver(unittest.TestCase):
         words = [json.loads(line) for line in (self.folder / "words.txt").read_text().splitlines()]
         self.assertEqual(words[-1][-2:], ["--attention", "sdpa"], "the second set took 2 s")
         self.assertIn("threads 2", self.output)
+
+    def words(self, flag: str) -> list[list]:
+        """What followed the option in each call."""
+        calls = [json.loads(line) for line in (self.folder / "words.txt").read_text().splitlines()]
+        return [words[words.index(flag) + 1] for words in calls if flag in words]
+
+    def test_both_sides_are_told_the_same_warm_up_and_steps_and_read_the_same_rows(self):
+        for rows, more in (("ragged", ["--quick"]), ("grouped", ["--quick"]),
+                           ("grouped", ["--repetitions", "1", "--no-tune", "--steps", "8"])):
+            (self.folder / "words.txt").unlink(missing_ok=True)
+            self.drive([1], [2], "--only", f"step-base-{rows}-bf16-eager-bf16", *more)
+            for flag in ("--warmup", "--steps"):
+                ours, peer = self.words(flag)
+                self.assertEqual(ours, peer, flag)
+            ours, peer = (json.loads(pathlib.Path(file).read_text())["batches"] for file in self.words("--batches"))
+            steps = int(self.words("--steps")[0])
+            self.assertEqual(steps, 3 if "--quick" in more else 8)
+            self.assertEqual(len(ours), int(self.words("--warmup")[0]) + steps, "no batch is met twice")
+            self.assertEqual(all_rows(ours[-steps:]), all_rows(peer[-steps:]))
+
+    def test_of_grouped_rows_the_speed_of_all_steps_is_compared(self):
+        row = self.drive([2], [8], "--only", "step-base-grouped-bf16-eager-bf16", "--no-tune", "--repetitions", "1")
+        self.assertEqual((row["kind"], row["ratio"], row["our_figures"]), ("like", 4, "50 tokens/s"))
+
+    def test_what_is_like_for_like_stands_first_after_the_limit(self):
+        self.drive([1], [3], "--only", "base-(ragged|grouped)-bf16($|-eager|-trainer-fp32)", "--no-tune", "--repetitions", "1")
+        rows = json.loads((self.folder / "results/table.json").read_text())["rows"]
+        self.assertEqual([row["name"] for row in rows],
+                         ["floor-base-ragged-bf16", "step-base-grouped-bf16-eager-bf16", "step-base-ragged-bf16-eager-bf16",
+                          "step-base-ragged-bf16-trainer-fp32"])
+        self.assertEqual((rows[0]["ratio"], rows[0]["unit"], rows[0]["pairs"]), (80, "%", 1))
+        places = [self.output.index(phrase) for phrase in ("## The limit", "**80 %**", "## Like for like", "## Tuned, but padded",
+                                                           "## As it comes")]
+        self.assertEqual(places, sorted(places))
+
+    def test_prediction_is_timed_from_start_to_end_with_the_options_that_were_fastest(self):
+        row = self.drive([1], [4, 3, 2, 5, 1], "--only", "predict-bf16-loop-bf16", "--repetitions", "1", "--lines", "10")
+        self.assertEqual(row["kind"], "like")
+        calls = [json.loads(line) for line in (self.folder / "words.txt").read_text().splitlines()]
+        self.assertEqual(calls[0][0], "predict")
+        self.assertEqual(calls[0][calls[0].index("--precision") + 1], "bf16")
+        measured = calls[-1]
+        self.assertEqual(len(calls), 6, "ours, four sets of options, the fastest again")
+        self.assertEqual(measured[measured.index("--batch-size") + 1:], ["16"])
+        self.assertIn("5 once started", row["peer_figures"])
+        self.assertLess(row["peer_runs"][0]["lines_per_second"], 10 / row["peer_runs"][0]["command_seconds"] + 1e-9)
 
     def test_an_unknown_comparison_is_refused_with_the_names_that_exist(self):
         done = subprocess.run([sys.executable, ROOT / "bench/run_peers.py", "--only", "nothing-such"], text=True,
