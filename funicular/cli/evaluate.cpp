@@ -150,7 +150,6 @@ class Evaluate final : public Command {
     const auto result =
         train::evaluate(model, source, &metrics, batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
                         batch_tokens_, static_cast<uint64_t>(seed_));
-    dataset.require_sound();
     for (const auto& [name, value] : result)
       if (!std::isfinite(value))
         throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,

@@ -49,9 +49,8 @@ std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
          "to go on.\n"
          "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n"
          "FUNICULAR_ALLOCATOR=caching|small-pages|system sets where tensors take their memory from.\n"
-         "FUNICULAR_VERIFY_FIRST=BYTES sets how much of a token store is verified before it is used; the "
-         "rest "
-         "is meanwhile.\n";
+         "FUNICULAR_VERIFY_FIRST=BYTES sets how much of a token store is verified before it is used, not "
+         "meanwhile.\n";
 }
 
 Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, const std::string& name) {

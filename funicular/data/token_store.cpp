@@ -267,14 +267,13 @@ uint64_t bytes_verified_first() {
 std::shared_ptr<const TokenStore> TokenStore::open(const fs::path& folder, const StoreOpenOptions& options) {
   StoreMeta meta = read_store_meta(read_meta_text(folder), (folder / kMetaFile).string());
   const std::shared_ptr<TokenStore> store(new TokenStore(folder, std::move(meta)));
-  if (options.verify) {
-    std::vector<StoreBlock> own;
-    const std::vector<StoreBlock> all = store->blocks();
-    for (size_t i = 0; i < all.size(); ++i)
-      if (i % static_cast<size_t>(options.parts) == static_cast<size_t>(options.part)) own.push_back(all[i]);
-    store->verification_ =
-        std::make_unique<const StoreVerification>(folder, std::move(own), options.verify_first);
-  }
+  if (!options.verify) return store;
+  std::vector<StoreBlock> own;
+  const std::vector<StoreBlock> all = store->blocks();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i % static_cast<size_t>(options.parts) == static_cast<size_t>(options.part)) own.push_back(all[i]);
+  store->verification_ =
+      std::make_unique<const StoreVerification>(folder, std::move(own), options.verify_first);
   store->require_ends();  // after it, so that damage is told by its block where it can be
   return store;
 }

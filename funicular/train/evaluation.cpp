@@ -146,9 +146,16 @@ std::map<std::string, double> evaluate(const Model& model, const Source& data, M
   const at::ScalarType floating = model.parameters.empty()
                                       ? at::kFloat
                                       : at::toOpMathType(model.parameters.front()->compute.scalar_type());
-  return run_evaluation(
-      data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating,
-      [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); });
+  try {
+    auto result = run_evaluation(
+        data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating,
+        [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); });
+    data.require_sound();
+    return result;
+  } catch (const InputError&) {
+    data.require_sound();  // if they are damaged, that is the error, not what came of it
+    throw;
+  }
 }
 
 }  // namespace funicular::train

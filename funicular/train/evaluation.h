@@ -60,7 +60,7 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
                                              const std::function<bool()>& interrupted);
 
 /// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
-/// gives.
+/// gives. Throws InputError for data that are damaged.
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
                                        int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42);
 

@@ -654,6 +654,11 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
   limit_product_cache();
   try {
     return Fit(options_, callbacks, optimizer_, strategy_(), model, train, evaluation).run();
+  } catch (const InputError&) {
+    // If the data are damaged, that is the error, not what came of it.
+    train.require_sound();
+    if (evaluation.data) evaluation.data->require_sound();
+    throw;
   } catch (const fs::filesystem_error& error) {
     throw RunError("trainer", "{}", std::string(error.what()));
   }

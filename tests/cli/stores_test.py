@@ -77,9 +77,13 @@ class DamagedStores(ProgramTest):
 
     def test_evaluate_prints_nothing_of_a_store_that_is_found_damaged_meanwhile(self):
         self.succeeds(*self.pretrain(self.sound, output="masked"))
+        store = self.damaged("tokens.bin")
+        words = ["evaluate", "--model", self.folder / "masked" / "model", "--task", "mlm", "--data", store]
         with verified_first(0):
-            self.refuses(["evaluate", "--model", self.folder / "masked" / "model", "--task", "mlm", "--data",
-                          self.damaged("tokens.bin")], "tokens.bin: damaged")
+            self.refuses(words, "tokens.bin: damaged")
+            flip(store / "tokens.bin", 701)  # an id that is no token
+            self.refuses(words, "tokens.bin: damaged")
+            self.refuses(self.pretrain(store), "tokens.bin: damaged")
 
     def test_ranks_share_the_verification_and_fail_together(self):
         for count in (0, 2**20):
@@ -186,9 +190,9 @@ class StoresBeingMade(ProgramTest):
 class Tables(ProgramTest):
     def test_a_column_named_twice_is_refused(self):
         model = self.model()
-        table = self.folder / "train.tsv"
+        table = self.folder / "twice.tsv"
         table.write_text("label\ttext\ttext\npro\tgood\tbad\ncontra\tbad\tgood\n")
-        self.refuses(["finetune", "--model", model, "--task", "custom", "--train", table, "--output", self.folder / "run"],
+        self.refuses(self.finetune_words(model, train=table),
                      f"{table}:1: expected a different name for each column, found \"text\" for columns 2 and 3")
         self.refuses(["tokenize", "--tokenizer", model, "--input", table, "--header", "--text-column", "text", "--output",
                       self.folder / "a.tokens"], f"{table}:1", "for columns 2 and 3")

@@ -113,6 +113,25 @@ TEST_F(DamagedDataTest, TrainingEndsAtTheNextStepOnceDamageIsFound) {
   expect_nothing_saved(options.output);
 }
 
+TEST_F(DamagedDataTest, WhatComesOfTheDamageIsToldAsTheDamage) {
+  struct Torn final : Source {
+    int64_t size() const override { return kDamagedRows; }
+    int64_t length(int64_t) const override { return 1; }
+    uint64_t fingerprint() const override { return 1; }
+    MicroBatch collate(std::span<const data::Draw>, const RandomState&) const override {
+      throw InputError("bert", "token id 1095 is outside the model's 84 rows");
+    }
+    void require_sound() const override {
+      throw InputError("token store", "tokens.bin: damaged: block 3 of 4");
+    }
+  };
+  EXPECT_EQ(error_of([&] { fit(options_for({}), Torn()); }), kDamage);
+  const Net net = make_net();
+  const Model model = wrap_module(net, squared_error);
+  EXPECT_EQ(error_of([&] { evaluate(model, Torn(), nullptr, 4); }), kDamage);
+  EXPECT_EQ(error_of([&] { evaluate(model, DamagedData(), nullptr, 4); }), kDamage);
+}
+
 TEST_F(DamagedDataTest, SoundDataAreAskedOnceAndTheRunIsKept) {
   const TrainerOptions options = options_for(folder / "run");
   const DamagedData data(false), held_out(false);
