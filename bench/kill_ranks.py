@@ -148,8 +148,7 @@ class Killing:
     def kill_while_starting(self) -> bool:
         if not self.wait_for(self.ranks):
             return False
-        # A start again is shorter than the first one: the launcher has the program loaded.
-        time.sleep(self.source.uniform(0, 0.4 * self.times["start"]))
+        time.sleep(self.source.uniform(0, 0.8 * self.times["start"]))
         return self.kill()
 
     def kill_in_a_save(self) -> bool:
@@ -196,19 +195,22 @@ class Study:
                 str(a.save_steps), "--logging-steps", "1", "--strategy", strategy, "--num-workers", "0"]
 
     def run_whole(self, strategy: str, output: Path) -> dict:
-        """Undisturbed; gives how long the start took, a step, and all."""
-        begin = time.monotonic()
-        with subprocess.Popen(self.command(output, strategy), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
-            start, lines = None, []
-            for line in run.stderr:
-                lines.append(line)
-                if start is None and "training all weights" in line:
-                    start = time.monotonic() - begin
-        whole = time.monotonic() - begin
-        if run.returncode != 0 or start is None:
-            raise SystemExit(f"kill_ranks.py: the undisturbed run with {strategy} failed (exit code {run.returncode}):\n" +
-                             "".join(lines[-20:]))
-        return {"start": start, "step": (whole - start) / self.arguments.steps, "whole": whole}
+        """Undisturbed; gives how long the ranks took to start, a step, and all."""
+        log_path = self.folder / f"{strategy}-whole.log"
+        begin, seen, trains = time.monotonic(), None, None
+        with open(log_path, "w", encoding="utf-8") as log:
+            process = subprocess.Popen(self.command(output, strategy), stdout=subprocess.DEVNULL, stderr=log)
+        while process.poll() is None:
+            if not seen and ranks_of(process.pid):
+                seen = time.monotonic()
+            if not trains and not starting(read(str(log_path))):
+                trains = time.monotonic()
+            time.sleep(0.002)
+        end = time.monotonic()
+        if process.returncode != 0 or not seen or not trains:
+            raise SystemExit(f"kill_ranks.py: the undisturbed run with {strategy} failed (exit code {process.returncode}):\n" +
+                             read(str(log_path))[-2000:])
+        return {"start": trains - seen, "step": (end - trains) / self.arguments.steps, "whole": end - begin}
 
     def run(self, strategy: str) -> dict:
         a = self.arguments

@@ -159,12 +159,17 @@ TEST(Strangers, NothingIsDoneForThemBeforeTheProof) {
     EXPECT_EQ(heard[Handshake::kGreetingBytes], Handshake::kRefused);
   }
   {
+    const Stranger eager(store.address());  // and behind what is taken for the proof
+    eager.say(std::string(Handshake::kAnswerBytes, 'x') + request);
+    EXPECT_EQ(eager.hear(5s)[Handshake::kGreetingBytes], Handshake::kRefused);
+  }
+  {
     const Stranger http(store.address());
     http.say("GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: something that is long enough\r\n\r\n");
     EXPECT_EQ(http.hear(5s)[Handshake::kGreetingBytes], Handshake::kRefused);
   }
   EXPECT_FALSE(rank->check({"key"}));
-  EXPECT_TRUE(store.turns_away(2));
+  EXPECT_TRUE(store.turns_away(3));
 }
 
 TEST(Strangers, AProofIsOfNoUseForAnotherConnectionOrTheOtherDirection) {
