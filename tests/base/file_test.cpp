@@ -212,6 +212,8 @@ TEST(Nearest, SuggestsWhatIsMeantAndNothingFarAway) {
   EXPECT_EQ(near("--sead"), "--seed");
   EXPECT_EQ(near("--bacth-size"), "--batch-size");
   EXPECT_EQ(near("completely-different"), "");
+  const std::vector<std::string> alike = {"seat", "seal"};
+  EXPECT_EQ(nearest("sea", alike.data(), alike.data() + 2), "seat") << "of equally near ones the first";
   EXPECT_EQ(nearest("x", nullptr, nullptr), "");
 }
 

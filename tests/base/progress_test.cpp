@@ -62,6 +62,18 @@ TEST(Progress, ARateBelowOneHasItsDigits) {
       << stream.text();
 }
 
+TEST(Progress, TheRateAndTheTimeLeftAreOfWhatIsDoneSinceTheStart) {
+  const Stream stream;
+  Progress progress(
+      "train", 2000,
+      {.unit = "steps", .plain_seconds = 0, .stream = stream.file(), .terminal = false, .start = 1000});
+  std::this_thread::sleep_for(std::chrono::milliseconds(120));
+  progress.update(1001);  // one step, in a tenth of a second or more
+  EXPECT_TRUE(
+      std::regex_search(stream.text(), std::regex("  1\\.00k of 2\\.00k steps  [0-9]\\.[0-9]+ steps/s  ")))
+      << stream.text();
+}
+
 TEST(Progress, WithoutATerminalLinesAreSeldom) {
   const Stream stream;
   Progress progress("tokenize", 0,

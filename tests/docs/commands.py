@@ -11,7 +11,8 @@ import subprocess
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
 # What reads the options of a command of ./run, where that is not tools/NAME.sh alone.
-SCRIPTS = {"quickstart": ["tools/quickstart/quickstart.sh"], "bench": ["tools/bench.sh", "bench/run_peers.py"], "clean": []}
+SCRIPTS = {"quickstart": ["tools/quickstart/quickstart.sh"], "bench": ["tools/bench.sh", "bench/run_peers.py"],
+           "mutants": ["tools/mutants/__main__.py"], "clean": []}
 
 
 def split(code):

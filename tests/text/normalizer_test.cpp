@@ -37,6 +37,9 @@ TEST(Normalizer, KeptCombiningCharactersAreOrderedWithinTheirRun) {
   EXPECT_EQ(normalize("a\u302Eb\U0001D165", strip), "a\u302Eb\U0001D165");
   EXPECT_EQ(normalize("a\u302E\u034F\U0001D165", strip), "a\u302E\U0001D165")
       << "a stripped starter ends the run";
+  // U+1D165 and U+1D166 are both of class 216.
+  EXPECT_EQ(normalize("a\U0001D166\U0001D165", strip), "a\U0001D166\U0001D165")
+      << "equal classes stay in order";
 }
 
 TEST(UnicodeTables, KnowTheCharactersThatTheirSourcesAgreeOn) {
@@ -48,6 +51,8 @@ TEST(UnicodeTables, KnowTheCharactersThatTheirSourcesAgreeOn) {
   EXPECT_LT(combining_rank(0x0334), combining_rank(0x0301));
   EXPECT_EQ(decompose(0x1E69).size, 3);
   EXPECT_EQ(*lower_case(0x0416).begin(), 0x0436u);
+  for (const uint32_t small : {0x0101u, 0x0103u, 0x0436u}) EXPECT_EQ(*lower_case(small).begin(), small);
+  EXPECT_EQ(*lower_case(0x0102).begin(), 0x0103u);
 }
 
 TEST(Trie, FindsExactlyItsKeys) {

@@ -37,6 +37,7 @@ TEST(WordPiece, SpellsTheExampleOfBert) {
   const TokenizedText text = tokenizer.tokenize("UNwant\u00E9d,running");
   EXPECT_EQ(text.ids, (Ids{7, 4, 5, 10, 8, 9}));
   EXPECT_EQ(text.word_starts, (std::vector<uint8_t>{1, 0, 0, 1, 1, 0}));
+  EXPECT_EQ(tokenizer.tokenize("wanting").ids, (Ids{3, 9})) << "the longest piece comes first";
 }
 
 TEST(WordPiece, AWordThatCannotBeSpelledToItsEndIsOneUnknownToken) {
@@ -83,6 +84,7 @@ TEST(WordPiece, LowerCaseKnowsNoContext) {
 TEST(WordPiece, HangulIsDecomposedWhenAccentsAreStripped) {
   EXPECT_EQ(words("\uD55C", {"\u1112\u1161\u11AB"}, {}).front(), "\u1112\u1161\u11AB");
   EXPECT_EQ(words("\uD55C", {"\uD55C"}, {.strip_accents = Strip::no}).front(), "\uD55C");
+  EXPECT_EQ(words("\uD558", {"\u1112\u1161"}, {}).front(), "\u1112\u1161") << "without a trailing consonant";
 }
 
 TEST(WordPiece, CombiningCharactersThatAreKeptComeInCanonicalOrder) {
@@ -139,6 +141,10 @@ TEST(WordPiece, AddedTokensObeyTheirFlags) {
   EXPECT_EQ(tokenizer.tokenize("solo want").ids, (Ids{15})) << "the longest wins";
   EXPECT_EQ(tokenizer.tokenize("CAFE\u0301want").ids, (Ids{14, 3}));
   EXPECT_EQ(tokenizer.tokenize("want  <l> want").ids, (Ids{3, 12, 3}));
+  const std::vector<AddedToken> both = {{.id = 12, .content = "<r>", .rstrip = true},
+                                        {.id = 13, .content = "<l>", .lstrip = true}};
+  EXPECT_EQ(WordPiece(small, {}, both).tokenize("want <r>  <l> want").ids, (Ids{3, 12, 13, 3}))
+      << "the blanks between two tokens belong to the first";
   EXPECT_EQ(tokenizer.size(), 16);
   EXPECT_EQ(tokenizer.model_size(), 12);
   EXPECT_EQ(tokenizer.id_of("solo"), 13);
@@ -164,6 +170,7 @@ TEST(WordPiece, TheFingerprintChangesWithWhateverDecidesIds) {
   std::swap(other[3], other[6]);
   EXPECT_NE(one, WordPiece(other, {}, {}).fingerprint());
   EXPECT_NE(one, WordPiece(small, {.lowercase = false}, {}).fingerprint());
+  EXPECT_NE(one, WordPiece(small, {.lowercase = false, .strip_accents = Strip::yes}, {}).fingerprint());
   EXPECT_NE(one, WordPiece(small, {.max_characters_per_word = 50}, {}).fingerprint());
   EXPECT_NE(one, WordPiece(small, {}, specials({2})).fingerprint());
 }

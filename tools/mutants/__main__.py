@@ -1,0 +1,103 @@
+"""usage: ./run mutants [--sample N [--seed TEXT]] [--only PATTERN] [--list] …
+
+Plants small bugs, one at a time, and sees whether the tests notice; docs/testing.md tells how it works and what came out.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import report
+from build import Build
+from catalogue import Invalid, choose, load, problems
+from judge import Judge, Verdict
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="./run mutants", description="Plants small bugs, one at a time, and sees whether the tests "
+                                     "notice. Without options: all, and the table in docs/testing.md is written anew.")
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="only N of them, chosen by the seed")
+    parser.add_argument("--seed", default="", help="what chooses the sample (default: the hash of the commit)")
+    parser.add_argument("--only", default="", metavar="PATTERN", help="only those whose LAYER/NAME or file matches")
+    parser.add_argument("--list", action="store_true", help="print the names and numbers, and run nothing")
+    parser.add_argument("--widen", action="store_true", help="try survivors on the whole test program of their layer too")
+    parser.add_argument("--build", type=Path, default=ROOT / "build/release", help="an ordinary build (default: build/release)")
+    parser.add_argument("--jobs", type=int, default=default_jobs(), help="compilers and tests at once (default: %(default)s)")
+    return parser.parse_args()
+
+
+def default_jobs() -> int:
+    """As tools/common.sh: one compiler of LibTorch's headers needs up to 2 GB."""
+    available = re.search(r"MemAvailable: *(\d+) kB", Path("/proc/meminfo").read_text(encoding="utf-8"))
+    compilers = int(available[1]) // 2_000_000 if available else 1
+    return int(os.environ.get("FUNICULAR_JOBS") or max(1, min(len(os.sched_getaffinity(0)), compilers)))
+
+
+def commit() -> str:
+    done = subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip()[:12] or "0"
+
+
+def say(verdict: Verdict):
+    state = verdict.state.upper() if verdict.state == "survived" and not verdict.mutant.survives else verdict.state
+    print(f"{state:8}  {verdict.mutant.layer}/{verdict.mutant.name}" + (f"  ({verdict.by})" if verdict.by else ""), flush=True)
+
+
+def conclude(verdicts: list[Verdict], out: Path) -> int:
+    status = 0
+    for verdict in verdicts:
+        mutant = verdict.mutant
+        if verdict.state == "survived" and not mutant.survives:
+            print(f"{mutant.layer}/{mutant.name} survives: write a test that notices it. By hand: FUNICULAR_MUTANT={mutant.number} "
+                  f"LD_LIBRARY_PATH={out / 'all/lib'}, then {'; '.join(mutant.tests)}")
+            status = 1
+        if verdict.state == "killed" and mutant.survives:
+            print(f"{mutant.layer}/{mutant.name} is killed now: remove its 'survives' in tests/mutants/{mutant.layer}.toml")
+            status = 1
+    print(report.summary(verdicts))
+    return status
+
+
+def main() -> int:
+    options = arguments()
+    everything = load(ROOT)
+    if found := problems(ROOT, everything):
+        raise Invalid("\n".join(found))
+    seed = options.seed or commit()
+    mutants = choose(everything, options.only, options.sample, seed)
+    if options.list:
+        print("\n".join(f"{mutant.number:10}  {mutant.layer}/{mutant.name}  {mutant.file}" for mutant in mutants))
+        return 0
+    if not mutants:
+        raise Invalid(f"no mutant matches '{options.only}'")
+    if options.sample:
+        print(f"{len(mutants)} of {len(everything)} mutants, chosen by the seed {seed} (again: ./run mutants --sample "
+              f"{options.sample} --seed {seed})", flush=True)
+    start = time.monotonic()
+    out = ROOT / "build/mutants"
+    judge = Judge(Build(ROOT, options.build.resolve(), options.jobs), out, mutants, options.widen)
+    judge.prepare()
+    print(f"built, and {len(judge.unmutated)} tests pass without a mutant ({time.monotonic() - start:.0f} s)", flush=True)
+    verdicts = judge.judge_all(say)
+    status = conclude(verdicts, out)
+    print(f"took {time.monotonic() - start:.0f} s", flush=True)
+    if len(mutants) == len(everything):
+        report.write(ROOT / "docs/testing.md", report.table(verdicts, judge.build.isa))
+        print("the table in docs/testing.md is written anew")
+    return status
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Invalid as error:
+        print(f"./run mutants: {error}", file=sys.stderr)
+        sys.exit(2)

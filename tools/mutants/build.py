@@ -1,0 +1,197 @@
+"""Builds a library, a program and test programs with mutants in them, from an ordinary build and few compiled files.
+
+Only the sources that a mutant changes are compiled again. Their objects are linked before those of the ordinary build,
+and the linker keeps the first definition of each symbol. All code is compiled with -fPIC, so the compiler has taken
+for granted that any function of external linkage may be another one in the end.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import json
+import re
+import shlex
+import shutil
+import subprocess
+from pathlib import Path
+
+from catalogue import ISAS, Invalid, Mutant, replaced, switched
+
+SWITCH = """// The number of the mutant that is on; 0 for none.
+#include <cstdlib>
+extern "C" {
+int funicular_mutant = 0;
+__attribute__((constructor(101))) static void read_mutant() {
+  const char* text = std::getenv("FUNICULAR_MUTANT");
+  funicular_mutant = text ? std::atoi(text) : 0;
+}
+}
+"""
+
+
+def native_isa() -> str:
+    """The instruction set that funicular/base/isa.cpp would choose."""
+    try:
+        match = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+    except OSError:
+        match = None
+    flags = set(match[1].split()) if match else set()
+    needs = (("avx2", "fma", "bmi2"), ("avx512f", "avx512bw", "avx512vl", "avx512dq"), ("avx512_bf16", "avx512_vnni"),
+             ("amx_tile", "amx_bf16", "amx_int8"))
+    best = 0
+    while best < len(needs) and flags.issuperset(needs[best]):
+        best += 1
+    return ISAS[best]
+
+
+class Build:
+    """An ordinary build of this tree that mutated objects are compiled as parts of."""
+
+    def __init__(self, root: Path, folder: Path, jobs: int):
+        self.root, self.folder, self.jobs = root, folder, jobs
+        self.isa = native_isa()
+        try:
+            entries = json.loads((folder / "compile_commands.json").read_text(encoding="utf-8"))
+        except OSError as error:
+            raise Invalid(f"{folder} is not a build of this tree ({error}); ./run build makes it") from None
+        self.compilers: dict[str, list[str]] = {}
+        for entry in entries:
+            target = re.search(r"/?CMakeFiles/([^/]+)\.dir/", entry["command"].rpartition(" -o ")[2])
+            if target and "cmake_pch" not in entry["file"]:
+                self.compilers.setdefault(target[1], shlex.split(entry["command"].rpartition(" -o ")[0]))
+        self.links: dict[str, str] = {}
+
+    def compiler(self, target: str, source: str) -> list[str]:
+        if target not in self.compilers:
+            raise Invalid(f"{source} belongs to {target}, of which {self.folder}/compile_commands.json has no file")
+        return self.compilers[target]
+
+    def link(self, output: str) -> str:
+        """The command that links an output of the ordinary build, as in tests/test_base."""
+        if output not in self.links:
+            done = subprocess.run(["ninja", "-C", str(self.folder), "-t", "commands", output], text=True, check=False,
+                                  capture_output=True)
+            lines = [line for line in done.stdout.splitlines() if f" -o {output} " in line]
+            if not lines:
+                raise Invalid(f"{self.folder} has no command that links {output}: {done.stderr.strip()}")
+            self.links[output] = lines[-1]
+        return self.links[output]
+
+    def can_run(self, mutant: Mutant) -> bool:
+        return not mutant.isa or ISAS.index(mutant.isa) <= ISAS.index(self.isa)
+
+
+def run(command, cwd: Path, what: str):
+    done = subprocess.run(command, cwd=cwd, shell=isinstance(command, str), text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    if done.returncode:
+        errors = [line for line in done.stdout.splitlines() if "error" in line or "undefined" in line][:8]
+        raise Invalid(f"{what}:\n  " + "\n  ".join(errors or done.stdout.splitlines()[-8:]))
+
+
+class Variant:
+    """A library with some mutants in it, and the programs that need to be linked anew to meet them."""
+
+    def __init__(self, build: Build, out: Path, mutants: list[Mutant], alone: bool = False):
+        self.build, self.out, self.mutants, self.alone = build, out, mutants, alone
+        self.objects: dict[str, list[Path]] = {}  # of each target of the ordinary build
+        self.programs: dict[str, Path] = {}
+
+    def make(self):
+        shutil.rmtree(self.out, ignore_errors=True)
+        self.write_sources()
+        self.compile()
+        self.link_library()
+
+    def write_sources(self):
+        files: dict[str, list[Mutant]] = {}
+        for mutant in self.mutants:
+            files.setdefault(mutant.file, []).append(mutant)
+        for file, mutants in files.items():
+            path = self.out / "src/funicular" / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            root = self.build.root
+            path.write_text(replaced(root, mutants[0]) if self.alone else switched(root, file, mutants), encoding="utf-8")
+        (self.out / "objects").mkdir(parents=True, exist_ok=True)
+        (self.out / "switch.cpp").write_text(SWITCH, encoding="utf-8")
+
+    def compile(self):
+        through: dict[str, list[Mutant]] = {}
+        for mutant in self.mutants:
+            for source in mutant.through:
+                through.setdefault(source, []).append(mutant)
+        tasks = [(source, target, mutants) for source, mutants in through.items() for target in self.targets(source, mutants)]
+        # Kernels take the longest.
+        tasks.sort(key=lambda task: "/kernels/" not in task[0])
+        problems = []
+        with concurrent.futures.ThreadPoolExecutor(self.build.jobs) as pool:
+            for future in [pool.submit(self.compile_one, *task) for task in tasks]:
+                try:
+                    future.result()
+                except Invalid as error:
+                    problems.append(str(error))
+        if problems:
+            raise Invalid("\n".join(problems))
+        run(["c++", "-O2", "-fPIC", "-c", str(self.out / "switch.cpp"), "-o", str(self.out / "objects/switch.o")],
+            self.out, "the switch of the mutants cannot be compiled")
+
+    def targets(self, source: str, mutants: list[Mutant]) -> list[str]:
+        layer, folder = source.split("/")[0], source.split("/")[-2]
+        if folder != "kernels":
+            return [f"funicular_{layer}"]
+        return sorted({self.kernels(layer, mutant.isa or self.build.isa) for mutant in mutants})
+
+    def kernels(self, layer: str, isa: str) -> str:
+        """Layers without kernels for the newest instruction sets use those of the best before."""
+        for one in reversed(ISAS[:ISAS.index(isa) + 1]):
+            if f"funicular_{layer}_{one}" in self.build.compilers:
+                return f"funicular_{layer}_{one}"
+        raise Invalid(f"layer {layer} has no kernels for {isa}")
+
+    def compile_one(self, source: str, target: str, mutants: list[Mutant]):
+        copy = self.out / "src/funicular" / source
+        path = copy if copy.exists() else self.build.root / "funicular" / source
+        item = self.out / "objects" / f"{target}-{source.replace('/', '-')}.o"
+        compiler = self.build.compiler(target, source)
+        # Mutated headers hide those of the tree.
+        first = next(index for index, word in enumerate(compiler) if word.startswith(("-I", "-D")))
+        command = [*compiler[:first], f"-I{self.out / 'src'}", *compiler[first:], "-w", "-o", str(item), "-c", str(path)]
+        names = ", ".join(mutant.name for mutant in mutants)
+        run(command, self.build.folder, f"funicular/{source} cannot be compiled with the mutants {names}")
+        self.objects.setdefault(target, []).append(item)
+
+    def all_objects(self, command: str) -> list[str]:
+        """The mutated objects of the layers that a link command names, the switch first."""
+        chosen = [str(self.out / "objects/switch.o")]
+        for target, objects in sorted(self.objects.items()):
+            if f"/{target}.dir/" in f"/{command}":
+                chosen += map(str, sorted(objects))
+        return chosen
+
+    def link(self, output: str, flags: list[str], into: Path, switch: bool = True) -> Path:
+        command = self.build.link(output)
+        objects = self.all_objects(command)[0 if switch else 1:]
+        compiler = re.match(r"(: && )?\S+ ", command)[0]
+        into.parent.mkdir(parents=True, exist_ok=True)
+        added = " ".join([*flags, "-Wl,--allow-multiple-definition", *map(shlex.quote, objects)])
+        command = compiler + added + " " + command[len(compiler):].replace(f" -o {output} ", f" -o {shlex.quote(str(into))} ")
+        run(command, self.build.folder, f"{output} cannot be linked with mutants")
+        return into
+
+    def link_library(self):
+        (self.out / "lib").mkdir(parents=True, exist_ok=True)
+        (self.out / "lib/tests").symlink_to(self.build.folder / "tests")  # what tests of the program seek beside it
+        # The library's inline functions may be mutants; those of a test program must not take their place.
+        self.link("libfunicular.so", ["-Wl,-Bsymbolic-functions"], self.out / "lib/libfunicular.so")
+
+    def program(self, name: str) -> Path:
+        """`funicular` or a test program that meets these mutants, linked if need be."""
+        if name not in self.programs:
+            output = name if name == "funicular" else f"tests/{name}"
+            static = "libfunicular.so" not in self.build.link(output)
+            if static or name == "funicular":
+                flags = [] if static else [f"-Wl,-rpath,{self.out / 'lib'}"]
+                self.programs[name] = self.link(output, flags, self.out / "lib" / name, switch=static)
+            else:
+                self.programs[name] = self.build.folder / output
+        return self.programs[name]
