@@ -10,7 +10,7 @@ namespace funicular {
 /// library that fakes time, can turn even this clock back.
 inline double seconds_between(std::chrono::steady_clock::time_point start,
                               std::chrono::steady_clock::time_point end) {
-  return std::chrono::duration<double>(end - start).count();
+  return std::max(0.0, std::chrono::duration<double>(end - start).count());
 }
 
 inline double seconds_since(std::chrono::steady_clock::time_point start) {

@@ -18,7 +18,7 @@
 namespace funicular::nn {
 namespace {
 
-BertOptions options_of(Head head) {
+BertOptions small_options(Head head) {
   BertOptions options;
   options.config.vocab_size = 400;
   options.config.hidden_size = 48;
@@ -41,7 +41,7 @@ at::Tensor weight(const Model& model, const std::string& name) {
 }
 
 TEST(BertWeights, BeginNormallyDistributedWithTheDeviationOfTheConfiguration) {
-  const Model model = build_bert(options_of(Head::classification));
+  const Model model = build_bert(small_options(Head::classification));
   const at::Tensor words = weight(model, "bert.embeddings.word_embeddings.weight");
   EXPECT_FALSE(words[0].any().item<bool>()) << "the padding token's row is zero";
   const at::Tensor values = words.narrow(0, 1, words.size(0) - 1) / 0.3;
@@ -51,7 +51,7 @@ TEST(BertWeights, BeginNormallyDistributedWithTheDeviationOfTheConfiguration) {
 }
 
 TEST(BertWeights, BeginUnrelatedToEachOther) {
-  const Model model = build_bert(options_of(Head::classification));
+  const Model model = build_bert(small_options(Head::classification));
   const at::Tensor fused = weight(model, "bert.encoder.layer.0.attention.self.query_key_value.weight");
   const std::vector<at::Tensor> squares = {
       fused.narrow(0, 0, 48), fused.narrow(0, 48, 48),
@@ -84,7 +84,7 @@ MicroBatch batch() {
 }
 
 TEST(BertParts, NormaliseWithTheEpsilonOfTheConfiguration) {
-  const Model model = build_bert(options_of(Head::classification));
+  const Model model = build_bert(small_options(Head::classification));
   const MicroBatch input = batch();
   const std::string prefix = "bert.embeddings.";
   const at::Tensor sum =
@@ -97,7 +97,7 @@ TEST(BertParts, NormaliseWithTheEpsilonOfTheConfiguration) {
 }
 
 TEST(BertParts, ClassifyTheFirstTokenThroughAHyperbolicTangent) {
-  const Model model = build_bert(options_of(Head::classification));
+  const Model model = build_bert(small_options(Head::classification));
   const auto seen = observe(model, batch());
   const at::Tensor first = seen.at("layer.1").index_select(0, torch::tensor({0, 5, 14}, torch::kLong));
   const auto linear = [&](const at::Tensor& x, const std::string& name) {
@@ -127,7 +127,7 @@ void rename_normalisations(const fs::path& from, const fs::path& to) {
 TEST(BertWeights, OfOldFilesAreFoundUnderTheirOldNames) {
   const fs::path folder = fs::temp_directory_path() / ("funicular-bert-parts-" + std::to_string(::getpid()));
   fs::create_directories(folder / "old");
-  const BertOptions options = options_of(Head::masked_lm);
+  const BertOptions options = small_options(Head::masked_lm);
   const Model saved = build_bert(options);
   for (const auto& parameter : saved.parameters) parameter->master.detach().add_(0.5);  // no zeros and ones
   save_pretrained(saved, options.config, Head::masked_lm, folder);
