@@ -1,18 +1,15 @@
-// Measures the kernels of a training step beside what bounds them. `./run bench --only kernels` builds and
-// runs it; --benchmark_filter=REGEX (of google-benchmark) chooses among the rows:
+// Measures the kernels of a training step beside what bounds them. `./run bench --kernels [REGEX]` builds and
+// runs it, and REGEX chooses among the rows:
 //
-//   peak/TYPE                        multiplications and additions from registers: what the processor can do
-//   product/TYPE/WHAT/TxKxN/WHOSE    x [T, K] times a weight [N, K]: forward, of the input, of the weight;
-//   ours,
-//                                    and LibTorch's beside them. Products come in a row with other weights
-//                                    each time, 64 MB of them, so that these come from memory as they do in a
-//                                    step
-//   attention/TYPE/WHAT/TxH          of ragged rows of together T tokens, with dropout; operations: those of
-//   its
-//                                    products, two of which the forward pass has, and five the backward pass
-//   gelu/TYPE/WHAT/TxN               with bias; bytes: of what is read and written
-//   dropout/TYPE/TxN                 the drawing of decisions and their use; items: decisions
-//   adamw/TYPE                       one update of 28 million weights; bytes: that must move
+//   peak/TYPE                      multiplications and additions from registers: what the processor can do
+//   product/TYPE/WHAT/TxKxN/WHOSE  x [T, K] times a weight [N, K]: forward, of the input, of the weight; ours,
+//                                  and LibTorch's beside them. Products come in a row with other weights each
+//                                  time, 64 MB of them, so that these come from memory as they do in a step
+//   attention/TYPE/WHAT/TxH        of ragged rows of together T tokens, with dropout; operations: those of its
+//                                  products, of which the forward pass has two, and the backward pass five
+//   gelu/TYPE/WHAT/TxN             with bias; bytes: of what is read and written
+//   dropout/TYPE/TxN               the drawing of decisions and their use; items: decisions
+//   adamw/TYPE                     one update of 28 million weights; bytes: that must move
 //
 // Threads are LibTorch's (OMP_NUM_THREADS).
 

@@ -20,8 +20,7 @@ a peer whose batches are grouped by length gets them as its Trainer's sampler fo
 Before its first step a peer is tuned: it runs with each set of options that may help it, and keeps the fastest; the
 table shows which. Nothing is tuned with --quick, nor for `trainer` (as it comes) and `memory` (options cost memory).
 
-`./run bench --only kernels` measures our kernels alone instead, without any peer (bench/kernels_bench.cpp; options after
-it are google-benchmark's).
+`./run bench --kernels [REGEX]` measures our kernels alone instead, without any peer (bench/kernels_bench.cpp).
 
 Each finished run leaves one JSON file in --results, and is not repeated: stop and start this at will. A side that
 cannot run says why and leaves a gap in the table. Written at the end: table.md and table.json.
@@ -92,6 +91,8 @@ def arguments() -> argparse.Namespace:
     data = os.environ.get("FUNICULAR_SHARED_DATA")
     parser.add_argument("--results", type=Path, default=ROOT / "build/bench/peers")
     parser.add_argument("--only", nargs="+", metavar="REGEX", help="comparisons whose name matches (--list shows them)")
+    parser.add_argument("--kernels", nargs="?", const=".", metavar="REGEX",
+                        help="measure our kernels alone: the rows of bench/kernels_bench.cpp that match (tools/bench.sh runs it)")
     parser.add_argument("--list", action="store_true", help="print the comparisons' names")
     parser.add_argument("--quick", action="store_true",
                         help="one repetition of 3 steps, untuned, of what matters most, results apart")

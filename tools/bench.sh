@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # usage: ./run bench [OPTIONS]: funicular beside its peers; --help tells what it measures and how to choose.
-#        ./run bench --only kernels [OPTIONS of google-benchmark]: our kernels alone.
+#        ./run bench --kernels [REGEX]: our kernels alone, those whose row matches.
 set -euo pipefail
 . tools/common.sh
 
@@ -19,8 +19,8 @@ install_peers() {
 bash tools/build.sh
 step configure-bench "Configuring the micro-benchmarks" cmake -S . -B build/release -DFUNICULAR_BENCHMARKS=ON -Wno-dev
 step build-bench "Building them" ninja -C build/release -j "$(jobs)" tokenizer_bench kernels_bench
-if [ "${1:-} ${2:-}" = "--only kernels" ]; then
-  exec build/release/bench/kernels_bench "${@:3}"
+if [ "${1:-}" = --kernels ]; then
+  exec build/release/bench/kernels_bench "--benchmark_filter=${2:-.}"
 fi
 if ! cmp -s bench/peers/requirements.txt $peers/stamp; then
   if step bench-peers "Installing onnxruntime, OpenVINO and flash-tokenizer in $peers" install_peers; then
