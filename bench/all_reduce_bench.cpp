@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/comm/link.h"
+#include "funicular/comm/gloo_link.h"
 #include "funicular/comm/ring.h"
 #include "funicular/comm/shared_memory.h"
 

@@ -34,13 +34,13 @@
 
 #include "funicular/base/isa.h"
 #include "funicular/base/random.h"
-#include "funicular/core/allocator.h"
 #include "funicular/core/flat_parameters.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/packed_attention.h"
 #include "funicular/nn/row_operations.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/runtime/allocator.h"
 
 namespace {
 

@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/core/allocator.h"
 #include "funicular/core/flat_parameters.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/runtime/allocator.h"
 
 namespace {
 

@@ -8,7 +8,7 @@
 #include <cstdio>
 #include <string>
 
-#include "funicular/parallel/horovod.h"
+#include "funicular/horovod/horovod.h"
 
 namespace hvd = funicular::horovod;
 namespace F = torch::nn::functional;

@@ -23,6 +23,13 @@ def read_table(document: Path) -> dict[str, tuple[set[str], bool]]:
     return {folder: (everything if "all" in allowed else allowed, torch) for folder, (allowed, torch) in rows.items()}
 
 
+def upward(rows) -> list[str]:
+    """Rows that name a row below themselves: the table is in order, so that there is no circle."""
+    order = list(rows)
+    return [f"docs/architecture.md: the row of {folder} names {above}, a row below it"
+            for at, folder in enumerate(order) for above in rows[folder][0] if order.index(above) > at]
+
+
 def violation(folder: str, target: str, rows) -> str | None:
     allowed, torch = rows[folder]
     if target == "torch/torch.h":
@@ -41,7 +48,10 @@ def check(root: Path) -> tuple[list[str], int]:
     rows = read_table(root / "docs/architecture.md")
     if not rows:
         return [f"{root / 'docs/architecture.md'}: no table of layers found"], 0
-    problems, files = [], 0
+    unknown = sorted({name for allowed, _ in rows.values() for name in allowed} - set(rows))
+    if unknown:
+        return [f"{root / 'docs/architecture.md'}: there is no row of {', '.join(unknown)}"], 0
+    problems, files = upward(rows), 0
     for file in sorted((root / "funicular").rglob("*")):
         if file.suffix not in (".h", ".cpp", ".cu", ".inc"):
             continue

@@ -15,20 +15,19 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/base/progress.h"
+#include "funicular/bench/floor.h"
+#include "funicular/bench/generated_text.h"
+#include "funicular/bench/memory_table.h"
+#include "funicular/bench/profile.h"
+#include "funicular/bench/rank_use.h"
+#include "funicular/bench/techniques_report.h"
+#include "funicular/bench/timed_rows.h"
+#include "funicular/bench/training_step.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/data/datasets.h"
-#include "funicular/nn/bert.h"
-#include "funicular/nn/pretrained.h"
-#include "funicular/plan/floor.h"
-#include "funicular/plan/generated_text.h"
-#include "funicular/plan/memory_table.h"
-#include "funicular/plan/profile.h"
-#include "funicular/plan/rank_use.h"
-#include "funicular/plan/rows.h"
-#include "funicular/plan/techniques_report.h"
-#include "funicular/plan/training_step.h"
+#include "funicular/model/bert.h"
+#include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
 
@@ -98,25 +97,26 @@ class Bench final : public Command {
 
   format::BertConfig configuration() const;
   /// With the weights of --model where it is a folder that has them.
-  Model build(const format::BertConfig& config, at::ScalarType type) const;
-  std::vector<plan::Rows> make_batches(const format::BertConfig& config, int64_t batch_size, int64_t longest,
-                                       int64_t count) const;
+  Model build(const format::BertConfig& config, at::ScalarType type,
+              const model::Head& head = model::Head::masked_lm) const;
+  std::vector<bench::Rows> make_batches(const format::BertConfig& config, int64_t batch_size, int64_t longest,
+                                        int64_t count) const;
   uint64_t seed() const { return static_cast<uint64_t>(seed_); }
 
   int time();
-  void add_floor(OrderedJson& result, const plan::BertShape& shape, const plan::StepTimes& times,
-                 train::Precision precision) const;
-  void add_profile(OrderedJson& result, plan::TrainingStep& step,
-                   const std::vector<plan::Rows>& batches) const;
-  void write_trace(plan::TrainingStep& step, const std::vector<plan::Rows>& batches) const;
+  void add_floor(OrderedJson& result, const bench::BertShape& shape, const bench::StepTimes& times,
+                 Precision precision) const;
+  void add_profile(OrderedJson& result, bench::TrainingStep& step,
+                   const std::vector<bench::Rows>& batches) const;
+  void write_trace(bench::TrainingStep& step, const std::vector<bench::Rows>& batches) const;
   void print_times(const OrderedJson& result, const std::string& precision) const;
 
   int measure_memory();
-  std::vector<plan::MemoryCase> memory_cases() const;
+  std::vector<bench::MemoryCase> memory_cases() const;
 
   int measure_ranks();
-  void take_batches(plan::RankUseOptions& options) const;
-  void print_ranks(const std::vector<plan::RankUse>& uses) const;
+  void take_batches(bench::RankUseOptions& options) const;
+  void print_ranks(const std::vector<bench::RankUse>& uses) const;
 
   int compare_techniques();
   struct Text {
@@ -133,7 +133,7 @@ class Bench final : public Command {
   int64_t micro_batch_size_ = 0, warmup_ = 3, seed_ = 1, devices_ = 2;
   std::optional<int64_t> steps_;
   std::vector<std::string> strategies_;
-  plan::TechniquesOptions techniques_;
+  bench::TechniquesOptions techniques_;
   bool floor_ = false, profile_ = false, json_ = false;
   DeviceOptions device_;
 };
@@ -238,9 +238,9 @@ int Bench::measure_ranks() {
           "learning-rate", "plot", "floor", "profile", "trace", "gradient-accumulation-steps"});
   const comm::Group group = comm::Group::from_environment();
   if (model_.empty()) model_ = "base";
-  plan::RankUseOptions options;
+  bench::RankUseOptions options;
   options.config = configuration();
-  options.precision = train::parse_precision(precision_.text("fp32"));
+  options.precision = parse_precision(precision_.text("fp32"));
   options.recompute = parse_recompute(recompute_.text("none"));
   options.rule = {.ragged = rows_ == "ragged",
                   .longest = max_length_.number(128, 32),
@@ -256,35 +256,35 @@ int Bench::measure_ranks() {
   if (strategies.empty())
     strategies = group.size() == 1 ? std::vector<std::string>{"single"}
                                    : std::vector<std::string>{"ddp", "zero1", "zero2", "zero3"};
-  const std::vector<plan::RankUse> uses = plan::measure_ranks(group, strategies, options);
+  const std::vector<bench::RankUse> uses = bench::measure_ranks(group, strategies, options);
   if (group.rank() == 0) print_ranks(uses);
   group.barrier();
   return 0;
 }
 
 /// Those of --batches as global batches.
-void Bench::take_batches(plan::RankUseOptions& options) const {
-  options.batches = plan::read_batches(batches_);
+void Bench::take_batches(bench::RankUseOptions& options) const {
+  options.batches = bench::read_batches(batches_);
   options.rule.batch_size = static_cast<int64_t>(options.batches.front().size());
   options.rule.longest = 0;
-  for (const plan::Rows& rows : options.batches) {
+  for (const bench::Rows& rows : options.batches) {
     if (rows.size() != options.batches.front().size())
       throw InputError("bench", "{}: expected batches of equally many rows, found {} and {}",
                        batches_.string(), options.batches.front().size(), rows.size());
-    for (const plan::Row& row : rows)
+    for (const bench::Row& row : rows)
       options.rule.longest = std::max(options.rule.longest, static_cast<int64_t>(row.token_ids.size()));
   }
-  check_max_length(options.rule.longest, options.config);
+  model::check_positions(options.rule.longest, options.config);
 }
 
-void Bench::print_ranks(const std::vector<plan::RankUse>& uses) const {
+void Bench::print_ranks(const std::vector<bench::RankUse>& uses) const {
   OrderedJson list = OrderedJson::array();
   if (!json_)
     fmt::print(
         "MB on rank 0 (formula)     weights          gradients              state           gathered   "
         "tokens/s  step s  waits s\n");
-  for (const plan::RankUse& use : uses) {
-    const plan::RankBytes &m = use.measured, &p = use.predicted;
+  for (const bench::RankUse& use : uses) {
+    const bench::RankBytes &m = use.measured, &p = use.predicted;
     const auto cell = [](int64_t measured, int64_t predicted) {
       return fmt::format("{:.1f} ({:.1f})", static_cast<double>(measured) / 1e6,
                          static_cast<double>(predicted) / 1e6);
@@ -306,7 +306,7 @@ void Bench::print_ranks(const std::vector<plan::RankUse>& uses) const {
                          {"state", device.state},
                          {"busy_seconds", device.busy_seconds}});
     }
-    const auto bytes = [](const plan::RankBytes& b) {
+    const auto bytes = [](const bench::RankBytes& b) {
       return OrderedJson{
           {"weights", b.weights}, {"gradients", b.gradients}, {"state", b.state}, {"gathered", b.gathered}};
     };
@@ -330,8 +330,7 @@ void Bench::refuse(const std::string& mode, const std::vector<std::string>& opti
 format::BertConfig Bench::configuration() const {
   const auto found = kSizes.find(model_);
   if (found == kSizes.end()) {
-    require_model(model_, "--model");
-    return format::read_bert_config(model_);
+    return model::Pretrained(model_).config();
   }
   format::BertConfig config;
   config.num_hidden_layers = found->second.layers;
@@ -341,30 +340,29 @@ format::BertConfig Bench::configuration() const {
   return config;
 }
 
-Model Bench::build(const format::BertConfig& config, at::ScalarType type) const {
-  const bool loads = !kSizes.contains(model_) && has_weights(model_);
-  if (loads) nn::check_sizes(config, model_);
-  Model model = nn::build_bert({.config = config,
-                                .head = nn::Head::masked_lm,
-                                .dtype = type,
-                                .seed = seed(),
-                                .loaded = loads ? nn::weights_in(model_) : nullptr,
-                                .device = device_.place()});
-  if (loads) nn::load_pretrained(model, model_);
+Model Bench::build(const format::BertConfig& config, at::ScalarType type, const model::Head& head) const {
+  const auto pretrained = kSizes.contains(model_) ? nullptr : std::make_unique<model::Pretrained>(model_);
+  model::BertOptions options = pretrained ? pretrained->options(type, device_.place())
+                                          : model::BertOptions{.dtype = type, .device = device_.place()};
+  options.config = config;
+  options.head = head;
+  options.seed = seed();
+  Model model = model::build_bert(options);
+  if (pretrained && pretrained->has_weights()) model::load_pretrained(model, model_);
   return model;
 }
 
-std::vector<plan::Rows> Bench::make_batches(const format::BertConfig& config, int64_t batch_size,
-                                            int64_t longest, int64_t count) const {
-  check_max_length(longest, config);
-  std::vector<plan::Rows> batches;
+std::vector<bench::Rows> Bench::make_batches(const format::BertConfig& config, int64_t batch_size,
+                                             int64_t longest, int64_t count) const {
+  model::check_positions(longest, config);
+  std::vector<bench::Rows> batches;
   for (int64_t b = 0; b < count; ++b)
-    batches.push_back(plan::make_rows({.ragged = rows_ == "ragged",
-                                       .longest = longest,
-                                       .batch_size = batch_size,
-                                       .vocabulary = config.vocab_size,
-                                       .seed = seed()},
-                                      static_cast<uint64_t>(b)));
+    batches.push_back(bench::make_rows({.ragged = rows_ == "ragged",
+                                        .longest = longest,
+                                        .batch_size = batch_size,
+                                        .vocabulary = config.vocab_size,
+                                        .seed = seed()},
+                                       static_cast<uint64_t>(b)));
   return batches;
 }
 
@@ -376,19 +374,19 @@ int Bench::time() {
           "learning-rate", "plot", "gradient-accumulation-steps", "strategy", "devices"});
   if (model_.empty()) model_ = "base";
   const std::string precision_name = precision_.text("fp32");
-  const train::Precision precision = train::parse_precision(precision_name);
+  const Precision precision = parse_precision(precision_name);
   const int64_t steps = steps_.value_or(10);
   const format::BertConfig config = configuration();
-  const std::vector<plan::Rows> batches =
+  const std::vector<bench::Rows> batches =
       batches_.empty()
           ? make_batches(config, batch_size_.number(16, 1), max_length_.number(128, 32), warmup_ + steps)
-          : plan::read_batches(batches_);
+          : bench::read_batches(batches_);
   const bool accumulates =
       micro_batch_size_ > 0 && micro_batch_size_ < static_cast<int64_t>(batches.front().size());
-  plan::TrainingStep step(build(config, train::master_type(precision)),
-                          {precision, parse_recompute(recompute_.text("none")), accumulates});
-  const plan::StepTimes times = plan::time_steps(step, batches, micro_batch_size_, warmup_, steps, seed());
-  OrderedJson result = {{"step_seconds_median", plan::median(times.seconds)},
+  bench::TrainingStep step(build(config, master_type(precision)),
+                           {precision, parse_recompute(recompute_.text("none")), accumulates});
+  const bench::StepTimes times = bench::time_steps(step, batches, micro_batch_size_, warmup_, steps, seed());
+  OrderedJson result = {{"step_seconds_median", bench::median(times.seconds)},
                         {"step_seconds_best", *std::min_element(times.seconds.begin(), times.seconds.end())},
                         {"tokens_per_second", static_cast<double>(times.tokens) / times.total()},
                         {"tokens_per_step", static_cast<double>(times.tokens) / static_cast<double>(steps)},
@@ -398,10 +396,10 @@ int Bench::time() {
                         {"parameters", step.model().parameter_count()},
                         {"precision", precision_name},
                         {"threads", at::get_num_threads()}};
-  const plan::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
-                              config.vocab_size};
+  const bench::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
+                               config.vocab_size};
   double flops = 0;
-  for (const plan::ProductShape& product : plan::step_products(shape, times.tokens, times.masked))
+  for (const bench::ProductShape& product : bench::step_products(shape, times.tokens, times.masked))
     flops += product.flops();
   result["model_flops_per_second"] = flops / times.total();
   if (floor_) add_floor(result, shape, times, precision);
@@ -413,13 +411,13 @@ int Bench::time() {
 
 /// The time of the products of the timed steps alone, as if their micro-batches all had their mean length,
 /// and the steps' share of it.
-void Bench::add_floor(OrderedJson& result, const plan::BertShape& shape, const plan::StepTimes& times,
-                      train::Precision precision) const {
+void Bench::add_floor(OrderedJson& result, const bench::BertShape& shape, const bench::StepTimes& times,
+                      Precision precision) const {
   const auto mean = [&](int64_t tokens) { return (tokens + times.forwards / 2) / times.forwards; };
-  auto products = plan::step_products(shape, mean(times.tokens), mean(times.masked));
-  for (plan::ProductShape& product : products) product.count *= times.forwards;
-  const plan::Floor floor =
-      plan::measure_floor(products, train::compute_type(precision).value_or(train::master_type(precision)));
+  auto products = bench::step_products(shape, mean(times.tokens), mean(times.masked));
+  for (bench::ProductShape& product : products) product.count *= times.forwards;
+  const bench::Floor floor =
+      bench::measure_floor(products, compute_type(precision).value_or(master_type(precision)));
   result["floor"] = {{"seconds", floor.seconds / static_cast<double>(times.seconds.size())},
                      {"tokens_per_second", static_cast<double>(times.tokens) / floor.seconds},
                      {"share", floor.seconds / times.total()},
@@ -429,15 +427,15 @@ void Bench::add_floor(OrderedJson& result, const plan::BertShape& shape, const p
 
 constexpr int64_t kFurtherSteps = 3;  // that are watched
 
-void Bench::add_profile(OrderedJson& result, plan::TrainingStep& step,
-                        const std::vector<plan::Rows>& batches) const {
-  const plan::Profile profile;
-  const double total = plan::time_steps(step, batches, micro_batch_size_, 0, kFurtherSteps, seed()).total();
+void Bench::add_profile(OrderedJson& result, bench::TrainingStep& step,
+                        const std::vector<bench::Rows>& batches) const {
+  const bench::Profile profile;
+  const double total = bench::time_steps(step, batches, micro_batch_size_, 0, kFurtherSteps, seed()).total();
   double named = 0;
-  std::array<double, plan::kWorks> works{};
-  for (const plan::Profile::Part& part : profile.parts()) {
+  std::array<double, bench::kWorks> works{};
+  for (const bench::Profile::Part& part : profile.parts()) {
     named += part.seconds;
-    works[static_cast<size_t>(plan::work_of(part.name))] += part.seconds;
+    works[static_cast<size_t>(bench::work_of(part.name))] += part.seconds;
     if (part.seconds < 0.001 * total) continue;
     result["profile"].push_back({{"part", part.name},
                                  {"share", part.seconds / total},
@@ -447,16 +445,16 @@ void Bench::add_profile(OrderedJson& result, plan::TrainingStep& step,
   result["profile"].push_back({{"part", "between"},
                                {"share", 1 - named / total},
                                {"seconds_per_step", (total - named) / kFurtherSteps}});
-  works[static_cast<size_t>(plan::Work::rest)] += total - named;
-  for (int i = 0; i < plan::kWorks; ++i)
-    result["work"].push_back({{"kind", plan::work_name(static_cast<plan::Work>(i))},
+  works[static_cast<size_t>(bench::Work::rest)] += total - named;
+  for (int i = 0; i < bench::kWorks; ++i)
+    result["work"].push_back({{"kind", bench::work_name(static_cast<bench::Work>(i))},
                               {"share", works[static_cast<size_t>(i)] / total}});
 }
 
-void Bench::write_trace(plan::TrainingStep& step, const std::vector<plan::Rows>& batches) const {
-  const plan::Profile profile(/*keep_events=*/true);
-  plan::time_steps(step, batches, micro_batch_size_, 0, kFurtherSteps, seed());
-  write_file_atomically(trace_, plan::chrome_trace(profile.events()));
+void Bench::write_trace(bench::TrainingStep& step, const std::vector<bench::Rows>& batches) const {
+  const bench::Profile profile(/*keep_events=*/true);
+  bench::time_steps(step, batches, micro_batch_size_, 0, kFurtherSteps, seed());
+  write_file_atomically(trace_, bench::chrome_trace(profile.events()));
 }
 
 void Bench::print_times(const OrderedJson& result, const std::string& precision) const {
@@ -491,15 +489,15 @@ void Bench::print_times(const OrderedJson& result, const std::string& precision)
 
 // ---- memory
 
-std::vector<plan::MemoryCase> Bench::memory_cases() const {
-  std::vector<plan::MemoryCase> cases;
+std::vector<bench::MemoryCase> Bench::memory_cases() const {
+  std::vector<bench::MemoryCase> cases;
   for (const int64_t batch : batch_size_.numbers({16}, 1))
     for (const int64_t length : max_length_.numbers({128}, 32))
       for (const std::string& precision : precision_.texts({"fp32", "bf16"}))
         for (const int64_t accumulation : accumulation_.numbers({1, 4}, 1))
           for (const std::string& recompute : recompute_.texts({"none", "selective", "sqrt", "full"}))
             cases.push_back(
-                {batch, length, accumulation, train::parse_precision(precision), parse_recompute(recompute)});
+                {batch, length, accumulation, parse_precision(precision), parse_recompute(recompute)});
   return cases;
 }
 
@@ -509,27 +507,27 @@ int Bench::measure_memory() {
                                     "warmup", "floor", "profile", "trace", "steps", "strategy", "devices"});
   if (model_.empty()) model_ = "base";
   const format::BertConfig config = configuration();
-  const std::vector<plan::MemoryCase> cases = memory_cases();
-  for (const plan::MemoryCase& one : cases) check_max_length(one.max_length, config);
+  const std::vector<bench::MemoryCase> cases = memory_cases();
+  for (const bench::MemoryCase& one : cases) model::check_positions(one.max_length, config);
   ProgressOptions shown;
   shown.unit = "combinations";
   Progress progress("bench memory", cases.size(), shown);
-  std::vector<plan::MemoryRow> rows;
-  for (const plan::MemoryCase& one : cases) {
+  std::vector<bench::MemoryRow> rows;
+  for (const bench::MemoryCase& one : cases) {
     progress.update(rows.size());
-    const plan::Rows batch = make_batches(config, one.batch_size, one.max_length, 1).front();
+    const bench::Rows batch = make_batches(config, one.batch_size, one.max_length, 1).front();
     rows.push_back(
-        plan::measure_case(config, build(config, train::master_type(one.precision)), one, batch, seed()));
+        bench::measure_case(config, build(config, master_type(one.precision)), one, batch, seed()));
   }
   progress.update(rows.size());
   progress.finish();
   if (json_)
     fmt::print("{}\n", OrderedJson{{"model", model_},
                                    {"threads", at::get_num_threads()},
-                                   {"combinations", plan::to_json(rows)}}
+                                   {"combinations", bench::to_json(rows)}}
                            .dump());
   else
-    fmt::print("{}", plan::to_text(rows));
+    fmt::print("{}", bench::to_text(rows));
   return 0;
 }
 
@@ -538,16 +536,16 @@ int Bench::measure_memory() {
 Bench::Text Bench::open_text(format::BertConfig& config) const {
   Text text;
   if (data_.empty()) {
-    text.tokenizer = std::make_unique<text::WordPiece>(plan::generated_tokenizer(config.vocab_size));
-    plan::RowsRule rule{.ragged = rows_ == "ragged",
-                        .longest = techniques_.max_length,
-                        .batch_size = techniques_.batch_size,
-                        .vocabulary = config.vocab_size,
-                        .seed = seed()};
+    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.vocab_size));
+    bench::RowsRule rule{.ragged = rows_ == "ragged",
+                         .longest = techniques_.max_length,
+                         .batch_size = techniques_.batch_size,
+                         .vocabulary = config.vocab_size,
+                         .seed = seed()};
     const int64_t batches = std::max(techniques_.larger, techniques_.steps * (techniques_.repetitions + 1));
-    text.train = std::make_shared<plan::GeneratedText>(rule, batches);
+    text.train = std::make_shared<bench::GeneratedText>(rule, batches);
     rule.seed = seed() + 1;
-    text.held_out = std::make_shared<plan::GeneratedText>(rule, 4);
+    text.held_out = std::make_shared<bench::GeneratedText>(rule, 4);
     return text;
   }
   const bool named = kSizes.contains(model_);
@@ -558,7 +556,7 @@ Bench::Text Bench::open_text(format::BertConfig& config) const {
   const fs::path folder = tokenizer_.empty() ? fs::path(model_) : tokenizer_;
   const auto store = data::TokenStore::open(data_);
   if (named) config.vocab_size = std::max(config.vocab_size, store->meta().vocabulary_size);
-  text.tokenizer = std::make_unique<text::WordPiece>(load_tokenizer_for(config, folder));
+  text.tokenizer = std::make_unique<text::WordPiece>(model::load_tokenizer(config, folder));
   store->require_tokenizer(*text.tokenizer);
   const data::Split split = data::split_dataset(
       std::make_shared<data::ChunkDataset>(store, techniques_.max_length - 2), 0.1, seed());
@@ -578,11 +576,12 @@ int Bench::compare_techniques() {
   techniques_.recompute = parse_recompute(recompute_.text("full"));
   techniques_.seed = seed();
   format::BertConfig config = configuration();
-  check_max_length(techniques_.max_length, config);
+  model::check_positions(techniques_.max_length, config);
   const Text text = open_text(config);
   Progress progress("bench techniques", 0);
-  const plan::TechniquesResult result = plan::measure_techniques(
-      {config, [&] { return build(config, at::kFloat); }, *text.tokenizer, *text.train, *text.held_out},
+  const bench::TechniquesResult result = bench::measure_techniques(
+      {config, [&](const model::Head& head) { return build(config, at::kFloat, head); }, *text.tokenizer,
+       *text.train, *text.held_out},
       techniques_, [&](int64_t done, int64_t total, const std::string& name) {
         progress.show(fmt::format("{} of {}: {}", done + 1, total, name));
       });
@@ -590,14 +589,14 @@ int Bench::compare_techniques() {
   const std::string note = fmt::format("{}, {} threads, {} sequences of at most {} tokens a step", model_,
                                        at::get_num_threads(), techniques_.batch_size, techniques_.max_length);
   if (!plot_.empty())
-    write_file_atomically(plot_, plan::draw_svg(plan::to_chart(result, "What each technique gains", note)));
+    write_file_atomically(plot_, bench::draw_svg(bench::to_chart(result, "What each technique gains", note)));
   if (json_) {
-    OrderedJson json = plan::to_json(result);
+    OrderedJson json = bench::to_json(result);
     json["model"] = model_;
     json["threads"] = at::get_num_threads();
     fmt::print("{}\n", json.dump());
   } else {
-    fmt::print("{}\n\n{}", note, plan::to_text(result));
+    fmt::print("{}\n\n{}", note, bench::to_text(result));
   }
   return 0;
 }

@@ -15,15 +15,15 @@
 #include "funicular/base/isa.h"
 #include "funicular/base/memory.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/verify_store.h"
-#include "funicular/core/device_kernels.h"
 #include "funicular/core/error_text.h"
 #include "funicular/data/token_store.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/tokenizer_files.h"
-#include "funicular/nn/pretrained.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/model/weights.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::cli {
 
@@ -121,7 +121,7 @@ Finding check_config(const fs::path& model) {
 
 Finding check_weights(const fs::path& model) {
   const format::SafetensorsFile file(model / "model.safetensors");
-  nn::check_sizes(format::read_bert_config(model), model);
+  model::check_sizes(format::read_bert_config(model), model);
   uint64_t bytes = 0;
   for (const auto& entry : file.entries()) bytes += entry.data.size();
   return {Verdict::ok,
@@ -182,7 +182,7 @@ class Doctor final : public Command {
   void check_model() {
     bool found = false;
     print("model", [&] {
-      require_model(model_, "--model");
+      model::require_folder(model_, "--model");
       found = true;
       return Finding{Verdict::ok, model_.string(), ""};
     });

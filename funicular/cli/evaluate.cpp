@@ -9,13 +9,10 @@
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/task_options.h"
-#include "funicular/data/datasets.h"
 #include "funicular/data/store_files.h"
-#include "funicular/eval/metrics.h"
-#include "funicular/nn/pretrained.h"
+#include "funicular/model/pretrained.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
 
@@ -29,7 +26,7 @@ constexpr int64_t kMostRows = 512, kRows = 32;
 /// The task's labels in the order of the model's classes.
 std::vector<std::string> labels_of_model(const eval::Task& task, const format::BertConfig& config,
                                          const fs::path& model) {
-  const std::vector<std::string> own = class_names(config);
+  const std::vector<std::string> own = model::class_names(config);
   if (task.label_names.empty()) return own;
   if (own.size() != task.label_names.size())
     throw InputError("task", "{} has {} classes ({}); {} needs {} ({})", model.string(), own.size(),
@@ -70,7 +67,7 @@ class Evaluate final : public Command {
                       " at most; without that limit " + std::to_string(kRows));
     declare_micro_batch_tokens(arguments, batch_tokens_, "0: no limit");
     arguments.add("precision", "NAME", precision_, "arithmetic").choices([] {
-      std::vector<std::string> names = inference_precisions();
+      std::vector<std::string> names = model::inference_precisions();
       names.push_back("fp64");
       return names;
     }());
@@ -80,82 +77,73 @@ class Evaluate final : public Command {
 
   int run() override {
     device_.apply();
-    require_model(model_, "--model");
-    config_ = format::read_bert_config(model_);
-    note_ = TaskNote::from(config_);
+    pretrained_.emplace(model_);
+    note_ = pretrained_->note();
     length_ = max_length_.value_or(default_length());
-    check_max_length(length_, config_);
-    const text::WordPiece tokenizer = load_tokenizer_for(config_, model_);
+    pretrained_->check_max_length(length_);
+    const text::WordPiece tokenizer = pretrained_->tokenizer();
     return task_options_.name == "mlm" ? masked_lm(tokenizer) : classify(tokenizer);
   }
 
  private:
   int64_t default_length() const {
-    const int64_t longest = config_.max_position_embeddings;
+    const int64_t longest = pretrained_->config().max_position_embeddings;
     if (note_.max_length > 0) return note_.max_length;
     return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
   }
 
-  Model load(nn::Head head) const {
-    nn::check_sizes(config_, model_);
-    const at::ScalarType dtype = precision_ == "fp64" ? at::kDouble : at::kFloat;
-    Model model = nn::build_bert({.config = config_,
-                                  .head = head,
-                                  .dtype = dtype,
-                                  .loaded = nn::weights_in(model_),
-                                  .device = device_.place()});
-    load_all_weights(model, model_, head);
-    prepare_inference(model, precision_);
-    return model;
-  }
-
   int classify(const text::WordPiece& tokenizer) {
+    const format::BertConfig& config = pretrained_->config();
     const eval::Task task = task_options_.task(arguments);
     if (fs::is_directory(data_))
       throw InputError(
           "evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data_.string(), task.name,
           fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
-    if (nn::is_regression(config_))
+    if (model::is_regression(config))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
-    check_columns(task.columns(), config_, model_);
-    const Model model = load(nn::Head::classification);
+    pretrained_->check_columns(task.columns());
+    const objective::Classification objective(
+        tokenizer, {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()},
+                    .num_labels = config.num_labels,
+                    .metrics = task.metrics});
+    const Model model = load(objective);
     const eval::TemporaryFolder folder;
     const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
-                                             labels_of_model(task, config_, model_), folder.path());
+                                             labels_of_model(task, config, model_), folder.path());
     report_truncated(*store, data_.string(), length_);
-    objective::ClassificationOptions options;
-    options.sequence.max_length = static_cast<int32_t>(length_);
-    options.sequence.truncation = note_.pair_truncation();
-    options.num_labels = config_.num_labels;
-    const objective::Classification objective(tokenizer, options);
-    eval::ClassificationMetrics metrics(task.metrics);
-    return measure(model, objective, data::RowDataset(store), metrics);
+    return measure(model, objective, store);
   }
 
   int masked_lm(const text::WordPiece& tokenizer) {
     task_options_.refuse_columns(arguments);
     const auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);
-    objective::MaskedLmOptions options;
-    options.sequence.max_length = static_cast<int32_t>(length_);
-    const objective::MaskedLm objective(tokenizer, options);
-    eval::LanguageModelMetrics metrics;
-    return measure(load(nn::Head::masked_lm), objective, data::ChunkDataset(store, length_ - 2), metrics);
+    const objective::MaskedLm objective(tokenizer, {.sequence = {static_cast<int32_t>(length_)}});
+    return measure(load(objective), objective, store);
   }
 
-  template <class Objective>
-  int measure(const Model& model, const Objective& objective, const data::Dataset& dataset,
-              train::Metrics& metrics) {
-    const train::DatasetSource<Objective> source(objective, dataset);
-    const auto result =
-        train::evaluate(model, source, &metrics, batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
-                        batch_tokens_, static_cast<uint64_t>(seed_));
+  Model load(const objective::Objective& objective) const {
+    Model model = objective.build(
+        pretrained_->options(precision_ == "fp64" ? at::kDouble : at::kFloat, device_.place()));
+    pretrained_->load_all(model, objective.head());
+    model::prepare_inference(model, precision_);
+    return model;
+  }
+
+  int measure(const Model& model, const objective::Objective& objective,
+              const std::shared_ptr<const data::TokenStore>& store) {
+    const std::shared_ptr<const data::Dataset> samples = objective.samples(store);
+    const std::unique_ptr<Metrics> metrics = objective.metrics();
+    const train::DatasetSource source(objective, *samples);
+    const auto result = train::evaluate(model, source, metrics.get(),
+                                        batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
+                                        batch_tokens_, static_cast<uint64_t>(seed_));
     for (const auto& [name, value] : result)
       if (!std::isfinite(value))
         throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,
                        value, model_.string());
     OrderedJson json(result);
-    json["samples"] = dataset.size();
+    json["samples"] = samples->size();
     fmt::print("{}\n", json.dump());
     return 0;
   }
@@ -166,8 +154,8 @@ class Evaluate final : public Command {
   int64_t batch_tokens_ = 8192, seed_ = 42, length_ = 0;
   std::string precision_ = "fp32";
   DeviceOptions device_;
-  format::BertConfig config_;
-  TaskNote note_;
+  std::optional<model::Pretrained> pretrained_;
+  model::TaskNote note_;
 };
 
 }  // namespace

@@ -1,8 +1,5 @@
 // funicular finetune: a classifier from a pre-trained model.
 
-#include <ATen/core/grad_mode.h>
-#include <ATen/ops/index_select.h>
-#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -13,21 +10,18 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/task_options.h"
-#include "funicular/comm/environment.h"
-#include "funicular/data/datasets.h"
-#include "funicular/eval/metrics.h"
-#include "funicular/nn/pretrained.h"
+#include "funicular/comm/together.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/model/weights.h"
 #include "funicular/objective/classification.h"
-#include "funicular/train/together.h"
 
 namespace funicular::cli {
 
 namespace {
 
-constexpr const char* kClassifier = "classifier.";
 constexpr ptrdiff_t kClassesShown = 10;
 constexpr size_t kMostGrades = 20;  // classes of a scale
 
@@ -41,17 +35,6 @@ bool is_number(const std::string& text) {
   double value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
-}
-
-/// Brings the rows of the classifier from the order of the classes `from` into that of `to`, the same names.
-void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to) {
-  std::vector<int64_t> rows;
-  for (const std::string& name : to) rows.push_back(std::find(from.begin(), from.end(), name) - from.begin());
-  const at::NoGradGuard no_gradient;
-  const at::Tensor order = at::tensor(rows, at::TensorOptions().dtype(at::kLong)).to(model.device());
-  for (const auto& parameter : model.parameters)
-    if (parameter->name.starts_with(kClassifier))
-      parameter->master.copy_(parameter->master.index_select(0, order));
 }
 
 class Finetune final : public Command {
@@ -74,33 +57,31 @@ class Finetune final : public Command {
     arguments.section("Objective");
     declare_max_length(arguments, max_length_, "longer rows are truncated");
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
-        .choices(truncation_names());
+        .choices(text::truncation_names());
     task_options_.declare(arguments);
   }
 
   int run() override {
     open();
-    const objective::Classification objective(*tokenizer_, classification_options());
-    Model model = nn::build_bert({.config = config_,
-                                  .head = nn::Head::classification,
-                                  .dtype = training_.dtype(),
-                                  .seed = static_cast<uint64_t>(training_.seed),
-                                  .loaded = nn::weights_in(model_, kClassifier),
-                                  .device = training_.device.place(),
-                                  .repeatable = training_.deterministic});
+    const objective::Classification objective(
+        *tokenizer_, {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()},
+                      .num_labels = config_.num_labels,
+                      .metrics = task_.metrics});
+    model::BertOptions encoder =
+        pretrained_->options(training_.dtype(), training_.device.place(), model::kClassifier);
+    encoder.config = config_;
+    encoder.seed = static_cast<uint64_t>(training_.seed);
+    encoder.repeatable = training_.deterministic;
+    Model model = objective.build(encoder);
     load(model);
-    train::TrainerOptions options = trainer_options();
+    const train::TrainerOptions options = trainer_options(objective);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
-      save_model_folder(model, config_, nn::Head::classification, *tokenizer_, folder);
+      model::save_folder(model, config_, objective.head(), *tokenizer_, folder);
     };
-    const data::RowDataset train(train_store_);
-    if (!eval_store_) return report_result(trainer.fit(model, objective, train), options, training_.group());
-    const data::RowDataset held_out(eval_store_);
-    const train::DatasetSource<objective::Classification> source(objective, held_out);
-    eval::ClassificationMetrics metrics(task_.metrics);
-    return report_result(trainer.fit(model, objective, train, {&source, &metrics}), options,
-                         training_.group());
+    const auto rows = objective.samples(train_store_);
+    const auto unseen = eval_store_ ? objective.samples(eval_store_) : nullptr;
+    return report_result(trainer.fit(model, objective, *rows, unseen.get()), options, training_.group());
   }
 
  private:
@@ -108,14 +89,14 @@ class Finetune final : public Command {
     if (eval_file_.empty()) training_.refuse_evaluation_options("--eval FILE");
     training_.apply();
     training_.check_output({model_, train_file_, eval_file_});
-    require_model(model_, "--model");
+    pretrained_.emplace(model_);
+    config_ = pretrained_->config();
     task_ = task_options_.task(arguments);
     check_best_metric();
-    config_ = format::read_bert_config(model_);
-    check_max_length(max_length_, config_);
-    check_columns(task_.columns(), config_, model_);
-    nn::check_sizes(config_, model_);
-    tokenizer_ = std::make_unique<text::WordPiece>(load_tokenizer_for(config_, model_));
+    pretrained_->check_max_length(max_length_);
+    pretrained_->check_columns(task_.columns());
+    model::check_sizes(config_, model_);
+    tokenizer_ = std::make_unique<text::WordPiece>(pretrained_->tokenizer());
     open_stores();
     log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
     warn_of_measurements();
@@ -144,10 +125,10 @@ class Finetune final : public Command {
   void open_stores() {
     const comm::Group& group = training_.group();
     for (const bool first : {true, false})
-      train::together(group, [&] {
+      comm::together(group, [&] {
         if ((group.rank() == 0) == first) open_own_stores();
       });
-    classes_of_model_ = class_names(config_);
+    classes_of_model_ = model::class_names(config_);
     config_.id2label = train_store_->meta().label_names;
     config_.num_labels = static_cast<int>(config_.id2label.size());
     config_.problem_type = "single_label_classification";
@@ -155,7 +136,7 @@ class Finetune final : public Command {
 
   void open_own_stores() {
     const fs::path folder = training_.output / "data";
-    const bool verify = training_.group().rank() == 0 || comm::read_environment().local_rank == 0;
+    const bool verify = training_.group().rank() == 0 || launch::read_environment().local_rank == 0;
     train_store_ =
         eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder, verify);
     const std::vector<std::string>& labels = train_store_->meta().label_names;
@@ -170,7 +151,7 @@ class Finetune final : public Command {
   /// made.
   void load(Model& model) const {
     const bool starts_anew = training_.starts_anew();
-    const nn::LoadReport report = load_weights(model, model_, starts_anew, kClassifier);
+    const model::LoadReport report = pretrained_->load(model, starts_anew, model::kClassifier);
     const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
     if (!report.mismatched.empty()) {
       if (starts_anew)
@@ -182,10 +163,10 @@ class Finetune final : public Command {
     }
     const bool has_classifier =
         std::none_of(report.missing.begin(), report.missing.end(),
-                     [](const std::string& name) { return name.starts_with(kClassifier); });
+                     [](const std::string& name) { return name.starts_with(model::kClassifier); });
     if (!has_classifier || from == to) return;
     if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
-      reorder_classes(model, from, to);
+      model::reorder_classes(model, from, to);
     else if (starts_anew)
       log::warning(
           "the classifier of {} is the start of training: its classes {} are taken for {}, in this order",
@@ -200,25 +181,17 @@ class Finetune final : public Command {
                        fmt::join(task_.metrics, ", "), name);
   }
 
-  objective::ClassificationOptions classification_options() const {
-    objective::ClassificationOptions options;
-    options.sequence.max_length = static_cast<int32_t>(max_length_);
-    options.sequence.truncation = note_.pair_truncation();
-    options.num_labels = config_.num_labels;
-    return options;
-  }
-
-  train::TrainerOptions trainer_options() const {
+  train::TrainerOptions trainer_options(const objective::Objective& objective) const {
     train::TrainerOptions options = training_.trainer();
     options.best_metric = training_.best_metric.empty() ? task_.best_metric : training_.best_metric;
     options.greater_is_better = options.best_metric != "loss";
-    options.identity = {
+    options.identity = objective.identity();
+    options.identity.merge(std::map<std::string, std::string>{
         {"task", task_.name},
-        {"model", describe_model(config_)},
-        {"initial_weights", describe_weights(model_)},
+        {"model", model::describe_model(config_)},
+        {"initial_weights", pretrained_->weights_hash()},
         {"labels", hash_text(hash_bytes(fmt::format("{}", fmt::join(config_.id2label, "\n"))))},
-        {"tokenizer", hash_text(tokenizer_->fingerprint())},
-        {"sequence", fmt::format("at most {} tokens, {}", max_length_, truncation_)}};
+        {"tokenizer", hash_text(tokenizer_->fingerprint())}});
     options.run_info = {{"command", "finetune"},
                         {"task", task_.name},
                         {"source_model", model_.string()},
@@ -235,9 +208,10 @@ class Finetune final : public Command {
   TrainingOptions training_;
 
   eval::Task task_;
-  format::BertConfig config_;
+  std::optional<model::Pretrained> pretrained_;
+  format::BertConfig config_;  ///< with the classes of this run
   std::vector<std::string> classes_of_model_;
-  TaskNote note_;
+  model::TaskNote note_;
   std::unique_ptr<text::WordPiece> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
 };

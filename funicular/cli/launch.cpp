@@ -4,8 +4,8 @@
 
 #include "funicular/base/error.h"
 #include "funicular/cli/command.h"
-#include "funicular/comm/hosts.h"
-#include "funicular/comm/launcher.h"
+#include "funicular/launch/hosts.h"
+#include "funicular/launch/launcher.h"
 
 namespace funicular::cli {
 
@@ -77,11 +77,11 @@ class Launch final : public Command {
         if (arguments.given(other))
           throw InputError(
               "usage", "funicular launch: --hosts tells how many ranks each host has; leave out --{}", other);
-      options_.hosts = comm::parse_hosts(hosts_);
+      options_.hosts = launch::parse_hosts(hosts_);
     }
     if (!rendezvous_.empty()) split_rendezvous();
     options_.own_program = run_as;
-    return comm::launch(options_);
+    return launch::launch(options_);
   }
 
  private:
@@ -101,7 +101,7 @@ class Launch final : public Command {
       options_.address = options_.address.substr(1, options_.address.size() - 2);  // an IPv6 address
   }
 
-  comm::LaunchOptions options_;
+  launch::LaunchOptions options_;
   int64_t ranks_ = 1, nodes_ = 1, node_rank_ = 0, restarts_ = 0, first_restart_ = 0;
   std::optional<int64_t> first_rank_, world_size_;
   std::string hosts_, rendezvous_;

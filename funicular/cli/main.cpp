@@ -15,10 +15,10 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/version.h"
-#include "funicular/comm/environment.h"
-#include "funicular/core/allocator.h"
 #include "funicular/core/error_text.h"
-#include "funicular/core/product_cache.h"
+#include "funicular/launch/environment.h"
+#include "funicular/runtime/allocator.h"
+#include "funicular/runtime/product_cache.h"
 
 namespace funicular::cli {
 
@@ -68,8 +68,8 @@ Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, con
 /// Several of these would each do all of the work, and write the same file.
 void refuse_ranks(const std::string& command) {
   if (command != "tokenize" && command != "evaluate" && command != "predict") return;
-  if (!comm::process_variable("FUNICULAR_LAUNCH")) return;
-  if (const int ranks = comm::read_environment().size; ranks > 1)
+  if (!launch::process_variable("FUNICULAR_LAUNCH")) return;
+  if (const int ranks = launch::read_environment().size; ranks > 1)
     throw InputError("usage",
                      "funicular {} is one process with threads, found {} ranks; leave out funicular launch",
                      command, ranks);

@@ -13,9 +13,9 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
-#include "funicular/comm/environment.h"
-#include "funicular/comm/processors.h"
-#include "funicular/core/device_kernels.h"
+#include "funicular/launch/environment.h"
+#include "funicular/launch/processors.h"
+#include "funicular/runtime/device_kernels.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/saved_model.h"
@@ -299,11 +299,11 @@ namespace {
 
 /// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none)
 /// leaves all cores to each; ranks that take them all would stand in each other's way.
-void share_threads(const comm::Environment& place) {
+void share_threads(const launch::Environment& place) {
   if (place.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
-  const std::vector<comm::Processor> processors = comm::available_processors();
+  const std::vector<launch::Processor> processors = launch::available_processors();
   if (static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN)) return;  // bound to some
-  at::set_num_threads(comm::divide_processors(processors, place.local_size).front().threads);
+  at::set_num_threads(launch::divide_processors(processors, place.local_size).front().threads);
 }
 
 }  // namespace
@@ -315,7 +315,7 @@ void TrainingOptions::apply() {
   if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
                      *warmup_steps, *warmup_ratio);
-  const comm::Environment place = comm::read_environment();
+  const launch::Environment place = launch::read_environment();
   const int64_t parts = strategy == "dp"              ? devices
                         : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
                                                       : place.size;
@@ -446,7 +446,7 @@ train::TrainerOptions TrainingOptions::trainer() const {
   result.schedule.warmup_ratio = warmup_ratio.value_or(0);
   result.max_grad_norm = max_grad_norm;
   result.seed = static_cast<uint64_t>(seed);
-  result.precision = train::parse_precision(precision);
+  result.precision = parse_precision(precision);
   result.loss_scale = scaler;
   if (loss_scale > 0) result.loss_scale.fixed_scale = loss_scale;
   result.recompute = parse_recompute(recompute);
@@ -512,6 +512,18 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
             (options.output / "model").string());
   fmt::print("{}\n", json.dump());
   return 0;
+}
+
+void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length) {
+  if (truncated > 0)
+    log::info("{}: {} of {} rows are longer than {} tokens; what is beyond is not read (--max-length)", of,
+              truncated, rows, max_length);
+}
+
+void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length) {
+  const int64_t special = store.meta().columns + 1;
+  report_truncated(store.rows_longer_than(static_cast<uint64_t>(std::max<int64_t>(max_length - special, 0))),
+                   store.rows(), of, max_length);
 }
 
 }  // namespace funicular::cli

@@ -11,6 +11,7 @@
 
 #include "funicular/cli/arguments.h"
 #include "funicular/comm/group.h"
+#include "funicular/data/token_store.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/train/trainer.h"
 
@@ -134,5 +135,10 @@ void require_place(const fs::path& file, const char* option);
 /// was one) and returns the exit code. Rank 0 says it; returns when all ranks are here.
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,
                   const comm::Group& group);
+
+/// Tells how many rows were too long to be read whole, if any.
+void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length);
+/// The same of a store that was made for a model's sequences.
+void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length);
 
 }  // namespace funicular::cli

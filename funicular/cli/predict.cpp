@@ -12,10 +12,9 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/temporary.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
 #include "funicular/eval/predictor.h"
-#include "funicular/nn/pretrained.h"
+#include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
 
@@ -96,7 +95,7 @@ class Predict final : public Command {
     declare_max_length(arguments, max_length_, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
     arguments.section("Machine");
-    arguments.add("precision", "NAME", precision_, "arithmetic").choices(inference_precisions());
+    arguments.add("precision", "NAME", precision_, "arithmetic").choices(model::inference_precisions());
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
         .alias("batch-tokens");
     arguments
@@ -110,27 +109,25 @@ class Predict final : public Command {
   int run() override {
     device_.apply();
     require_place(output_, "--output");
-    require_model(model_, "--model");
-    const format::BertConfig config = format::read_bert_config(model_);
-    if (nn::is_regression(config))
+    const model::Pretrained pretrained(model_);
+    const format::BertConfig& config = pretrained.config();
+    if (model::is_regression(config))
       throw InputError("predict", "{} is a regression model; expected a classifier", model_.string());
-    const text::WordPiece tokenizer = load_tokenizer_for(config, model_);
-    const TaskNote note = TaskNote::from(config);
+    const text::WordPiece tokenizer = pretrained.tokenizer();
+    const model::TaskNote note = pretrained.note();
     const int64_t length =
         max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
-    check_max_length(length, config);
+    pretrained.check_max_length(length);
     options_.sequence.max_length = static_cast<int32_t>(length);
     options_.sequence.truncation = note.pair_truncation();
     const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
-    check_columns(columns, config, model_);
-    nn::check_sizes(config, model_);
-    Model model = nn::build_bert({.config = config,
-                                  .head = nn::Head::classification,
-                                  .loaded = nn::weights_in(model_),
-                                  .device = device_.place()});
-    load_all_weights(model, model_, nn::Head::classification);
-    prepare_inference(model, precision_);
-    answer(eval::Predictor(model, tokenizer, class_names(config), with_window()), columns);
+    pretrained.check_columns(columns);
+    model::BertOptions encoder = pretrained.options(at::kFloat, device_.place());
+    encoder.head = model::Head::classification;
+    Model model = model::build_bert(encoder);
+    pretrained.load_all(model, encoder.head);
+    model::prepare_inference(model, precision_);
+    answer(eval::Predictor(model, tokenizer, model::class_names(config), with_window()), columns);
     return 0;
   }
 

@@ -9,22 +9,18 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/model_folder.h"
 #include "funicular/cli/options.h"
-#include "funicular/comm/environment.h"
+#include "funicular/comm/together.h"
 #include "funicular/data/datasets.h"
-#include "funicular/eval/metrics.h"
 #include "funicular/format/tokenizer_files.h"
-#include "funicular/nn/pretrained.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/train/checkpoint.h"
-#include "funicular/train/together.h"
 
 namespace funicular::cli {
 
 namespace {
-
-constexpr int64_t kSpecialTokens = 2;  // [CLS] and [SEP]
 
 class Pretrain final : public Command {
  public:
@@ -71,20 +67,13 @@ class Pretrain final : public Command {
 
   int run() override {
     open();
-    objective::MaskedLmOptions options = masking_;
-    options.sequence.max_length = static_cast<int32_t>(max_length_);
-    const objective::MaskedLm objective(*tokenizer_files_, options);
-    const bool has_weights = cli::has_weights(model_);
-    Model model = nn::build_bert({.config = config_,
-                                  .head = nn::Head::masked_lm,
-                                  .dtype = training_.dtype(),
-                                  .seed = static_cast<uint64_t>(training_.seed),
-                                  .loaded = has_weights ? nn::weights_in(model_) : nullptr,
-                                  .device = training_.device.place(),
-                                  .repeatable = training_.deterministic});
-    if (has_weights) {
+    model::BertOptions encoder = pretrained_->options(training_.dtype(), training_.device.place());
+    encoder.seed = static_cast<uint64_t>(training_.seed);
+    encoder.repeatable = training_.deterministic;
+    Model model = objective_->build(encoder);
+    if (pretrained_->has_weights()) {
       const bool starts = training_.starts_anew();
-      const bool is_new = !load_weights(model, model_, starts).missing.empty();
+      const bool is_new = !pretrained_->load(model, starts).missing.empty();
       if (is_new && starts && freeze_steps_ == 0)
         log::info("with --freeze-encoder-steps N a new head learns alone first, and does not spoil the rest");
     } else {
@@ -92,12 +81,12 @@ class Pretrain final : public Command {
     }
     // Held over both trainings: a signal between them is saved like one within, not a sudden end.
     const InterruptGuard guard;
-    if (!train_head(model, objective)) {
+    if (!train_head(model)) {
       training_.group().barrier();
       return static_cast<int>(ExitCode::interrupted);
     }
     log::info("training all weights");
-    return train_all(model, objective);
+    return train_all(model);
   }
 
  private:
@@ -110,15 +99,16 @@ class Pretrain final : public Command {
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
     if (masking_.probability >= 1)
       throw InputError("usage", "--mlm-probability must be below 1, found {}", masking_.probability);
-    if (!fs::is_regular_file(model_)) require_model(model_, "--model");
     if (fs::is_regular_file(model_) && tokenizer_.empty())
       throw InputError("usage", "--model {} is a file; give the folder of its tokeniser with --tokenizer",
                        model_.string());
-    config_ = format::read_bert_config(model_);
-    if (has_weights(model_)) nn::check_sizes(config_, model_);
-    check_max_length(max_length_, config_);
-    tokenizer_files_ = std::make_unique<text::WordPiece>(
-        load_tokenizer_for(config_, tokenizer_.empty() ? model_ : tokenizer_));
+    pretrained_.emplace(model_, model::Pretrained::Expect::folder_or_config);
+    if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);
+    pretrained_->check_max_length(max_length_);
+    tokenizer_files_ = std::make_unique<text::WordPiece>(pretrained_->tokenizer(tokenizer_));
+    objective::MaskedLmOptions options = masking_;
+    options.sequence.max_length = static_cast<int32_t>(max_length_);
+    objective_ = std::make_unique<objective::MaskedLm>(*tokenizer_files_, options);
     warn_of_another_tokenizer();
     train_ = open_store(data_);
     if (!eval_data_.empty()) evaluation_ = open_store(eval_data_);
@@ -131,7 +121,7 @@ class Pretrain final : public Command {
   }
 
   void warn_of_another_tokenizer() const {
-    if (tokenizer_.empty() || !has_weights(model_)) return;
+    if (tokenizer_.empty() || !pretrained_->has_weights()) return;
     const bool has_tokenizer = fs::exists(model_ / "tokenizer.json") || fs::exists(model_ / "vocab.txt");
     if (!has_tokenizer || format::load_tokenizer(model_).fingerprint() == tokenizer_files_->fingerprint())
       return;
@@ -143,30 +133,30 @@ class Pretrain final : public Command {
 
   /// Of the ranks on a host each verifies its own blocks.
   std::shared_ptr<const data::Dataset> open_store(const fs::path& path) const {
-    const comm::Environment place = comm::read_environment();
+    const launch::Environment place = launch::read_environment();
     std::shared_ptr<const data::TokenStore> store;
-    train::together(training_.group(), [&] {
+    comm::together(training_.group(), [&] {
       store = data::TokenStore::open(path, {.part = place.local_rank, .parts = place.local_size});
     });
     store->require_tokenizer(*tokenizer_files_);
-    auto dataset = std::make_shared<data::ChunkDataset>(store, max_length_ - kSpecialTokens);
+    auto dataset = objective_->samples(store);
     if (dataset->size() == 0)
       throw InputError("data", "{}: the store holds no text; expected at least one row", path.string());
     return dataset;
   }
 
   std::map<std::string, std::string> identity() const {
-    return {{"objective", fmt::format("mlm, probability {}, {}, at most {} tokens", masking_.probability,
-                                      masking_.whole_words ? "whole words" : "tokens", max_length_)},
-            {"model", describe_model(config_)},
-            {"initial_weights", describe_weights(model_)},
-            {"tokenizer", hash_text(tokenizer_files_->fingerprint())},
-            {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}};
+    std::map<std::string, std::string> all = objective_->identity();
+    all.merge(std::map<std::string, std::string>{{"model", model::describe_model(pretrained_->config())},
+                                                 {"initial_weights", pretrained_->weights_hash()},
+                                                 {"tokenizer", hash_text(tokenizer_files_->fingerprint())},
+                                                 {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}});
+    return all;
   }
 
   /// The steps with a frozen encoder: a run of its own in RUN/head, so that it too can be interrupted and
   /// resumed. False if it was interrupted.
-  bool train_head(Model& model, const objective::MaskedLm& objective) {
+  bool train_head(Model& model) {
     const bool resumes_elsewhere = training_.resume != "auto" && training_.resume != "never";
     if (freeze_steps_ == 0 || resumes_elsewhere ||
         !train::list_checkpoints(training_.output / "checkpoints").empty())
@@ -186,12 +176,12 @@ class Pretrain final : public Command {
     log::info("training the head for {} steps, the encoder frozen", freeze_steps_);
     train::Trainer trainer(options, training_.strategy_factory(), head.optimizer());
     trainer.callbacks.save_model = [](const fs::path&) {};  // the state that matters goes on in memory
-    const train::FitResult result = trainer.fit(model, objective, *train_);
+    const train::FitResult result = trainer.fit(model, train::DatasetSource(*objective_, *train_));
     if (result.interrupted) log::info("interrupted in the steps of the head; the same command goes on");
     return !result.interrupted;
   }
 
-  int train_all(Model& model, const objective::MaskedLm& objective) {
+  int train_all(Model& model) {
     train::TrainerOptions options = training_.trainer();
     options.identity = identity();
     options.run_info = {
@@ -199,15 +189,10 @@ class Pretrain final : public Command {
     choose_best(options);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
-      save_model_folder(model, config_, nn::Head::masked_lm, *tokenizer_files_, folder);
+      model::save_folder(model, pretrained_->config(), objective_->head(), *tokenizer_files_, folder);
     };
-    eval::LanguageModelMetrics metrics;
-    const auto fit = [&] {
-      if (!evaluation_) return trainer.fit(model, objective, *train_);
-      const train::DatasetSource<objective::MaskedLm> held_out(objective, *evaluation_);
-      return trainer.fit(model, objective, *train_, {&held_out, &metrics});
-    };
-    return report_result(fit(), options, training_.group());
+    return report_result(trainer.fit(model, *objective_, *train_, evaluation_.get()), options,
+                         training_.group());
   }
 
   void choose_best(train::TrainerOptions& options) const {
@@ -224,7 +209,8 @@ class Pretrain final : public Command {
   objective::MaskedLmOptions masking_;
   TrainingOptions training_;
 
-  format::BertConfig config_;
+  std::optional<model::Pretrained> pretrained_;
+  std::unique_ptr<objective::Objective> objective_;
   std::unique_ptr<text::WordPiece> tokenizer_files_;
   std::shared_ptr<const data::Dataset> train_, evaluation_;
 };

@@ -12,8 +12,8 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
-#include "funicular/comm/launcher.h"
-#include "funicular/plan/proof.h"
+#include "funicular/launch/launcher.h"
+#include "funicular/prove/proof.h"
 
 namespace funicular::cli {
 
@@ -56,13 +56,13 @@ constexpr const char* kBlindSpot =
 struct Row {
   std::string objective, a, b;
   bool with_reference = false;
-  plan::Proof proof;
-  plan::Promise promise;
-  bool held() const { return plan::holds(proof, promise); }
+  prove::Proof proof;
+  prove::Promise promise;
+  bool held() const { return prove::holds(proof, promise); }
 };
 
 std::string figures(const Row& row) {
-  const plan::Proof& proof = row.proof;
+  const prove::Proof& proof = row.proof;
   const std::string promise =
       row.promise.bit_identical ? "bit-identical" : fmt::format("within {:.0e}", row.promise.bound);
   return fmt::format("{:<4} {:<14} {:>9.1e} {:>9.1e} {:>9.1e}   {}  =  {}{}", row.held() ? "ok" : "NO",
@@ -115,7 +115,7 @@ class Prove final : public Command {
   }
 
   int run() override {
-    task_.precision = train::parse_precision(precision_);
+    task_.precision = parse_precision(precision_);
     task_.optimizer = optimizer();
     task_.seed = static_cast<uint64_t>(seed_);
     set_objective(objective_);
@@ -141,27 +141,27 @@ class Prove final : public Command {
 
   void set_objective(const std::string& name) {
     objective_ = name;
-    task_.head = name == kClassification ? nn::Head::classification : nn::Head::masked_lm;
+    task_.head = name == kClassification ? model::Head::classification : model::Head::masked_lm;
   }
 
   int run_as_rank() {
-    const plan::Layout layout = plan::Layout::parse(layouts_.at(0));
+    const prove::Layout layout = prove::Layout::parse(layouts_.at(0));
     DeviceOptions device;
     device.threads = layout.threads;
     device.apply();
     const comm::Group group = comm::Group::from_environment({.fixed_order = layout.deterministic});
-    plan::run_layout(task_, layout, group, run_folder_);
+    prove::run_layout(task_, layout, group, run_folder_);
     return 0;
   }
 
   /// Where the layout's tensors lie; trains it once.
-  fs::path ran(const plan::Layout& layout) {
+  fs::path ran(const prove::Layout& layout) {
     const auto [found, added] =
         runs_.try_emplace({objective_, layout.text}, folder_ / fmt::format("run-{}", runs_.size()));
     if (!added) return found->second;
     make_directories(found->second);
     std::error_code error;
-    comm::LaunchOptions launch;
+    launch::LaunchOptions launch;
     launch.command = {fs::read_symlink("/proc/self/exe", error).string(), "prove", "--run-layout",
                       found->second.string()};
     for (const auto& [option, value] : shared_words()) {
@@ -173,7 +173,7 @@ class Prove final : public Command {
     launch.grace_seconds = 5;
     ::setenv("OMP_NUM_THREADS", std::to_string(layout.threads).c_str(), 1);
     ::setenv("FUNICULAR_LOG", "warning", 0);
-    const int code = comm::launch(launch);
+    const int code = launch::launch(launch);
     if (code == static_cast<int>(ExitCode::usage))
       throw InputError("prove", "the ranks of \"{}\" refuse it; what they said stands above", layout.text);
     if (code != 0)
@@ -199,20 +199,20 @@ class Prove final : public Command {
   }
 
   Row compare(const std::string& first, const std::string& second) {
-    const plan::Layout a = plan::Layout::parse(first), b = plan::Layout::parse(second);
+    const prove::Layout a = prove::Layout::parse(first), b = prove::Layout::parse(second);
     Row row{
-        objective_, a.text, b.text, a.is_reference() || b.is_reference(), {}, plan::promise_of(a, b, task_)};
-    row.proof = plan::compare_layouts(ran(a), ran(b), task_.steps, row.promise);
+        objective_, a.text, b.text, a.is_reference() || b.is_reference(), {}, prove::promise_of(a, b, task_)};
+    row.proof = prove::compare_layouts(ran(a), ran(b), task_.steps, row.promise);
     return row;
   }
 
   int prove_two() {
     const Row row = compare(layouts_[0], layouts_[1]);
     if (json_) {
-      fmt::print("{}\n", plan::to_json(row.proof, row.promise).dump(2));
+      fmt::print("{}\n", prove::to_json(row.proof, row.promise).dump(2));
       return row.held() ? 0 : 1;
     }
-    const auto line = [](const char* what, const plan::Difference& value) {
+    const auto line = [](const char* what, const prove::Difference& value) {
       fmt::print("{:<10} {:.2e}   {:.2e}   {}\n", what, value.relative, value.absolute,
                  value.relative > 0 ? fmt::format("{}, step {}", value.tensor, value.step) : "identical");
     };
@@ -242,7 +242,7 @@ class Prove final : public Command {
       std::fflush(stdout);
     };
     if (!json_) fmt::print("{:<4} {:<14} {:>9} {:>9} {:>9}\n", "", "promised", "loss", "gradient", "weight");
-    const std::string objective = objective_, refusal = plan::reference_refuses(task_);
+    const std::string objective = objective_, refusal = prove::reference_refuses(task_);
     for (const char* each : {kMaskedLm, kClassification}) {
       if (!refusal.empty() || (!task_.data.empty() && each != objective)) continue;
       set_objective(each);
@@ -279,7 +279,7 @@ class Prove final : public Command {
     for (const Row& row : rows) {
       held += row.held();
       OrderedJson entry = {{"objective", row.objective}, {"a", row.a}, {"b", row.b}};
-      entry.update(plan::to_json(row.proof, row.promise));
+      entry.update(prove::to_json(row.proof, row.promise));
       list.push_back(entry);
     }
     if (json_)
@@ -293,7 +293,7 @@ class Prove final : public Command {
 
   std::vector<std::string> layouts_;
   bool all_ = false, json_ = false;
-  plan::ProofTask task_;
+  prove::ProofTask task_;
   std::string objective_ = kMaskedLm, precision_ = "fp64", optim_ = "adamw";
   double rate_ = 1e-3;
   int64_t seed_ = 42;

@@ -11,11 +11,11 @@
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/model_folder.h"
 #include "funicular/cli/verify_store.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/model/pretrained.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::cli {
@@ -71,7 +71,7 @@ class Tokenize final : public Command {
     const InterruptGuard guard;  // from here on, so that no signal ends the program before it can clear up
     if (!fs::exists(tokenizer_))
       throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
-                       hub_hint(tokenizer_));
+                       model::hub_hint(tokenizer_));
     const auto tokenizer = format::load_tokenizer(tokenizer_);
     const auto source = open_source();
     const auto result = build(tokenizer, *source);

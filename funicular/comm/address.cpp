@@ -51,12 +51,12 @@ std::string Address::text() const {
   return ::getnameinfo(get(), size, host, sizeof host, nullptr, 0, NI_NUMERICHOST) == 0 ? host : "?";
 }
 
-std::vector<Address> resolve(const Environment& place) {
+std::vector<Address> resolve(const launch::Environment& place) {
   addrinfo hints{}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int error = ::getaddrinfo(place.address.c_str(), fmt::to_string(place.port).c_str(), &hints, &found);
   if (error != 0)
-    throw InputError(kRanks,
+    throw InputError(launch::kRanks,
                      "the meeting point {} is no host that this one knows ({}); MASTER_ADDR must be the "
                      "name or address of the host of rank 0",
                      place.address, ::gai_strerror(error));
@@ -69,7 +69,8 @@ std::vector<Address> resolve(const Environment& place) {
 
 Address address_of_interface(const std::string& name, int family) {
   ifaddrs* all = nullptr;
-  if (::getifaddrs(&all) != 0) throw RunError(kRanks, "no list of network interfaces: {}", errno_text(errno));
+  if (::getifaddrs(&all) != 0)
+    throw RunError(launch::kRanks, "no list of network interfaces: {}", errno_text(errno));
   std::optional<Address> address;
   std::vector<std::string> names;
   for (const ifaddrs* one = all; one; one = one->ifa_next) {
@@ -80,7 +81,7 @@ Address address_of_interface(const std::string& name, int family) {
   }
   ::freeifaddrs(all);
   if (!address)
-    throw InputError(kRanks, "no network interface \"{}\" with an address here; there are: {}", name,
+    throw InputError(launch::kRanks, "no network interface \"{}\" with an address here; there are: {}", name,
                      fmt::join(names, ", "));
   return *address;
 }
@@ -93,7 +94,8 @@ Address address_towards(const Address& other) {
                      ::getsockname(descriptor, own.get(), &own.size) == 0;
   const int error = errno;
   if (descriptor >= 0) ::close(descriptor);
-  if (!known) throw InputError(kRanks, "no way from this host to {}: {}", other.text(), errno_text(error));
+  if (!known)
+    throw InputError(launch::kRanks, "no way from this host to {}: {}", other.text(), errno_text(error));
   return own;
 }
 
@@ -106,7 +108,7 @@ int listen_on(Address address, int port) {
       ::listen(descriptor, 1024) != 0) {
     const int error = errno;
     if (descriptor >= 0) ::close(descriptor);
-    throw RunError(kRanks,
+    throw RunError(launch::kRanks,
                    "rank 0 cannot listen on {}, port {}: {}; is another run there? Start the ranks with "
                    "another MASTER_PORT (--rendezvous)",
                    address.text(), port, errno_text(error));
@@ -123,7 +125,7 @@ Address address_of_socket(int descriptor) {
   Address address;
   address.size = sizeof address.storage;
   if (::getsockname(descriptor, address.get(), &address.size) != 0)
-    throw RunError(kRanks, "a socket has no address: {}", errno_text(errno));
+    throw RunError(launch::kRanks, "a socket has no address: {}", errno_text(errno));
   return address;
 }
 

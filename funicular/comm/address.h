@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "funicular/comm/environment.h"
+#include "funicular/launch/environment.h"
 
 namespace funicular::comm {
 
@@ -26,7 +26,7 @@ struct Address {
 };
 
 /// The addresses of the meeting point, with its port; at least one. Throws InputError if its host is unknown.
-std::vector<Address> resolve(const Environment& place);
+std::vector<Address> resolve(const launch::Environment& place);
 
 /// The address of a network interface of this host, by its name. Throws InputError that names those there
 /// are.

@@ -97,7 +97,8 @@ void CollectiveSequence::work() {
 void CollectiveSequence::carry_out(const std::string& what, bool by_all,
                                    const std::function<void()>& action) {
   if (broken_)
-    throw RunError(kRanks, "rank {} of {}: {}: the group broke earlier: {}", rank_, size_, what, *broken_);
+    throw RunError(launch::kRanks, "rank {} of {}: {}: the group broke earlier: {}", rank_, size_, what,
+                   *broken_);
   const int64_t number = number_ + 1;
   const std::string full = by_all ? fmt::format("{} (collective {})", what, number) : what;
   watch_->note(full);
@@ -106,11 +107,11 @@ void CollectiveSequence::carry_out(const std::string& what, bool by_all,
     action();
   } catch (const RunError& error) {
     std::string text = error.what();
-    if (const std::string prefix = fmt::format("[{}] ", kRanks); text.rfind(prefix, 0) == 0)
+    if (const std::string prefix = fmt::format("[{}] ", launch::kRanks); text.rfind(prefix, 0) == 0)
       text.erase(0, prefix.size());
     broken_ = fmt::format("in {}: {}", full, text);
     watch_->note_failure(*broken_);
-    throw RunError(kRanks, "rank {} of {}, {}", rank_, size_, *broken_);
+    throw RunError(launch::kRanks, "rank {} of {}, {}", rank_, size_, *broken_);
   }
   if (by_all) number_ = number;
   watch_->note("no collective; the last was " + full);
@@ -133,12 +134,13 @@ void CollectiveSequence::compare(int64_t number, const std::string& what) {
     meeting_.set(verdict(number),
                  different.empty() ? "yes" : fmt::format("rank 0 calls {}{}", what, different));
     if (!different.empty())
-      throw RunError(kRanks, "the ranks call different collectives: rank 0 calls {}{}", what, different);
+      throw RunError(launch::kRanks, "the ranks call different collectives: rank 0 calls {}{}", what,
+                     different);
     return;
   }
   if (const std::string text = await(meeting_, verdict(number), watch_.get(), options_.timeout);
       text != "yes")
-    throw RunError(kRanks, "the ranks call different collectives: {}", text);
+    throw RunError(launch::kRanks, "the ranks call different collectives: {}", text);
 }
 
 }  // namespace funicular::comm

@@ -13,7 +13,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/comm/collective_sequence.h"
-#include "funicular/comm/link.h"
+#include "funicular/comm/gloo_link.h"
 #include "funicular/comm/meeting.h"
 #include "funicular/comm/ring.h"
 #include "funicular/comm/shared_memory.h"
@@ -58,10 +58,10 @@ std::byte* bytes(const at::Tensor& tensor) {
 }
 
 Element check_tensor(const char* operation, const at::Tensor& tensor) {
-  if (!tensor.defined()) throw InputError(kRanks, "{}: the tensor is undefined", operation);
+  if (!tensor.defined()) throw InputError(launch::kRanks, "{}: the tensor is undefined", operation);
   const std::optional<Element> element = element_of(tensor);
   if (!element || !tensor.device().is_cpu() || !tensor.is_contiguous())
-    throw InputError(kRanks,
+    throw InputError(launch::kRanks,
                      "{}: expected a contiguous tensor on the CPU of float, double, bfloat16, half or int64; "
                      "found {} on {}{}",
                      operation, tensor.dtype().name(), tensor.device().str(),
@@ -71,7 +71,8 @@ Element check_tensor(const char* operation, const at::Tensor& tensor) {
 
 void check_reduction(const char* operation, Element element, Reduction reduction) {
   if (reduction == Reduction::average && element == Element::int64)
-    throw InputError(kRanks, "{}: there is no average of whole numbers; take the sum and divide", operation);
+    throw InputError(launch::kRanks, "{}: there is no average of whole numbers; take the sum and divide",
+                     operation);
 }
 
 }  // namespace
@@ -212,7 +213,7 @@ class Group::Impl {
 Group::Group() = default;
 Group::Group(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
-Group Group::join(const Environment& place, const GroupOptions& options) {
+Group Group::join(const launch::Environment& place, const GroupOptions& options) {
   if (place.size == 1) return {};
   const Meeting meeting(place, {.interface = options.interface, .patience = options.patience});
   auto watch = Watch::start(meeting.within("watch"), place.rank, place.size, options.silence);
@@ -222,7 +223,7 @@ Group Group::join(const Environment& place, const GroupOptions& options) {
 }
 
 Group Group::from_environment(const GroupOptions& options) {
-  const Environment place = read_environment();
+  const launch::Environment place = launch::read_environment();
   if (place.size == 1) {
     log::debug("[ranks] one process; the ranks were named by {}", place.source);
     return {};
@@ -253,11 +254,11 @@ Group Group::subgroup(const std::vector<int>& ranks) const {
   const std::set<int> different(ranks.begin(), ranks.end());
   if (ranks.empty() || different.size() != ranks.size() || *different.begin() < 0 ||
       *different.rbegin() >= size())
-    throw InputError(kRanks, "a subgroup needs different ranks from 0 to {}, found {}", size() - 1,
+    throw InputError(launch::kRanks, "a subgroup needs different ranks from 0 to {}, found {}", size() - 1,
                      fmt::join(ranks, ", "));
   const auto own = std::find(ranks.begin(), ranks.end(), rank());
   if (own == ranks.end())
-    throw InputError(kRanks, "rank {} asks for a subgroup of {} to which it does not belong", rank(),
+    throw InputError(launch::kRanks, "rank {} asks for a subgroup of {} to which it does not belong", rank(),
                      fmt::join(ranks, ", "));
   if (ranks.size() == 1) return {};
   return Group(impl_->subgroup(ranks, static_cast<int>(own - ranks.begin())));
@@ -279,7 +280,7 @@ std::string describe(const char* operation, const at::Tensor& tensor, Element el
 
 void check_rank(const char* operation, int rank, int size) {
   if (rank < 0 || rank >= size)
-    throw InputError(kRanks, "{}: expected a rank from 0 to {}, found {}", operation, size - 1, rank);
+    throw InputError(launch::kRanks, "{}: expected a rank from 0 to {}, found {}", operation, size - 1, rank);
 }
 
 template <class Impl>
@@ -297,7 +298,7 @@ Call<Impl> reduce_scatter_call(const at::Tensor& input, const at::Tensor& output
   check_tensor("reduce_scatter", output);
   check_reduction("reduce_scatter", element, reduction);
   if (output.scalar_type() != input.scalar_type() || output.numel() != shard)
-    throw InputError(kRanks, "reduce_scatter: of {} {} this rank gets {}, found an output of {} {}",
+    throw InputError(launch::kRanks, "reduce_scatter: of {} {} this rank gets {}, found an output of {} {}",
                      input.numel(), name_of(element), shard, output.numel(), output.dtype().name());
   return {describe("reduce_scatter", input, element, fmt::format(", {}", name_of(reduction))),
           [=](Impl& impl) { impl.reduce_scatter(input, output, element, reduction); }};
@@ -312,8 +313,9 @@ void check_pieces(const char* operation, const at::Tensor& tensor, const std::ve
     covered += piece.size;
   }
   if (!whole || covered != tensor.numel())
-    throw InputError(kRanks, "{}: expected {} pieces that cover {} elements in order; found {} with {}",
-                     operation, size, tensor.numel(), pieces.size(), covered);
+    throw InputError(launch::kRanks,
+                     "{}: expected {} pieces that cover {} elements in order; found {} with {}", operation,
+                     size, tensor.numel(), pieces.size(), covered);
 }
 
 /// The pieces may differ between ranks no more than the size may.
@@ -450,7 +452,7 @@ std::vector<std::string> Group::gather_texts(const std::string& text) const {
 void Group::send(const at::Tensor& tensor, int to) const {
   const Element element = check_tensor("send", tensor);
   check_rank("send", to, size());
-  if (to == rank()) throw InputError(kRanks, "send: rank {} cannot send to itself", to);
+  if (to == rank()) throw InputError(launch::kRanks, "send: rank {} cannot send to itself", to);
   impl_->sequence().run_between_two(describe("send", tensor, element, fmt::format(" to rank {}", to)),
                                     [&] { impl_->send(tensor, bytes_of(element), to); });
 }
@@ -458,7 +460,7 @@ void Group::send(const at::Tensor& tensor, int to) const {
 void Group::receive(const at::Tensor& tensor, int from) const {
   const Element element = check_tensor("receive", tensor);
   check_rank("receive", from, size());
-  if (from == rank()) throw InputError(kRanks, "receive: rank {} cannot receive from itself", from);
+  if (from == rank()) throw InputError(launch::kRanks, "receive: rank {} cannot receive from itself", from);
   impl_->sequence().run_between_two(describe("receive", tensor, element, fmt::format(" from rank {}", from)),
                                     [&] { impl_->receive(tensor, bytes_of(element), from); });
 }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "funicular/comm/combine.h"
-#include "funicular/comm/environment.h"
 #include "funicular/comm/shard.h"
+#include "funicular/launch/environment.h"
 
 namespace funicular::comm {
 
@@ -65,7 +65,7 @@ class Group {
  public:
   Group();
   /// All ranks that `place` speaks of. Collective. Throws RunError if some do not come.
-  static Group join(const Environment& place, const GroupOptions& options = {});
+  static Group join(const launch::Environment& place, const GroupOptions& options = {});
   /// join() with read_environment(), and a line in the log that says who named the ranks.
   static Group from_environment(const GroupOptions& options = {});
 

@@ -16,8 +16,8 @@
 #include "funicular/base/log.h"
 #include "funicular/comm/address.h"
 #include "funicular/comm/meeting_store.h"
-#include "funicular/comm/secret.h"
 #include "funicular/comm/store_client.h"
+#include "funicular/launch/secret.h"
 
 namespace funicular::comm {
 
@@ -39,7 +39,7 @@ std::shared_ptr<const Connection> behind(const std::string& prefix,
   return std::make_shared<Connection>(Connection{c10::make_intrusive<c10d::PrefixStore>(prefix, store)});
 }
 
-void warn_of_strangers(const Environment& place, const Address& own) {
+void warn_of_strangers(const launch::Environment& place, const Address& own) {
   if (!own.loopback())
     log::warning(
         "[ranks] listening on {}: what the ranks send is not encrypted; keep it in a network that you trust",
@@ -47,18 +47,18 @@ void warn_of_strangers(const Environment& place, const Address& own) {
   if (place.secret.empty())
     log::info(
         "[ranks] {} is not set: whoever reaches {} can join the ranks; set it to the same for all of them",
-        kSecretVariable, own.loopback() ? "a port of this host" : own.text());
+        launch::kSecretVariable, own.loopback() ? "a port of this host" : own.text());
 }
 
 /// Rank 0's store, and where it listens.
-StoreClient::Target serve_here(const Environment& place, const Address& address, int port) {
+StoreClient::Target serve_here(const launch::Environment& place, const Address& address, int port) {
   const int listening = listen_on(address, port);
   const Address listens = address_of_socket(listening);
   return {
       {listens}, place.secret, std::make_shared<StoreServer>(listening, place.secret, StoreServer::Limits{})};
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const Environment& place, const MeetingOptions& options,
+c10::intrusive_ptr<c10d::Store> open_store(const launch::Environment& place, const MeetingOptions& options,
                                            const std::vector<Address>& points, const Address& listening,
                                            int port) {
   StoreClient::Target target{points, place.secret, nullptr};
@@ -66,7 +66,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const Environment& place, const Meeti
   return c10::make_intrusive<StoreClient>(std::move(target), options.patience);
 }
 
-c10::intrusive_ptr<c10d::Store> open_agent_store(const Environment& place, const MeetingOptions& options) {
+c10::intrusive_ptr<c10d::Store> open_agent_store(const launch::Environment& place,
+                                                 const MeetingOptions& options) {
   c10d::TCPStoreOptions store;
   store.port = static_cast<uint16_t>(place.port);
   store.waitWorkers = false;
@@ -80,7 +81,7 @@ std::vector<uint8_t> bytes(const std::string& text) {
 
 }  // namespace
 
-Meeting::Meeting(const Environment& place, const MeetingOptions& options) {
+Meeting::Meeting(const launch::Environment& place, const MeetingOptions& options) {
   // c10d warns of each wait that ends and of each lost connection, with a trace of its stack; the watch and
   // the errors of a group say what matters of that.
   if (!std::getenv("TORCH_CPP_LOG_LEVEL")) FLAGS_caffe2_log_level = 2;
@@ -101,7 +102,7 @@ Meeting::Meeting(const Environment& place, const MeetingOptions& options) {
       if (!place.secret.empty()) leave_agent_store(place, options, own, prefix);
     }
   } catch (const c10::Error& error) {
-    throw RunError(kRanks, "rank {} of {}: rank 0 does not answer at {}, port {} ({})", place.rank,
+    throw RunError(launch::kRanks, "rank {} of {}: rank 0 does not answer at {}, port {} ({})", place.rank,
                    place.size, place.address, place.port, error.what_without_backtrace());
   }
   exchange_peers(place, options);
@@ -109,8 +110,8 @@ Meeting::Meeting(const Environment& place, const MeetingOptions& options) {
 
 /// torchrun's agent takes anyone. Its store only tells where rank 0's own one is, whose two ends prove that
 /// they know the secret.
-void Meeting::leave_agent_store(const Environment& place, const MeetingOptions& options, const Address& own,
-                                const std::string& prefix) {
+void Meeting::leave_agent_store(const launch::Environment& place, const MeetingOptions& options,
+                                const Address& own, const std::string& prefix) {
   StoreClient::Target target{{own}, place.secret, nullptr};
   if (place.rank == 0) {
     target = serve_here(place, own, 0);
@@ -118,14 +119,14 @@ void Meeting::leave_agent_store(const Environment& place, const MeetingOptions& 
   } else {
     const auto told = get("store", options.patience);
     if (!told) C10_THROW_ERROR(DistNetworkError, "it has not told where its store is");
-    Environment there = place;
+    launch::Environment there = place;
     std::istringstream(*told) >> there.address >> there.port;
     target.addresses = resolve(there);
   }
   connection_ = behind(prefix, c10::make_intrusive<StoreClient>(std::move(target), options.patience));
 }
 
-void Meeting::exchange_peers(const Environment& place, const MeetingOptions& options) {
+void Meeting::exchange_peers(const launch::Environment& place, const MeetingOptions& options) {
   set(fmt::format("here/{}", place.rank), fmt::format("{} {}", ::getpid(), host_identity()));
   auto peers = std::make_shared<std::vector<Peer>>();
   std::vector<int> missing;
@@ -141,9 +142,9 @@ void Meeting::exchange_peers(const Environment& place, const MeetingOptions& opt
     peers->push_back(peer);
   }
   if (!missing.empty())
-    throw RunError(kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s", place.rank,
-                   place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "), place.address,
-                   place.port, 1e-3 * static_cast<double>(options.patience.count()));
+    throw RunError(launch::kRanks, "rank {} of {}: rank{} {} did not come to {}, port {}, within {:g} s",
+                   place.rank, place.size, missing.size() == 1 ? "" : "s", fmt::join(missing, ", "),
+                   place.address, place.port, 1e-3 * static_cast<double>(options.patience.count()));
   peers_ = peers;
 }
 
@@ -152,7 +153,7 @@ Meeting Meeting::clone() const {
   try {
     other.connection_ = std::make_shared<Connection>(Connection{connection_->store->clone()});
   } catch (const c10::Error& error) {
-    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
   return other;
 }
@@ -167,7 +168,7 @@ void Meeting::set(const std::string& key, const std::string& value) const {
   try {
     connection_->store->set(key, bytes(value));
   } catch (const c10::Error& error) {
-    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 
@@ -179,7 +180,7 @@ std::optional<std::string> Meeting::get(const std::string& key, std::chrono::mil
   } catch (const c10::DistStoreError&) {
     return std::nullopt;  // the time is over
   } catch (const c10::Error& error) {
-    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 
@@ -187,7 +188,7 @@ void Meeting::erase(const std::string& key) const {
   try {
     connection_->store->deleteKey(key);
   } catch (const c10::Error& error) {
-    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 
@@ -197,7 +198,7 @@ std::optional<std::string> Meeting::get_now(const std::string& key) const {
     const std::vector<uint8_t> value = connection_->store->get(key);
     return std::string(value.begin(), value.end());
   } catch (const c10::Error& error) {
-    throw RunError(kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
+    throw RunError(launch::kRanks, "the store of rank 0 is lost ({})", error.what_without_backtrace());
   }
 }
 

@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "funicular/comm/environment.h"
+#include "funicular/launch/environment.h"
 
 namespace funicular::comm {
 
@@ -34,7 +34,7 @@ class Meeting {
  public:
   /// Waits until all ranks have come. Throws RunError that names those who have not, InputError where the
   /// interface or the address cannot be used.
-  Meeting(const Environment& place, const MeetingOptions& options);
+  Meeting(const launch::Environment& place, const MeetingOptions& options);
 
   /// A connection of its own, for another thread.
   Meeting clone() const;
@@ -57,9 +57,9 @@ class Meeting {
 
  private:
   Meeting() = default;
-  void leave_agent_store(const Environment& place, const MeetingOptions& options, const Address& own,
+  void leave_agent_store(const launch::Environment& place, const MeetingOptions& options, const Address& own,
                          const std::string& prefix);
-  void exchange_peers(const Environment& place, const MeetingOptions& options);
+  void exchange_peers(const launch::Environment& place, const MeetingOptions& options);
 
   std::shared_ptr<const Connection> connection_;
   std::shared_ptr<const std::vector<Peer>> peers_;

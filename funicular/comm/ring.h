@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "funicular/comm/combine.h"
-#include "funicular/comm/link.h"
+#include "funicular/comm/gloo_link.h"
 #include "funicular/comm/shard.h"
 
 namespace funicular::comm {

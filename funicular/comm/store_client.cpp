@@ -12,7 +12,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/hmac.h"
-#include "funicular/comm/secret.h"
+#include "funicular/launch/secret.h"
 
 namespace funicular::comm {
 
@@ -78,17 +78,18 @@ bool StoreClient::try_to_connect(const Address& address, Clock::time_point deadl
 }
 
 void StoreClient::shake_hands(Clock::time_point deadline) {
-  const std::string greeting = receive_exactly(Handshake::kGreetingBytes, deadline);
-  if (!greeting.starts_with(Handshake::kGreeting))
+  const std::string greeting = receive_exactly(launch::Handshake::kGreetingBytes, deadline);
+  if (!greeting.starts_with(launch::Handshake::kGreeting))
     C10_THROW_ERROR(DistNetworkError, "who listens there is no rank of Funicular");
-  const std::string theirs = greeting.substr(Handshake::kGreeting.size()), own = random_digest();
-  send_all(own + prove_secret(target_.secret, kCaller, theirs, own), deadline);
-  const std::string verdict = receive_exactly(Handshake::kVerdictBytes, deadline);
-  if (verdict[0] == Handshake::kRefused)
-    throw InputError(kRanks, "rank 0 turned this rank away: {} and is not rank 0's; give all ranks the same",
-                     target_.secret.empty() ? fmt::format("{} is not set here", kSecretVariable)
-                                            : fmt::format("{} is set here", kSecretVariable));
-  if (!same_digest(verdict.substr(1), prove_secret(target_.secret, kListener, theirs, own)))
+  const std::string theirs = greeting.substr(launch::Handshake::kGreeting.size()), own = random_digest();
+  send_all(own + launch::prove_secret(target_.secret, launch::kCaller, theirs, own), deadline);
+  const std::string verdict = receive_exactly(launch::Handshake::kVerdictBytes, deadline);
+  if (verdict[0] == launch::Handshake::kRefused)
+    throw InputError(launch::kRanks,
+                     "rank 0 turned this rank away: {} and is not rank 0's; give all ranks the same",
+                     target_.secret.empty() ? fmt::format("{} is not set here", launch::kSecretVariable)
+                                            : fmt::format("{} is set here", launch::kSecretVariable));
+  if (!same_digest(verdict.substr(1), launch::prove_secret(target_.secret, launch::kListener, theirs, own)))
     C10_THROW_ERROR(DistNetworkError, "who listens there does not know this run's secret");
 }
 

@@ -16,7 +16,7 @@
 #include "funicular/base/hmac.h"
 #include "funicular/base/log.h"
 #include "funicular/comm/address.h"
-#include "funicular/comm/secret.h"
+#include "funicular/launch/secret.h"
 
 namespace funicular::comm {
 
@@ -31,7 +31,7 @@ bool is_power_of_ten(int64_t number) {
 
 int make_wake_descriptor() {
   const int descriptor = ::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (descriptor < 0) throw RunError(kRanks, "no event descriptor: {}", errno_text(errno));
+  if (descriptor < 0) throw RunError(launch::kRanks, "no event descriptor: {}", errno_text(errno));
   return descriptor;
 }
 
@@ -142,7 +142,7 @@ void StoreServer::accept_all() {
     connection->challenge = random_digest();
     connection->deadline = ServerClock::now() + limits_.proof;
     send_without_delay(descriptor);
-    connection->send(std::string(Handshake::kGreeting) + connection->challenge);
+    connection->send(std::string(launch::Handshake::kGreeting) + connection->challenge);
     connections_.push_back(std::move(connection));
     const auto unproven = std::count_if(connections_.begin(), connections_.end(),
                                         [](const auto& one) { return one->open() && !one->proven; });
@@ -179,10 +179,10 @@ void StoreServer::receive(Connection& connection) {
     std::string_view bytes(buffer.data(), static_cast<size_t>(size));
     if (!connection.proven) {
       // Not a byte more is kept of what a stranger sends.
-      const size_t wanted = std::min(Handshake::kAnswerBytes - connection.proof.size(), bytes.size());
+      const size_t wanted = std::min(launch::Handshake::kAnswerBytes - connection.proof.size(), bytes.size());
       connection.proof.append(bytes.substr(0, wanted));
       bytes.remove_prefix(wanted);
-      if (connection.proof.size() == Handshake::kAnswerBytes) check_proof(connection);
+      if (connection.proof.size() == launch::Handshake::kAnswerBytes) check_proof(connection);
     }
     if (!connection.proven) continue;
     connection.frames.add(bytes);
@@ -197,14 +197,15 @@ void StoreServer::receive(Connection& connection) {
 
 void StoreServer::check_proof(Connection& connection) {
   const std::string_view answer = connection.proof;
-  const std::string_view challenge = answer.substr(0, Handshake::kChallengeBytes);
-  const std::string proof = prove_secret(secret_, kCaller, connection.challenge, challenge);
-  if (!same_digest(proof, answer.substr(Handshake::kChallengeBytes))) {
-    connection.send(Handshake::kRefused + std::string(Handshake::kProofBytes, '\0'));
+  const std::string_view challenge = answer.substr(0, launch::Handshake::kChallengeBytes);
+  const std::string proof = launch::prove_secret(secret_, launch::kCaller, connection.challenge, challenge);
+  if (!same_digest(proof, answer.substr(launch::Handshake::kChallengeBytes))) {
+    connection.send(launch::Handshake::kRefused + std::string(launch::Handshake::kProofBytes, '\0'));
     return turn_away(connection, "does not know this run's secret");
   }
   connection.proven = true;
-  connection.send(Handshake::kAccepted + prove_secret(secret_, kListener, connection.challenge, challenge));
+  connection.send(launch::Handshake::kAccepted +
+                  launch::prove_secret(secret_, launch::kListener, connection.challenge, challenge));
 }
 
 void StoreServer::obey(Connection& connection, StoreRequest request) {

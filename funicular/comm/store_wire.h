@@ -1,6 +1,6 @@
 #pragma once
 // What a rank and the store of rank 0 say to each other once each has proved that it knows the secret
-// (comm/secret.h): frames of a length and that many bytes, numbers in the order of the processor's bytes.
+// (launch/secret.h): frames of a length and that many bytes, numbers in the order of the processor's bytes.
 
 #include <cstdint>
 #include <cstring>

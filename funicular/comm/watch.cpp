@@ -259,9 +259,9 @@ void Patience::step() {
   waited_ += kStep;
   const std::optional<std::string> fault = watch_ ? watch_->fault() : std::nullopt;
   faulty_steps_ = fault ? faulty_steps_ + 1 : 0;
-  if (faulty_steps_ >= kFaultySteps) throw RunError(kRanks, "{}", *fault);
+  if (faulty_steps_ >= kFaultySteps) throw RunError(launch::kRanks, "{}", *fault);
   if (waited_ >= limit_)
-    throw RunError(kRanks, "no answer within {:g} s{}", 1e-3 * static_cast<double>(limit_.count()),
+    throw RunError(launch::kRanks, "no answer within {:g} s{}", 1e-3 * static_cast<double>(limit_.count()),
                    watch_ ? watch_->activities() : "");
 }
 

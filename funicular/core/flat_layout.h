@@ -115,7 +115,7 @@ struct UpdateTarget {
     return layer.decay && !matrix_gradient.defined();
   }
   /// The tensor in which the gradient of a layer's blocks lies at Block::gradient; contiguous. One that is
-  /// freed may be sparse, if the optimiser takes that (optim/rows.h): its dense form has them there.
+  /// freed may be sparse, if the optimiser takes that (optim/sparse_rows.h): its dense form has them there.
   const at::Tensor& gradient(const FlatLayout::Layer& layer) const {
     if (frees_gradients(layer)) return layer.parameter->gradient;
     return layer.decay ? matrix_gradient : vector_gradient;

@@ -49,10 +49,7 @@ FlatParameters::FlatParameters(Model& model, MatrixTypes types, bool free_gradie
   vector_gradient_ = at::zeros({size() - decay_end()}, options);
   for (const Entry& entry : entries()) point_into_buffers(entry);
   if (types.compute) convert_frozen_matrices(model, *types.compute);
-  if (frees_ && row_gradients && model.set_row_gradients) {
-    set_row_gradients_ = model.set_row_gradients;
-    set_row_gradients_(true);
-  }
+  row_gradients_ = frees_ && row_gradients && model.makes_row_gradients;
 }
 
 std::shared_ptr<UpdateTarget> FlatParameters::target() const {
@@ -98,12 +95,6 @@ void FlatParameters::point_into_buffers(const Entry& entry) {
 
 FlatParameters::~FlatParameters() {
   for (const auto& [leaf, hook] : hooks_) leaf.remove_hook(hook);
-  end_row_gradients();
-}
-
-void FlatParameters::end_row_gradients() {
-  if (set_row_gradients_) set_row_gradients_(false);
-  set_row_gradients_ = {};
 }
 
 void FlatParameters::zero_gradient() {
@@ -133,8 +124,7 @@ void FlatParameters::collect_gradients() {
     at::Tensor gradient = parameter.compute.grad();
     const at::ScalarType type = parameter.compute.scalar_type();
     if (!gradient.defined()) gradient = at::zeros_like(parameter.compute);
-    if (gradient.is_sparse() && (!set_row_gradients_ || !is_rows(gradient, type)))
-      gradient = gradient.to_dense();
+    if (gradient.is_sparse() && (!row_gradients_ || !is_rows(gradient, type))) gradient = gradient.to_dense();
     parameter.gradient = gradient.is_sparse() ? gradient : gradient.to(type).contiguous();
     parameter.compute.mutable_grad() = parameter.gradient;
   }

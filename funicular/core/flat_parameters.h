@@ -39,7 +39,7 @@ class FlatParameters {
   /// become copies of that type: the trainable ones views into shadow(). Gradients that are freed must be of
   /// the type that is computed with, for that is what autograd makes; throws InputError otherwise. The model
   /// must outlive this.
-  /// With `row_gradients` freed gradients may be sparse (Model::set_row_gradients).
+  /// With `row_gradients` freed gradients may be sparse, if the model makes such ones.
   explicit FlatParameters(Model& model, MatrixTypes types = {}, bool free_gradients = false,
                           bool row_gradients = false);
   ~FlatParameters();
@@ -69,8 +69,8 @@ class FlatParameters {
   /// Puts the gradients' views back where a module's own code dropped or replaced .grad (zero_grad); frees
   /// those that are to be freed.
   void point_gradients();
-  /// From now on gradients are dense, whatever this was made with: the model is somebody else's.
-  void end_row_gradients();
+  /// What forward passes are to be told (PassOptions::row_gradients): whether gradients may be sparse.
+  bool row_gradients() const { return row_gradients_; }
   /// After an update; does nothing where none are to be freed.
   void free_gradients();
   /// After the last backward pass of a step: gradients that are to be freed become Parameter::gradient, dense
@@ -89,7 +89,7 @@ class FlatParameters {
 
   std::shared_ptr<const FlatLayout> layout_;
   bool frees_;
-  std::function<void(bool)> set_row_gradients_;         ///< empty: all are dense
+  bool row_gradients_ = false;
   std::vector<std::pair<at::Tensor, unsigned>> hooks_;  ///< on the leaves whose gradients are freed
   at::Tensor master_, shadow_, matrix_gradient_, vector_gradient_;
 };

@@ -1,8 +1,56 @@
 #include "funicular/core/model.h"
 
+#include <algorithm>
+
 #include "funicular/base/error.h"
 
 namespace funicular {
+
+namespace {
+
+Activations inputs_of(const Segment& segment, const Activations& activations, const MicroBatch& batch) {
+  Activations inputs;
+  for (const Port& port : segment.inputs) {
+    const auto made = activations.find(port.name);
+    if (made != activations.end()) {
+      inputs.insert(*made);
+      continue;
+    }
+    const auto read = batch.tensors.find(port.name);
+    if (read == batch.tensors.end())
+      throw InputError("model",
+                       "the segment {} reads {}, which neither a segment before it nor the batch has",
+                       segment.name, port.name);
+    inputs.insert(*read);
+  }
+  return inputs;
+}
+
+bool has(const std::vector<Port>& ports, const std::string& name) {
+  return std::any_of(ports.begin(), ports.end(), [&](const Port& port) { return port.name == name; });
+}
+
+/// Whether a segment after number `number` reads the activation as it was before that segment.
+bool is_read_after(const std::vector<Segment>& segments, size_t number, const std::string& name) {
+  if (has(segments[number].outputs, name)) return false;
+  for (size_t later = number + 1; later < segments.size(); ++later) {
+    if (has(segments[later].inputs, name)) return true;
+    if (has(segments[later].outputs, name)) return false;
+  }
+  return false;
+}
+
+void require_outputs(const Segment& segment, const Activations& outputs) {
+  for (const Port& port : segment.outputs)
+    if (!outputs.contains(port.name))
+      throw InputError("model", "the segment {} gave no {}, which it declares as an output", segment.name,
+                       port.name);
+  if (outputs.size() != segment.outputs.size())
+    throw InputError("model", "the segment {} gave {} activations; it declares {}", segment.name,
+                     outputs.size(), segment.outputs.size());
+}
+
+}  // namespace
 
 Parameter* Model::add_parameter(std::string name, at::Tensor value, ParameterGroup group) {
   if (find(name)) throw InputError("model", "two parameters are named {}", name);
@@ -33,12 +81,24 @@ at::Device Model::device() const {
   return parameters.empty() ? at::Device(at::kCPU) : parameters.front()->compute.device();
 }
 
-Activations Model::forward(Activations input, const MicroBatch& batch, const Taps& taps,
-                           LossSink& loss) const {
+Activations Model::forward(Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss,
+                           PassOptions options) const {
   if (!device().is_cpu() && batch.packing.offsets.is_cpu())
-    return forward(std::move(input), batch.to(device()), taps, loss);
-  for (const Segment& segment : segments) input = segment.forward(std::move(input), batch, taps, loss);
+    return forward(std::move(input), batch.to(device()), taps, loss, options);
+  run_segments(0, segments.size(), input, {batch, taps, loss, options});
   return input;
+}
+
+void Model::run_segments(size_t begin, size_t end, Activations& activations, const Pass& pass) const {
+  for (size_t number = begin; number < end; ++number) {
+    const Segment& segment = segments[number];
+    Activations inputs = inputs_of(segment, activations, pass.batch);
+    // What nobody reads later is the segment's alone, which may free it as it goes.
+    std::erase_if(activations, [&](const auto& one) { return !is_read_after(segments, number, one.first); });
+    Activations outputs = segment.forward(std::move(inputs), pass);
+    require_outputs(segment, outputs);
+    for (auto& [name, value] : outputs) activations[name] = std::move(value);
+  }
 }
 
 }  // namespace funicular

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,7 +30,7 @@ struct Parameter {
   at::Tensor master;   ///< what the optimiser updates
   at::Tensor compute;  ///< what the forward pass reads: a leaf that requires grad; `master` itself without
                        ///< mixed precision
-  /// Same shape as `compute`; the leaf's .grad; sparse where Model::set_row_gradients says so. Where
+  /// Same shape as `compute`; the leaf's .grad; sparse where PassOptions::row_gradients says so. Where
   /// gradients are freed after each update, undefined until FlatParameters::collect_gradients.
   at::Tensor gradient;
   ParameterGroup group = ParameterGroup::decay;
@@ -43,13 +44,46 @@ struct Buffer {
   at::Tensor value;
 };
 
+/// What the caller of a forward pass chooses.
+struct PassOptions {
+  bool training = false;  ///< the mode of users' modules (BatchNorm, torch::nn::Dropout)
+  /// Segments that can (Model::recomputes_attention) recompute their attention in the backward pass.
+  bool selective_recompute = false;
+  /// The first gradient that a backward pass makes of a table of embeddings may be a sparse tensor (coalesced,
+  /// rows in its first dimension) of the rows that were looked up, where nothing else has made one before.
+  bool row_gradients = false;
+};
+
+/// One forward pass as every segment sees it. Refers to what its caller holds.
+struct Pass {
+  const MicroBatch& batch;  ///< on the model's device
+  const Taps& taps;
+  LossSink& loss;
+  PassOptions options = {};
+};
+
 using Activations = TensorMap;
 
+/// A tensor that goes into a segment or comes out of it. Its shape and type follow from the batch's packing
+/// and tensors alone, so that every rank knows what it will be sent.
+struct Port {
+  std::string name;
+  std::function<std::vector<int64_t>(const MicroBatch&)> shape = {};  ///< empty: whatever it is
+  /// None: the type that the model's matrices compute in.
+  std::optional<at::ScalarType> type = {};
+};
+
 /// The unit of recomputation, sharding, placement, pipelining and offload.
+///
+/// An input is the newest output of that name of an earlier segment, else the batch's tensor of that name: token
+/// ids are an input like any other, and a segment before may replace them. `forward` gets the inputs that are
+/// declared, and gives the outputs that are declared. The loss's own terms go to Pass::loss, labels come from
+/// Pass::batch.
 struct Segment {
   std::string name;
-  std::vector<Parameter*> parameters;
-  std::function<Activations(Activations, const MicroBatch&, const Taps&, LossSink&)> forward;
+  std::vector<Parameter*> parameters = {};
+  std::vector<Port> inputs = {}, outputs = {};
+  std::function<Activations(Activations, const Pass&)> forward = {};
 };
 
 /// Owns the parameters; segments refer to them. Move-only.
@@ -58,20 +92,11 @@ struct Model {
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
   std::vector<std::shared_ptr<void>> owners;  ///< what must live as long as the segments' functions
-  bool low_precision =
-      false;  ///< the segments compute in whatever type the matrices' `compute` has; false: autocast
-  std::function<void(bool training)> set_training;  ///< for wrapped modules; may be empty
-  /// Whether the segments recompute their attention in the backward pass, see core/recompute.h; empty: they
-  /// have none.
-  std::function<void(bool on)> set_selective_recompute;
-  /// Whether the last layer gives `hidden` [T, H] of all tokens instead of what its own head reads of them
-  /// (nn/bert.h): for another head that reads more. Empty where it always does.
-  std::function<void(bool on)> set_all_rows;
 
-  /// Whether the first gradient that a backward pass makes of a table of embeddings is a sparse tensor
-  /// (coalesced, rows in its first dimension) of the rows that were looked up, where nothing else has made
-  /// one before; empty: always dense.
-  std::function<void(bool on)> set_row_gradients;
+  // What the segments can do.
+  bool low_precision = false;         ///< compute in the type of the matrices' `compute`; false: autocast
+  bool recomputes_attention = false;  ///< heed PassOptions::selective_recompute
+  bool makes_row_gradients = false;   ///< heed PassOptions::row_gradients
 
   /// Another model of the same structure, with weights and buffers of its own, whatever their values. Empty,
   /// or throws InputError: there can be none.
@@ -90,8 +115,15 @@ struct Model {
   /// Where the parameters lie; the CPU if there are none.
   at::Device device() const;
 
-  /// Runs all segments in order, on a batch that may lie on the CPU.
-  Activations forward(Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss) const;
+  /// Runs all segments in order, on a batch that may lie on the CPU, and returns the outputs of the last. An
+  /// activation lives until its last reader has run. Throws InputError for an input that nothing gives, and for
+  /// an output that is not there.
+  Activations forward(Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss,
+                      PassOptions options = {}) const;
+
+  /// Runs segments [begin, end) on what the segments before them left in `activations`, and leaves there what
+  /// those after them will read (after the last: its outputs). The batch lies on the model's device.
+  void run_segments(size_t begin, size_t end, Activations& activations, const Pass& pass) const;
 };
 
 }  // namespace funicular

@@ -197,8 +197,9 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
 /// sums.
 class Group {
  public:
-  Group(const Model& model, size_t begin, size_t end, std::shared_ptr<const MicroBatch> batch)
-      : model_(&model), begin_(begin), end_(end), batch_(std::move(batch)) {}
+  Group(const Model& model, size_t begin, size_t end, std::shared_ptr<const MicroBatch> batch,
+        PassOptions options)
+      : model_(&model), begin_(begin), end_(end), batch_(std::move(batch)), options_(options) {}
 
   /// What the first run gave besides tensors.
   struct Outcome {
@@ -240,6 +241,7 @@ class Group {
   const Model* model_;
   size_t begin_, end_;
   std::shared_ptr<const MicroBatch> batch_;
+  PassOptions options_;
   std::vector<std::string> input_names_;
   bool ran_ = false;
 };
@@ -247,8 +249,7 @@ class Group {
 std::vector<at::Tensor> Group::run(const std::vector<at::Tensor>& inputs, LossSink& sink) {
   Activations activations;
   for (size_t i = 0; i < inputs.size(); ++i) activations[input_names_[i]] = inputs[i];
-  for (size_t s = begin_; s < end_; ++s)
-    activations = model_->segments[s].forward(std::move(activations), *batch_, {}, sink);
+  model_->run_segments(begin_, end_, activations, {*batch_, {}, sink, options_});
   std::vector<at::Tensor> results;
   outcome.names.clear();
   for (auto& [name, value] : activations) {
@@ -329,23 +330,22 @@ std::vector<size_t> recompute_groups(size_t segments, Recompute mode) {
 }
 
 Activations forward_recomputed(const Model& model, Recompute mode, Activations input, const MicroBatch& batch,
-                               const Taps& taps, LossSink& loss) {
-  if (model.set_selective_recompute)
-    model.set_selective_recompute(mode == Recompute::selective && !taps.observe);
-  else if (mode == Recompute::selective)
+                               const Taps& taps, LossSink& loss, PassOptions options) {
+  if (mode == Recompute::selective && !model.recomputes_attention)
     throw InputError(
         "recompute",
         "selective: this model has no attention that it could recompute by itself; use full or sqrt");
+  options.selective_recompute = mode == Recompute::selective && !taps.observe;
   const bool grouped = mode == Recompute::full || mode == Recompute::sqrt;
   if (!grouped || model.segments.size() < 2 || taps.observe || !at::GradMode::is_enabled())
-    return model.forward(std::move(input), batch, taps, loss);
+    return model.forward(std::move(input), batch, taps, loss, options);
   const auto kept =
       std::make_shared<const MicroBatch>(model.device().is_cpu() ? batch : batch.to(model.device()));
   const std::vector<size_t> begins = recompute_groups(model.segments.size(), mode);
   for (size_t g = 0; g + 1 < begins.size(); ++g)
-    input = forward_group(std::make_shared<Group>(model, begins[g], begins[g + 1], kept), input, loss);
-  for (size_t s = begins.back(); s < model.segments.size(); ++s)
-    input = model.segments[s].forward(std::move(input), *kept, taps, loss);
+    input =
+        forward_group(std::make_shared<Group>(model, begins[g], begins[g + 1], kept, options), input, loss);
+  model.run_segments(begins.back(), model.segments.size(), input, {*kept, taps, loss, options});
   return input;
 }
 

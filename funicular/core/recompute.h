@@ -43,7 +43,7 @@ std::string recompute_name(Recompute mode);
 /// recomputed. Loss terms may arise in any segment. Model::buffers keep what the first run wrote (BatchNorm
 /// counts a batch once). Throws InputError for `selective` where the model has no attention to recompute.
 Activations forward_recomputed(const Model& model, Recompute mode, Activations input, const MicroBatch& batch,
-                               const Taps& taps, LossSink& loss);
+                               const Taps& taps, LossSink& loss, PassOptions options = {});
 
 /// The first segment of each group that `mode` (full or sqrt) makes of `segments` segments; increasing from
 /// 0. Larger groups come first: the last is the one that is not recomputed.
@@ -53,8 +53,8 @@ std::vector<size_t> recompute_groups(size_t segments, Recompute mode);
 /// `weights` are the leaves that the function reads besides its inputs: they get their gradients in .grad.
 /// For use inside a segment or a user's module:
 ///
-///   x = recomputed({x}, block->parameters(), [block](const auto& in) { return
-///   std::vector{block->forward(in[0])}; })[0];
+///   x = recomputed({x}, block->parameters(),
+///                  [block](const auto& in) { return std::vector{block->forward(in[0])}; })[0];
 ///
 /// The function must do the same when it is called again and outlive this call; it must not write to its
 /// inputs. Buffers that it writes (BatchNorm's running statistics) are written twice. Without gradients, or

@@ -64,15 +64,13 @@ Model wrap_module(std::shared_ptr<torch::nn::Module> module,
     if (value.defined() && seen.insert(value.unsafeGetTensorImpl()).second)
       model.buffers.push_back({named.key(), value});
   }
-  segment.forward = [forward = std::move(forward)](Activations activations, const MicroBatch& batch,
-                                                   const Taps&, LossSink& sink) {
-    if (batch.packing.random.training) seed_generator(batch.packing);
-    forward(batch, sink);
-    return activations;
+  segment.forward = [forward = std::move(forward), raw = module.get()](Activations, const Pass& pass) {
+    raw->train(pass.options.training);
+    if (pass.batch.packing.random.training) seed_generator(pass.batch.packing);
+    forward(pass.batch, pass.loss);
+    return Activations{};
   };
   model.segments.push_back(std::move(segment));
-  torch::nn::Module* raw = module.get();
-  model.set_training = [raw](bool training) { raw->train(training); };
   model.owners.push_back(std::move(module));
   return model;
 }

@@ -211,12 +211,6 @@ std::string describe_tokenizer(const text::WordPiece& tokenizer) {
                      tokenizer.options().lowercase ? "lower-cased" : "cased");
 }
 
-int64_t token_id_limit(const text::WordPiece& tokenizer) {
-  int64_t limit = tokenizer.size();
-  for (const auto& token : tokenizer.added_tokens()) limit = std::max<int64_t>(limit, int64_t{token.id} + 1);
-  return limit;
-}
-
 namespace {
 
 // Everything that decides what a reader sees; not how meta.json happens to be written.

@@ -81,8 +81,6 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin);
 
 /// What people read about a tokeniser, e.g. "WordPiece, 30522 tokens, lower-cased".
 std::string describe_tokenizer(const text::WordPiece& tokenizer);
-/// One more than the largest token id, added tokens included.
-int64_t token_id_limit(const text::WordPiece& tokenizer);
 
 /// A half-open range of rows or of tokens.
 struct StoreRange {

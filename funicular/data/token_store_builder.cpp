@@ -261,7 +261,7 @@ StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source
   StoreMeta meta;
   meta.tokenizer_fingerprint = tokenizer.fingerprint();
   meta.tokenizer_description = describe_tokenizer(tokenizer);
-  meta.vocabulary_size = token_id_limit(tokenizer);
+  meta.vocabulary_size = tokenizer.id_limit();
   meta.token_bytes = meta.vocabulary_size <= 65536 ? 2 : 4;
   meta.columns = source.columns();
   meta.labels = options.labels;

@@ -20,7 +20,7 @@ struct Task {
   data::TextFileSourceOptions layout;    ///< with text columns and a label column
   std::vector<std::string> label_names;  ///< of the classes by number; empty: learnt from the training file
   std::vector<std::string> spellings;    ///< how files write the classes; empty: as they are called
-  std::vector<std::string> metrics;      ///< names of eval/metrics.h
+  std::vector<std::string> metrics;      ///< names of objective/metrics.h
   std::string best_metric;               ///< the one by which the best model is chosen; greater is better
 
   int columns() const { return static_cast<int>(layout.text_columns.size()); }

@@ -74,7 +74,7 @@ at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::
 struct EmbeddingTables {
   at::Tensor word, position, type;  ///< [V, H], [P, H], [types, H]
   int64_t padding = -1;  ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
-  bool row_gradients = false;  ///< the first gradient of `word` is sparse, see Model::set_row_gradients
+  bool row_gradients = false;  ///< the first gradient of `word` is sparse, see PassOptions::row_gradients
 };
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);

@@ -12,11 +12,11 @@
 #include <numeric>
 #include <vector>
 
-#include "funicular/core/device_kernels.h"
-#include "funicular/core/items.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/typed.h"
 #include "funicular/nn/workspace.h"
+#include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
 

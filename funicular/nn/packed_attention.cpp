@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <cmath>
 
-#include "funicular/core/device_kernels.h"
-#include "funicular/core/items.h"
 #include "funicular/nn/device/operations.h"
 #include "funicular/nn/typed.h"
 #include "funicular/nn/workspace.h"
+#include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
 

@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/core/items.h"
 #include "funicular/nn/kernels.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
 

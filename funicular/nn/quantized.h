@@ -32,7 +32,7 @@ at::Tensor quantized_feed_forward(const at::Tensor& x, const at::Tensor& up, con
                                   const at::Tensor& down, Activation activation);
 
 /// For prediction: quantises the matrices of the encoder's layers (segments "layer.N"); embeddings and head
-/// stay. Call it before train::make_inference, which brings those to 16 bits. The model can no longer be
+/// stay. Call it before make_inference, which brings those to 16 bits. The model can no longer be
 /// trained or saved.
 void quantize_layers(Model& model);
 

@@ -7,11 +7,11 @@
 #include <numeric>
 #include <vector>
 
-#include "funicular/core/device_kernels.h"
-#include "funicular/core/items.h"
 #include "funicular/nn/device/operations.h"
 #include "funicular/nn/norm_arguments.h"
 #include "funicular/nn/typed.h"
+#include "funicular/runtime/device_kernels.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
 

@@ -1,14 +1,31 @@
 #include "funicular/objective/classification.h"
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include "funicular/base/error.h"
+#include "funicular/data/datasets.h"
+#include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
 
 Classification::Classification(const text::WordPiece& tokenizer, const ClassificationOptions& options)
     : options_(options), special_(tokenizer.special()) {
   check_sequence_options(special_, options.sequence);
+}
+
+std::shared_ptr<const data::Dataset> Classification::samples(
+    std::shared_ptr<const data::TokenStore> store) const {
+  return std::make_shared<data::RowDataset>(std::move(store));
+}
+
+std::unique_ptr<Metrics> Classification::metrics() const {
+  return std::make_unique<ClassificationMetrics>(options_.metrics);
+}
+
+std::map<std::string, std::string> Classification::identity() const {
+  return {{"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
+                                   text::truncation_name(options_.sequence.truncation))}};
 }
 
 int64_t Classification::length(const data::Sample& sample) const {

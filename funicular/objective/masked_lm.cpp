@@ -1,11 +1,14 @@
 #include "funicular/objective/masked_lm.h"
 
+#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "funicular/base/error.h"
+#include "funicular/data/datasets.h"
+#include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
 
@@ -20,6 +23,20 @@ MaskedLm::MaskedLm(const text::WordPiece& tokenizer, const MaskedLmOptions& opti
     selector_ = std::make_unique<TokenSelector>();
   replacer_ = std::make_unique<BertReplacer>(special_.mask, tokenizer.size(), options.mask_share,
                                              options.random_share);
+}
+
+std::shared_ptr<const data::Dataset> MaskedLm::samples(std::shared_ptr<const data::TokenStore> store) const {
+  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(options_.sequence, 1));
+}
+
+std::unique_ptr<Metrics> MaskedLm::metrics() const {
+  return std::make_unique<LanguageModelMetrics>();
+}
+
+std::map<std::string, std::string> MaskedLm::identity() const {
+  return {{"objective",
+           fmt::format("mlm, probability {}, {}, at most {} tokens", options_.probability,
+                       options_.whole_words ? "whole words" : "tokens", options_.sequence.max_length)}};
 }
 
 int64_t MaskedLm::length(const data::Sample& sample) const {

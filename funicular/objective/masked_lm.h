@@ -26,6 +26,12 @@ class MaskedLm : public Objective {
   MaskedLm(const text::WordPiece& tokenizer, const MaskedLmOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
+  /// Documents in the fewest pieces that fit a sequence.
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
+  model::Head head() const override { return model::Head::masked_lm; }
+  /// Perplexity.
+  std::unique_ptr<Metrics> metrics() const override;
+  std::map<std::string, std::string> identity() const override;
 
  private:
   MaskedLmOptions options_;

@@ -21,6 +21,10 @@ text::PairLengths kept_lengths(const data::Sample& sample, const SequenceOptions
 
 }  // namespace
 
+int64_t text_length(const SequenceOptions& options, int columns) {
+  return options.max_length - (columns + 1);
+}
+
 int64_t special_count(const data::Sample& sample) {
   return sample.column_count > 1 ? 3 : 2;
 }

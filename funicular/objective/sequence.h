@@ -7,6 +7,7 @@
 
 #include "funicular/core/batch.h"
 #include "funicular/data/sample.h"
+#include "funicular/text/truncation.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::objective {
@@ -15,6 +16,9 @@ struct SequenceOptions {
   int32_t max_length = 512;  ///< special tokens included
   text::Truncation truncation = text::Truncation::longest_first;
 };
+
+/// Tokens of text that a sequence of so many columns has room for.
+int64_t text_length(const SequenceOptions& options, int columns);
 
 /// Tokens that the special tokens take: 2, or 3 for pairs.
 int64_t special_count(const data::Sample& sample);

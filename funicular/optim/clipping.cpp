@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/optim/blocks.h"
+#include "funicular/optim/block_items.h"
 #include "funicular/optim/kernels.h"
-#include "funicular/optim/rows.h"
+#include "funicular/optim/sparse_rows.h"
 
 namespace funicular::optim {
 

@@ -37,7 +37,7 @@ class Optimizer {
   void attach(const FlatParameters& parameters) { attach(parameters.target()); }
   /// Updates parameters in place from their gradients.
   virtual void step(const StepInput& input) = 0;
-  /// Whether gradients may be sparse tensors of rows (optim/rows.h), where they are freed.
+  /// Whether gradients may be sparse tensors of rows (optim/sparse_rows.h), where they are freed.
   virtual bool takes_row_gradients() const { return false; }
   /// Whether an update needs the norms of whole layers, and so all ranks that hold parts of one.
   virtual bool needs_layer_norms() const { return false; }

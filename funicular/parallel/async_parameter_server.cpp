@@ -158,7 +158,6 @@ void AsyncParameterServer::open_lanes() {
 StepResult AsyncParameterServer::work(std::span<const MicroBatch> micro_batches, const Counts& counts,
                                       const StepSettings& settings) {
   zero_gradients();
-  if (model().set_training) model().set_training(true);
   TermSums sums;
   for (const MicroBatch& batch : micro_batches) run(model(), batch, counts, settings, sums);
   StepResult result;

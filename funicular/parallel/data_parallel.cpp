@@ -37,9 +37,10 @@ class DataParallel final : public Replicated {
 
   void state_changed() override { refresh_all(); }
 
+  bool row_gradients() const override { return flat_->row_gradients(); }
+
   void detach() override {
     gradient_hooks_.reset();  // the module is another strategy's now, or its user's
-    flat_->end_row_gradients();
     Replicated::detach();
   }
 

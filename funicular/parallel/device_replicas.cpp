@@ -226,7 +226,6 @@ void DeviceReplicas::start_step(const StepSettings&) {
     // A module's own code may have dropped them.
     for (const FlatLayout::Entry& entry : replica.layout->entries())
       entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
-    if (replica.model.set_training) replica.model.set_training(true);
   });
   gradients_are_zero_ = false;
 }

@@ -15,9 +15,9 @@
 #include "funicular/base/hash.h"
 #include "funicular/core/autocast.h"
 #include "funicular/core/gradient_squares.h"
-#include "funicular/core/mapped_tensor.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/parallel/term_sums.h"
+#include "funicular/runtime/mapped_tensor.h"
 
 namespace funicular::parallel {
 
@@ -89,7 +89,6 @@ Counts Replicated::global_counts(const Counts& own) const {
 
 StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Counts& global,
                             const StepSettings& settings) {
-  if (model_->set_training) model_->set_training(true);
   TermSums sums;
   start_step(settings);
   // Where gradients are freed, no other rank or device adds to them.
@@ -147,7 +146,8 @@ void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts
   LossSink sink;
   {
     const Autocast autocast(autocast_, model.device().type());
-    forward_recomputed(model, settings.recompute, {}, batch, {}, sink);
+    forward_recomputed(model, settings.recompute, {}, batch, {}, sink,
+                       {.training = true, .row_gradients = row_gradients()});
   }
   sums.add(sink);
   const at::Tensor total = sink.total(counts);
@@ -352,7 +352,6 @@ void Strategy::with_whole_model(const std::function<void()>& use) {
 
 EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches) {
   const at::NoGradGuard no_gradient;
-  if (model.set_training) model.set_training(false);
   EvalResult result;
   TermSums sums;
   for (const MicroBatch& batch : micro_batches) {

@@ -56,6 +56,8 @@ class Replicated : public Strategy, protected SegmentEvents {
   virtual void finish_update() = 0;
   /// Whether the segments' events are needed on one rank, too.
   virtual bool needs_events() const { return false; }
+  /// Whether the optimiser takes sparse gradients of embeddings as they are.
+  virtual bool row_gradients() const { return false; }
   /// Whether this rank computes, and so must have the weights of the others that do.
   virtual bool computes() const { return true; }
   /// Returns when the weights that are computed with are whole again.

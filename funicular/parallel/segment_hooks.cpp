@@ -60,21 +60,21 @@ std::vector<at::Tensor*> values_of(Activations& activations) {
 }
 
 Activations run_segment(const decltype(Segment::forward)& forward, size_t number, SegmentEvents& events,
-                        Activations input, const MicroBatch& batch, const Taps& taps, LossSink& loss) {
+                        Activations input, const Pass& pass) {
   events.before_forward(number);
   const bool recorded = at::GradMode::is_enabled();
   if (recorded) cross(values_of(input), events, number, /*entry=*/true);
   LossSink own;
-  own.keep_outputs = loss.keep_outputs;
-  Activations output = forward(std::move(input), batch, taps, own);
+  own.keep_outputs = pass.loss.keep_outputs;
+  Activations output = forward(std::move(input), {pass.batch, pass.taps, own, pass.options});
   std::vector<LossSink::Term> terms = own.terms();
   if (recorded) {
     std::vector<at::Tensor*> leaving = values_of(output);
     for (LossSink::Term& term : terms) leaving.push_back(&term.sum);
     cross(leaving, events, number, /*entry=*/false);
   }
-  for (LossSink::Term& term : terms) loss.add(std::move(term.name), std::move(term.sum), term.weight);
-  for (const auto& [name, value] : own.outputs()) loss.output(name, value);
+  for (LossSink::Term& term : terms) pass.loss.add(std::move(term.name), std::move(term.sum), term.weight);
+  for (const auto& [name, value] : own.outputs()) pass.loss.output(name, value);
   events.after_forward(number);
   return output;
 }
@@ -85,9 +85,8 @@ SegmentHooks::SegmentHooks(Model& model, SegmentEvents& events) : model_(model) 
   for (size_t number = 0; number < model.segments.size(); ++number) {
     Segment& segment = model.segments[number];
     before_.push_back(segment.forward);
-    segment.forward = [forward = segment.forward, number, &events](Activations input, const MicroBatch& batch,
-                                                                   const Taps& taps, LossSink& loss) {
-      return run_segment(forward, number, events, std::move(input), batch, taps, loss);
+    segment.forward = [forward = segment.forward, number, &events](Activations input, const Pass& pass) {
+      return run_segment(forward, number, events, std::move(input), pass);
     };
   }
 }

@@ -6,14 +6,20 @@
 #include <span>
 #include <vector>
 
+#include "funicular/core/precision.h"
 #include "funicular/core/recompute.h"
 #include "funicular/format/bert_config.h"
-#include "funicular/plan/training_step.h"
-#include "funicular/train/precision.h"
 
 namespace funicular::plan {
 
-/// Bytes of tensors. Those of less than kSmallestCached bytes (core/allocator.h) are left out of activations
+/// What the memory of a training step depends on, besides the model and its batch.
+struct StepOptions {
+  Precision precision = Precision::fp32;
+  Recompute recompute = Recompute::none;
+  bool accumulates = false;  ///< whether a step may have several micro-batches
+};
+
+/// Bytes of tensors. Those of less than kSmallestCached bytes (runtime/allocator.h) are left out of activations
 /// and workspace: together they are few.
 struct StepMemory {
   int64_t weights = 0;      ///< masters, and the 16-bit copies of the matrices
@@ -35,15 +41,9 @@ struct BatchShape {
 };
 BatchShape shape_of(const MicroBatch& batch);
 
-/// Of a step of nn::build_bert's masked language model under parallel::make_single with AdamW. `threads`:
+/// Of a step of model::build_bert's masked language model under parallel::make_single with AdamW. `threads`:
 /// each has buffers of its own in the attention.
 StepMemory predict_memory(const format::BertConfig& config, const StepOptions& options,
                           std::span<const BatchShape> micro_batches, int threads);
-
-/// Throws InputError unless tensors come from the caching allocator (core/allocator.h), which counts them.
-void require_counted_tensors();
-
-/// Takes one step; throws as require_counted_tensors. Let a step pass before: the first does more.
-StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch);
 
 }  // namespace funicular::plan

@@ -1,8 +1,10 @@
-// How rows are shortened; see word_piece.h.
+#include "funicular/text/truncation.h"
+
+#include <fmt/ranges.h>
+
 #include <algorithm>
 
 #include "funicular/base/error.h"
-#include "funicular/text/word_piece.h"
 
 namespace funicular::text {
 namespace {
@@ -36,6 +38,24 @@ PairLengths truncate_pair(PairLengths lengths, int32_t limit, Truncation truncat
                      excess, only_first ? "only_first" : "only_second", column);
   column -= excess;
   return lengths;
+}
+
+const std::vector<std::string>& truncation_names() {
+  static const std::vector<std::string> names{"longest_first", "only_first", "only_second"};
+  return names;
+}
+
+std::string truncation_name(Truncation truncation) {
+  return truncation_names()[static_cast<size_t>(truncation)];
+}
+
+Truncation parse_truncation(const std::string& name, const std::string& origin) {
+  const auto& names = truncation_names();
+  const auto found = std::find(names.begin(), names.end(), name);
+  if (found == names.end())
+    throw InputError("config", "{}: truncation is \"{}\"; expected one of {}", origin, name,
+                     fmt::join(names, ", "));
+  return static_cast<Truncation>(found - names.begin());
 }
 
 }  // namespace funicular::text

@@ -1,5 +1,6 @@
 #include "funicular/text/word_piece.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "funicular/text/ascii_run.h"
@@ -215,6 +216,12 @@ const std::vector<AddedToken>& WordPiece::added_tokens() const {
 const SpecialTokens& WordPiece::special() const {
   return tables_->special;
 }
+int64_t WordPiece::id_limit() const {
+  int64_t limit = size();
+  for (const AddedToken& token : added_tokens()) limit = std::max(limit, int64_t{token.id} + 1);
+  return limit;
+}
+
 int32_t WordPiece::id_of(std::string_view token) const {
   return tables_->id_of(token);
 }

@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "funicular/text/truncation.h"
+
 namespace funicular::text {
 
 /// What a WordPiece tokeniser does to text; the fields of BertNormalizer and WordPiece in a `tokenizer.json`.
@@ -66,6 +68,8 @@ class WordPiece {
   const std::vector<AddedToken>& added_tokens() const;
   const SpecialTokens& special() const;
   int32_t size() const { return static_cast<int32_t>(vocabulary().size()); }
+  /// More than every id, those of added tokens included.
+  int64_t id_limit() const;
   /// -1 if there is no such token.
   int32_t id_of(std::string_view token) const;
 
@@ -77,16 +81,5 @@ class WordPiece {
   struct Tables;
   std::unique_ptr<const Tables> tables_;
 };
-
-/// How a row that is too long is shortened; the names of Hugging Face.
-enum class Truncation { longest_first, only_first, only_second };
-
-/// Lengths of the two columns after truncation to `limit` tokens in all, special tokens not counted (the
-/// second is 0 for single texts). Equal to Hugging Face `tokenizers`. Throws InputError where
-/// only_first/only_second cannot.
-struct PairLengths {
-  int32_t first = 0, second = 0;
-};
-PairLengths truncate_pair(PairLengths lengths, int32_t limit, Truncation truncation);
 
 }  // namespace funicular::text

@@ -14,10 +14,10 @@
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
+#include "funicular/comm/together.h"
 #include "funicular/format/manifest.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/safetensors_writer.h"
-#include "funicular/train/together.h"
 
 namespace funicular::train {
 

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/comm/together.h"
 #include "funicular/train/eval_codec.h"
 #include "funicular/train/prefetch.h"
-#include "funicular/train/together.h"
 
 namespace funicular::train {
 
@@ -47,10 +47,10 @@ class Tally {
     if (metrics_) metrics_->start();
   }
 
-  void add(std::span<const MicroBatch> batches, const parallel::EvalResult& part) {
+  void add(const parallel::EvalResult& part) {
     add_counts(counts_, part.counts);
     for (const auto& [name, sum] : part.sums) weighted_sums_[name] += part.weights.at(name) * sum;
-    for (size_t i = 0; metrics_ && i < batches.size(); ++i) metrics_->add(batches[i], part.outputs[i]);
+    for (size_t i = 0; metrics_ && i < part.outputs.size(); ++i) metrics_->add(part.outputs[i]);
   }
 
   std::map<std::string, double> finish() {
@@ -92,7 +92,7 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
     const GlobalBatch batch = loader.next();
     for (const MicroBatch& one : batch.micro_batches) {
       const std::span<const MicroBatch> part(&one, 1);
-      tally.add(part, evaluate_batch(part));
+      tally.add(evaluate_batch(part));
     }
   }
   return tally.finish();
@@ -108,29 +108,30 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   const bool first_rank = group.rank() == 0;
   const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
   const int64_t rounds = (batches + share.count - 1) / share.count;
-  // Of a round: this rank's batch; on rank 0 the others' too, for their labels. A rank without a share has
-  // none.
-  using Round = std::map<int64_t, GlobalBatch>;
+  // This share's batch of a round, if there is one: the last round may have none, and a rank may have no share.
   const auto read = [&](int64_t number) {
-    Round round;
-    for (int64_t i = 0; i < share.count && number * share.count + i < batches; ++i)
-      if (first_rank || i == share.index)
-        round[i] = evaluation_batch(data, plan, seed, floating, number * share.count + i);
-    return round;
+    const int64_t batch = number * share.count + share.index;
+    return share.index < share.count && batch < batches ? evaluation_batch(data, plan, seed, floating, batch)
+                                                        : GlobalBatch{};
   };
-  std::optional<Prefetcher<Round>> loader;
+  std::optional<Prefetcher<GlobalBatch>> loader;
   run_shared(group, [&] { loader.emplace(0, rounds, /*threads=*/1, /*ahead=*/2, read); });
   Tally tally(first_rank ? metrics : nullptr);
   bool stop = false;
   for (int64_t number = 0; number < rounds && !stop; ++number) {
-    Round round;
-    run_shared(group, [&] { round = loader->next(); });
-    const parallel::EvalResult part = strategy.evaluate(round[share.index].micro_batches);
-    const auto texts = group.gather_texts(fmt::format("{:d}{}", interrupted(), encode(part)));
-    for (const std::string& text : texts) stop = stop || text[0] == '1';
+    GlobalBatch own;
+    run_shared(group, [&] { own = loader->next(); });
+    const parallel::EvalResult part = strategy.evaluate(own.micro_batches);
+    const auto texts = group.gather_texts(fmt::format("{:d}{} {}", interrupted(), share.index, encode(part)));
     run_shared(group, [&] {
+      std::map<int64_t, std::string_view> parts;  // by share: of several ranks on one share the first counts
+      for (const std::string& text : texts) {
+        stop = stop || text[0] == '1';
+        const size_t space = text.find(' ');
+        parts.emplace(std::stoll(text.substr(1, space - 1)), std::string_view(text).substr(space + 1));
+      }
       for (int64_t i = 0; first_rank && i < share.count && number * share.count + i < batches; ++i)
-        tally.add(round[i].micro_batches, decode(std::string_view(texts[static_cast<size_t>(i)]).substr(1)));
+        tally.add(decode(parts.at(i)));
     });
   }
   if (stop) return {};

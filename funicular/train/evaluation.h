@@ -8,23 +8,13 @@
 #include <span>
 #include <string>
 
+#include "funicular/core/metrics.h"
 #include "funicular/core/model.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/source.h"
 
 namespace funicular::train {
-
-/// Metrics over an evaluation, fed one micro-batch at a time.
-class Metrics {
- public:
-  virtual ~Metrics() = default;
-  virtual void start() = 0;
-  /// `outputs` is what the segments gave to LossSink::output for this batch.
-  virtual void add(const MicroBatch& batch, const TensorMap& outputs) = 0;
-  /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
-  virtual std::map<std::string, double> finish(double loss) = 0;
-};
 
 /// What to evaluate on during training.
 struct Evaluation {

@@ -14,8 +14,9 @@
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
 #include "funicular/base/temporary.h"
-#include "funicular/core/allocator.h"
-#include "funicular/core/product_cache.h"
+#include "funicular/comm/together.h"
+#include "funicular/runtime/allocator.h"
+#include "funicular/runtime/product_cache.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/freezing.h"
@@ -25,7 +26,6 @@
 #include "funicular/train/resume.h"
 #include "funicular/train/run_file.h"
 #include "funicular/train/saved_model.h"
-#include "funicular/train/together.h"
 
 namespace funicular::train {
 
@@ -288,7 +288,6 @@ FitResult Fit::run() {
   if (progress_) progress_->finish();
   strategy_->detach();
   result_.staleness = strategy_->staleness();
-  if (model_.set_training) model_.set_training(false);
   result_.step = state_.step;
   result_.stopped_early = out_of_patience() && state_.step < max_steps_;
   result_.best_step = state_.best_step;

@@ -14,13 +14,13 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/core/model.h"
+#include "funicular/core/precision.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/optim/loss_scaler.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/optim/schedules.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/evaluation.h"
-#include "funicular/train/precision.h"
 #include "funicular/train/source.h"
 
 namespace funicular::train {
@@ -135,23 +135,31 @@ class Trainer {
   /// again when fit returns, not while it runs nor after an exception; callbacks must not read weights but in
   /// save_model.
   ///
-  /// Trains `model` in place, with use_caching_allocator (core/allocator.h). A loss or gradient that is not
+  /// Trains `model` in place, with use_caching_allocator (runtime/allocator.h). A loss or gradient that is not
   /// finite ends in RunError, with the checkpoints as they were; and so ends data that are found damaged
   /// (Source::found_damaged), in InputError.
   FitResult fit(Model& model, const Source& train, const Evaluation& evaluation = {});
 
-  /// An objective over a data set.
+  /// An objective (objective/objective.h) over a data set, measured by its own metrics on another, if there is
+  /// one.
   template <class Objective>
   FitResult fit(Model& model, const Objective& objective, const data::Dataset& train,
-                const Evaluation& evaluation = {}) {
-    return fit(model, DatasetSource<Objective>(objective, train), evaluation);
+                const data::Dataset* held_out = nullptr) {
+    const DatasetSource<Objective> seen(objective, train);
+    if (!held_out) return fit(model, seen);
+    const DatasetSource<Objective> unseen(objective, *held_out);
+    const auto metrics = objective.metrics();
+    return fit(model, seen, Evaluation{&unseen, metrics.get()});
   }
 
   /// Any module: loss(net, batch, sink) adds the summed loss terms.
   template <class Net, class Loss>
   FitResult fit(const Net& net, const Source& train, Loss loss, const Evaluation& evaluation = {}) {
     Model model = wrap_module(net, std::move(loss));
-    return fit(model, train, evaluation);
+    const FitResult result = fit(model, train, evaluation);
+    Net same = net;  // the same module; a holder that is const shows it const
+    same->eval();
+    return result;
   }
 
   const TrainerOptions& options() const { return options_; }
@@ -165,7 +173,6 @@ class Trainer {
 }  // namespace funicular::train
 
 namespace funicular {
-using train::Precision;
 using train::Trainer;
 using train::TrainerOptions;
 }  // namespace funicular

@@ -136,7 +136,8 @@ INSTANTIATE_TEST_SUITE_P(Groups, Faults, testing::Bool(),
                          [](const auto& info) { return info.param ? "SharedMemory" : "Connections"; });
 
 TEST(Meeting, RanksThatDoNotComeAreNamed) {
-  Environment place{.rank = 0, .size = 3, .port = 10000 + static_cast<int>(std::random_device{}() % 20000)};
+  launch::Environment place{
+      .rank = 0, .size = 3, .port = 10000 + static_cast<int>(std::random_device{}() % 20000)};
   const std::string message =
       failure([&] { Group::join(place, {.patience = std::chrono::milliseconds(300)}); });
   expect_in(message, {"ranks 1, 2 did not come"});
@@ -146,7 +147,7 @@ TEST(Meeting, RanksThatDoNotComeAreNamed) {
 }
 
 TEST(Meeting, AnInterfaceThatIsNotThereIsNamed) {
-  const Environment place{.rank = 0, .size = 2, .port = 12345};
+  const launch::Environment place{.rank = 0, .size = 2, .port = 12345};
   try {
     Group::join(place, {.interface = "nowhere0"});
     FAIL();

@@ -15,8 +15,8 @@
 #include <thread>
 #include <vector>
 
-#include "funicular/comm/environment.h"
-#include "funicular/comm/secret.h"
+#include "funicular/launch/environment.h"
+#include "funicular/launch/secret.h"
 
 extern char** environ;
 
@@ -36,7 +36,7 @@ class Ranks {
   explicit Ranks(int count) {
     const auto* info = testing::UnitTest::GetInstance()->current_test_info();
     const std::string filter = std::string("--gtest_filter=") + info->test_suite_name() + "." + info->name();
-    const std::string secret = make_secret();
+    const std::string secret = launch::make_secret();
     for (int rank = 0; rank < count; ++rank) {
       std::vector<std::string> variables{"FUNICULAR_TEST_RANK=1",
                                          "OMP_NUM_THREADS=1",
@@ -46,7 +46,7 @@ class Ranks {
                                          "LOCAL_WORLD_SIZE=" + std::to_string(count),
                                          "MASTER_ADDR=127.0.0.1",
                                          "MASTER_PORT=" + std::to_string(port_),
-                                         std::string(kSecretVariable) + "=" + secret};
+                                         std::string(launch::kSecretVariable) + "=" + secret};
       for (char** entry = environ; *entry; ++entry)
         if (std::strncmp(*entry, "OMP_NUM_THREADS=", 16) != 0 && std::strncmp(*entry, "GTEST_", 6) != 0)
           variables.emplace_back(*entry);

@@ -17,11 +17,11 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hmac.h"
 #include "funicular/comm/address.h"
+#include "funicular/comm/gloo_link.h"
 #include "funicular/comm/group.h"
-#include "funicular/comm/link.h"
 #include "funicular/comm/meeting_store.h"
-#include "funicular/comm/secret.h"
 #include "funicular/comm/store_client.h"
+#include "funicular/launch/secret.h"
 #include "tests/comm/ranks.h"
 
 namespace funicular::comm {
@@ -65,9 +65,9 @@ class Stranger {
     return heard;
   }
   std::string hear_challenge() const {
-    const std::string greeting = hear(5s, Handshake::kGreetingBytes);
-    EXPECT_TRUE(greeting.starts_with(Handshake::kGreeting)) << greeting;
-    return greeting.substr(Handshake::kGreeting.size());
+    const std::string greeting = hear(5s, launch::Handshake::kGreetingBytes);
+    EXPECT_TRUE(greeting.starts_with(launch::Handshake::kGreeting)) << greeting;
+    return greeting.substr(launch::Handshake::kGreeting.size());
   }
 
  private:
@@ -78,7 +78,7 @@ class Stranger {
 /// A store at a port of its own.
 class Store {
  public:
-  explicit Store(std::string secret = make_secret(), const StoreServer::Limits& limits = {})
+  explicit Store(std::string secret = launch::make_secret(), const StoreServer::Limits& limits = {})
       : secret_(std::move(secret)) {
     const int listening = listen_on(loopback(), 0);
     address_ = address_of_socket(listening);
@@ -109,7 +109,7 @@ std::string text(const std::vector<uint8_t>& bytes) {
 }
 
 TEST(Strangers, ThoseWhoKnowTheSecretShareKeys) {
-  for (const std::string& secret : {make_secret(), std::string()}) {
+  for (const std::string& secret : {launch::make_secret(), std::string()}) {
     const Store store(secret);
     const auto one = store.client(), two = store.client();
     EXPECT_FALSE(one->check({"key"}));
@@ -133,17 +133,17 @@ TEST(Strangers, ThoseWhoKnowTheSecretShareKeys) {
 
 TEST(Strangers, AWrongOrMissingSecretIsTurnedAwayAndSaysSo) {
   const Store store;
-  for (const std::string& wrong : {std::string(), make_secret(), store.secret().substr(1)}) {
+  for (const std::string& wrong : {std::string(), launch::make_secret(), store.secret().substr(1)}) {
     try {
       store.client(wrong);
       FAIL() << "accepted";
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find(kSecretVariable), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find(launch::kSecretVariable), std::string::npos) << error.what();
       EXPECT_EQ(std::string(error.what()).find(store.secret()), std::string::npos);
     }
   }
   EXPECT_TRUE(store.turns_away(3));
-  EXPECT_THROW(Store("").client(make_secret()), InputError) << "one of the two has no secret";
+  EXPECT_THROW(Store("").client(launch::make_secret()), InputError) << "one of the two has no secret";
   EXPECT_FALSE(store.client()->check({"key"}));
 }
 
@@ -153,20 +153,20 @@ TEST(Strangers, NothingIsDoneForThemBeforeTheProof) {
   const std::string request = wire::encode(StoreRequest{1, StoreAction::set, "key", "forged"});
   {
     const Stranger eager(store.address());  // a request at once, then again where the proof should be
-    eager.say(request + std::string(Handshake::kAnswerBytes, 'x') + request);
+    eager.say(request + std::string(launch::Handshake::kAnswerBytes, 'x') + request);
     const std::string heard = eager.hear(5s);
-    EXPECT_EQ(heard.size(), Handshake::kGreetingBytes + Handshake::kVerdictBytes);
-    EXPECT_EQ(heard[Handshake::kGreetingBytes], Handshake::kRefused);
+    EXPECT_EQ(heard.size(), launch::Handshake::kGreetingBytes + launch::Handshake::kVerdictBytes);
+    EXPECT_EQ(heard[launch::Handshake::kGreetingBytes], launch::Handshake::kRefused);
   }
   {
     const Stranger eager(store.address());  // and behind what is taken for the proof
-    eager.say(std::string(Handshake::kAnswerBytes, 'x') + request);
-    EXPECT_EQ(eager.hear(5s)[Handshake::kGreetingBytes], Handshake::kRefused);
+    eager.say(std::string(launch::Handshake::kAnswerBytes, 'x') + request);
+    EXPECT_EQ(eager.hear(5s)[launch::Handshake::kGreetingBytes], launch::Handshake::kRefused);
   }
   {
     const Stranger http(store.address());
     http.say("GET / HTTP/1.1\r\nHost: example\r\nUser-Agent: something that is long enough\r\n\r\n");
-    EXPECT_EQ(http.hear(5s)[Handshake::kGreetingBytes], Handshake::kRefused);
+    EXPECT_EQ(http.hear(5s)[launch::Handshake::kGreetingBytes], launch::Handshake::kRefused);
   }
   EXPECT_FALSE(rank->check({"key"}));
   EXPECT_TRUE(store.turns_away(3));
@@ -178,28 +178,29 @@ TEST(Strangers, AProofIsOfNoUseForAnotherConnectionOrTheOtherDirection) {
   std::string proof;
   {
     const Stranger rank(store.address());
-    proof = own + prove_secret(store.secret(), kCaller, rank.hear_challenge(), own);
+    proof = own + launch::prove_secret(store.secret(), launch::kCaller, rank.hear_challenge(), own);
     rank.say(proof);
-    EXPECT_EQ(rank.hear(5s, 1), std::string(1, Handshake::kAccepted));
+    EXPECT_EQ(rank.hear(5s, 1), std::string(1, launch::Handshake::kAccepted));
   }
   const Stranger replays(store.address()), reflects(store.address());
   replays.hear_challenge();
   replays.say(proof);
-  EXPECT_EQ(replays.hear(5s)[0], Handshake::kRefused);
-  reflects.say(own + prove_secret(store.secret(), kListener, reflects.hear_challenge(), own));
-  EXPECT_EQ(reflects.hear(5s)[0], Handshake::kRefused);
+  EXPECT_EQ(replays.hear(5s)[0], launch::Handshake::kRefused);
+  reflects.say(own + launch::prove_secret(store.secret(), launch::kListener, reflects.hear_challenge(), own));
+  EXPECT_EQ(reflects.hear(5s)[0], launch::Handshake::kRefused);
 }
 
 TEST(Strangers, WhoSendsNothingOrTooSlowlyIsTurnedAwayInTime) {
-  const Store store(make_secret(), {.proof = 300ms});
+  const Store store(launch::make_secret(), {.proof = 300ms});
   const Stranger silent(store.address()), slow(store.address());
   const auto start = Clock::now();
   std::atomic<bool> over{false};
   std::thread drips([&] {
     for (; !over; std::this_thread::sleep_for(50ms)) slow.say("x");
   });
-  EXPECT_EQ(silent.hear(10s).size(), Handshake::kGreetingBytes);
-  EXPECT_EQ(slow.hear(10s).size(), Handshake::kGreetingBytes) << "each byte must not give it more time";
+  EXPECT_EQ(silent.hear(10s).size(), launch::Handshake::kGreetingBytes);
+  EXPECT_EQ(slow.hear(10s).size(), launch::Handshake::kGreetingBytes)
+      << "each byte must not give it more time";
   EXPECT_GE(Clock::now() - start, 250ms);
   over = true;
   drips.join();
@@ -217,7 +218,7 @@ bool allow_descriptors(rlim_t count) {
 TEST(Strangers, AThousandOfThemKeepNoRankOut) {
   if (!allow_descriptors(1500)) GTEST_SKIP() << "no 1500 descriptors are allowed here";
   const StoreServer::Limits limits{.proof = 60s};  // those who are silent stay as long as they are let
-  const Store store(make_secret(), limits);
+  const Store store(launch::make_secret(), limits);
   const auto first = store.client();
   std::vector<Stranger> strangers;
   for (int i = 0; i < 1000; ++i) {
@@ -241,16 +242,17 @@ TEST(Strangers, WhoListensInRankZerosPlaceIsNotBelieved) {
     while (true) {
       const int descriptor = ::accept(listening, nullptr, nullptr);
       if (descriptor < 0) return;
-      const std::string words =
-          std::string(Handshake::kGreeting) + random_digest() + Handshake::kAccepted + random_digest();
-      ::send(descriptor, words.data(), Handshake::kGreetingBytes, MSG_NOSIGNAL);
-      std::string answer(Handshake::kAnswerBytes, '\0');
+      const std::string words = std::string(launch::Handshake::kGreeting) + random_digest() +
+                                launch::Handshake::kAccepted + random_digest();
+      ::send(descriptor, words.data(), launch::Handshake::kGreetingBytes, MSG_NOSIGNAL);
+      std::string answer(launch::Handshake::kAnswerBytes, '\0');
       ::recv(descriptor, answer.data(), answer.size(), MSG_WAITALL);
-      ::send(descriptor, words.data() + Handshake::kGreetingBytes, Handshake::kVerdictBytes, MSG_NOSIGNAL);
+      ::send(descriptor, words.data() + launch::Handshake::kGreetingBytes, launch::Handshake::kVerdictBytes,
+             MSG_NOSIGNAL);
       ::close(descriptor);
     }
   });
-  EXPECT_THROW(StoreClient({{address}, make_secret(), nullptr}, 1s), c10::DistNetworkError);
+  EXPECT_THROW(StoreClient({{address}, launch::make_secret(), nullptr}, 1s), c10::DistNetworkError);
   ::shutdown(listening, SHUT_RDWR);
   impostor.join();
   ::close(listening);
@@ -289,7 +291,7 @@ std::string in_proc(const std::string& address) {
 
 TEST(Strangers, RanksListenAtTheirAddressAndAtNoOther) {
   test::with_ranks(2, [] {
-    Environment place = read_environment();
+    launch::Environment place = launch::read_environment();
     // 127.0.0.2 is a loopback address like the first, so that a socket for all addresses would be seen.
     for (const char* address : {"127.0.0.1", "127.0.0.2"}) {
       place.address = address;
@@ -326,7 +328,7 @@ TEST(Strangers, RanksMeetAndTrainAmongThousandsOfThem) {
         continue;
       }
       ++came;
-      if (i % 3 == 1) stranger.say(std::string(Handshake::kAnswerBytes, 'x'));
+      if (i % 3 == 1) stranger.say(std::string(launch::Handshake::kAnswerBytes, 'x'));
       if (i % 3 == 2 && held.size() < 300) held.push_back(std::move(stranger));
     }
   });
@@ -341,7 +343,7 @@ TEST(Strangers, WhoTakesARanksPlaceInAConnectionIsFoundOut) {
     EXPECT_EQ(test::Ranks(2).end(), (test::Endings{0, 0}));
     return;
   }
-  const Meeting meeting(read_environment(), {});
+  const Meeting meeting(launch::read_environment(), {});
   if (std::getenv("RANK") == std::string("0")) {
     try {
       const Link link(meeting, 0, 2, 20s, nullptr);
@@ -379,7 +381,7 @@ TEST(Strangers, UnderTorchrunTheRanksProveTheSecretToo) {
     }
     return;
   }
-  Environment place = read_environment();
+  launch::Environment place = launch::read_environment();
   place.agent_keeps_store = true;
   place.port = std::atoi(std::getenv("FUNICULAR_TEST_PORT"));
   if (*std::getenv("FUNICULAR_TEST_WRONG") == '\0') {
@@ -388,7 +390,7 @@ TEST(Strangers, UnderTorchrunTheRanksProveTheSecretToo) {
   }
   place.restart = 1;  // other keys in the agent's store
   if (place.rank == 1) {
-    place.secret = make_secret();
+    place.secret = launch::make_secret();
     EXPECT_THROW(Group::join(place), InputError);
   } else {
     EXPECT_THROW(Group::join(place, {.patience = 1s}), RunError);
@@ -397,10 +399,10 @@ TEST(Strangers, UnderTorchrunTheRanksProveTheSecretToo) {
 
 TEST(Strangers, ASecretThatIsEasilyGuessedIsRefused) {
   for (const char* secret : {"short", "fifteen letters", "sixteen letters and spaces"})
-    EXPECT_THROW(check_secret(secret), InputError) << secret;
-  EXPECT_NO_THROW(check_secret(make_secret()));
-  EXPECT_NE(make_secret(), make_secret());
-  EXPECT_EQ(make_secret().size(), 64u);
+    EXPECT_THROW(launch::check_secret(secret), InputError) << secret;
+  EXPECT_NO_THROW(launch::check_secret(launch::make_secret()));
+  EXPECT_NE(launch::make_secret(), launch::make_secret());
+  EXPECT_EQ(launch::make_secret().size(), 64u);
 }
 
 }  // namespace

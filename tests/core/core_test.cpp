@@ -184,8 +184,8 @@ TEST(Model, GivesItsSegmentsTheBatchOnItsDevice) {
   model.add_parameter("weight", at::zeros({2}, at::kMeta), ParameterGroup::decay);
   bool there = false;
   Segment segment;
-  segment.forward = [&](Activations, const MicroBatch& batch, const Taps&, LossSink&) {
-    there = batch["token_ids"].is_meta() && batch.on_host("token_ids").is_cpu();
+  segment.forward = [&](Activations, const Pass& pass) {
+    there = pass.batch["token_ids"].is_meta() && pass.batch.on_host("token_ids").is_cpu();
     return Activations{};
   };
   model.segments.push_back(segment);
@@ -195,6 +195,79 @@ TEST(Model, GivesItsSegmentsTheBatchOnItsDevice) {
   LossSink loss;
   model.forward({}, batch, {}, loss);
   EXPECT_TRUE(there);
+}
+
+/// A segment that adds `step` to what it reads.
+Segment adding(const std::string& reads, const std::string& gives, double step) {
+  return {reads + " to " + gives, {}, {{reads}}, {{gives}}, [=](Activations in, const Pass&) {
+            EXPECT_EQ(in.size(), 1);
+            return Activations{{gives, in.at(reads) + step}};
+          }};
+}
+
+Activations run(const Model& model, const MicroBatch& batch) {
+  LossSink loss;
+  return model.forward({}, batch, {}, loss);
+}
+
+MicroBatch batch_of_x() {
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths({1}, {0}, {0}, {});
+  batch.tensors["x"] = at::ones({1});
+  return batch;
+}
+
+TEST(Model, GivesASegmentTheNewestOutputOfThatNameAndElseTheBatchsTensor) {
+  Model model;
+  model.segments = {adding("x", "a", 1), adding("a", "x", 10), adding("x", "a", 100), adding("a", "b", 1000)};
+  const Activations out = run(model, batch_of_x());
+  ASSERT_EQ(out.size(), 1);
+  EXPECT_EQ(out.at("b").item<double>(), 1112);
+}
+
+TEST(Model, KeepsAnActivationUntilItsLastReaderAndNoLonger) {
+  Model model;
+  std::weak_ptr<int> kept;  // lives as long as the activation
+  const auto gone_in = [&](bool gone) {
+    return Segment{
+        gone ? "after" : "before", {}, {{"b"}}, {{"b"}}, [&kept, gone](Activations in, const Pass&) {
+          EXPECT_EQ(kept.expired(), gone);
+          return in;
+        }};
+  };
+  Segment makes = adding("x", "a", 1);
+  makes.outputs.push_back({"b"});
+  makes.forward = [&](Activations, const Pass&) {
+    auto owner = std::make_shared<int>(1);
+    kept = owner;
+    const at::Tensor a = at::from_blob(
+        owner.get(), {1}, [owner](void*) mutable { owner.reset(); }, at::kInt);
+    return Activations{{"a", a}, {"b", at::ones({1})}};
+  };
+  Segment last_reader = adding("a", "c", 1);
+  model.segments = {makes, gone_in(false), last_reader, gone_in(true)};
+  const Activations out = run(model, batch_of_x());
+  EXPECT_TRUE(out.contains("b"));
+}
+
+TEST(Model, RefusesAnInputThatNothingGivesAndAnOutputThatIsNotThere) {
+  const auto message = [](Model model) -> std::string {
+    try {
+      run(model, batch_of_x());
+    } catch (const InputError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  Model without, less, more;
+  without.segments = {adding("y", "a", 1)};
+  EXPECT_NE(message(std::move(without)).find("y to a reads y"), std::string::npos);
+  less.segments = {adding("x", "a", 1)};
+  less.segments[0].outputs.push_back({"b"});
+  EXPECT_NE(message(std::move(less)).find("gave no b"), std::string::npos);
+  more.segments = {adding("x", "a", 1)};
+  more.segments[0].outputs.clear();
+  EXPECT_NE(message(std::move(more)).find("gave 1 activations; it declares 0"), std::string::npos);
 }
 
 TEST(Model, RefusesTwoParametersOfOneName) {

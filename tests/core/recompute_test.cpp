@@ -6,12 +6,12 @@
 #include <torch/torch.h>
 
 #include "funicular/base/error.h"
-#include "funicular/core/allocator.h"
 #include "funicular/core/flat_parameters.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/format/bert_config.h"
-#include "funicular/nn/bert.h"
+#include "funicular/model/bert.h"
 #include "funicular/nn/functional.h"
+#include "funicular/runtime/allocator.h"
 #include "tests/core/units.h"
 
 namespace funicular {
@@ -63,8 +63,8 @@ void expect_identical(const Trained& a, const Trained& b) {
 
 // ---- BERT
 
-nn::BertOptions bert_options(nn::Head head, at::ScalarType dtype, int64_t hidden = 32) {
-  nn::BertOptions options;
+model::BertOptions bert_options(model::Head head, at::ScalarType dtype, int64_t hidden = 32) {
+  model::BertOptions options;
   options.config.vocab_size = 100;
   options.config.hidden_size = hidden;
   options.config.num_hidden_layers = 7;
@@ -93,15 +93,15 @@ MicroBatch bert_batch(const std::vector<int32_t>& lengths) {
 
 std::vector<Recompute> modes_of(const Model& model) {
   std::vector<Recompute> modes = {Recompute::full, Recompute::sqrt};
-  if (model.set_selective_recompute) modes.push_back(Recompute::selective);
+  if (model.recomputes_attention) modes.push_back(Recompute::selective);
   return modes;
 }
 
 TEST(Recompute, GivesBertTheSameGradientsToTheLastBit) {
   const MicroBatch batch = bert_batch({9, 1, 30, 17});
-  for (const nn::Head head : {nn::Head::masked_lm, nn::Head::classification})
+  for (const model::Head head : {model::Head::masked_lm, model::Head::classification})
     for (const at::ScalarType dtype : {at::kFloat, at::kDouble}) {
-      Model model = nn::build_bert(bert_options(head, dtype));
+      Model model = model::build_bert(bert_options(head, dtype));
       const Counts counts{{"mlm", 12}, {"classification", 4}};
       const Trained expected = train(model, Recompute::none, batch, counts);
       ASSERT_GE(expected.gradients.size(), 7u * 12);
@@ -115,7 +115,7 @@ TEST(Recompute, GivesBertTheSameGradientsToTheLastBit) {
 TEST(Recompute, GivesBertTheSameGradientsInMixedPrecision) {
   const MicroBatch batch = bert_batch({9, 1, 30, 17});
   for (const MatrixTypes types : {MatrixTypes{at::kBFloat16, at::kBFloat16}, MatrixTypes{at::kHalf, {}}}) {
-    Model model = nn::build_bert(bert_options(nn::Head::masked_lm, at::kFloat));
+    Model model = model::build_bert(bert_options(model::Head::masked_lm, at::kFloat));
     FlatParameters flat(model, types);
     const auto gradients = [&](Recompute mode) {
       flat.zero_gradient();
@@ -138,7 +138,7 @@ TEST(Recompute, GivesBertTheSameGradientsInMixedPrecision) {
 
 TEST(Recompute, LeavesFrozenPartsAlone) {
   const MicroBatch batch = bert_batch({9, 30});
-  Model model = nn::build_bert(bert_options(nn::Head::masked_lm, at::kFloat));
+  Model model = model::build_bert(bert_options(model::Head::masked_lm, at::kFloat));
   for (const auto& parameter : model.parameters) {
     const std::string& name = parameter->name;
     const bool frozen = name.find("embeddings") != std::string::npos ||
@@ -167,7 +167,7 @@ int64_t peak_of_step(Model& model, Recompute mode, const MicroBatch& batch) {
 TEST(Recompute, KeepsOnlyTheInputsOfGroups) {
   if (!use_caching_allocator())
     GTEST_SKIP() << "bytes are counted by the caching allocator, which is not in use";
-  Model model = nn::build_bert(bert_options(nn::Head::masked_lm, at::kFloat, 128));
+  Model model = model::build_bert(bert_options(model::Head::masked_lm, at::kFloat, 128));
   const MicroBatch batch =
       bert_batch(std::vector<int32_t>(20, 100));  // one activation: 2,000 × 128 floats, 1 MB
   const double none = static_cast<double>(peak_of_step(model, Recompute::none, batch));
@@ -263,15 +263,18 @@ Model chain(int64_t length) {
     }
     for (const auto& named : block->named_buffers())
       model.buffers.push_back({segment.name + "." + named.key(), named.value()});
-    segment.forward = [block, i](Activations in, const MicroBatch& batch, const Taps& taps,
-                                 LossSink& loss) mutable {
-      if (i == 0) in = {{"x", batch["x"]}, {"skip", batch["x"].sum(1).to(torch::kLong)}};
-      in["x"] = block->forward(in["x"]);
-      taps("block", in["x"]);
+    segment.inputs = {{"x"}};
+    segment.outputs = {{"x"}};
+    (i == 0 ? segment.outputs : segment.inputs).push_back({"skip"});  // which passes over all that follow
+    segment.forward = [block, i](Activations in, const Pass& pass) mutable {
+      const at::Tensor skip = i == 0 ? in["x"].sum(1).to(torch::kLong) : in["skip"];
+      Activations out{{"x", block->forward(in["x"])}};
+      if (i == 0) out["skip"] = skip;
+      pass.taps("block", out["x"]);
       if (i > 0)
-        loss.add("term." + std::to_string(i % 3), (in["x"] * in["skip"].unsqueeze(1)).sum(), 0.5 + i);
-      loss.output("x." + std::to_string(i), in["x"]);
-      return in;
+        pass.loss.add("term." + std::to_string(i % 3), (out["x"] * skip.unsqueeze(1)).sum(), 0.5 + i);
+      pass.loss.output("x." + std::to_string(i), out["x"]);
+      return out;
     };
     model.segments.push_back(std::move(segment));
   }

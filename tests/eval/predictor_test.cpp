@@ -10,8 +10,8 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
-#include "funicular/nn/bert.h"
-#include "funicular/train/precision.h"
+#include "funicular/core/precision.h"
+#include "funicular/model/bert.h"
 
 namespace funicular::eval {
 namespace {
@@ -57,7 +57,7 @@ class PredictorTest : public testing::Test {
 
   format::BertConfig config_ = config(3);
   text::WordPiece tokenizer_ = small_tokenizer();
-  Model model_ = nn::build_bert({config_, nn::Head::classification});
+  Model model_ = model::build_bert({config_, model::Head::classification});
 };
 
 TEST_F(PredictorTest, BatchesDoNotChangeWhatARowGives) {
@@ -156,14 +156,14 @@ TEST_F(PredictorTest, AnErrorDoesNotWaitForRowsThatAreStillToCome) {
 TEST_F(PredictorTest, HalfPrecisionAnswersAlikeInHalfTheMemory) {
   const auto texts = rows(30);
   const auto exact = predictor(options(100)).predict(texts, 1);
-  for (const train::Precision precision : {train::Precision::bf16, train::Precision::fp16}) {
-    Model model = nn::build_bert({config_, nn::Head::classification});
-    train::make_inference(model, precision);
+  for (const Precision precision : {Precision::bf16, Precision::fp16}) {
+    Model model = model::build_bert({config_, model::Head::classification});
+    make_inference(model, precision);
     for (const auto& parameter : model.parameters) {
       EXPECT_TRUE(parameter->master.is_same(parameter->compute)) << parameter->name;
       EXPECT_FALSE(parameter->compute.requires_grad()) << parameter->name;
       EXPECT_EQ(parameter->compute.scalar_type(),
-                parameter->group == ParameterGroup::decay ? *train::compute_type(precision) : at::kFloat)
+                parameter->group == ParameterGroup::decay ? *compute_type(precision) : at::kFloat)
           << parameter->name;
     }
     const auto halved = Predictor(model, tokenizer_, config_.id2label, options(100)).predict(texts, 1);
@@ -172,7 +172,7 @@ TEST_F(PredictorTest, HalfPrecisionAnswersAlikeInHalfTheMemory) {
         EXPECT_NEAR(halved[i].probabilities[label], exact[i].probabilities[label], 0.05);
   }
   Model wrapped;
-  EXPECT_THROW(train::make_inference(wrapped, train::Precision::bf16), InputError);
+  EXPECT_THROW(make_inference(wrapped, Precision::bf16), InputError);
 }
 
 TEST_F(PredictorTest, ADamagedModelIsAnError) {

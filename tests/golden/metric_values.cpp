@@ -7,7 +7,7 @@
 #include <sstream>
 
 #include "funicular/base/json.h"
-#include "funicular/eval/metrics.h"
+#include "funicular/objective/metrics.h"
 
 namespace {
 
@@ -26,10 +26,11 @@ std::map<std::string, double> metrics_of(const std::string& text) {
   line >> kind;
   if (kind == "values") {
     const auto predicted = read_numbers<double>(line), truth = read_numbers<double>(line);
-    return {{"pearson", eval::pearson(predicted, truth)}, {"spearmanr", eval::spearmanr(predicted, truth)}};
+    return {{"pearson", objective::pearson(predicted, truth)},
+            {"spearmanr", objective::spearmanr(predicted, truth)}};
   }
   const auto predicted = read_numbers<int64_t>(line), truth = read_numbers<int64_t>(line);
-  return eval::compute(eval::classification_metric_names(), predicted, truth);
+  return objective::compute(objective::classification_metric_names(), predicted, truth);
 }
 
 }  // namespace

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "formulas.h"
-#include "funicular/core/device_kernels.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/row_subset.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn {
 namespace {

@@ -16,11 +16,11 @@
 
 #include "formulas.h"
 #include "funicular/base/error.h"
-#include "funicular/core/device_kernels.h"
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/row_operations.h"
 #include "funicular/nn/row_subset.h"
 #include "funicular/nn/workspace.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn {
 namespace {

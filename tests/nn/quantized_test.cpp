@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "funicular/base/error.h"
-#include "funicular/nn/bert.h"
+#include "funicular/model/bert.h"
 #include "funicular/nn/functional.h"
 
 namespace funicular::nn {
@@ -99,7 +99,7 @@ TEST(QuantizedProducts, OfAFeedForwardAreThoseOfItsParts) {
 }
 
 TEST(QuantizedBert, GivesLogitsCloseToThoseOfSinglePrecision) {
-  BertOptions options;
+  model::BertOptions options;
   options.config.vocab_size = 100;
   options.config.hidden_size = 64;
   options.config.num_hidden_layers = 4;
@@ -107,9 +107,9 @@ TEST(QuantizedBert, GivesLogitsCloseToThoseOfSinglePrecision) {
   options.config.intermediate_size = 256;
   options.config.initializer_range = 0.1;
   options.config.num_labels = 3;
-  options.head = Head::classification;
-  const Model exact = build_bert(options);
-  Model quantised = build_bert(options);
+  options.head = model::Head::classification;
+  const Model exact = model::build_bert(options);
+  Model quantised = model::build_bert(options);
   quantize_layers(quantised);
   int64_t matrices = 0;
   for (const auto& parameter : quantised.parameters) matrices += is_quantized(parameter->compute);

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "formulas.h"
-#include "funicular/core/device_kernels.h"
 #include "funicular/nn/functional.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn {
 namespace {

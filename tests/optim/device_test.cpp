@@ -8,10 +8,10 @@
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/core/device_kernels.h"
 #include "funicular/optim/lamb.h"
 #include "funicular/optim/lars.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/runtime/device_kernels.h"
 #include "tests/optim/helpers.h"
 
 namespace funicular::optim {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "funicular/nn/bert.h"
+#include "funicular/model/bert.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
@@ -15,7 +15,7 @@ namespace {
 
 /// Masked words: the table of embeddings is the head's weight too, so its gradient is written twice.
 Model tied_model() {
-  nn::BertOptions options;
+  model::BertOptions options;
   options.config.vocab_size = 330;
   options.config.hidden_size = 64;
   options.config.num_hidden_layers = 2;
@@ -23,7 +23,7 @@ Model tied_model() {
   options.config.intermediate_size = 96;
   options.config.max_position_embeddings = 80;
   options.config.initializer_range = 0.2;
-  return nn::build_bert(options);
+  return model::build_bert(options);
 }
 
 MicroBatch masked_batch(int64_t number) {

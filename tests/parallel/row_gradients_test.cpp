@@ -6,14 +6,14 @@
 #include <optional>
 #include <vector>
 
-#include "funicular/nn/bert.h"
+#include "funicular/model/bert.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
 namespace {
 
-nn::BertOptions small_classifier() {
-  nn::BertOptions options;
+model::BertOptions small_classifier() {
+  model::BertOptions options;
   options.config.vocab_size = 900;
   options.config.hidden_size = 24;
   options.config.num_hidden_layers = 2;
@@ -22,7 +22,7 @@ nn::BertOptions small_classifier() {
   options.config.max_position_embeddings = 80;
   options.config.num_labels = 3;
   options.config.initializer_range = 0.2;
-  options.head = nn::Head::classification;
+  options.head = model::Head::classification;
   return options;
 }
 
@@ -41,7 +41,7 @@ MicroBatch batch_of(int64_t number) {
 
 struct Training {
   Training(bool rows, const Numerics& numerics, const optim::OptimizerSpec& spec = optim::AdamW{}) {
-    if (!rows) model.set_row_gradients = {};
+    if (!rows) model.makes_row_gradients = false;
     strategy->attach(model, optim::make_optimizer(spec), numerics);
   }
 
@@ -61,7 +61,7 @@ struct Training {
   }
   Parameter& words() const { return *model.find("bert.embeddings.word_embeddings.weight"); }
 
-  Model model = nn::build_bert(small_classifier());
+  Model model = model::build_bert(small_classifier());
   std::unique_ptr<Strategy> strategy = make_single();
   bool sparse = false;
 };

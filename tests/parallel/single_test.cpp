@@ -40,7 +40,7 @@ Model wrap_two_layers(const TwoLayers& net) {
   });
 }
 
-MicroBatch make_batch(const torch::Tensor& x) {
+MicroBatch one_batch(const torch::Tensor& x) {
   MicroBatch batch = test::make_batch(x);
   batch.counts["some"] = (x.select(1, 0) > 0).sum().item<double>();
   return batch;
@@ -69,9 +69,9 @@ TEST(Single, GradientOfUnevenMicroBatchesEqualsThatOfTheWholeBatch) {
   torch::manual_seed(2);
   const auto x = torch::randn({17, 4}, torch::kDouble);
   SingleRun whole, pieces;
-  const StepResult a = whole.step({make_batch(x)});
-  const StepResult b = pieces.step(
-      {make_batch(x.narrow(0, 0, 8)), make_batch(x.narrow(0, 8, 1)), make_batch(x.narrow(0, 9, 8))});
+  const StepResult a = whole.step({one_batch(x)});
+  const StepResult b =
+      pieces.step({one_batch(x.narrow(0, 0, 8)), one_batch(x.narrow(0, 8, 1)), one_batch(x.narrow(0, 9, 8))});
   EXPECT_NEAR(a.loss, b.loss, 1e-12);
   EXPECT_NEAR(a.losses.at("some"), b.losses.at("some"), 1e-12);
   EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-12);
@@ -85,7 +85,7 @@ TEST(Single, GradientOfUnevenMicroBatchesEqualsThatOfTheWholeBatch) {
 TEST(Single, HoldsNoGradientsOfMatricesBetweenSteps) {
   torch::manual_seed(2);
   SingleRun run;
-  run.step({make_batch(torch::randn({17, 4}, torch::kDouble))});
+  run.step({one_batch(torch::randn({17, 4}, torch::kDouble))});
   for (const auto& parameter : run.model.parameters) {
     const bool matrix = parameter->group == ParameterGroup::decay;
     EXPECT_EQ(parameter->compute.grad().defined(), !matrix) << parameter->name;
@@ -97,12 +97,12 @@ TEST(Single, GradientsOfAStepWithoutAnUpdateDoNotReachTheNext) {
   torch::manual_seed(2);
   const auto x = torch::randn({6, 4}, torch::kDouble);
   SingleRun run, fresh;
-  EXPECT_FALSE(run.step({make_batch(x * std::numeric_limits<double>::infinity())}).finite);
-  MicroBatch broken = make_batch(x);
+  EXPECT_FALSE(run.step({one_batch(x * std::numeric_limits<double>::infinity())}).finite);
+  MicroBatch broken = one_batch(x);
   broken.tensors.erase("x");
-  EXPECT_THROW(run.step({make_batch(x), broken}), InputError);
-  run.step({make_batch(x)});
-  fresh.step({make_batch(x)});
+  EXPECT_THROW(run.step({one_batch(x), broken}), InputError);
+  run.step({one_batch(x)});
+  fresh.step({one_batch(x)});
   for (size_t i = 0; i < fresh.gradients.size(); ++i)
     EXPECT_TRUE(torch::equal(run.gradients[i], fresh.gradients[i]));
 }
@@ -115,7 +115,7 @@ TEST(Single, LossIsTheWeightedSumOfTheMeans) {
   const double all = out.square().sum().item<double>() / 9;
   const auto rows = (x.select(1, 0) > 0).to(torch::kDouble);
   const double some = (out.abs().sum(1) * rows).sum().item<double>() / rows.sum().item<double>();
-  const StepResult result = run.step({make_batch(x)});
+  const StepResult result = run.step({one_batch(x)});
   EXPECT_NEAR(result.losses.at("all"), all, 1e-12);
   EXPECT_NEAR(result.losses.at("some"), some, 1e-12);
   EXPECT_NEAR(result.loss, all + 3 * some, 1e-12);
@@ -128,7 +128,7 @@ TEST(Single, OneLossTermWithTwoWeightsIsRefused) {
     sink.add("all", sum, 1.0);
     sink.add("all", sum, 2.0);
   });
-  const MicroBatch batch = make_batch(torch::randn({3, 4}, torch::kDouble));
+  const MicroBatch batch = one_batch(torch::randn({3, 4}, torch::kDouble));
   EXPECT_THROW(evaluate_micro_batches(model, std::span(&batch, 1)), InputError);
 }
 
@@ -140,7 +140,7 @@ TEST(Single, ClipsToTheLargestNorm) {
                           .detach()
                           .clone();
   const StepResult result =
-      run.step({make_batch(torch::randn({9, 4}, torch::kDouble))}, /*rate=*/1.0, /*max_norm=*/0.01);
+      run.step({one_batch(torch::randn({9, 4}, torch::kDouble))}, /*rate=*/1.0, /*max_norm=*/0.01);
   EXPECT_GT(result.gradient_norm, 0.01) << "the norm before clipping is reported";
   const auto after = torch::cat({run.net->first->weight.flatten(), run.net->first->bias,
                                  run.net->second->weight.flatten(), run.net->second->bias});
@@ -152,7 +152,7 @@ TEST(Single, ALossThatIsNotFiniteChangesNothingAndIsNamed) {
   auto x = torch::randn({5, 4}, torch::kDouble);
   x[3][1] = NAN;
   const auto before = run.net->first->weight.detach().clone();
-  const StepResult result = run.step({make_batch(x)}, /*rate=*/1.0);
+  const StepResult result = run.step({one_batch(x)}, /*rate=*/1.0);
   EXPECT_FALSE(result.finite);
   EXPECT_EQ(result.non_finite_loss, "all");
   EXPECT_EQ(result.non_finite_gradient, "first.weight");
@@ -162,7 +162,7 @@ TEST(Single, ALossThatIsNotFiniteChangesNothingAndIsNamed) {
 TEST(Single, EvaluatesWithoutGradientsAndKeepsOutputs) {
   SingleRun run;
   const auto x = torch::randn({5, 4}, torch::kDouble);
-  const std::vector<MicroBatch> batches{make_batch(x.narrow(0, 0, 2)), make_batch(x.narrow(0, 2, 3))};
+  const std::vector<MicroBatch> batches{one_batch(x.narrow(0, 0, 2)), one_batch(x.narrow(0, 2, 3))};
   const EvalResult result = run.strategy->evaluate(batches);
   ASSERT_EQ(result.outputs.size(), 2u);
   EXPECT_EQ(result.outputs[1].at("out").size(0), 3);

@@ -8,11 +8,11 @@ import unittest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
-def check(files: dict[str, str]) -> tuple[int, str]:
-    """Exit code and output of the script on a tree with the real table and these files."""
+def check(files: dict[str, str], table: str | None = None) -> tuple[int, str]:
+    """Exit code and output of the script on a tree with these files and this table, or the real one."""
     with tempfile.TemporaryDirectory() as name:
         root = pathlib.Path(name)
-        files = {**files, "docs/architecture.md": (ROOT / "docs/architecture.md").read_text(encoding="utf-8")}
+        files = {**files, "docs/architecture.md": table or (ROOT / "docs/architecture.md").read_text(encoding="utf-8")}
         for path, text in files.items():
             (root / path).parent.mkdir(parents=True, exist_ok=True)
             (root / path).write_text(text, encoding="utf-8")
@@ -34,7 +34,7 @@ class CheckLayers(unittest.TestCase):
 
     def test_a_lower_layer_that_includes_a_higher_one_is_found(self):
         self.assert_found("funicular/base/a.h", '"funicular/text/b.h"', "layer base may not include layer text")
-        self.assert_found("funicular/train/a.cpp", '"funicular/nn/bert.h"', "layer train may not include layer nn")
+        self.assert_found("funicular/train/a.cpp", '"funicular/model/bert.h"', "layer train may not include layer model")
 
     def test_libtorch_in_a_plain_layer_is_found(self):
         for header in ("<torch/types.h>", "<ATen/core/Tensor.h>", "<c10/util/Half.h>"):
@@ -50,6 +50,14 @@ class CheckLayers(unittest.TestCase):
         code, output = check({"funicular/magic/a.h": "\n"})
         self.assertEqual(code, 1)
         self.assertIn("folder magic has no row", output)
+
+    def test_a_row_that_names_one_below_itself_is_found(self):
+        table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").replace("| base, text, format | no |", "| base, text, nn | no |", 1)
+        code, output = check({"funicular/base/a.h": "\n"}, table)
+        self.assertEqual(code, 1, output)
+        self.assertIn("the row of data names nn, a row below it", output)
+        code, output = check({"funicular/base/a.h": "\n"}, table.replace("base, text, nn", "base, text, magic"))
+        self.assertIn("there is no row of magic", output)
 
     def test_an_empty_tree_is_not_success(self):
         self.assertEqual(check({})[0], 1)

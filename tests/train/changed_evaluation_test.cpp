@@ -16,7 +16,7 @@ struct Scores final : Metrics {
   size_t next = 0;
   explicit Scores(std::vector<double> scores) : scores(std::move(scores)) {}
   void start() override {}
-  void add(const MicroBatch&, const TensorMap&) override {}
+  void add(const TensorMap&) override {}
   std::map<std::string, double> finish(double) override {
     const double score = scores.at(next++);
     return {{"score", score}, {"cost", -score}};

@@ -35,7 +35,7 @@ struct Changeable {
 
 struct Score final : Metrics {
   void start() override {}
-  void add(const MicroBatch&, const TensorMap&) override {}
+  void add(const TensorMap&) override {}
   std::map<std::string, double> finish(double loss) override { return {{"score", -loss}}; }
 };
 

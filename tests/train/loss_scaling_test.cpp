@@ -17,10 +17,10 @@ Model low_precision_model() {
   Parameter* const first = model.add_parameter("first", torch::randn({6, 8}), ParameterGroup::decay);
   Parameter* const second = model.add_parameter("second", torch::randn({8, 6}), ParameterGroup::decay);
   model.segments.push_back(
-      {"all", {first, second}, [=](Activations, const MicroBatch& batch, const Taps&, LossSink& sink) {
-         const at::Tensor x = batch["x"].to(first->compute.scalar_type());
+      {"all", {first, second}, {{"x"}}, {}, [=](Activations in, const Pass& pass) {
+         const at::Tensor x = in.at("x").to(first->compute.scalar_type());
          const at::Tensor output = torch::mm(torch::tanh(torch::mm(x, first->compute)), second->compute);
-         sink.add("squared_error", (output.to(at::kFloat) - batch["y"]).square().sum());
+         pass.loss.add("squared_error", (output.to(at::kFloat) - pass.batch["y"]).square().sum());
          return Activations{};
        }});
   return model;

@@ -8,11 +8,11 @@
 #include "../comm/ranks.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
-#include "funicular/eval/metrics.h"
+#include "funicular/bench/generated_text.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/nn/bert.h"
+#include "funicular/model/bert.h"
 #include "funicular/objective/masked_lm.h"
-#include "funicular/plan/generated_text.h"
+#include "funicular/objective/metrics.h"
 #include "funicular/train/checkpoint.h"
 #include "helpers.h"
 
@@ -122,8 +122,8 @@ struct Failing final : Source {
 };
 
 FitResult fit(const Job& job, const comm::Group& group, const Source& train, const Source& evaluated) {
-  Model model =
-      nn::build_bert({small_config(), nn::Head::masked_lm, master_type(parse_precision(job.precision)), 5});
+  Model model = model::build_bert(
+      {small_config(), model::Head::masked_lm, master_type(parse_precision(job.precision)), 5});
   Trainer trainer(
       options_for(job),
       [&] {
@@ -136,7 +136,7 @@ FitResult fit(const Job& job, const comm::Group& group, const Source& train, con
     if (step != 3) return;
     if (job.event == "signal" && group.rank() == group.size() - 1) std::raise(SIGTERM);
   };
-  eval::LanguageModelMetrics metrics;
+  objective::LanguageModelMetrics metrics;
   return trainer.fit(model, train, {&evaluated, &metrics});
 }
 
@@ -145,10 +145,10 @@ void run_rank() {
   log::set_level(log::Level::error);
   const Job job = Job::told();
   const comm::Group group = comm::Group::from_environment();
-  plan::GeneratedText rows({.longest = 40, .batch_size = kDealtRows, .vocabulary = kVocabulary}, 1);
-  const plan::FirstSamples unseen(rows,
-                                  11);  // 11 rows in batches of 3: the last round has ranks without data
-  const text::WordPiece tokenizer = plan::generated_tokenizer(kVocabulary);
+  bench::GeneratedText rows({.longest = 40, .batch_size = kDealtRows, .vocabulary = kVocabulary}, 1);
+  const bench::FirstSamples unseen(rows,
+                                   11);  // 11 rows in batches of 3: the last round has ranks without data
+  const text::WordPiece tokenizer = bench::generated_tokenizer(kVocabulary);
   objective::MaskedLmOptions masking;
   masking.sequence.max_length = 40;
   const objective::MaskedLm objective(tokenizer, masking);

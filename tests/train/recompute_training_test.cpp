@@ -15,16 +15,15 @@ Model two_segments(int64_t& runs) {
   Parameter* const first = model.add_parameter("first", torch::randn({6, 8}), ParameterGroup::decay);
   Parameter* const second = model.add_parameter("second", torch::randn({8, 6}), ParameterGroup::decay);
   model.segments.push_back(
-      {"first", {first}, [=, &runs](Activations, const MicroBatch& batch, const Taps&, LossSink&) {
+      {"first", {first}, {{"x"}}, {{"hidden"}}, [=, &runs](Activations in, const Pass&) {
          ++runs;
-         return Activations{{"hidden", torch::tanh(torch::mm(batch["x"], first->compute))}};
+         return Activations{{"hidden", torch::tanh(torch::mm(in.at("x"), first->compute))}};
        }});
-  model.segments.push_back(
-      {"second", {second}, [=](Activations in, const MicroBatch& batch, const Taps&, LossSink& sink) {
-         const at::Tensor output = torch::mm(in.at("hidden"), second->compute);
-         sink.add("squared_error", (output - batch["y"]).square().sum());
-         return Activations{};
-       }});
+  model.segments.push_back({"second", {second}, {{"hidden"}}, {}, [=](Activations in, const Pass& pass) {
+                              const at::Tensor output = torch::mm(in.at("hidden"), second->compute);
+                              pass.loss.add("squared_error", (output - pass.batch["y"]).square().sum());
+                              return Activations{};
+                            }});
   return model;
 }
 

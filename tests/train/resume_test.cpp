@@ -112,7 +112,7 @@ TEST_F(Resume, IsBitIdenticalWhenTheEvaluationIsInterrupted) {
   struct InterruptingMetrics final : Metrics {
     int evaluations = 0;
     void start() override { ++evaluations; }
-    void add(const MicroBatch&, const TensorMap&) override {
+    void add(const TensorMap&) override {
       if (evaluations == 2) std::raise(SIGTERM);
     }
     std::map<std::string, double> finish(double) override { return {}; }
@@ -332,7 +332,7 @@ struct InterruptingMetrics final : Metrics {
   int at, evaluations = 0;
   explicit InterruptingMetrics(int at) : at(at) {}
   void start() override { ++evaluations; }
-  void add(const MicroBatch&, const TensorMap&) override {
+  void add(const TensorMap&) override {
     if (evaluations == at) std::raise(SIGTERM);
   }
   std::map<std::string, double> finish(double) override { return {}; }
@@ -378,7 +378,7 @@ TEST_F(Resume, RecordsAnEvaluationThatWasDoneAgainOnce) {
 struct Counting final : Metrics {
   double next = 1;
   void start() override {}
-  void add(const MicroBatch&, const TensorMap&) override {}
+  void add(const TensorMap&) override {}
   std::map<std::string, double> finish(double) override { return {{"score", next++}}; }
 };
 

@@ -8,7 +8,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "funicular/nn/device/rows.h"
+#include "funicular/nn/device/row_kernels.h"
 
 namespace funicular::nn::device {
 

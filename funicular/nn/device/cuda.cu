@@ -1,8 +1,8 @@
-// The kernels of nn/device/rows.h and nn/device/attention.h for CUDA. No header of LibTorch: nvcc alone
+// The kernels of nn/device/row_kernels.h and nn/device/attention.h for CUDA. No header of LibTorch: nvcc alone
 // compiles this file, also where there is no GPU.
 #include "funicular/base/cuda_team.cuh"
 #include "funicular/nn/device/attention.h"
-#include "funicular/nn/device/rows.h"
+#include "funicular/nn/device/row_kernels.h"
 
 namespace funicular::device {
 

@@ -8,12 +8,12 @@
 
 #include <cmath>
 
-#include "funicular/core/device_kernels.h"
 #include "funicular/nn/device/attention.h"
 #include "funicular/nn/device/flash.h"
-#include "funicular/nn/device/rows.h"
+#include "funicular/nn/device/row_kernels.h"
 #include "funicular/nn/norm_arguments.h"
 #include "funicular/nn/typed.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn::device {
 

@@ -6,7 +6,7 @@
 #include "funicular/nn/kernels/attention_short.h"
 #include "funicular/nn/kernels/matmul.h"
 #include "funicular/nn/kernels/quantized.h"
-#include "funicular/nn/kernels/rows.h"
+#include "funicular/nn/kernels/row_kernels.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <cstring>
 
-#include "funicular/core/device_kernels.h"
 #include "funicular/optim/device/update.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::optim::device {
 

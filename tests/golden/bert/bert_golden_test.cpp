@@ -1,9 +1,9 @@
 // Logits, loss and every named gradient against transformers, on the references that make_references.py
 // wrote.
 
-#include "funicular/core/device_kernels.h"
 #include "funicular/core/flat_parameters.h"
-#include "funicular/nn/bert.h"
+#include "funicular/model/bert.h"
+#include "funicular/runtime/device_kernels.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -19,9 +19,9 @@
 
 #include "funicular/format/bert_config.h"
 #include "funicular/format/safetensors.h"
-#include "funicular/nn/pretrained.h"
+#include "funicular/model/weights.h"
 
-namespace funicular::nn {
+namespace funicular::model {
 namespace {
 
 at::Tensor to_tensor(const format::TensorEntry& entry) {
@@ -184,4 +184,4 @@ INSTANTIATE_TEST_SUITE_P(, BertGolden,
                          [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace
-}  // namespace funicular::nn
+}  // namespace funicular::model

@@ -1,0 +1,80 @@
+#include "funicular/bench/floor.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+#include <ATen/ops/randn.h>
+
+#include <algorithm>
+#include <chrono>
+#include <limits>
+
+#include "funicular/base/clock.h"
+
+namespace funicular::bench {
+
+namespace {
+
+/// Best of `repetitions` after one that warms up, in seconds.
+double best_time(const at::Tensor& a, const at::Tensor& b, at::Tensor& c, int repetitions) {
+  double best = std::numeric_limits<double>::infinity();
+  for (int i = 0; i <= repetitions; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    at::mm_out(c, a, b);
+    const double seconds = seconds_since(start);
+    if (i > 0) best = std::min(best, seconds);
+  }
+  return best;
+}
+
+/// Over the four layouts of the operands.
+double best_layout(int64_t m, int64_t n, int64_t k, at::ScalarType type, int repetitions) {
+  const at::Tensor a = at::randn({m, k}).to(type), b = at::randn({k, n}).to(type);
+  at::Tensor c = at::empty({m, n}, type);
+  const at::Tensor a_transposed = a.t().contiguous().t(), b_transposed = b.t().contiguous().t();
+  double best = std::numeric_limits<double>::infinity();
+  for (const at::Tensor& left : {a, a_transposed})
+    for (const at::Tensor& right : {b, b_transposed})
+      best = std::min(best, best_time(left, right, c, repetitions));
+  return best;
+}
+
+}  // namespace
+
+std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, int64_t masked) {
+  std::vector<ProductShape> products;
+  // y = x W^T, dx = dy W and dW = dy^T x: three products of the same operations.
+  const auto add = [&](int64_t rows, int64_t in, int64_t out, int64_t count) {
+    products.push_back({rows, out, in, count});
+    products.push_back({rows, in, out, count});
+    products.push_back({out, in, rows, count});
+  };
+  const auto add_after_attention = [&](int64_t rows, int64_t count) {
+    add(rows, shape.hidden, shape.hidden, count);
+    add(rows, shape.hidden, shape.inner, count);
+    add(rows, shape.inner, shape.hidden, count);
+  };
+  add(tokens, shape.hidden, 3 * shape.hidden, shape.layers);
+  add_after_attention(tokens, shape.layers - 1);
+  add_after_attention(masked, 1);  // of the last layer nothing else is read
+  add(masked, shape.hidden, shape.hidden, 1);
+  add(masked, shape.hidden, shape.vocabulary, 1);
+  return products;
+}
+
+Floor measure_floor(const std::vector<ProductShape>& products, at::ScalarType type, int repetitions) {
+  const at::NoGradGuard no_gradient;
+  Floor floor;
+  for (const ProductShape& shape : products) {
+    floor.seconds +=
+        static_cast<double>(shape.count) * best_layout(shape.m, shape.n, shape.k, type, repetitions);
+    floor.flops += shape.flops();
+  }
+  constexpr int64_t kSquare = 2048;
+  floor.square_flops_per_second = ProductShape{kSquare, kSquare, kSquare, 1}.flops() /
+                                  best_layout(kSquare, kSquare, kSquare, type, repetitions);
+  return floor;
+}
+
+}  // namespace funicular::bench

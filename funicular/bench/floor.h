@@ -1,0 +1,39 @@
+#pragma once
+// The floor of a training step: the time of its matrix products alone.
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace funicular::bench {
+
+/// Products of one shape: C[m, n] = A[m, k] * B[k, n], `count` times a step.
+struct ProductShape {
+  int64_t m = 0, n = 0, k = 0, count = 0;
+  double flops() const {
+    return 2.0 * static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) *
+           static_cast<double>(count);
+  }
+};
+
+/// Sizes of a BERT with its masked-language-model head.
+struct BertShape {
+  int64_t layers = 0, hidden = 0, inner = 0, vocabulary = 0;
+};
+
+/// The products of weights of one step, forward and backward: `tokens` real tokens, `masked` of them
+/// predicted; after the attention of the last layer, those alone. Products of attention between tokens are
+/// left out: they depend on the rows' lengths and are a few percent.
+std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, int64_t masked);
+
+struct Floor {
+  double seconds = 0;  ///< of all products, each in its best layout, best of several
+  double flops = 0;
+  double square_flops_per_second = 0;  ///< of one large square product, beside it
+};
+
+/// Times the products through LibTorch with the threads that it uses now.
+Floor measure_floor(const std::vector<ProductShape>& products, at::ScalarType type, int repetitions = 5);
+
+}  // namespace funicular::bench

@@ -1,0 +1,68 @@
+#include "funicular/bench/memory_table.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <utility>
+
+namespace funicular::bench {
+
+namespace {
+
+OrderedJson json_of(const plan::StepMemory& memory) {
+  return {{"weights", memory.weights},     {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer}, {"activations", memory.activations},
+          {"workspace", memory.workspace}, {"peak", memory.peak()}};
+}
+
+std::string cells(const char* name, const plan::StepMemory& memory) {
+  std::string text = fmt::format("{:<11}", name);
+  for (const int64_t bytes : {memory.weights, memory.gradients, memory.optimizer, memory.activations,
+                              memory.workspace, memory.peak()})
+    text += fmt::format("{:>12.1f}", static_cast<double>(bytes) / 1e6);
+  return text + "\n";
+}
+
+}  // namespace
+
+MemoryRow measure_case(const format::BertConfig& config, Model model, const MemoryCase& settings,
+                       const Rows& batch, uint64_t seed) {
+  const StepOptions options{settings.precision, settings.recompute, settings.accumulation > 1};
+  TrainingStep step(std::move(model), options);
+  const train::GlobalBatch micro_batches = make_batch(batch, 0, settings.micro_batch_size(), seed);
+  step.run(micro_batches);
+  std::vector<plan::BatchShape> shapes;
+  for (const MicroBatch& micro_batch : micro_batches.micro_batches)
+    shapes.push_back(plan::shape_of(micro_batch));
+  return {settings, micro_batches.tokens, measure_memory(step, micro_batches),
+          plan::predict_memory(config, options, shapes, at::get_num_threads())};
+}
+
+OrderedJson to_json(const std::vector<MemoryRow>& rows) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& [settings, tokens, measured, predicted] : rows)
+    list.push_back({{"precision", precision_name(settings.precision)},
+                    {"batch_size", settings.batch_size},
+                    {"micro_batch_size", settings.micro_batch_size()},
+                    {"max_length", settings.max_length},
+                    {"tokens", tokens},
+                    {"recompute", recompute_name(settings.recompute)},
+                    {"measured", json_of(measured)},
+                    {"predicted", json_of(predicted)}});
+  return list;
+}
+
+std::string to_text(const std::vector<MemoryRow>& rows) {
+  std::string text = fmt::format("{:<63}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "peak memory in MB",
+                                 "weights", "gradients", "optimiser", "activations", "workspace", "together");
+  for (const auto& [settings, tokens, measured, predicted] : rows) {
+    const std::string name = fmt::format(
+        "{}, {} rows of {} in parts of {}, {}", precision_name(settings.precision), settings.batch_size,
+        settings.max_length, settings.micro_batch_size(), recompute_name(settings.recompute));
+    text += fmt::format("{:<52}", name) + cells("measured", measured);
+    text += fmt::format("{:<52}", "") + cells("predicted", predicted);
+  }
+  return text;
+}
+
+}  // namespace funicular::bench

@@ -1,0 +1,38 @@
+#pragma once
+// Combinations of settings whose memory is measured beside what is predicted.
+
+#include <string>
+#include <vector>
+
+#include "funicular/base/json.h"
+#include "funicular/bench/measured_memory.h"
+
+namespace funicular::bench {
+
+/// One combination.
+struct MemoryCase {
+  int64_t batch_size = 16;   ///< sequences a step
+  int64_t max_length = 128;  ///< tokens of the longest
+  int64_t accumulation = 1;  ///< micro-batches that the batch is cut into
+  Precision precision = Precision::fp32;
+  Recompute recompute = Recompute::none;
+
+  int64_t micro_batch_size() const { return (batch_size + accumulation - 1) / accumulation; }
+};
+
+struct MemoryRow {
+  MemoryCase settings;
+  int64_t tokens = 0;  ///< of the batch
+  plan::StepMemory measured, predicted;
+};
+
+/// Measures the second of two steps of a new model on the batch. Throws as measure_memory.
+MemoryRow measure_case(const format::BertConfig& config, Model model, const MemoryCase& settings,
+                       const Rows& batch, uint64_t seed);
+
+/// A list of objects with the settings, "measured" and "predicted": bytes by kind and their sum, "peak".
+OrderedJson to_json(const std::vector<MemoryRow>& rows);
+/// In millions of bytes.
+std::string to_text(const std::vector<MemoryRow>& rows);
+
+}  // namespace funicular::bench

@@ -1,0 +1,49 @@
+#pragma once
+// The rows that training steps are timed on: made by one rule that bench/peers/make_batches.py documents, or
+// read from the file that it writes, so that peers see the same ones.
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/core/batch.h"
+
+namespace funicular::bench {
+
+/// One row of a masked-language-model step.
+struct Row {
+  std::vector<int64_t> token_ids;         ///< [CLS] … [SEP], masking done
+  std::vector<int64_t> masked_positions;  ///< ascending
+  std::vector<int64_t> labels;            ///< the token that stood at each of them
+};
+using Rows = std::vector<Row>;
+
+/// Where the rule has its tokens; 0 is padding.
+struct TokenIds {
+  int64_t unknown, cls, sep, mask, first_ordinary;
+  /// Those of BERT's vocabulary; in one of at most 1000 tokens those that it surely has.
+  static TokenIds of(int64_t vocabulary) {
+    return vocabulary > 1000 ? TokenIds{100, 101, 102, 103, 1000} : TokenIds{1, 2, 3, 4, 5};
+  }
+};
+
+struct RowsRule {
+  bool ragged = true;     ///< lengths uniform in 32 … longest; false: all of the longest
+  int64_t longest = 128;  ///< tokens, at least 32
+  int64_t batch_size = 16;
+  int64_t vocabulary = 30522;  ///< at least 8; see TokenIds
+  uint64_t seed = 1;
+};
+
+/// Batch number `batch` of the rule.
+Rows make_rows(const RowsRule& rule, uint64_t batch);
+
+/// The batches of a file of make_batches.py. Throws InputError naming the file and what is wrong.
+std::vector<Rows> read_batches(const std::filesystem::path& file);
+
+/// Packs rows; their draws count from `first_draw`.
+MicroBatch pack_rows(std::span<const Row> rows, int64_t first_draw, const RandomState& random);
+
+}  // namespace funicular::bench

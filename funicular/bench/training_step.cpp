@@ -1,0 +1,81 @@
+#include "funicular/bench/training_step.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "funicular/base/clock.h"
+
+namespace funicular::bench {
+
+namespace {
+
+constexpr double kLearningRate = 1e-4, kDecay = 0.01, kMaxNorm = 1;
+
+}  // namespace
+
+TrainingStep::TrainingStep(Model model, const StepOptions& options,
+                           std::unique_ptr<optim::Optimizer> optimizer)
+    : model_(std::move(model)), options_(options), strategy_(parallel::make_single()) {
+  if (!optimizer)
+    optimizer = optim::make_optimizer(optim::AdamW{.learning_rate = kLearningRate, .weight_decay = kDecay});
+  strategy_->attach(model_, std::move(optimizer),
+                    {.compute = compute_type(options.precision), .accumulates = options.accumulates});
+}
+
+parallel::StepResult TrainingStep::run(const train::GlobalBatch& batch) {
+  return strategy_->step(batch.micro_batches, batch.counts,
+                         {.learning_rate = kLearningRate,
+                          .max_gradient_norm = kMaxNorm,
+                          .update = ++updates_,
+                          .recompute = options_.recompute});
+}
+
+train::GlobalBatch make_batch(const Rows& rows, int64_t number, int64_t micro_batch_size, uint64_t seed) {
+  const RandomState random{seed, /*training=*/true};
+  const auto size = static_cast<int64_t>(rows.size());
+  const int64_t part = micro_batch_size > 0 ? micro_batch_size : size;
+  train::GlobalBatch batch;
+  for (int64_t begin = 0; begin < size; begin += part) {
+    const auto piece = std::span(rows).subspan(static_cast<size_t>(begin),
+                                               static_cast<size_t>(std::min(part, size - begin)));
+    batch.micro_batches.push_back(pack_rows(piece, number * size + begin, random));
+    add_counts(batch.counts, batch.micro_batches.back().counts);
+    batch.tokens += batch.micro_batches.back().packing.tokens();
+  }
+  return batch;
+}
+
+StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64_t micro_batch_size,
+                     int64_t warmup, int64_t steps, uint64_t seed) {
+  StepTimes times;
+  for (int64_t number = 0; number < warmup + steps; ++number) {
+    const Rows& rows = batches[static_cast<size_t>(number) % batches.size()];
+    const auto start = std::chrono::steady_clock::now();
+    const train::GlobalBatch batch = make_batch(rows, number, micro_batch_size, seed);
+    times.losses.push_back(step.run(batch).loss);
+    if (number < warmup) continue;
+    times.seconds.push_back(seconds_since(start));
+    times.tokens += batch.tokens;
+    times.forwards += static_cast<int64_t>(batch.micro_batches.size());
+    times.masked += static_cast<int64_t>(batch.counts.at("mlm"));
+  }
+  return times;
+}
+
+double StepTimes::total() const {
+  return std::accumulate(seconds.begin(), seconds.end(), 0.0);
+}
+
+double StepTimes::median() const {
+  return bench::median(seconds);
+}
+
+double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t middle = values.size() / 2;
+  return values.size() % 2 == 1 ? values[middle] : (values[middle - 1] + values[middle]) / 2;
+}
+
+}  // namespace funicular::bench

@@ -1,0 +1,22 @@
+#pragma once
+// What an evaluation measures besides the loss.
+
+#include <map>
+#include <string>
+
+#include "funicular/core/batch.h"
+
+namespace funicular {
+
+/// Metrics over an evaluation, fed one micro-batch at a time, in the order of the data.
+class Metrics {
+ public:
+  virtual ~Metrics() = default;
+  virtual void start() = 0;
+  /// What the segments gave to LossSink::output for one micro-batch.
+  virtual void add(const TensorMap& outputs) = 0;
+  /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
+  virtual std::map<std::string, double> finish(double loss) = 0;
+};
+
+}  // namespace funicular

@@ -1,0 +1,71 @@
+#include "funicular/core/precision.h"
+
+#include <ATen/core/grad_mode.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <vector>
+
+#include "funicular/base/error.h"
+
+namespace funicular {
+
+namespace {
+
+const std::vector<std::string> kPrecisions = {"fp32", "fp64", "bf16", "fp16"};  // in the order of Precision
+
+}  // namespace
+
+Precision parse_precision(const std::string& name) {
+  const auto found = std::find(kPrecisions.begin(), kPrecisions.end(), name);
+  if (found == kPrecisions.end())
+    throw InputError("trainer", "unknown precision \"{}\"; expected one of: {}", name,
+                     fmt::join(kPrecisions, ","));
+  return static_cast<Precision>(found - kPrecisions.begin());
+}
+
+std::string precision_name(Precision precision) {
+  return kPrecisions[static_cast<size_t>(precision)];
+}
+
+at::ScalarType master_type(Precision precision) {
+  return precision == Precision::fp64 ? at::kDouble : at::kFloat;
+}
+
+std::optional<at::ScalarType> compute_type(Precision precision) {
+  if (precision == Precision::bf16) return at::kBFloat16;
+  if (precision == Precision::fp16) return at::kHalf;
+  return std::nullopt;
+}
+
+void convert(Model& model, at::ScalarType type) {
+  const at::NoGradGuard no_gradient;
+  for (const auto& parameter : model.parameters)
+    if (parameter->compute.scalar_type() != type) {
+      parameter->compute.mutable_grad().reset();  // of the old type
+      parameter->compute.set_data(parameter->master.detach().to(type));
+      parameter->master = parameter->compute;
+    }
+  for (const Buffer& buffer : model.buffers)
+    if (buffer.value.is_floating_point() && buffer.value.scalar_type() != type) {
+      at::Tensor value = buffer.value;
+      value.set_data(buffer.value.to(type));
+    }
+}
+
+void make_inference(Model& model, Precision precision) {
+  const at::NoGradGuard no_gradient;
+  const std::optional<at::ScalarType> type = compute_type(precision);
+  if (type && !model.low_precision)
+    throw InputError("precision", "this model does not compute in its matrices' type; use fp32, or Autocast");
+  for (const auto& parameter : model.parameters) {
+    parameter->compute.mutable_grad().reset();
+    parameter->compute = parameter->master.detach();
+    const bool quantised = !parameter->compute.is_floating_point();
+    if (type && parameter->group == ParameterGroup::decay && !quantised)
+      parameter->compute = parameter->compute.to(*type);
+    parameter->master = parameter->compute;
+  }
+}
+
+}  // namespace funicular

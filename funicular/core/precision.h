@@ -1,0 +1,32 @@
+#pragma once
+// The number formats that a run may compute in, and how a model is brought to one.
+
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+#include <string>
+
+#include "funicular/core/model.h"
+
+namespace funicular {
+
+enum class Precision { fp32, fp64, bf16, fp16 };
+/// "fp32", …; throws InputError that lists the names.
+Precision parse_precision(const std::string& name);
+std::string precision_name(Precision precision);
+
+/// The type of the weights that the optimiser updates, and of what a source's floating-point data become.
+at::ScalarType master_type(Precision precision);
+/// The 16-bit type of mixed precision that products are computed in; none: the masters' type.
+std::optional<at::ScalarType> compute_type(Precision precision);
+
+/// Gives every parameter and floating-point buffer the type, and ends mixed precision of an earlier run:
+/// `compute` becomes `master` again. The tensor objects stay: modules hold them.
+void convert(Model& model, at::ScalarType type);
+
+/// Makes a model of fp32 weights one for prediction alone: without gradients, and for a 16-bit precision with
+/// its matrices in that type only, at half their memory. Throws InputError for a 16-bit precision where the
+/// model does not compute in its matrices' type (Model::low_precision): run such a one under Autocast.
+void make_inference(Model& model, Precision precision);
+
+}  // namespace funicular

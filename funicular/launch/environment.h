@@ -1,0 +1,50 @@
+#pragma once
+// A process's place among those that train together, as its launcher tells it.
+
+#include <functional>
+#include <optional>
+#include <string>
+
+namespace funicular::launch {
+
+/// The component that errors of ranks and their connections name.
+inline constexpr const char* kRanks = "ranks";
+
+struct Environment {
+  int rank = 0, size = 1;              ///< among all processes
+  int local_rank = 0, local_size = 1;  ///< among those of this host
+  std::string address = "127.0.0.1";   ///< where rank 0 listens
+  int port = 0;                        ///< 0 for one process alone
+  bool agent_keeps_store = false;      ///< torchrun itself listens there, and rank 0 is a client too
+  int restart = 0;                     ///< how often the launcher has started the ranks again
+  std::string secret{};                ///< that only the ranks know (launch/secret.h); empty: there is none
+  std::string source{};                ///< who told, for the log: "torchrun (RANK, WORLD_SIZE)"
+};
+
+/// The value of a variable, if it is set.
+using Variables = std::function<std::optional<std::string>(const std::string& name)>;
+std::optional<std::string> process_variable(const std::string& name);
+
+/// Looks, in this order, for the variables of
+///   1. funicular launch and torchrun: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR,
+///   MASTER_PORT;
+///   2. Open MPI's mpirun: OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE;
+///   3. MPICH's and Intel MPI's mpirun: PMI_RANK, PMI_SIZE, MPI_LOCALRANKID, MPI_LOCALNRANKS;
+///   4. SLURM's srun: SLURM_PROCID, SLURM_STEP_NUM_TASKS, SLURM_LOCALID (within a step; a batch script by
+///   itself
+///      is one process).
+/// The first family that is there wins, for it started the process last. Without any the process is alone.
+///
+/// The meeting point is MASTER_ADDR and MASTER_PORT; where they are not set and all ranks are on this host,
+/// it is loopback and a port that follows from the job.
+///
+/// The secret is FUNICULAR_SECRET, which funicular launch sets; under other launchers whoever starts them
+/// may.
+///
+/// Throws InputError, naming the variables, if one of a pair is missing, a value is no number or out of
+/// range, no meeting point is known, the secret is easily guessed, or RANK and WORLD_SIZE contradict what
+/// mpirun or srun says (left over from another launch), unless funicular launch or torchrun have signed them
+/// (FUNICULAR_LAUNCH, TORCHELASTIC_RUN_ID).
+Environment read_environment(const Variables& variables = process_variable);
+
+}  // namespace funicular::launch

@@ -1,0 +1,27 @@
+#pragma once
+// Which processors the ranks of one host compute on.
+
+#include <span>
+#include <vector>
+
+namespace funicular::launch {
+
+/// One logical processor, as the system numbers it. Those with the same package and core share one core.
+struct Processor {
+  int id = 0, package = 0, core = 0;
+};
+
+/// The processors that this process may use, neighbours (same core, then same package) side by side.
+std::vector<Processor> available_processors();
+
+/// What one rank gets.
+struct ProcessorShare {
+  std::vector<int> ids;  ///< empty: there are fewer cores than ranks, and the ranks share them all
+  int threads = 1;       ///< cores of the share, at least 1; the same for all ranks
+};
+
+/// Cuts the processors into `ranks` (at least 1) disjoint shares of equally many whole cores; cores that do
+/// not divide evenly are left over, for ranks with unequal threads would wait for each other.
+std::vector<ProcessorShare> divide_processors(std::span<const Processor> processors, int ranks);
+
+}  // namespace funicular::launch

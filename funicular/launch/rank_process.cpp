@@ -1,0 +1,309 @@
+#include "funicular/launch/rank_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "funicular/base/clock.h"
+#include "funicular/base/error.h"
+
+extern char** environ;
+
+namespace funicular::launch {
+
+namespace {
+
+constexpr size_t kLastLines = 10;
+
+struct Pipe {
+  int read_end = -1, write_end = -1;
+  Pipe() {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) throw RunError(kLaunch, "no pipe: {}", errno_text(errno));
+    read_end = ends[0];
+    write_end = ends[1];
+  }
+  ~Pipe() {
+    close(read_end);
+    close(write_end);
+  }
+  Pipe(const Pipe&) = delete;
+  Pipe& operator=(const Pipe&) = delete;
+  static void close(int& end) {
+    if (end >= 0) ::close(end);
+    end = -1;
+  }
+  int release_read_end() { return std::exchange(read_end, -1); }
+  int release_write_end() { return std::exchange(write_end, -1); }
+};
+
+std::vector<char*> pointers(const std::vector<std::string>& texts) {
+  std::vector<char*> result;
+  for (const std::string& text : texts) result.push_back(const_cast<char*>(text.c_str()));
+  result.push_back(nullptr);
+  return result;
+}
+
+/// Closes what exec would close.
+void close_on_exec_descriptors() {
+  std::vector<int> found;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
+    found.push_back(std::stoi(entry.path().filename().string()));
+  for (const int descriptor : found) {
+    const int flags = ::fcntl(descriptor, F_GETFD);
+    if (flags >= 0 && (flags & FD_CLOEXEC)) ::close(descriptor);
+  }
+}
+
+/// What the child does after the fork.
+struct Child {
+  pid_t parent;
+  const char* path;
+  char* const* arguments;
+  char* const* environment;
+  const cpu_set_t* processors;  ///< or null
+  int in, out, err, status;     ///< in: -1 for an empty one
+
+  /// Only async-signal-safe calls, for LibTorch may have threads.
+  void prepare() const {
+    ::setpgid(0, 0);
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(127);  // it died before the line above
+    // A set that the system refuses (processors taken away meanwhile) costs speed only.
+    if (processors) ::sched_setaffinity(0, sizeof *processors, processors);
+    ::dup2(in >= 0 ? in : ::open("/dev/null", O_RDONLY), STDIN_FILENO);
+    ::dup2(out, STDOUT_FILENO);
+    ::dup2(err, STDERR_FILENO);
+    for (int signal : {SIGINT, SIGTERM, SIGHUP, SIGPIPE, SIGXFSZ, SIGCHLD}) ::signal(signal, SIG_DFL);
+    sigset_t none;
+    sigemptyset(&none);
+    ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  }
+
+  [[noreturn]] void become() const {
+    prepare();
+    ::execve(path, arguments, environment);
+    const int error = errno;
+    [[maybe_unused]] const ssize_t ignored = ::write(status, &error, sizeof error);
+    ::_exit(127);
+  }
+
+  /// Without exec; this process had no other thread. An exception would unwind into this process's copy of
+  /// the launcher, whose destructors kill the other ranks: it ends this one alone.
+  [[noreturn]] void become(const RankStart& start) const noexcept {
+    prepare();
+    close_on_exec_descriptors();
+    environ = const_cast<char**>(environment);
+    std::exit(start.own_program(start.arguments));
+  }
+};
+
+bool executable(const std::string& path) {
+  std::error_code ignored;
+  return ::access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path, ignored);
+}
+
+void write_all(int descriptor, std::string_view text) {
+  while (!text.empty()) {
+    const ssize_t written = ::write(descriptor, text.data(), text.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return;  // nobody reads any more; the ranks go on
+    text.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+}  // namespace
+
+std::string find_program(const std::string& name) {
+  if (name.find('/') != std::string::npos) {
+    if (executable(name)) return name;
+    throw InputError(
+        kLaunch, "{} is no program that can be executed{}", name,
+        ::access(name.c_str(), F_OK) == 0 ? " (chmod +x makes a script one)" : ": it does not exist");
+  }
+  const char* variable = std::getenv("PATH");
+  std::string_view folders = variable ? variable : "/usr/local/bin:/usr/bin:/bin";
+  while (true) {
+    const size_t end = folders.find(':');
+    const std::string_view folder = folders.substr(0, end);
+    const std::string path = fmt::format("{}/{}", folder.empty() ? "." : folder, name);
+    if (executable(path)) return path;
+    if (end == std::string_view::npos) break;
+    folders.remove_prefix(end + 1);
+  }
+  throw InputError(kLaunch, "no program \"{}\" in the folders of PATH; give its path", name);
+}
+
+RankProcess::RankProcess(const RankStart& start)
+    : name_(start.name), prefix_(start.prefix), start_(std::chrono::steady_clock::now()) {
+  Pipe in, out, err, status;
+  const std::vector<char*> arguments = pointers(start.arguments), environment = pointers(start.environment);
+  cpu_set_t processors;
+  CPU_ZERO(&processors);
+  for (int id : start.processors) CPU_SET(id, &processors);
+  const Child child{::getpid(),
+                    start.path.c_str(),
+                    arguments.data(),
+                    environment.data(),
+                    start.processors.empty() ? nullptr : &processors,
+                    start.controlled ? in.read_end : -1,
+                    out.write_end,
+                    err.write_end,
+                    status.write_end};
+  std::fflush(nullptr);  // or what waits there would be written by both
+  pid_ = ::fork();
+  if (pid_ < 0) throw RunError(kLaunch, "{}: no new process: {}", name_, errno_text(errno));
+  if (pid_ == 0 && start.own_program) child.become(start);
+  if (pid_ == 0) child.become();
+  running_ = true;
+  ::setpgid(pid_, pid_);  // both do it: whoever comes first; refused once the child runs its program
+  Pipe::close(status.write_end);
+  int error = 0;
+  ssize_t size = 0;
+  do {
+    size = ::read(status.read_end, &error, sizeof error);
+  } while (size < 0 && errno == EINTR);
+  if (size == sizeof error) {
+    ::waitpid(pid_, nullptr, 0);
+    throw InputError(kLaunch, "{} cannot be executed: {}", start.path, errno_text(error));
+  }
+  if (start.controlled) {
+    control_ = in.release_write_end();
+    if (!start.first_line.empty()) write_all(control_, start.first_line + "\n");
+  }
+  Pipe* ends[] = {&out, &err};
+  for (int stream : {0, 1}) {
+    streams_[stream].descriptor = ends[stream]->release_read_end();
+    ::fcntl(streams_[stream].descriptor, F_SETFL, O_NONBLOCK);
+  }
+}
+
+RankProcess::~RankProcess() {
+  if (running_) {
+    send(SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  for (const int descriptor : {streams_[0].descriptor, streams_[1].descriptor, control_})
+    if (descriptor >= 0) ::close(descriptor);
+}
+
+double RankProcess::seconds() const {
+  return seconds_since(start_);
+}
+
+void RankProcess::write_line(int stream, std::string_view line) {
+  write_all(stream == 0 ? STDOUT_FILENO : STDERR_FILENO, fmt::format("{}{}\n", prefix_, line));
+  last_lines_.emplace_back(line.substr(0, 1000));
+  if (last_lines_.size() > kLastLines) last_lines_.pop_front();
+}
+
+void RankProcess::close_stream(int stream) {
+  if (streams_[stream].descriptor < 0) return;
+  streams_[stream].lines.finish([&](std::string_view line) { write_line(stream, line); });
+  ::close(std::exchange(streams_[stream].descriptor, -1));
+}
+
+void RankProcess::copy_output(int stream) {
+  char buffer[1 << 16];
+  // At most one pipe's worth at a time: a rank that never stops writing is not to keep the others waiting.
+  for (int round = 0; round < 16 && streams_[stream].descriptor >= 0; ++round) {
+    const ssize_t size = ::read(streams_[stream].descriptor, buffer, sizeof buffer);
+    if (size < 0 && errno == EINTR) continue;
+    if (size < 0 && errno == EAGAIN) return;
+    if (size <= 0) return close_stream(stream);
+    streams_[stream].lines.add({buffer, static_cast<size_t>(size)},
+                               [&](std::string_view line) { write_line(stream, line); });
+  }
+}
+
+void RankProcess::send(int signal) const {
+  if (!running_) return;
+  if (control_ >= 0 && signal != SIGKILL) return write_all(control_, fmt::format("signal {}\n", signal));
+  ::kill(-pid_, signal);
+}
+
+bool RankProcess::reap() {
+  siginfo_t info{};
+  if (!running_ || ::waitid(P_PID, static_cast<id_t>(pid_), &info, WEXITED | WNOHANG | WNOWAIT) != 0 ||
+      info.si_pid == 0)
+    return false;
+  send(SIGKILL);  // while the dead leader still holds its number, nobody else's group can have it
+  int status = 0;
+  ::waitpid(pid_, &status, 0);
+  running_ = false;
+  if (WIFSIGNALED(status)) ending_.signal = WTERMSIG(status);
+  ending_.code = ending_.signal ? 128 + ending_.signal : WEXITSTATUS(status);
+  for (int stream : {0, 1}) {
+    copy_output(stream);
+    close_stream(stream);
+  }
+  return true;
+}
+
+namespace {
+
+/// Only async-signal-safe calls, and no memory: the state of the heap is unknown after a fork among threads.
+[[noreturn]] void guard(int descriptor) {
+  constexpr int kMost = 4096;
+  static pid_t groups[kMost];
+  int count = 0;
+  while (true) {
+    pid_t message = 0;
+    const ssize_t size = ::read(descriptor, &message, sizeof message);
+    if (size < 0 && errno == EINTR) continue;
+    if (size != sizeof message) break;
+    if (message > 0 && count < kMost) groups[count++] = message;
+    for (int i = 0; i < count && message < 0; ++i)
+      if (groups[i] == -message) groups[i--] = groups[--count];
+  }
+  for (int i = 0; i < count; ++i) ::kill(-groups[i], SIGKILL);
+  ::_exit(0);
+}
+
+}  // namespace
+
+Guardian::Guardian() {
+  Pipe pipe;
+  pid_ = ::fork();
+  if (pid_ < 0) throw RunError(kLaunch, "no new process: {}", errno_text(errno));
+  if (pid_ == 0) {
+    ::setpgid(0, 0);  // a Ctrl-C at the terminal is not for it
+    sigset_t all;
+    sigfillset(&all);
+    ::sigprocmask(SIG_SETMASK, &all, nullptr);
+    for (int end : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, pipe.write_end})
+      if (end != pipe.read_end) ::close(end);  // whoever reads our output waits for its end
+    guard(pipe.read_end);
+  }
+  descriptor_ = std::exchange(pipe.write_end, -1);
+}
+
+Guardian::~Guardian() {
+  ::close(descriptor_);
+  ::kill(pid_, SIGCONT);  // a stopped process does not see that its input has ended
+  for (int tries = 0; tries < 100; ++tries) {
+    if (::waitpid(pid_, nullptr, WNOHANG) != 0) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  // The ranks that it guards are gone, so nothing is lost with it.
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+}
+
+void Guardian::tell(pid_t message) {
+  [[maybe_unused]] const ssize_t ignored = ::write(descriptor_, &message, sizeof message);
+}
+
+}  // namespace funicular::launch

@@ -1,0 +1,112 @@
+#pragma once
+// One process of a launch.
+
+#include <sys/types.h>
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/launch/line_splitter.h"
+
+namespace funicular::launch {
+
+/// The component that errors of launches name.
+inline constexpr const char* kLaunch = "launch";
+
+/// What this program's main does with the words of a command line; returns the exit code.
+using OwnProgram = std::function<int(const std::vector<std::string>& arguments)>;
+
+/// What to start: a program by its path, and its world.
+struct RankStart {
+  std::string path;
+  std::vector<std::string> arguments;    ///< arguments[0] is the program's name
+  std::vector<std::string> environment;  ///< "NAME=value"
+  std::vector<int> processors;           ///< empty: all
+  std::string name{};                    ///< for messages: "rank 2"
+  std::string prefix{};                  ///< of its lines
+  bool controlled = false;               ///< signals are told to it by its standard input, "signal N"
+  std::string first_line{};              ///< of its standard input, where it is controlled
+  /// Called in a fork of this process instead of starting the program at `path`; empty: that is started. Only
+  /// where this process has no other thread.
+  OwnProgram own_program{};
+};
+
+/// The path of a program as a shell finds it. Throws InputError if there is none that can be executed.
+std::string find_program(const std::string& name);
+
+/// How a process ended.
+struct Ending {
+  int code = 0;    ///< its exit code, 128 + signal where a signal ended it
+  int signal = 0;  ///< or 0
+};
+
+/// A running process that leads a process group of its own, and its output. Killed by the destructor, group
+/// and all, unless it was reaped.
+class RankProcess {
+ public:
+  /// Throws InputError if the program cannot be executed, RunError if there can be no process.
+  explicit RankProcess(const RankStart& start);
+  ~RankProcess();
+  RankProcess(const RankProcess&) = delete;
+  RankProcess& operator=(const RankProcess&) = delete;
+
+  const std::string& name() const { return name_; }
+  pid_t pid() const { return pid_; }
+  bool running() const { return running_; }
+  const Ending& ending() const { return ending_; }
+  double seconds() const;
+  /// The last lines that it wrote, to either stream.
+  const std::deque<std::string>& last_lines() const { return last_lines_; }
+
+  /// Descriptors to poll for output: of stdout, of stderr; -1 once closed.
+  int output(int stream) const { return streams_[stream].descriptor; }
+  /// Copies what is there to this process's stream, in whole lines; does not wait.
+  void copy_output(int stream);
+
+  /// To the whole group; SIGKILL also to one that is controlled.
+  void send(int signal) const;
+  /// If it has ended: kills what is left of its group, copies the rest of its output, and returns true.
+  bool reap();
+
+ private:
+  struct Stream {
+    int descriptor = -1;
+    LineSplitter lines;
+  };
+  void write_line(int stream, std::string_view line);
+  void close_stream(int stream);
+
+  const std::string name_, prefix_;
+  pid_t pid_ = -1;
+  int control_ = -1;  ///< the writing end of its standard input, or -1
+  bool running_ = false;
+  Ending ending_;
+  Stream streams_[2];
+  std::deque<std::string> last_lines_;
+  std::chrono::steady_clock::time_point start_;
+};
+
+/// A process that outlives this one by a moment: once this one is gone, however it ended, it kills the groups
+/// that it was told of.
+class Guardian {
+ public:
+  Guardian();
+  /// Ends it: within a second by its own, then by SIGKILL. It may be stopped, or hang, or be gone.
+  ~Guardian();
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  void watch(pid_t group) { tell(group); }
+  void forget(pid_t group) { tell(-group); }
+
+ private:
+  void tell(pid_t message);
+  int descriptor_ = -1;
+  pid_t pid_ = -1;
+};
+
+}  // namespace funicular::launch

@@ -1,0 +1,51 @@
+#pragma once
+// BERT (Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers", 2019) on
+// packed batches, with the weights, names and arithmetic of transformers' BertModel.
+
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "funicular/core/model.h"
+#include "funicular/format/bert_config.h"
+#include "funicular/model/heads.h"
+
+namespace funicular::model {
+
+struct BertOptions {
+  format::BertConfig config;
+  Head head = Head::masked_lm;
+  at::ScalarType dtype = at::kFloat;  ///< kFloat or kDouble
+  uint64_t seed = 42;                 ///< of the random weights, and of nothing else
+  /// Whether a matrix of this name will be loaded (model/weights.h, weights_in): it is 0 until then, since
+  /// random numbers take longer than loading. Null: none.
+  std::function<bool(const std::string& name)> loaded = nullptr;
+  at::Device device = at::kCPU;  ///< where the weights lie
+  bool repeatable = false;       ///< on a GPU: only what repeats bit for bit, see nn/functional.h, attention
+};
+
+/// How many weights build_bert makes.
+int64_t count_parameters(const format::BertConfig& config, const Head& head);
+
+/// A model with random weights: normal(0, initializer_range), biases 0, normalisation 1 and 0, the padding
+/// token's embedding 0. Each element is keyed by the seed and its logical tensor's name, so that it depends
+/// on nothing else.
+///
+/// Segments: `embeddings`, `layer.0` …, then the head's. Parameters have Hugging Face's names as slices; query,
+/// key and value of a layer are one Parameter of three slices, multiplied in one product.
+///
+/// Reads `token_ids` [T] and `token_type_ids` [T], both int64, and what the head reads. Taps: `embeddings`,
+/// `layer.N` [T, H], and the head's.
+///
+/// After the product that gives queries, keys and values of all tokens, the last layer computes only the rows
+/// that the head reads (Head::rows), which must ascend (InputError). The others are nobody's input, and their
+/// gradients are zero. With an observer it computes all, and leaves them out afterwards.
+///
+/// Throws InputError for a head that the configuration does not fit and, before anything is made, if the
+/// weights take more memory than there is.
+Model build_bert(const BertOptions& options);
+
+}  // namespace funicular::model

@@ -1,0 +1,134 @@
+#include "funicular/model/builder.h"
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <cmath>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/random.h"
+
+namespace funicular::model {
+
+namespace {
+
+/// Normal numbers by Box and Muller (1958), keyed by seed, name and index.
+void fill_normal(const at::Tensor& tensor, double deviation, uint64_t seed, const std::string& name) {
+  const RandomKey key = make_key(seed ^ hash_bytes(name), Purpose::initialise);
+  const at::Tensor values = at::empty({tensor.numel()}, at::kDouble);
+  double* const out = values.data_ptr<double>();
+  at::parallel_for(0, tensor.numel(), 4096, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const RandomBlock block = philox(key, make_counter(0, 0, static_cast<uint64_t>(i)));
+      const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(block)));
+      out[i] = deviation * radius * std::cos(2.0 * M_PI * (block[2] * 0x1p-32));
+    }
+  });
+  tensor.copy_(values.view(tensor.sizes()));
+}
+
+nn::Activation activation_named(const std::string& name) {
+  if (name == "gelu") return nn::Activation::gelu;
+  if (name == "gelu_new" || name == "gelu_pytorch_tanh") return nn::Activation::gelu_tanh;
+  if (name == "relu") return nn::Activation::relu;
+  if (name == "silu") return nn::Activation::silu;
+  if (name == "tanh") return nn::Activation::tanh;
+  throw InputError("bert", "unknown activation {}", name);
+}
+
+}  // namespace
+
+Builder::Builder(const BertOptions& options)
+    : options_(options), activation_(activation_named(options.config.hidden_act)) {
+  model_.low_precision = model_.recomputes_attention = model_.makes_row_gradients = true;
+}
+
+at::Tensor Builder::zeros(at::IntArrayRef shape) const {
+  return at::zeros(shape, at::TensorOptions(options_.dtype).device(options_.device));
+}
+
+void Builder::fill(const at::Tensor& value, const std::string& name) const {
+  if (!options_.loaded || !options_.loaded(name))
+    fill_normal(value, config().initializer_range, options_.seed, name);
+}
+
+Parameter* Builder::add_weight(const std::string& name, int64_t rows, int64_t columns) {
+  const at::Tensor value = zeros({rows, columns});
+  fill(value, name);
+  return model_.add_parameter(name, value, ParameterGroup::decay);
+}
+
+Parameter* Builder::add_bias(const std::string& name, int64_t size) {
+  return model_.add_parameter(name, zeros({size}), ParameterGroup::no_decay);
+}
+
+LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t in) {
+  Parameter* const weight = add_weight(name + ".weight", out, in);
+  return {weight, add_bias(name + ".bias", out)};
+}
+
+NormParameters Builder::add_norm(const std::string& name) {
+  const int64_t hidden = config().hidden_size;
+  Parameter* const gamma =
+      model_.add_parameter(name + ".weight", zeros({hidden}).fill_(1), ParameterGroup::no_decay);
+  return {gamma, add_bias(name + ".bias", hidden), config().layer_norm_eps};
+}
+
+LinearWeights Builder::add_fused_linear(const std::string& prefix, const std::string& joint,
+                                        const std::vector<std::string>& parts, int64_t out, int64_t in) {
+  const auto count = static_cast<int64_t>(parts.size());
+  const at::Tensor weight = zeros({count * out, in});
+  std::vector<Parameter::Slice> weight_slices, bias_slices;
+  for (int64_t part = 0; part < count; ++part) {
+    const std::string name = prefix + "." + parts[static_cast<size_t>(part)];
+    fill(weight.narrow(0, part * out, out), name + ".weight");
+    weight_slices.push_back({name + ".weight", part * out, (part + 1) * out});
+    bias_slices.push_back({name + ".bias", part * out, (part + 1) * out});
+  }
+  const std::string name = prefix + "." + joint;
+  LinearWeights result;
+  result.weight = model_.add_parameter(name + ".weight", weight, ParameterGroup::decay);
+  result.bias = add_bias(name + ".bias", count * out);
+  result.weight->slices = std::move(weight_slices);
+  result.bias->slices = std::move(bias_slices);
+  return result;
+}
+
+Parameter* Builder::find(const std::string& name) const {
+  Parameter* const found = model_.find(name);
+  if (!found) throw InputError("model", "there is no weight {} to be used once more", name);
+  return found;
+}
+
+void Builder::add_segment(std::string name, std::vector<Port> inputs, std::vector<Port> outputs,
+                          decltype(Segment::forward) forward, const std::vector<Parameter*>& shared) {
+  Segment segment{std::move(name), {}, std::move(inputs), std::move(outputs), std::move(forward)};
+  for (; claimed_ < model_.parameters.size(); ++claimed_)
+    segment.parameters.push_back(model_.parameters[claimed_].get());
+  segment.parameters.insert(segment.parameters.end(), shared.begin(), shared.end());
+  model_.segments.push_back(std::move(segment));
+}
+
+at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation) {
+  return nn::bias_activation(nn::linear(x, weights.weight->compute), weights.bias->compute, activation);
+}
+
+Port hidden_of_tokens(const BertOptions& options) {
+  return {kHidden, [hidden = options.config.hidden_size](const MicroBatch& batch) {
+            return std::vector<int64_t>{batch.packing.tokens(), hidden};
+          }};
+}
+
+Port hidden_of_head(const BertOptions& options) {
+  if (!options.head.rows) return hidden_of_tokens(options);
+  return {kHidden, [hidden = options.config.hidden_size, rows = options.head.rows](const MicroBatch& batch) {
+            return std::vector<int64_t>{rows(batch).size(0), hidden};
+          }};
+}
+
+Port from_batch(const std::string& name) {
+  return {name, [name](const MicroBatch& batch) { return batch[name].sizes().vec(); }, at::kLong};
+}
+
+}  // namespace funicular::model

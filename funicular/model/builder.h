@@ -1,0 +1,86 @@
+#pragma once
+// Makes the weights and segments of a model one after the other: encoders and heads are written with it.
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/core/model.h"
+#include "funicular/model/bert.h"
+#include "funicular/nn/functional.h"
+
+namespace funicular::model {
+
+/// y = x weight^T + bias
+struct LinearWeights {
+  Parameter* weight = nullptr;  ///< [out, in]
+  Parameter* bias = nullptr;    ///< [out]
+};
+
+struct NormParameters {
+  Parameter* gamma = nullptr;
+  Parameter* beta = nullptr;
+  double epsilon = 0;
+  nn::NormWeights weights() const { return {gamma->compute, beta->compute, epsilon}; }
+};
+
+class Builder {
+ public:
+  /// The options must outlive it.
+  explicit Builder(const BertOptions& options);
+
+  const BertOptions& options() const { return options_; }
+  const format::BertConfig& config() const { return options_.config; }
+  /// config().hidden_act
+  nn::Activation activation() const { return activation_; }
+
+  /// [rows, columns], random (normal(0, initializer_range)); decays.
+  Parameter* add_weight(const std::string& name, int64_t rows, int64_t columns);
+  /// [size], zero; does not decay.
+  Parameter* add_bias(const std::string& name, int64_t size);
+  /// NAME.weight and NAME.bias
+  LinearWeights add_linear(const std::string& name, int64_t out, int64_t in);
+  /// Layer normalisation of hidden_size channels: NAME.weight, ones, and NAME.bias.
+  NormParameters add_norm(const std::string& name);
+  /// Linear layers of the same input and outputs of `out` each as one weight, PREFIX.JOINT, whose slices have the
+  /// names PREFIX.PART.
+  LinearWeights add_fused_linear(const std::string& prefix, const std::string& joint,
+                                 const std::vector<std::string>& parts, int64_t out, int64_t in);
+  /// Throws InputError unless there is one of this name: a weight to be used once more.
+  Parameter* find(const std::string& name) const;
+
+  /// All weights made since the segment before belong to this one; `shared` are used by it, too.
+  void add_segment(std::string name, std::vector<Port> inputs, std::vector<Port> outputs,
+                   decltype(Segment::forward) forward, const std::vector<Parameter*>& shared = {});
+
+  /// The model is taken out; the builder is spent.
+  Model finish() { return std::move(model_); }
+
+ private:
+  void fill(const at::Tensor& value, const std::string& name) const;
+  at::Tensor zeros(at::IntArrayRef shape) const;
+
+  const BertOptions& options_;
+  nn::Activation activation_;
+  Model model_;
+  size_t claimed_ = 0;  ///< parameters that belong to a segment
+};
+
+/// Names of the encoder's weights and activations that heads use.
+inline constexpr const char* kWordEmbeddings = "bert.embeddings.word_embeddings.weight";
+inline constexpr const char* kHidden = "hidden";
+
+/// activation(linear(x))
+at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation);
+
+/// `hidden` as the head of these options reads it.
+Port hidden_of_head(const BertOptions& options);
+/// `hidden` of all tokens.
+Port hidden_of_tokens(const BertOptions& options);
+/// A tensor of the batch, of int64.
+Port from_batch(const std::string& name);
+
+}  // namespace funicular::model

@@ -1,0 +1,137 @@
+#include "funicular/model/heads.h"
+
+#include <torch/types.h>
+
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/model/builder.h"
+#include "funicular/nn/functional.h"
+
+namespace funicular::model {
+
+namespace {
+
+/// A linear layer from hidden_size to `out`.
+int64_t linear_parameters(const format::BertConfig& config, int64_t out) {
+  return (config.hidden_size + 1) * out;
+}
+
+// ---- masked language modelling
+
+void add_masked_lm(Builder& builder) {
+  const int64_t hidden = builder.config().hidden_size;
+  const LinearWeights transform = builder.add_linear("cls.predictions.transform.dense", hidden, hidden);
+  const NormParameters norm = builder.add_norm("cls.predictions.transform.LayerNorm");
+  Parameter* const bias = builder.add_bias("cls.predictions.bias", builder.config().vocab_size);
+  Parameter* const decoder = builder.find(kWordEmbeddings);
+  const nn::Activation activation = builder.activation();
+  builder.add_segment(
+      "masked_lm", {hidden_of_head(builder.options())}, {},
+      [=](Activations in, const Pass& pass) {
+        const at::Tensor hidden = nn::residual_norm(apply_linear(in.at(kHidden), transform, activation), {},
+                                                    {}, norm.weights(), nn::RowKeys(), {});
+        if (pass.taps.observe)
+          pass.taps("logits",
+                    nn::linear(hidden, decoder->compute).to(bias->compute.scalar_type()) + bias->compute);
+        pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder->compute, bias->compute,
+                                                          pass.batch["mlm_labels"]));
+        return Activations{};
+      },
+      {decoder});
+}
+
+void check_masked_lm(const format::BertConfig& config) {
+  if (!config.tie_word_embeddings)
+    throw InputError(
+        "bert",
+        "tie_word_embeddings is false; expected true: the masked-LM head's decoder is the word embeddings");
+}
+
+int64_t masked_lm_parameters(const format::BertConfig& config) {
+  return linear_parameters(config, config.hidden_size) + 2 * config.hidden_size + config.vocab_size;
+}
+
+// ---- classification
+
+void add_classification_loss(const at::Tensor& logits, const Pass& pass, bool regression) {
+  const auto found = pass.batch.tensors.find("labels");
+  if (found == pass.batch.tensors.end()) return;
+  const at::Tensor& labels = found->second;
+  pass.loss.output("labels", labels);
+  if (regression)
+    pass.loss.add("regression",
+                  at::mse_loss(logits.squeeze(1), labels.to(logits.scalar_type()), at::Reduction::Sum));
+  else
+    pass.loss.add("classification", at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
+}
+
+void add_classification(Builder& builder) {
+  const format::BertConfig& config = builder.config();
+  const LinearWeights pooler =
+      builder.add_linear("bert.pooler.dense", config.hidden_size, config.hidden_size);
+  const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.hidden_size);
+  const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
+  builder.add_segment(
+      "classification", {hidden_of_head(builder.options())}, {},
+      [=, regression = is_regression(config)](Activations in, const Pass& pass) {
+        const Packing& packing = pass.batch.packing;
+        const at::Tensor pooled = apply_linear(in.at(kHidden), pooler, nn::Activation::tanh);
+        const at::Tensor dropped =
+            nn::dropout(pooled, at::zeros({packing.sequences()}, packing.draw_ids.options().dtype(at::kInt)),
+                        packing.draw_ids, packing.random, site);
+        // In the vectors' type: a loss of few bits helps nobody.
+        const at::Tensor logits =
+            nn::linear(dropped, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
+            classifier.bias->compute;
+        pass.taps("logits", logits);
+        pass.loss.output("logits", logits);
+        add_classification_loss(logits, pass, regression);
+        return Activations{};
+      });
+}
+
+void check_classification(const format::BertConfig& config) {
+  if (config.problem_type == "multi_label_classification")
+    throw InputError("bert",
+                     "problem_type multi_label_classification is not supported; expected "
+                     "single_label_classification or regression");
+  if (is_regression(config) && config.num_labels != 1)
+    throw InputError(
+        "bert", "problem_type is regression with {} labels; expected 1: only one number a text can be learnt",
+        config.num_labels);
+}
+
+int64_t classification_parameters(const format::BertConfig& config) {
+  return linear_parameters(config, config.hidden_size) + linear_parameters(config, config.num_labels);
+}
+
+}  // namespace
+
+const Head Head::masked_lm{"masked_lm",
+                           "BertForMaskedLM",
+                           "trained to guess words (funicular pretrain)",
+                           [](const MicroBatch& batch) { return batch.on_host("mlm_rows"); },
+                           add_masked_lm,
+                           masked_lm_parameters,
+                           check_masked_lm};
+
+const Head Head::classification{"classification",
+                                "BertForSequenceClassification",
+                                "fine-tuned for it (funicular finetune)",
+                                first_tokens,
+                                add_classification,
+                                classification_parameters,
+                                check_classification};
+
+bool is_regression(const format::BertConfig& config) {
+  return config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1);
+}
+
+at::Tensor first_tokens(const MicroBatch& batch) {
+  const auto& offsets = batch.packing.host_offsets;
+  return at::tensor(std::vector<int64_t>(offsets.begin(), offsets.begin() + batch.packing.sequences()),
+                    at::kLong);
+}
+
+}  // namespace funicular::model

@@ -1,0 +1,52 @@
+#pragma once
+// What stands on an encoder: which rows of its last hidden states are read, and what is made of them.
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "funicular/core/batch.h"
+#include "funicular/format/bert_config.h"
+
+namespace funicular::model {
+
+class Builder;
+
+struct Head {
+  std::string name;          ///< of its segment
+  std::string architecture;  ///< transformers' class for an encoder with this head
+  std::string purpose;       ///< what a model without its weights has not been: "fine-tuned for it", …
+  /// The rows of the packed batch whose last hidden states it reads: [R] int64, on the CPU, ascending. Empty:
+  /// all. The encoder gives these, `hidden` [R, H].
+  std::function<at::Tensor(const MicroBatch&)> rows;
+  /// Adds the weights, and the segment that reads `hidden`.
+  std::function<void(Builder&)> add;
+  /// How many weights `add` makes.
+  std::function<int64_t(const format::BertConfig&)> parameters;
+  /// Throws InputError for a configuration that it does not fit. May be empty.
+  std::function<void(const format::BertConfig&)> check;
+
+  bool operator==(const Head& other) const { return name == other.name; }
+
+  /// transformers' BertForMaskedLM: transform, then the word embeddings again as decoder (tied), and a bias.
+  /// Reads `mlm_rows` [M] and `mlm_labels` [M], int64. Loss term `mlm`. Tap: `logits` [M, V], computed only for
+  /// an observer.
+  static const Head masked_lm;
+
+  /// transformers' BertForSequenceClassification: pooler over [CLS], dropout, a linear layer; regression where
+  /// the configuration says so. Reads `labels` [S] int64 (or their type for regression: the model's), which may
+  /// be missing where no loss is wanted. Loss term `classification` or `regression`. Outputs: `logits`
+  /// [S, classes], `labels`. Tap: `logits`.
+  static const Head classification;
+};
+
+/// True if the classification head gives one number a row and is trained by squared error: problem_type
+/// "regression", or one label.
+bool is_regression(const format::BertConfig& config);
+
+/// Head::rows of the first tokens of all sequences.
+at::Tensor first_tokens(const MicroBatch& batch);
+
+}  // namespace funicular::model

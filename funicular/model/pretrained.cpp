@@ -1,0 +1,218 @@
+#include "funicular/model/pretrained.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/log.h"
+#include "funicular/core/precision.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/nn/quantized.h"
+
+namespace funicular::model {
+
+namespace {
+
+constexpr size_t kNamesShown = 8;
+
+std::string list(const std::vector<std::string>& names) {
+  const size_t shown = std::min(names.size(), kNamesShown);
+  std::string text =
+      fmt::format("{}", fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "));
+  return names.size() > shown ? fmt::format("{} and {} more", text, names.size() - shown) : text;
+}
+
+void require_finite(const Model& model, const fs::path& folder) {
+  const at::NoGradGuard no_gradient;
+  for (const auto& parameter : model.parameters)
+    if (!at::isfinite(parameter->master).all().item<bool>())
+      throw InputError("weights",
+                       "{}: {} holds NaN or infinite values; the weights are damaged, take another copy",
+                       folder.string(), parameter->name);
+}
+
+}  // namespace
+
+std::string hub_hint(const fs::path& folder) {
+  const std::string name = folder.string();
+  const bool like_a_name = name.find_first_of("/.~") == name.npos ||
+                           (name.find_first_of(".~/") == name.find('/') && name.front() != '/' &&
+                            name.find('/') == name.rfind('/') && name.back() != '/');
+  if (!like_a_name) return "";
+  return "; a model on a hub is downloaded first (hf download NAME --local-dir FOLDER), and its folder given";
+}
+
+void require_folder(const fs::path& folder, const char* option) {
+  if (!fs::exists(folder))
+    throw InputError("model", "{} {}: no such folder{}", option, folder.string(), hub_hint(folder));
+  if (!fs::is_directory(folder))
+    throw InputError("model", "{} {}: expected a folder with config.json, found a file", option,
+                     folder.string());
+  if (!fs::exists(folder / "config.json") && fs::exists(folder / "model" / "config.json"))
+    throw InputError("model", "{} {}: the folder of a run; its model is {}", option, folder.string(),
+                     (folder / "model").string());
+  if (!fs::exists(folder / "config.json") && fs::exists(folder / "run.json"))
+    throw InputError("model",
+                     "{} {}: the folder of a run without a model, as one that has not ended; the command of "
+                     "that run, given again, goes on with it",
+                     option, folder.string());
+  if (!fs::exists(folder / "config.json"))
+    throw InputError("model", "{} {}: the folder has no config.json; a Hugging Face model folder is expected",
+                     option, folder.string());
+}
+
+namespace {
+
+bool any_weights(const fs::path& folder) {
+  if (!fs::is_directory(folder)) return false;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string(), ending = entry.path().extension().string();
+    // Other .bin files of such folders are optimiser states and arguments.
+    if (ending == ".safetensors" || ending == ".h5" || ending == ".msgpack" ||
+        name.ends_with(".index.json") || (ending == ".bin" && name.starts_with("pytorch_model")))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_(std::move(path)) {
+  if (expect == Expect::folder || !fs::is_regular_file(path_)) require_folder(path_, option);
+  config_ = format::read_bert_config(path_);
+  has_weights_ = any_weights(path_);
+}
+
+std::string Pretrained::weights_hash() const {
+  const fs::path file = path_ / "model.safetensors";
+  return fs::is_regular_file(file) ? hash_text(hash_file(file)) : "none";
+}
+
+text::WordPiece Pretrained::tokenizer(const fs::path& elsewhere) const {
+  return load_tokenizer(config_, elsewhere.empty() ? path_ : elsewhere);
+}
+
+text::WordPiece load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
+  text::WordPiece tokenizer = format::load_tokenizer(folder);
+  if (const int64_t limit = tokenizer.id_limit(); limit > config.vocab_size)
+    throw InputError(
+        "tokenizer",
+        "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
+        folder.string(), limit, config.vocab_size);
+  return tokenizer;
+}
+
+void check_positions(int64_t max_length, const format::BertConfig& config) {
+  if (max_length > config.max_position_embeddings)
+    throw InputError("usage", "--max-length {} is more than the model's {} positions", max_length,
+                     config.max_position_embeddings);
+}
+
+void Pretrained::check_columns(int columns) const {
+  if (columns > config_.type_vocab_size)
+    throw InputError(
+        "model",
+        "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
+        "at least 2, or rows of one text",
+        path_.string(), config_.type_vocab_size);
+}
+
+BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
+                                const std::string& replaceable) const {
+  if (has_weights_) check_sizes(config_, path_);
+  return {.config = config_,
+          .dtype = dtype,
+          .loaded = has_weights_ ? weights_in(path_, replaceable) : nullptr,
+          .device = device};
+}
+
+LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable) const {
+  LoadReport report = load_pretrained(model, path_, replaceable);
+  require_finite(model, path_);
+  if (!report.missing.empty() && starts_anew)
+    log::info("new, randomly initialised: {}", list(report.missing));
+  if (!report.unexpected.empty())
+    log::info("in {} and not used: {}", path_.string(), list(report.unexpected));
+  return report;
+}
+
+void Pretrained::load_all(Model& model, const Head& head) const {
+  const LoadReport report = load_pretrained(model, path_);
+  require_finite(model, path_);
+  if (!report.missing.empty())
+    throw InputError("weights", "{} lacks weights that this command needs: {}; was the model {}?",
+                     path_.string(), list(report.missing), head.purpose);
+}
+
+std::string describe_model(const format::BertConfig& config) {
+  return fmt::format(
+      "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, normalisation "
+      "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
+      config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.intermediate_size,
+      config.vocab_size, config.max_position_embeddings, config.type_vocab_size, config.hidden_act,
+      config.layer_norm_eps, config.hidden_dropout_prob, config.attention_probs_dropout_prob,
+      config.classifier_dropout_probability());
+}
+
+const std::vector<std::string>& inference_precisions() {
+  static const std::vector<std::string> names{"fp32", "bf16", "fp16", "int8"};
+  return names;
+}
+
+void prepare_inference(Model& model, const std::string& precision) {
+  if (precision == "int8" && !model.device().is_cpu())
+    throw InputError("precision", "int8 is for the CPU; on {} expected fp32, bf16 or fp16",
+                     model.device().str());
+  if (precision == "int8") nn::quantize_layers(model);
+  make_inference(model, parse_precision(precision == "int8" ? "bf16" : precision));
+}
+
+void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
+                 const text::WordPiece& tokenizer, const fs::path& folder) {
+  save_pretrained(model, config, head, folder);
+  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.max_position_embeddings));
+}
+
+text::Truncation TaskNote::pair_truncation() const {
+  return text::parse_truncation(truncation, "config.json (key \"funicular\")");
+}
+
+TaskNote TaskNote::from(const format::BertConfig& config) {
+  TaskNote note;
+  const auto found = config.source.find("funicular");
+  if (found == config.source.end() || !found->is_object()) return note;
+  constexpr const char* kOrigin = "config.json (key \"funicular\")";
+  note.task = json_get_or<std::string>(*found, "task", "", kOrigin);
+  note.text_columns = json_get_or<int>(*found, "text_columns", 1, kOrigin);
+  note.max_length = json_get_or<int64_t>(*found, "max_length", 0, kOrigin);
+  note.truncation = json_get_or<std::string>(*found, "truncation", note.truncation, kOrigin);
+  return note;
+}
+
+void TaskNote::store_in(format::BertConfig& config) const {
+  config.source["funicular"] = {
+      {"task", task}, {"text_columns", text_columns}, {"max_length", max_length}, {"truncation", truncation}};
+}
+
+void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to) {
+  std::vector<int64_t> rows;
+  for (const std::string& name : to) rows.push_back(std::find(from.begin(), from.end(), name) - from.begin());
+  const at::NoGradGuard no_gradient;
+  const at::Tensor order = at::tensor(rows, at::TensorOptions().dtype(at::kLong)).to(model.device());
+  for (const auto& parameter : model.parameters)
+    if (parameter->name.starts_with(kClassifier))
+      parameter->master.copy_(parameter->master.index_select(0, order));
+}
+
+std::vector<std::string> class_names(const format::BertConfig& config) {
+  if (!config.id2label.empty()) return config.id2label;
+  std::vector<std::string> names;
+  for (int id = 0; id < config.num_labels; ++id) names.push_back(fmt::format("LABEL_{}", id));
+  return names;
+}
+
+}  // namespace funicular::model

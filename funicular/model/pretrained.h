@@ -1,0 +1,108 @@
+#pragma once
+// Hugging Face model folders: opened, loaded from and written.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/format/bert_config.h"
+#include "funicular/model/bert.h"
+#include "funicular/model/weights.h"
+#include "funicular/text/truncation.h"
+#include "funicular/text/word_piece.h"
+
+namespace funicular::model {
+
+/// What to do with the name of a model on a hub, such as bert-base-uncased; "" for what looks like a path.
+std::string hub_hint(const fs::path& folder);
+
+/// What fine-tuning notes in config.json for evaluate and predict (key "funicular"; transformers ignores it).
+struct TaskNote {
+  std::string task;
+  int text_columns = 1;
+  int64_t max_length = 0;                    ///< 0: unknown
+  std::string truncation = "longest_first";  ///< of pairs, as --truncation
+
+  static TaskNote from(const format::BertConfig& config);
+  void store_in(format::BertConfig& config) const;
+  /// `truncation` as the objective takes it. Throws InputError for an unknown name.
+  text::Truncation pair_truncation() const;
+};
+
+/// A tokeniser whose ids fit the model. Throws InputError otherwise.
+text::WordPiece load_tokenizer(const format::BertConfig& config, const fs::path& folder);
+
+/// Throws InputError unless sequences of `max_length` fit the model's positions.
+void check_positions(int64_t max_length, const format::BertConfig& config);
+
+/// A model folder, or a config.json alone, whose configuration has been read; weights and tokeniser are read when
+/// they are asked for.
+class Pretrained {
+ public:
+  enum class Expect { folder, folder_or_config };
+
+  /// Throws InputError unless there is a configuration; `option` names it in the message.
+  explicit Pretrained(fs::path path, Expect expect = Expect::folder, const char* option = "--model");
+
+  const fs::path& path() const { return path_; }
+  const format::BertConfig& config() const { return config_; }
+  TaskNote note() const { return TaskNote::from(config_); }
+  /// Whether there are weights in any format, those that cannot be loaded included.
+  bool has_weights() const { return has_weights_; }
+  /// Tells weights apart; "none" where there are none.
+  std::string weights_hash() const;
+  /// Throws InputError unless its ids fit the model. `elsewhere`: another folder's tokeniser; empty: its own.
+  text::WordPiece tokenizer(const fs::path& elsewhere = {}) const;
+
+  void check_max_length(int64_t max_length) const { check_positions(max_length, config_); }
+  /// Throws InputError for two text columns where there is a single segment embedding.
+  void check_columns(int columns) const;
+
+  /// What a model of this folder is built with. Throws InputError where the weights that are there do not have
+  /// the configuration's sizes. `replaceable`: see load_pretrained.
+  BertOptions options(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU,
+                      const std::string& replaceable = "") const;
+  /// Copies the weights into the model and says what is new and what is left out. Throws InputError for weights
+  /// that are not finite. What is new is not said of a run that goes on from a checkpoint (`starts_anew` false).
+  LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "") const;
+  /// The same for a model that is to be used as it is: a weight that `head` needs and that is missing is an
+  /// InputError.
+  void load_all(Model& model, const Head& head) const;
+
+ private:
+  fs::path path_;
+  format::BertConfig config_;
+  bool has_weights_ = false;
+};
+
+/// Throws InputError unless `folder` is one that holds a config.json; `option` names it in the message.
+void require_folder(const fs::path& folder, const char* option);
+
+/// The fields that decide what a model computes and how it trains, in words: a run resumes only where they
+/// are equal.
+std::string describe_model(const format::BertConfig& config);
+
+/// The values of --precision where a model is only used: fp32, bf16, fp16 and int8 (8-bit products in the
+/// encoder's layers, 16 bits elsewhere).
+const std::vector<std::string>& inference_precisions();
+
+/// Brings a model with all its weights to one of them, or to fp64. Afterwards it can neither be trained nor
+/// saved.
+void prepare_inference(Model& model, const std::string& precision);
+
+/// Writes weights, config.json and the tokeniser's files.
+void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
+                 const text::WordPiece& tokenizer, const fs::path& folder);
+
+/// Brings the rows of the classifier from the order of the classes `from` into that of `to`, the same names.
+void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to);
+
+/// Begins the names of a classifier's weights.
+inline constexpr const char* kClassifier = "classifier.";
+
+/// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless
+/// ones.
+std::vector<std::string> class_names(const format::BertConfig& config);
+
+}  // namespace funicular::model

@@ -1,0 +1,202 @@
+#include "funicular/model/weights.h"
+
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/format/safetensors.h"
+#include "funicular/format/safetensors_writer.h"
+
+namespace funicular::model {
+
+namespace {
+
+using format::DType;
+using format::TensorEntry;
+
+bool ends_with(const std::string& text, std::string_view end) {
+  return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
+}
+
+/// One spelling for every name that BERT's weights have had: no "bert." in front, "weight" and "bias" at the
+/// end.
+std::string canonical(std::string name) {
+  if (name.rfind("bert.", 0) == 0) name.erase(0, 5);
+  if (ends_with(name, "LayerNorm.gamma")) name.replace(name.size() - 5, 5, "weight");
+  if (ends_with(name, "LayerNorm.beta")) name.replace(name.size() - 4, 4, "bias");
+  if (name == "cls.predictions.decoder.bias") name = "cls.predictions.bias";
+  return name;
+}
+
+std::optional<at::ScalarType> scalar_type(DType dtype) {
+  switch (dtype) {
+    case DType::F32:
+      return at::kFloat;
+    case DType::F64:
+      return at::kDouble;
+    case DType::F16:
+      return at::kHalf;
+    case DType::BF16:
+      return at::kBFloat16;
+    default:
+      return std::nullopt;
+  }
+}
+
+void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::path& path) {
+  const std::vector<int64_t> expected = target.sizes().vec();
+  if (entry.shape != expected)
+    throw InputError(
+        "weights",
+        "{}: {} has the shape [{}]; the model expects [{}]. Do config.json and the weights belong together?",
+        path.string(), entry.name, fmt::join(entry.shape, ", "), fmt::join(expected, ", "));
+  const auto type = scalar_type(entry.dtype);
+  if (!type)
+    throw InputError("weights", "{}: {} is of type {}; expected F32, F16, BF16 or F64", path.string(),
+                     entry.name, format::dtype_name(entry.dtype));
+  const at::Tensor value = at::empty(expected, *type);
+  std::memcpy(value.data_ptr(), entry.data.data(), entry.data.size());  // the mapping may be unaligned
+  target.copy_(value);
+}
+
+fs::path weights_file(const fs::path& folder) {
+  const fs::path path = folder / "model.safetensors";
+  if (fs::exists(path)) return path;
+  const char* remedy = "download or copy the model whole, or save_pretrained it again with transformers";
+  if (fs::exists(folder / "model.safetensors.index.json"))
+    remedy =
+        "its weights are in several files: save_pretrained it again with transformers and "
+        "max_shard_size=\"100GB\"";
+  else if (fs::exists(folder / "pytorch_model.bin"))
+    remedy =
+        "it has pytorch_model.bin, which is executable pickle: "
+        "load it with transformers and save_pretrained it again";
+  throw InputError("weights", "{} has no model.safetensors; {}", folder.string(), remedy);
+}
+
+/// How many layers the names tell of.
+int64_t count_layers(const format::SafetensorsFile& file) {
+  constexpr std::string_view kPrefix = "encoder.layer.";
+  int64_t layers = 0;
+  for (const TensorEntry& entry : file.entries()) {
+    const std::string name = canonical(entry.name);
+    int64_t layer = 0;
+    if (name.starts_with(kPrefix) &&
+        std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), layer).ec == std::errc())
+      layers = std::max(layers, layer + 1);
+  }
+  return layers;
+}
+
+}  // namespace
+
+void check_sizes(const format::BertConfig& config, const fs::path& folder) {
+  const format::SafetensorsFile file(weights_file(folder));
+  const std::string stated = (folder / "config.json").string(), path = file.path().string();
+  constexpr const char* kRemedy = "do config.json and the weights belong together?";
+  const int64_t layers = count_layers(file);
+  if (layers > 0 && config.num_hidden_layers > layers)
+    throw InputError("weights", "{} says {} layers (\"num_hidden_layers\"), {} has {}; {}", stated,
+                     config.num_hidden_layers, path, layers, kRemedy);
+  struct Size {
+    const char *tensor, *key;
+    size_t dimension;
+    int64_t value;
+  };
+  const std::vector<Size> sizes = {
+      {"embeddings.word_embeddings.weight", "hidden_size", 1, config.hidden_size},
+      {"embeddings.word_embeddings.weight", "vocab_size", 0, config.vocab_size},
+      {"embeddings.position_embeddings.weight", "max_position_embeddings", 0, config.max_position_embeddings},
+      {"embeddings.token_type_embeddings.weight", "type_vocab_size", 0, config.type_vocab_size},
+      {"encoder.layer.0.intermediate.dense.weight", "intermediate_size", 0, config.intermediate_size}};
+  for (const TensorEntry& entry : file.entries())
+    for (const Size& size : sizes) {
+      if (canonical(entry.name) != size.tensor || entry.shape.size() != 2) continue;
+      if (const int64_t found = entry.shape[size.dimension]; found != size.value)
+        throw InputError("weights", "{} says \"{}\" {}, {} has {} ({} has the shape [{}]); {}", stated,
+                         size.key, size.value, path, found, entry.name, fmt::join(entry.shape, ", "),
+                         kRemedy);
+    }
+}
+
+std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
+                                                        const std::string& replaceable) {
+  const format::SafetensorsFile file(weights_file(folder));
+  std::set<std::string> names;
+  for (const TensorEntry& entry : file.entries())
+    if (const std::string name = canonical(entry.name); replaceable.empty() || !name.starts_with(replaceable))
+      names.insert(name);
+  return [names = std::move(names)](const std::string& name) { return names.contains(canonical(name)); };
+}
+
+LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable) {
+  const fs::path path = weights_file(folder);
+  const format::SafetensorsFile file(path);
+  std::map<std::string, const TensorEntry*> entries;
+  for (const TensorEntry& entry : file.entries()) entries[canonical(entry.name)] = &entry;
+  LoadReport report;
+  size_t found_in_encoder = 0;
+  std::map<std::string, bool> used;
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices) {
+      const std::string name = canonical(slice.name);
+      const auto entry = entries.find(name);
+      if (entry == entries.end()) {
+        report.missing.push_back(slice.name);
+        continue;
+      }
+      const at::Tensor target = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+      used[name] = true;
+      if (!replaceable.empty() && name.starts_with(replaceable) && target.sizes() != entry->second->shape) {
+        report.mismatched.push_back(slice.name);
+        continue;
+      }
+      copy_into(target, *entry->second, path);
+      found_in_encoder += name.rfind("encoder.", 0) == 0;
+    }
+  if (found_in_encoder == 0)
+    throw InputError("weights",
+                     "{}: no weight of a BERT encoder found; expected names such as "
+                     "bert.encoder.layer.0.output.dense.weight, found {}",
+                     path.string(), file.entries().empty() ? "no tensor" : file.entries().front().name);
+  for (const auto& [name, entry] : entries) {
+    // The tied decoder is the word embeddings again; position ids are a constant that old files hold.
+    if (used.count(name) || name == "cls.predictions.decoder.weight" || name == "embeddings.position_ids")
+      continue;
+    report.unexpected.push_back(entry->name);
+  }
+  return report;
+}
+
+void save_pretrained(const Model& model, format::BertConfig config, const Head& head,
+                     const fs::path& folder) {
+  make_directories(folder);
+  config.architectures = {head.architecture};
+  config.dtype = "float32";
+  std::vector<format::TensorDeclaration> declarations;
+  std::map<std::string, at::Tensor> values;
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices) {
+      const at::Tensor value = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+      declarations.push_back({slice.name, DType::F32, value.sizes().vec()});
+      values[slice.name] = value;
+    }
+  format::SafetensorsWriter writer(folder / "model.safetensors", std::move(declarations));
+  for (const format::TensorDeclaration& tensor : writer.order()) {
+    const at::Tensor value = values.at(tensor.name).to(at::kCPU, at::kFloat).contiguous();
+    writer.write(tensor.name,
+                 {static_cast<const std::byte*>(value.data_ptr()), static_cast<size_t>(value.nbytes())});
+  }
+  writer.close();
+  format::write_bert_config(folder, config);
+}
+
+}  // namespace funicular::model

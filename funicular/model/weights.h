@@ -1,0 +1,42 @@
+#pragma once
+// Weights from and to Hugging Face directories.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/core/model.h"
+#include "funicular/format/bert_config.h"
+#include "funicular/model/bert.h"
+
+namespace funicular::model {
+
+/// What did not fit when weights were loaded, by Hugging Face's names.
+struct LoadReport {
+  std::vector<std::string> missing;     ///< in the model, not in the file: they keep their random values
+  std::vector<std::string> unexpected;  ///< in the file, not in the model: not used
+  std::vector<std::string>
+      mismatched;  ///< replaceable, of another shape in the file: they keep random values
+};
+
+/// Throws InputError where folder/model.safetensors has fewer layers than the configuration says, or tables
+/// of other sizes; it reads no weights. Before a model is built, which may take long.
+void check_sizes(const format::BertConfig& config, const fs::path& folder);
+
+/// Which matrices load_pretrained will find in folder/model.safetensors, for BertOptions::loaded; replaceable
+/// ones are not among them.
+std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
+                                                        const std::string& replaceable = "");
+
+/// Copies the weights of folder/model.safetensors into the model. Reads the names of BertModel (no prefix)
+/// and of models with heads ("bert."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64.
+/// Throws InputError if no tensor of the encoder is found at all, or if a tensor's shape differs from the
+/// model's, but for names that begin with `replaceable` (a head that is to be made anew; empty: none).
+LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable = "");
+
+/// Writes folder/model.safetensors (fp32) and folder/config.json such that transformers loads them with no
+/// missing and no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).
+void save_pretrained(const Model& model, format::BertConfig config, const Head& head, const fs::path& folder);
+
+}  // namespace funicular::model

@@ -1,0 +1,188 @@
+#include "funicular/objective/metrics.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "funicular/base/error.h"
+
+namespace funicular::objective {
+
+namespace {
+
+template <class T>
+void require_pairs(const char* metric, std::span<const T> predicted, std::span<const T> truth,
+                   size_t least = 1) {
+  if (predicted.size() != truth.size())
+    throw InputError("metrics", "{}: {} predictions, but {} labels", metric, predicted.size(), truth.size());
+  if (predicted.size() < least)
+    throw InputError("metrics", "{} needs at least {} example{}, found {}", metric, least,
+                     least == 1 ? "" : "s", predicted.size());
+}
+
+struct ClassCounts {
+  double predicted = 0, truth = 0, both = 0;
+};
+
+std::map<int64_t, ClassCounts> count_classes(std::span<const int64_t> predicted,
+                                             std::span<const int64_t> truth) {
+  std::map<int64_t, ClassCounts> counts;
+  for (size_t i = 0; i < truth.size(); ++i) {
+    counts[predicted[i]].predicted += 1;
+    counts[truth[i]].truth += 1;
+    if (predicted[i] == truth[i]) counts[truth[i]].both += 1;
+  }
+  return counts;
+}
+
+double f1_of(const ClassCounts& counts) {
+  const double total = counts.predicted + counts.truth;
+  return total > 0 ? 2 * counts.both / total : 0;
+}
+
+/// Ranks from 1; equal values share the mean of theirs.
+std::vector<double> ranks(std::span<const double> values) {
+  std::vector<size_t> order(values.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
+  std::vector<double> result(values.size());
+  for (size_t begin = 0, end; begin < order.size(); begin = end) {
+    end = begin + 1;
+    while (end < order.size() && values[order[end]] == values[order[begin]]) ++end;
+    const double mean = 0.5 * static_cast<double>(begin + 1 + end);
+    for (size_t i = begin; i < end; ++i) result[order[i]] = mean;
+  }
+  return result;
+}
+
+bool any_nan(std::span<const double> values) {
+  return std::any_of(values.begin(), values.end(), [](double value) { return std::isnan(value); });
+}
+
+}  // namespace
+
+double accuracy(std::span<const int64_t> predicted, std::span<const int64_t> truth) {
+  require_pairs("accuracy", predicted, truth);
+  double right = 0;
+  for (size_t i = 0; i < truth.size(); ++i) right += predicted[i] == truth[i];
+  return right / static_cast<double>(truth.size());
+}
+
+double f1(std::span<const int64_t> predicted, std::span<const int64_t> truth, int64_t positive) {
+  require_pairs("f1", predicted, truth);
+  return f1_of(count_classes(predicted, truth)[positive]);
+}
+
+double macro_f1(std::span<const int64_t> predicted, std::span<const int64_t> truth) {
+  require_pairs("macro_f1", predicted, truth);
+  const auto counts = count_classes(predicted, truth);
+  double sum = 0;
+  for (const auto& [label, count] : counts) sum += f1_of(count);
+  return sum / static_cast<double>(counts.size());
+}
+
+double matthews_correlation(std::span<const int64_t> predicted, std::span<const int64_t> truth) {
+  require_pairs("matthews_correlation", predicted, truth);
+  const double size = static_cast<double>(truth.size());
+  double right = 0, cross = 0, predicted_squares = 0, truth_squares = 0;
+  for (const auto& [label, count] : count_classes(predicted, truth)) {
+    right += count.both;
+    cross += count.predicted * count.truth;
+    predicted_squares += count.predicted * count.predicted;
+    truth_squares += count.truth * count.truth;
+  }
+  const double spread = (size * size - predicted_squares) * (size * size - truth_squares);
+  return spread > 0 ? (right * size - cross) / std::sqrt(spread) : 0;
+}
+
+double pearson(std::span<const double> predicted, std::span<const double> truth) {
+  require_pairs("pearson", predicted, truth, 2);
+  const double size = static_cast<double>(truth.size());
+  const double mean_a = std::accumulate(predicted.begin(), predicted.end(), 0.0) / size;
+  const double mean_b = std::accumulate(truth.begin(), truth.end(), 0.0) / size;
+  double ab = 0, aa = 0, bb = 0;
+  for (size_t i = 0; i < truth.size(); ++i) {
+    const double a = predicted[i] - mean_a, b = truth[i] - mean_b;
+    ab += a * b;
+    aa += a * a;
+    bb += b * b;
+  }
+  // Asked of the values and not of the sums, whose rounding can make a constant look as if it varied.
+  const auto constant = [](std::span<const double> values) {
+    return std::all_of(values.begin(), values.end(), [&](double value) { return value == values[0]; });
+  };
+  if (constant(predicted) || constant(truth)) return std::numeric_limits<double>::quiet_NaN();
+  return std::clamp(ab / (std::sqrt(aa) * std::sqrt(bb)), -1.0, 1.0);
+}
+
+double spearmanr(std::span<const double> predicted, std::span<const double> truth) {
+  require_pairs("spearmanr", predicted, truth, 2);
+  // A NaN has no rank, and would break the order that sorting needs.
+  if (any_nan(predicted) || any_nan(truth)) return std::numeric_limits<double>::quiet_NaN();
+  return pearson(ranks(predicted), ranks(truth));
+}
+
+double perplexity(double loss) {
+  return std::exp(loss);
+}
+
+const std::vector<std::string>& classification_metric_names() {
+  static const std::vector<std::string> names{"accuracy", "f1", "macro_f1", "matthews_correlation"};
+  return names;
+}
+
+std::map<std::string, double> compute(std::span<const std::string> names, std::span<const int64_t> predicted,
+                                      std::span<const int64_t> truth) {
+  std::map<std::string, double> result;
+  for (const std::string& name : names) {
+    if (name == "accuracy") {
+      result[name] = accuracy(predicted, truth);
+    } else if (name == "f1") {
+      result[name] = f1(predicted, truth);
+    } else if (name == "macro_f1") {
+      result[name] = macro_f1(predicted, truth);
+    } else if (name == "matthews_correlation") {
+      result[name] = matthews_correlation(predicted, truth);
+    } else {
+      const auto& known = classification_metric_names();
+      const std::string near = nearest(name, known.data(), known.data() + known.size());
+      throw InputError("metrics", "unknown metric \"{}\"{}; known for classes are {}", name,
+                       near.empty() ? "" : ", did you mean " + near + "?", fmt::join(known, ", "));
+    }
+  }
+  return result;
+}
+
+ClassificationMetrics::ClassificationMetrics(std::vector<std::string> names) : names_(std::move(names)) {
+  const std::vector<int64_t> probe{0};
+  compute(names_, probe, probe);  // unknown names are refused now, not after an epoch
+}
+
+void ClassificationMetrics::start() {
+  predicted_.clear();
+  truth_.clear();
+}
+
+void ClassificationMetrics::add(const TensorMap& outputs) {
+  const auto logits = outputs.find("logits");
+  const auto labels = outputs.find("labels");
+  if (logits == outputs.end() || labels == outputs.end())
+    throw RunError("metrics", "expected the outputs logits and labels of each micro-batch, found {} outputs",
+                   outputs.size());
+  const at::Tensor best = logits->second.argmax(-1).to(at::kCPU, at::kLong).contiguous();
+  const at::Tensor truth = labels->second.to(at::kCPU, at::kLong).contiguous();
+  predicted_.insert(predicted_.end(), best.const_data_ptr<int64_t>(),
+                    best.const_data_ptr<int64_t>() + best.numel());
+  truth_.insert(truth_.end(), truth.const_data_ptr<int64_t>(),
+                truth.const_data_ptr<int64_t>() + truth.numel());
+}
+
+std::map<std::string, double> ClassificationMetrics::finish(double) {
+  return compute(names_, predicted_, truth_);
+}
+
+}  // namespace funicular::objective

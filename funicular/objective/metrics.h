@@ -1,0 +1,68 @@
+#pragma once
+// The metrics of text classification and regression, with the definitions of scikit-learn and SciPy (GLUE's
+// own).
+//
+// All take predictions and truths of the same, positive length; an InputError otherwise.
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/core/metrics.h"
+
+namespace funicular::objective {
+
+/// Share of equal pairs, 0..1.
+double accuracy(std::span<const int64_t> predicted, std::span<const int64_t> truth);
+
+/// 2 TP / (2 TP + FP + FN) of class `positive`; 0 where the class occurs in neither.
+double f1(std::span<const int64_t> predicted, std::span<const int64_t> truth, int64_t positive = 1);
+
+/// Mean F1 over the classes that occur in `predicted` or `truth`.
+double macro_f1(std::span<const int64_t> predicted, std::span<const int64_t> truth);
+
+/// Matthews' correlation for any number of classes (Gorodkin, "Comparing two K-category assignments by a
+/// K-category correlation coefficient", 2004, eq. 8), -1..1; 0 where one side is a single class.
+double matthews_correlation(std::span<const int64_t> predicted, std::span<const int64_t> truth);
+
+/// Pearson's correlation; NaN where one side is constant, an InputError for fewer than two pairs.
+double pearson(std::span<const double> predicted, std::span<const double> truth);
+
+/// Spearman's rank correlation: Pearson's of the ranks, ties sharing the mean of their ranks.
+double spearmanr(std::span<const double> predicted, std::span<const double> truth);
+
+/// exp(loss), for a mean loss in nats.
+double perplexity(double loss);
+
+/// Names that compute() knows for classes.
+const std::vector<std::string>& classification_metric_names();
+
+/// The named metrics. Throws InputError for a name not in classification_metric_names().
+std::map<std::string, double> compute(std::span<const std::string> names, std::span<const int64_t> predicted,
+                                      std::span<const int64_t> truth);
+
+/// Metrics of a classifier: collects its outputs "logits" [S, classes] and "labels" [S].
+class ClassificationMetrics final : public Metrics {
+ public:
+  /// Throws InputError for an unknown name.
+  explicit ClassificationMetrics(std::vector<std::string> names);
+  void start() override;
+  void add(const TensorMap& outputs) override;
+  std::map<std::string, double> finish(double loss) override;
+
+ private:
+  std::vector<std::string> names_;
+  std::vector<int64_t> predicted_, truth_;
+};
+
+/// Perplexity of a language model, from its loss.
+class LanguageModelMetrics final : public Metrics {
+ public:
+  void start() override {}
+  void add(const TensorMap&) override {}
+  std::map<std::string, double> finish(double loss) override { return {{"perplexity", perplexity(loss)}}; }
+};
+
+}  // namespace funicular::objective

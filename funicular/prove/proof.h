@@ -1,0 +1,111 @@
+#pragma once
+// Whether two layouts train alike: the same seed and global batches under both, and what differs.
+//
+// Two layouts share the model, its kernels, its random choices, its loss and its optimiser, so a fault there
+// is in both of them, and no comparison of the two can see it. One more layout is there for that:
+// `reference`, a step written a second time (prove/reference_step.h). With the others it has in common which
+// rows are read, which of their tokens are masked, the weights before the first step, and the generator of
+// random numbers.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/model/bert.h"
+#include "funicular/parallel/strategy.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::prove {
+
+/// What may go wrong in every layout alike, on purpose: to see that the reference notices. Two layouts with
+/// the same fault agree.
+enum class SharedFault {
+  none,
+  halved_heads,      ///< attention has half as many heads: other scores, on another scale
+  repeated_dropout,  ///< all sequences of all steps drop the same units
+  doubled_count      ///< the loss is divided by twice its count
+};
+
+/// How a global batch is cut.
+struct Layout {
+  std::string text;                 ///< as it was given
+  std::string strategy = "single";  ///< or "reference"
+  int ranks = 1;
+  int devices = 1;               ///< of dp, which -n tells instead of ranks
+  int64_t threads = 1;           ///< of each rank
+  int64_t micro_batch_size = 0;  ///< sequences; 0: a rank's share in one piece
+  Recompute recompute = Recompute::none;
+  bool deterministic = false;
+  int servers = 1;  ///< of ps-sync
+  parallel::Fault fault = parallel::Fault::none;
+  SharedFault shared_fault = SharedFault::none;
+
+  bool is_reference() const { return strategy == "reference"; }
+  bool operator==(const Layout&) const = default;
+  /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
+  /// [--servers N] [--fault NAME]"; or "reference [--threads N]". Throws InputError naming the word.
+  static Layout parse(const std::string& text);
+};
+
+/// What both layouts train.
+struct ProofTask {
+  fs::path model{};  ///< a folder or a config.json; empty: a small BERT with random weights
+  fs::path data{};   ///< a token store, for classification one with labels; empty: generated rows
+  model::Head head = model::Head::masked_lm;
+  int64_t steps = 5, batch_size = 16, max_length = 64;
+  Precision precision = Precision::fp64;
+  optim::OptimizerSpec optimizer = optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.01};
+  double max_grad_norm = 1;
+  uint64_t seed = 42;
+};
+
+/// The file of a step's tensors in a run's folder; kind is "gradient", "weight" or "state".
+std::string step_file(const char* kind, int64_t step);
+
+/// Trains under `layout` on the ranks of `group`, whose number must be the layout's, and leaves in `folder`
+/// for each step the gradients before the update, the weights and optimiser state after it, the loss and its
+/// terms. Collective.
+void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
+                const fs::path& folder);
+
+/// Why the reference cannot train this task; "" if it can.
+std::string reference_refuses(const ProofTask& task);
+
+/// ‖a − b‖ / max(‖b‖, 10⁻⁶ ‖b_all‖), the largest over steps and tensors (docs/numerics.md); of losses
+/// |a − b| / |b|.
+struct Difference {
+  double relative = 0;
+  double absolute = 0;  ///< of two elements
+  std::string tensor;   ///< of the largest relative one; of losses the term, "total" for their sum
+  int64_t step = 0;
+};
+struct Proof {
+  Difference loss, gradient, weight, state;
+  /// The first step and loss or tensor with a difference above the bound, losses before gradients before
+  /// weights; "" if there is none.
+  std::string first;
+  bool bit_identical = true;
+  int64_t tensors = 0;  ///< compared, over all steps
+  /// Weights that are left out because their gradient is rounding noise in every step (below 10⁻⁶ of the
+  /// whole; the attention's key bias has none in theory): an optimiser that divides by the gradient's size
+  /// makes steps of it.
+  std::vector<std::string> noise;
+};
+
+/// What docs/numerics.md promises of two layouts.
+struct Promise {
+  bool bit_identical = false;
+  double bound = 0;       ///< on every relative difference of tensors
+  double loss_bound = 0;  ///< on that of losses
+  std::string why;
+};
+Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task);
+
+/// Throws InputError where a folder is not what run_layout leaves.
+Proof compare_layouts(const fs::path& a, const fs::path& b, int64_t steps, const Promise& promise);
+bool holds(const Proof& proof, const Promise& promise);
+OrderedJson to_json(const Proof& proof, const Promise& promise);
+
+}  // namespace funicular::prove

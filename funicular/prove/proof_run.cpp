@@ -1,0 +1,336 @@
+// What compare_layouts reads: a run under one layout, or under the reference.
+#include <algorithm>
+#include <memory>
+
+#include "funicular/base/error.h"
+#include "funicular/bench/generated_text.h"
+#include "funicular/data/datasets.h"
+#include "funicular/data/token_store.h"
+#include "funicular/format/bert_config.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/weights.h"
+#include "funicular/objective/classification.h"
+#include "funicular/objective/masked_lm.h"
+#include "funicular/prove/proof.h"
+#include "funicular/prove/reference_step.h"
+#include "funicular/train/checkpoint.h"
+
+namespace funicular::prove {
+
+namespace {
+
+constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
+
+format::BertConfig small_config() {
+  format::BertConfig config;
+  config.vocab_size = kVocabulary;
+  config.hidden_size = 48;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 200;
+  config.max_position_embeddings = 128;
+  config.num_labels = 3;
+  return config;
+}
+
+/// Generated rows with labels, which mean nothing; every other row is a pair of texts.
+class LabelledText final : public data::Dataset {
+ public:
+  LabelledText(std::shared_ptr<const data::Dataset> text, const format::BertConfig& config)
+      : text_(std::move(text)), labels_(config.num_labels), pairs_(config.type_vocab_size > 1) {}
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    // A regression's single label has values of its own.
+    sample.label = labels_ == 1 ? static_cast<double>(index % 7) / 4 : static_cast<double>(index % labels_);
+    if (!pairs_ || index % 2 == 0) return sample;
+    const data::TokenSpan whole = sample.columns[0].tokens;
+    const size_t first = whole.size() / 3;
+    sample.columns[0].tokens = whole.first(first);
+    sample.columns[1].tokens = whole.subspan(first, whole.size() - first);
+    sample.column_count = 2;
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 1; }
+
+ private:
+  std::shared_ptr<const data::Dataset> text_;
+  int64_t labels_;
+  bool pairs_;
+};
+
+/// What is trained: rows, and how they become batches. Keeps alive what the objective refers to.
+struct Text {
+  std::unique_ptr<text::WordPiece> tokenizer;
+  std::shared_ptr<const data::Dataset> rows;
+  std::unique_ptr<objective::Objective> objective;
+};
+
+std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::BertConfig& config,
+                                                   const text::WordPiece& tokenizer) {
+  const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
+  if (task.head == model::Head::classification)
+    return std::make_unique<objective::Classification>(
+        tokenizer, objective::ClassificationOptions{.sequence = sequence,
+                                                    .num_labels = config.num_labels,
+                                                    .regression = model::is_regression(config)});
+  return std::make_unique<objective::MaskedLm>(tokenizer, objective::MaskedLmOptions{.sequence = sequence});
+}
+
+std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::WordPiece& tokenizer,
+                                                   const objective::Objective& objective) {
+  const launch::Environment place = launch::read_environment();  // of a host's ranks each verifies its blocks
+  const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
+  store->require_tokenizer(tokenizer);
+  if (task.head == model::Head::classification && store->meta().labels == data::LabelKind::none)
+    throw InputError("prove", "{} has no labels; expected a store of labelled rows, as finetune makes it",
+                     task.data.string());
+  return objective.samples(store);
+}
+
+Text open_text(const ProofTask& task, const format::BertConfig& config) {
+  Text text;
+  if (task.data.empty()) {
+    const bench::RowsRule rule{.longest = task.max_length,
+                               .batch_size = task.batch_size,
+                               .vocabulary = config.vocab_size,
+                               .seed = task.seed};
+    text.tokenizer = std::make_unique<text::WordPiece>(bench::generated_tokenizer(config.vocab_size));
+    text.rows = std::make_shared<bench::GeneratedText>(rule, task.steps);
+    if (task.head == model::Head::classification)
+      text.rows = std::make_shared<LabelledText>(text.rows, config);
+    text.objective = objective_of(task, config, *text.tokenizer);
+    return text;
+  }
+  if (fs::is_regular_file(task.model) || task.model.empty())
+    throw InputError("prove",
+                     "rows of a token store need the tokeniser of a model folder; give one with --model");
+  text.tokenizer = std::make_unique<text::WordPiece>(format::load_tokenizer(task.model));
+  text.objective = objective_of(task, config, *text.tokenizer);
+  text.rows = rows_of_store(task, *text.tokenizer, *text.objective);
+  return text;
+}
+
+Model build_model(const ProofTask& task, const format::BertConfig& config) {
+  const bool loads = fs::is_directory(task.model);
+  if (loads) model::check_sizes(config, task.model);
+  Model model = model::build_bert({.config = config,
+                                   .head = task.head,
+                                   .dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat,
+                                   .seed = task.seed,
+                                   .loaded = loads ? model::weights_in(task.model) : nullptr});
+  if (loads) model::load_pretrained(model, task.model);
+  return model;
+}
+
+// ---- under a layout
+
+/// A model's configuration and its batches with a fault that no layout can see.
+format::BertConfig with_fault(format::BertConfig config, SharedFault fault) {
+  if (fault != SharedFault::halved_heads) return config;
+  if (config.num_attention_heads % 2 != 0)
+    throw InputError("prove", "the fault halved-heads expects an even number of heads, found {}",
+                     config.num_attention_heads);
+  config.num_attention_heads /= 2;
+  return config;
+}
+
+class WithFault final : public objective::Objective {
+ public:
+  WithFault(const objective::Objective& right, SharedFault fault) : right_(right), fault_(fault) {}
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override {
+    MicroBatch batch = right_.collate(samples, random);
+    if (fault_ == SharedFault::doubled_count)
+      for (auto& [name, count] : batch.counts) count *= 2;
+    if (fault_ == SharedFault::repeated_dropout) {
+      batch.packing.draw_ids.zero_();
+      batch.packing.token_draws.zero_();
+      std::fill(batch.packing.host_draw_ids.begin(), batch.packing.host_draw_ids.end(), 0);
+    }
+    return batch;
+  }
+  int64_t length(const data::Sample& sample) const override { return right_.length(sample); }
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
+    return right_.samples(std::move(store));
+  }
+  model::Head head() const override { return right_.head(); }
+  std::map<std::string, std::string> identity() const override { return right_.identity(); }
+
+ private:
+  const objective::Objective& right_;
+  SharedFault fault_;
+};
+
+train::TrainerOptions options_of(const ProofTask& task, const Layout& layout) {
+  train::TrainerOptions options;
+  options.max_steps = task.steps;
+  options.batch_size = task.batch_size;
+  options.micro_batch_size = std::min(layout.micro_batch_size, task.batch_size);
+  options.precision = task.precision;
+  options.recompute = layout.recompute;
+  options.max_grad_norm = task.max_grad_norm;
+  options.seed = task.seed;
+  options.schedule = {.kind = optim::ScheduleKind::constant};
+  options.progress = false;
+  return options;
+}
+
+/// Shows the visitor a strategy's optimiser state, or all but that.
+std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strategy, bool optimizer) {
+  return [&strategy, optimizer](parallel::StateVisitor& visitor) {
+    struct Filter final : parallel::StateVisitor {
+      Filter(parallel::StateVisitor& to, bool keeps) : next(to), optimizer(keeps) {}
+      void visit(const parallel::StateSlice& slice) override {
+        if (slice.kind.starts_with("optimizer.") == optimizer) next.visit(slice);
+      }
+      parallel::StateVisitor& next;
+      bool optimizer;
+    } filter(visitor, optimizer);
+    strategy.visit_state(filter);
+  };
+}
+
+OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm::Group& group,
+                         const fs::path& folder, const format::BertConfig& config) {
+  Model model = build_model(task, with_fault(config, layout.shared_fault));
+  const Text text = open_text(task, config);
+  const WithFault objective(*text.objective, layout.shared_fault);
+  train::Trainer trainer(
+      options_of(task, layout),
+      [&] {
+        return parallel::make_strategy(layout.strategy, group,
+                                       {.deterministic = layout.deterministic,
+                                        .compare_every = 0,
+                                        .bucket_bytes = 1,  // one for each segment
+                                        .fault = layout.fault,
+                                        .servers = layout.servers,
+                                        .devices = layout.devices});
+      },
+      task.optimizer);
+  OrderedJson losses = OrderedJson::array();
+  trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) {
+    losses.push_back({{"total", result.loss}});
+    for (const auto& [name, loss] : result.losses) losses.back()[name] = loss;
+  };
+  trainer.callbacks.inspect = [&](int64_t step, bool updated, parallel::Strategy& strategy) {
+    const auto keep = [&](const char* kind, const std::function<void(parallel::StateVisitor&)>& visit) {
+      train::write_slices(group, folder / step_file(kind, step), visit);
+    };
+    if (!updated)
+      return keep("gradient", [&](parallel::StateVisitor& visitor) { strategy.visit_gradients(visitor); });
+    keep("weight", part_of(strategy, false));
+    keep("state", part_of(strategy, true));
+  };
+  trainer.fit(model, objective, *text.rows);
+  return losses;
+}
+
+// ---- under the reference
+
+NamedTensors weights_of(const Model& model) {
+  NamedTensors weights;
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices)
+      weights[slice.name] = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+  return weights;
+}
+
+/// The sequences of a packed batch, each alone.
+std::vector<ReferenceRow> unpack(const MicroBatch& batch) {
+  std::vector<ReferenceRow> rows;
+  const std::vector<int32_t>& offsets = batch.packing.host_offsets;
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    const int64_t begin = offsets[s], end = offsets[s + 1];
+    ReferenceRow& row = rows.emplace_back();
+    row.token_ids = batch["token_ids"].slice(0, begin, end);
+    row.token_type_ids = batch["token_type_ids"].slice(0, begin, end);
+    row.draw = static_cast<uint64_t>(batch.packing.host_draw_ids[s]);
+    if (batch.tensors.contains("labels")) {
+      row.label = batch["labels"][static_cast<int64_t>(s)].item<double>();
+      continue;
+    }
+    const at::Tensor masked = batch["mlm_rows"];
+    const at::Tensor own = masked.ge(begin).logical_and(masked.lt(end));
+    row.masked_positions = masked.masked_select(own) - begin;
+    row.original_tokens = batch["mlm_labels"].masked_select(own);
+  }
+  return rows;
+}
+
+ReferenceSettings settings_of(const ProofTask& task, const format::BertConfig& config) {
+  const auto& adamw = std::get<optim::AdamW>(task.optimizer);
+  return {.config = config,
+          .classifies = task.head == model::Head::classification,
+          .seed = task.seed,
+          .max_grad_norm = task.max_grad_norm,
+          .learning_rate = adamw.learning_rate,
+          .beta1 = adamw.beta1,
+          .beta2 = adamw.beta2,
+          .epsilon = adamw.epsilon,
+          .weight_decay = adamw.weight_decay};
+}
+
+void write(const comm::Group& group, const fs::path& path,
+           const std::vector<std::pair<const char*, const NamedTensors*>>& kinds) {
+  train::write_slices(group, path, [&](parallel::StateVisitor& visitor) {
+    for (const auto& [kind, tensors] : kinds)
+      for (const auto& [name, value] : *tensors)
+        visitor.visit({.kind = kind,
+                       .name = name,
+                       .shape = value.sizes().vec(),
+                       .local = value.contiguous().flatten()});
+  });
+}
+
+OrderedJson run_reference(const ProofTask& task, const comm::Group& group, const fs::path& folder,
+                          const format::BertConfig& config) {
+  if (const std::string reason = reference_refuses(task); !reason.empty())
+    throw InputError("prove", "{}", reason);
+  const Text text = open_text(task, config);
+  const train::DatasetSource source(*text.objective, *text.rows);
+  const data::Sampler sampler(source.size(), {.seed = task.seed, .batch_size = task.batch_size});
+  ReferenceStep reference(settings_of(task, config), weights_of(build_model(task, config)));
+  const char* const term = task.head == model::Head::masked_lm ? "mlm"
+                           : model::is_regression(config)      ? "regression"
+                                                               : "classification";
+  OrderedJson losses = OrderedJson::array();
+  for (int64_t step = 1; step <= task.steps; ++step) {
+    const MicroBatch batch = source.collate(sampler.batch(step - 1), {.seed = task.seed, .training = true});
+    const double loss = reference.differentiate(unpack(batch));
+    losses.push_back({{"total", loss}, {term, loss}});
+    write(group, folder / step_file("gradient", step), {{"gradient", &reference.gradients()}});
+    reference.update();
+    write(group, folder / step_file("weight", step), {{"model", &reference.weights()}});
+    write(group, folder / step_file("state", step),
+          {{"optimizer.exp_avg", &reference.first_moments()},
+           {"optimizer.exp_avg_sq", &reference.second_moments()}});
+  }
+  return losses;
+}
+
+}  // namespace
+
+std::string reference_refuses(const ProofTask& task) {
+  const auto* const adamw = std::get_if<optim::AdamW>(&task.optimizer);
+  if (!adamw || !adamw->bias_correction)
+    return "the reference updates weights by AdamW with its correction of bias alone; expected --optim adamw";
+  // Of a small gradient AdamW makes a whole step, so 16 bits that turn its sign show in the weight as an
+  // error.
+  if (task.precision != Precision::fp64 && task.precision != Precision::fp32)
+    return "the reference computes in float64, from which 16-bit products differ too much to tell a fault; "
+           "expected --precision fp64 or fp32";
+  return "";
+}
+
+void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
+                const fs::path& folder) {
+  const format::BertConfig config =
+      task.model.empty() ? small_config() : format::read_bert_config(task.model);
+  const OrderedJson losses = layout.is_reference() ? run_reference(task, group, folder, config)
+                                                   : run_strategy(task, layout, group, folder, config);
+  if (group.rank() == 0) write_file_atomically(folder / "losses.json", losses.dump() + "\n");
+  group.barrier();
+}
+
+}  // namespace funicular::prove

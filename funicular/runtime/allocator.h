@@ -1,0 +1,30 @@
+#pragma once
+// The memory of CPU tensors: large ones from an arena of huge pages that keeps what was needed of late (see
+// runtime/arena.h), small ones from malloc as ever.
+
+#include <cstdint>
+
+#include "funicular/runtime/arena.h"
+
+namespace funicular {
+
+/// From now on every CPU tensor of the process takes its memory from here; tensors made before keep theirs.
+/// May be called any number of times, from one thread, before the work begins: Trainer::fit and the program
+/// do it. Returns whether it is so. It is not where the program or a library has set an allocator of its own,
+/// under AddressSanitizer (which would no longer see overruns), and where the environment variable
+/// FUNICULAR_ALLOCATOR says `system`; `small-pages` there does without huge pages, for comparison. Any other
+/// value but `caching` is an InputError.
+bool use_caching_allocator();
+
+/// Of the tensors of at least kSmallestCached bytes. All 0 unless use_caching_allocator returned true.
+ArenaStatistics allocator_statistics();
+inline constexpr int64_t kSmallestCached = 64 * 1024;
+
+/// The peaks of allocator_statistics begin anew.
+void reset_allocator_peak();
+
+/// Hands all free memory back to the system, malloc's too (before work of another kind, or when idle).
+/// Returns the arena's bytes.
+int64_t trim_allocator();
+
+}  // namespace funicular

@@ -1,0 +1,55 @@
+#include "funicular/runtime/device_kernels.h"
+
+#include <atomic>
+
+#ifdef FUNICULAR_CUDA
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+#endif
+
+namespace funicular::device {
+
+namespace {
+
+std::atomic<bool> on_host{false};
+
+constexpr int kHostThreads = 3;  // no power of two: nothing may depend on it
+
+}  // namespace
+
+UseOnHost::UseOnHost(bool on) {
+  on_host = on;
+}
+
+UseOnHost::~UseOnHost() {
+  on_host = false;
+}
+
+bool takes(const at::Tensor& tensor) {
+  return tensor.is_cuda() || on_host.load(std::memory_order_relaxed);
+}
+
+bool has_cuda_kernels() {
+#ifdef FUNICULAR_CUDA
+  return true;
+#else
+  return false;
+#endif
+}
+
+int threads_of_team(const at::Tensor& where, int64_t parts, int64_t most) {
+  if (!where.is_cuda()) return kHostThreads;
+  return static_cast<int>(std::min<int64_t>(most, std::max<int64_t>(32, (parts + 31) / 32 * 32)));
+}
+
+#ifdef FUNICULAR_CUDA
+void* current_stream(const at::Tensor& where) {
+  return c10::cuda::getCurrentCUDAStream(where.device().index()).stream();
+}
+
+void check_launch() {
+  C10_CUDA_KERNEL_LAUNCH_CHECK();
+}
+#endif
+
+}  // namespace funicular::device

@@ -1,0 +1,258 @@
+// What the last layer leaves out: nothing that anyone reads.
+
+#include "funicular/model/bert.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "funicular/core/flat_parameters.h"
+#include "funicular/model/weights.h"
+#include "funicular/nn/quantized.h"
+#include "funicular/runtime/device_kernels.h"
+
+namespace funicular::model {
+namespace {
+
+BertOptions options_of(Head head) {
+  BertOptions options;
+  options.config.vocab_size = 90;
+  options.config.hidden_size = 24;
+  options.config.num_hidden_layers = 2;
+  options.config.num_attention_heads = 3;
+  options.config.intermediate_size = 40;
+  options.config.max_position_embeddings = 80;
+  options.config.num_labels = 3;
+  options.config.initializer_range = 0.2;
+  options.head = head;
+  options.dtype = at::kDouble;
+  return options;
+}
+
+MicroBatch batch_of(const std::vector<int64_t>& masked) {
+  const std::vector<int32_t> lengths = {9, 1, 70, 5};
+  const std::vector<int64_t> draws = {4, 5, 6, 7};
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths(lengths, draws, draws, {.seed = 7, .training = true});
+  const int64_t tokens = batch.packing.tokens();
+  batch.tensors["token_ids"] = (torch::arange(tokens) * 37 + 5) % 90;
+  batch.tensors["token_type_ids"] = torch::arange(tokens) % 2;
+  batch.tensors["mlm_rows"] = torch::tensor(masked, torch::kLong);
+  batch.tensors["mlm_labels"] = batch["mlm_rows"] % 90;
+  batch.tensors["labels"] = torch::arange(batch.packing.sequences()) % 3;
+  batch.counts = {{"mlm", 10}, {"classification", 4}};
+  return batch;
+}
+
+struct Step {
+  at::Tensor loss;
+  std::map<std::string, at::Tensor> gradients;
+  at::Tensor head_input;
+  int64_t rows = 0;  ///< that an observer saw of the last layer; 0: there was none
+};
+
+Step step(Head head, const MicroBatch& batch, bool observed) {
+  Model model = build_bert(options_of(head));
+  Taps taps;
+  Step result;
+  if (observed)
+    taps.observe = [&](std::string_view name, const at::Tensor& value) {
+      if (name.starts_with("layer.")) result.rows = value.size(0);
+    };
+  LossSink sink;
+  Activations activations;
+  const size_t last = model.segments.size() - 1;
+  model.run_segments(0, last, activations, {batch, taps, sink});
+  result.head_input = activations.at("hidden");
+  model.run_segments(last, last + 1, activations, {batch, taps, sink});
+  result.loss = sink.total(batch.counts);
+  result.loss.backward();
+  for (const auto& parameter : model.parameters) {
+    const at::Tensor& gradient = parameter->compute.grad();
+    result.gradients[parameter->name] = gradient.defined() ? gradient : at::zeros_like(parameter->compute);
+  }
+  return result;
+}
+
+void expect_same(Head head, const MicroBatch& batch, int64_t rows) {
+  const Step some = step(head, batch, false), all = step(head, batch, true);
+  EXPECT_EQ(all.rows, batch.packing.tokens());
+  EXPECT_EQ(some.head_input.size(0), rows);
+  EXPECT_TRUE(at::allclose(some.head_input, all.head_input, 1e-12, 1e-14));
+  EXPECT_NEAR(some.loss.item<double>(), all.loss.item<double>(), 1e-12);
+  for (const auto& [name, gradient] : all.gradients)
+    EXPECT_TRUE(at::allclose(some.gradients.at(name), gradient, 1e-9, 1e-13)) << name;
+}
+
+TEST(Bert, LastLayerLeavesOutWhatTheMaskedLmHeadDoesNotRead) {
+  const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
+  expect_same(Head::masked_lm, batch, 8);
+}
+
+TEST(Bert, LastLayerLeavesOutWhatTheClassificationHeadDoesNotRead) {
+  expect_same(Head::classification, batch_of({}), 4);
+}
+
+/// The masked-LM head's decoder is the same table, and has made a dense gradient before.
+TEST(Bert, WordsHaveGradientsOfRowsWhereNothingElseHasMadeOne) {
+  const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
+  for (const Head head : {Head::masked_lm, Head::classification}) {
+    const Step dense = step(head, batch, false);
+    Model model = build_bert(options_of(head));
+    LossSink sink;
+    model.forward({}, batch, {}, sink, {.row_gradients = true});
+    sink.total(batch.counts).backward();
+    for (const auto& parameter : model.parameters) {
+      const at::Tensor& gradient = parameter->compute.grad();
+      if (!gradient.defined()) continue;
+      const bool words = parameter->name == "bert.embeddings.word_embeddings.weight";
+      EXPECT_EQ(gradient.is_sparse(), words && head == Head::classification) << parameter->name;
+      EXPECT_TRUE(torch::equal(gradient.is_sparse() ? gradient.to_dense() : gradient,
+                               dense.gradients.at(parameter->name)))
+          << parameter->name;
+    }
+  }
+}
+
+/// The kernels for GPUs, a few threads being the team.
+TEST(Bert, TeamsOfThreadsGiveTheSameGradients) {
+  for (const Head head : {Head::masked_lm, Head::classification})
+    for (const bool observed : {false, true}) {
+      const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
+      const Step processor = step(head, batch, observed);
+      const funicular::device::UseOnHost use;
+      const Step team = step(head, batch, observed);
+      EXPECT_NEAR(team.loss.item<double>(), processor.loss.item<double>(), 1e-12);
+      for (const auto& [name, gradient] : processor.gradients)
+        EXPECT_TRUE(at::allclose(team.gradients.at(name), gradient, 1e-9, 1e-13)) << name;
+    }
+}
+
+at::Tensor logits_of(const Model& model, const MicroBatch& batch, bool observed) {
+  const at::NoGradGuard no_gradient;
+  Taps taps;
+  if (observed) taps.observe = [](std::string_view, const at::Tensor&) {};
+  LossSink sink;
+  sink.keep_outputs = true;
+  model.forward({}, batch, taps, sink);
+  return sink.outputs().at("logits");
+}
+
+TEST(Bert, LastLayerLeavesOutTheSameIn16And8Bits) {
+  BertOptions options = options_of(Head::classification);
+  options.dtype = at::kFloat;
+  Model narrow = build_bert(options), quantised = build_bert(options);
+  const FlatParameters flat(narrow, {at::kBFloat16, at::kBFloat16});
+  nn::quantize_layers(quantised);
+  for (const Model* const model : {&narrow, &quantised}) {
+    const at::Tensor some = logits_of(*model, batch_of({}), false),
+                     all = logits_of(*model, batch_of({}), true);
+    // No row of a product of ours sees another; LibTorch's, on processors without, may round otherwise.
+    EXPECT_TRUE(at::allclose(some, all, 2e-2, 2e-2)) << some << all;
+    EXPECT_GT(all.abs().max().item<double>(), 0.01);
+  }
+}
+
+TEST(Bert, LearnsNothingFromABatchOfWhichNothingIsPredicted) {
+  MicroBatch batch = batch_of({});
+  for (const bool observed : {false, true}) {
+    const Step found = step(Head::masked_lm, batch, observed);
+    EXPECT_EQ(found.loss.item<double>(), 0);
+    for (const auto& [name, gradient] : found.gradients) EXPECT_FALSE(gradient.any().item<bool>()) << name;
+  }
+}
+
+std::string refusal(const std::function<void()>& action) {
+  try {
+    action();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Bert, TheWeightsAreCountedBeforeTheyAreMade) {
+  for (const Head head : {Head::masked_lm, Head::classification}) {
+    const BertOptions options = options_of(head);
+    EXPECT_EQ(count_parameters(options.config, head), build_bert(options).parameter_count());
+  }
+}
+
+TEST(Bert, AModelThatNoMemoryHoldsIsRefusedBeforeItIsMade) {
+  BertOptions options = options_of(Head::masked_lm);
+  options.config.vocab_size = format::BertLimits::vocab_size;
+  options.config.hidden_size = format::BertLimits::hidden_size;
+  options.config.num_attention_heads = 1;
+  options.config.intermediate_size = format::BertLimits::intermediate_size;
+  options.config.num_hidden_layers = format::BertLimits::num_hidden_layers;
+  const std::string message = refusal([&] { build_bert(options); });  // 43 TiB
+  EXPECT_NE(message.find("a model of 5.77e+12 weights (vocab_size 16777216, hidden_size 16384"), message.npos)
+      << message;
+  EXPECT_NE(message.find("which take 43012.3 GiB"), message.npos) << message;
+  EXPECT_NE(message.find("GiB of memory"), message.npos) << message;
+}
+
+TEST(Bert, AConfigurationThatIsNotThatOfTheWeightsIsRefusedByItsSizes) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-sizes-test-" + std::to_string(::getpid()));
+  const BertOptions options = options_of(Head::masked_lm);
+  save_pretrained(build_bert(options), options.config, Head::masked_lm, folder);
+  EXPECT_NO_THROW(check_sizes(options.config, folder));
+  const auto with = [&](int64_t format::BertConfig::*field, int64_t value) {
+    format::BertConfig config = options.config;
+    config.*field = value;
+    return refusal([&] { check_sizes(config, folder); });
+  };
+  using Config = format::BertConfig;
+  EXPECT_EQ(with(&Config::num_hidden_layers, 1), "") << "the first layers of a model are a model";
+  for (const auto& [field, value, words] : std::vector<std::tuple<int64_t Config::*, int64_t, const char*>>{
+           {&Config::num_hidden_layers, 1000, "says 1000 layers (\"num_hidden_layers\")"},
+           {&Config::num_hidden_layers, 3, "model.safetensors has 2;"},
+           {&Config::vocab_size, 91, "says \"vocab_size\" 91"},
+           {&Config::hidden_size, 48, "says \"hidden_size\" 48"},
+           {&Config::intermediate_size, 41, "says \"intermediate_size\" 41"},
+           {&Config::max_position_embeddings, 79, "has 80 (bert.embeddings.position_embeddings.weight"},
+           {&Config::type_vocab_size, 1, "says \"type_vocab_size\" 1"}}) {
+    const std::string message = with(field, value);
+    EXPECT_NE(message.find(words), message.npos) << message;
+    EXPECT_NE(message.find("config.json says"), message.npos) << message;
+  }
+  fs::remove_all(folder);
+}
+
+TEST(Bert, RandomNumbersAreDrawnOnlyForWhatWillNotBeLoaded) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-bert-test-" + std::to_string(::getpid()));
+  BertOptions options = options_of(Head::masked_lm);
+  options.seed = 1;
+  save_pretrained(build_bert(options), options.config, Head::masked_lm, folder);
+
+  options = options_of(Head::classification);
+  Model all_random = build_bert(options), loaded = build_bert(options);
+  load_pretrained(loaded, folder);
+  options.loaded = weights_in(folder);
+  Model spared = build_bert(options);
+  std::set<std::string> random;
+  for (size_t i = 0; i < spared.parameters.size(); ++i)
+    if (spared.parameters[i]->master.dim() == 2 && spared.parameters[i]->master.any().item<bool>()) {
+      random.insert(spared.parameters[i]->name);
+      EXPECT_TRUE(at::equal(spared.parameters[i]->master, all_random.parameters[i]->master));
+    }
+  EXPECT_EQ(random, (std::set<std::string>{"bert.pooler.dense.weight", "classifier.weight"}));
+  load_pretrained(spared, folder);
+  for (size_t i = 0; i < spared.parameters.size(); ++i)
+    EXPECT_TRUE(at::equal(spared.parameters[i]->master, loaded.parameters[i]->master))
+        << spared.parameters[i]->name;
+  // What is to be made anew is drawn, whether the file has it or not.
+  EXPECT_TRUE(options.loaded("encoder.layer.0.output.dense.weight"));
+  EXPECT_FALSE(weights_in(folder, "encoder.")("bert.encoder.layer.0.output.dense.weight"));
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace funicular::model

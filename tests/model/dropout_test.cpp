@@ -1,0 +1,469 @@
+// Dropout of the whole model: an independent BERT of plain LibTorch operations in float64 that drops units by
+// the keys of docs/numerics.md, and the masks that the model itself shows.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/random.h"
+#include "funicular/core/recompute.h"
+#include "funicular/model/bert.h"
+#include "funicular/runtime/device_kernels.h"
+
+namespace funicular::model {
+namespace {
+
+constexpr uint64_t kRunSeed = (uint64_t{5} << 32) + 7;
+
+/// The sites by the numbers that docs/numerics.md promises, not by the names of the code.
+enum class Site : uint32_t {
+  embedding = 5,
+  probabilities = 6,
+  attention_output = 7,
+  output = 8,
+  classifier = 9
+};
+
+uint32_t threshold_of(double probability) {
+  return static_cast<uint32_t>(std::lround(probability * 65536));
+}
+
+RandomKey key_of(Site site, uint32_t layer) {
+  return make_key(kRunSeed, static_cast<Purpose>(site), layer);
+}
+
+double multiplier(uint32_t word, uint32_t half, double probability) {
+  const uint32_t threshold = threshold_of(probability);
+  return ((word >> (16 * half)) & 0xFFFF) < threshold ? 0.0 : 65536.0 / (65536.0 - threshold);
+}
+
+RandomBlock block_of(RandomKey key, uint32_t first, uint32_t second, int64_t draw) {
+  const auto bits = static_cast<uint64_t>(draw);
+  return philox(key, {first, second, static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)});
+}
+
+/// What the units of rows [positions, width] of one draw are multiplied by.
+at::Tensor row_mask(Site site, uint32_t layer, double probability, int64_t positions, int64_t width,
+                    int64_t draw) {
+  at::Tensor mask = at::empty({positions, width}, at::kDouble);
+  auto out = mask.accessor<double, 2>();
+  const RandomKey key = key_of(site, layer);
+  for (int64_t p = 0; p < positions; ++p)
+    for (int64_t c = 0; c < width; ++c) {
+      const auto channel = static_cast<uint32_t>(c);
+      const RandomBlock block =
+          block_of(key, channel / 128 * 16 + channel % 16, static_cast<uint32_t>(p), draw);
+      out[p][c] = multiplier(block[channel % 128 / 32], channel % 32 / 16, probability);
+    }
+  return mask;
+}
+
+/// What the probabilities [length, length] of one head are multiplied by.
+at::Tensor probability_mask(uint32_t layer, uint32_t head, double probability, int64_t length, int64_t draw) {
+  at::Tensor mask = at::empty({length, length}, at::kDouble);
+  auto out = mask.accessor<double, 2>();
+  const RandomKey key = key_of(Site::probabilities, layer);
+  for (int64_t i = 0; i < length; ++i)
+    for (int64_t j = 0; j < length; ++j) {
+      const auto query = static_cast<uint32_t>(i);
+      const RandomBlock block = block_of(key, head * (1u << 20) + static_cast<uint32_t>(j), query / 8, draw);
+      out[i][j] = multiplier(block[query % 8 / 2], query % 2, probability);
+    }
+  return mask;
+}
+
+/// BERT of one sequence at a time, as the paper and transformers write it.
+class PlainBert {
+ public:
+  PlainBert(const Model& model, const format::BertConfig& config) : config_(config) {
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices)
+        weights_[slice.name] = parameter->master.detach()
+                                   .narrow(0, slice.begin, slice.end - slice.begin)
+                                   .clone()
+                                   .set_requires_grad(true);
+  }
+
+  const std::map<std::string, at::Tensor>& weights() const { return weights_; }
+
+  at::Tensor masked_lm_loss(const MicroBatch& batch) const {
+    std::vector<at::Tensor> hidden;
+    for (int64_t s = 0; s < batch.packing.sequences(); ++s) hidden.push_back(encode(batch, s));
+    const at::Tensor rows = at::cat(hidden).index_select(0, batch["mlm_rows"]);
+    const at::Tensor transformed = norm(at::gelu(linear(rows, "cls.predictions.transform.dense")),
+                                        "cls.predictions.transform.LayerNorm");
+    const at::Tensor logits = at::linear(transformed, weight("bert.embeddings.word_embeddings.weight"),
+                                         weight("cls.predictions.bias"));
+    return at::cross_entropy_loss(logits, batch["mlm_labels"], {}, at::Reduction::Sum) /
+           batch.counts.at("mlm");
+  }
+
+  /// Of classes or, with one label, of regression.
+  at::Tensor classification_loss(const MicroBatch& batch) const {
+    std::vector<at::Tensor> all;
+    for (int64_t s = 0; s < batch.packing.sequences(); ++s) {
+      const at::Tensor pooled = at::tanh(linear(encode(batch, s).narrow(0, 0, 1), "bert.pooler.dense"));
+      const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
+      all.push_back(
+          linear(pooled * row_mask(Site::classifier, 0, rate, 1, config_.hidden_size, draw_of(batch, s)),
+                 "classifier"));
+    }
+    const at::Tensor logits = at::cat(all);
+    if (config_.num_labels == 1)
+      return at::mse_loss(logits.squeeze(1), batch["labels"], at::Reduction::Sum) /
+             batch.counts.at("regression");
+    return at::cross_entropy_loss(logits, batch["labels"], {}, at::Reduction::Sum) /
+           batch.counts.at("classification");
+  }
+
+ private:
+  const at::Tensor& weight(const std::string& name) const { return weights_.at(name); }
+  at::Tensor linear(const at::Tensor& x, const std::string& name) const {
+    return at::linear(x, weight(name + ".weight"), weight(name + ".bias"));
+  }
+  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
+    return at::layer_norm(x, {config_.hidden_size}, weight(name + ".weight"), weight(name + ".bias"),
+                          config_.layer_norm_eps);
+  }
+  static int64_t draw_of(const MicroBatch& batch, int64_t sequence) {
+    return batch.packing.draw_ids[sequence].item<int64_t>();
+  }
+  at::Tensor dropped(const at::Tensor& x, Site site, uint32_t layer, int64_t draw) const {
+    return x * row_mask(site, layer, config_.hidden_dropout_prob, x.size(0), x.size(1), draw);
+  }
+
+  at::Tensor encode(const MicroBatch& batch, int64_t sequence) const {
+    const int64_t first = batch.packing.offsets[sequence].item<int>(),
+                  length = batch.packing.offsets[sequence + 1].item<int>() - first,
+                  draw = draw_of(batch, sequence);
+    const auto of = [&](const char* name) { return batch[name].narrow(0, first, length); };
+    const std::string prefix = "bert.embeddings.";
+    const at::Tensor sum =
+        at::embedding(weight(prefix + "word_embeddings.weight"), of("token_ids"), 0) +
+        weight(prefix + "position_embeddings.weight").narrow(0, 0, length) +
+        at::embedding(weight(prefix + "token_type_embeddings.weight"), of("token_type_ids"));
+    at::Tensor x = dropped(norm(sum, prefix + "LayerNorm"), Site::embedding, 0, draw);
+    for (uint32_t layer = 0; layer < config_.num_hidden_layers; ++layer) x = encode_layer(x, layer, draw);
+    return x;
+  }
+
+  at::Tensor encode_layer(const at::Tensor& x, uint32_t layer, int64_t draw) const {
+    const std::string prefix = "bert.encoder.layer." + std::to_string(layer) + ".";
+    const at::Tensor query = linear(x, prefix + "attention.self.query"),
+                     key = linear(x, prefix + "attention.self.key"),
+                     value = linear(x, prefix + "attention.self.value");
+    const int64_t heads = config_.num_attention_heads, size = config_.hidden_size / heads;
+    std::vector<at::Tensor> contexts;
+    for (int64_t head = 0; head < heads; ++head) {
+      const auto part = [&](const at::Tensor& all) { return all.narrow(1, head * size, size); };
+      const at::Tensor scores = at::mm(part(query), part(key).t()) / std::sqrt(static_cast<double>(size));
+      const at::Tensor mask = probability_mask(layer, static_cast<uint32_t>(head),
+                                               config_.attention_probs_dropout_prob, x.size(0), draw);
+      contexts.push_back(at::mm(at::softmax(scores, 1) * mask, part(value)));
+    }
+    const at::Tensor projected = linear(at::cat(contexts, 1), prefix + "attention.output.dense");
+    const at::Tensor attended = norm(x + dropped(projected, Site::attention_output, layer, draw),
+                                     prefix + "attention.output.LayerNorm");
+    const at::Tensor inner = at::gelu(linear(attended, prefix + "intermediate.dense"));
+    return norm(attended + dropped(linear(inner, prefix + "output.dense"), Site::output, layer, draw),
+                prefix + "output.LayerNorm");
+  }
+
+  const format::BertConfig& config_;
+  std::map<std::string, at::Tensor> weights_;
+};
+
+// ---- the same losses and gradients
+
+/// Rates that differ, and more channels than share a block of random bits.
+BertOptions options_of(Head head, int labels) {
+  BertOptions options;
+  options.config.vocab_size = 60;
+  options.config.hidden_size = 144;
+  options.config.num_hidden_layers = 3;
+  options.config.num_attention_heads = 3;
+  options.config.intermediate_size = 40;
+  options.config.max_position_embeddings = 40;
+  options.config.num_labels = labels;
+  options.config.initializer_range = 0.2;
+  options.config.hidden_dropout_prob = 0.25;
+  options.config.attention_probs_dropout_prob = 0.4;
+  options.config.classifier_dropout = 0.1;
+  options.head = head;
+  options.dtype = at::kDouble;
+  return options;
+}
+
+MicroBatch batch_of(const std::vector<int32_t>& lengths, int64_t vocabulary) {
+  std::vector<int64_t> draws;
+  for (size_t s = 0; s < lengths.size(); ++s)
+    draws.push_back((int64_t{3} << 32) + 1'000'003 * static_cast<int64_t>(s));  // beyond 32 bits
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths(lengths, draws, draws, {.seed = kRunSeed, .training = true});
+  const int64_t tokens = batch.packing.tokens(), sequences = batch.packing.sequences();
+  batch.tensors["token_ids"] = (torch::arange(tokens) * 37 + 5) % vocabulary;
+  batch.tensors["token_type_ids"] = torch::arange(tokens).div(3, "floor") % 2;
+  batch.tensors["mlm_rows"] = torch::arange(tokens / 3) * 3 + 1;
+  batch.tensors["mlm_labels"] = batch["mlm_rows"] * 7 % vocabulary;
+  batch.tensors["labels"] = torch::arange(sequences) % 3;
+  batch.counts = {{"mlm", 31}, {"classification", 5}, {"regression", 6}};
+  return batch;
+}
+
+/// How a step may be computed; none of them changes a mask.
+enum class Way { plain, observed, selective, recomputed, team };
+
+at::Tensor loss_of(Model& model, const MicroBatch& batch, Way way) {
+  Taps taps;
+  if (way == Way::observed) taps.observe = [](std::string_view, const at::Tensor&) {};
+  LossSink sink;
+  const Recompute mode = way == Way::recomputed  ? Recompute::full
+                         : way == Way::selective ? Recompute::selective
+                                                 : Recompute::none;
+  forward_recomputed(model, mode, {}, batch, taps, sink);
+  return sink.total(batch.counts);
+}
+
+void expect_equal_to_reference(const BertOptions& options, const MicroBatch& batch,
+                               const std::vector<Way>& ways) {
+  Model first = build_bert(options);
+  const PlainBert reference(first, options.config);
+  const at::Tensor expected = options.head == Head::masked_lm ? reference.masked_lm_loss(batch)
+                                                              : reference.classification_loss(batch);
+  expected.backward();
+  double all = 0;
+  for (const auto& [name, weight] : reference.weights())
+    if (weight.grad().defined()) all += weight.grad().square().sum().item<double>();
+  for (const Way way : ways) {
+    SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way));
+    const funicular::device::UseOnHost team(way == Way::team);
+    Model model = build_bert(options);
+    const at::Tensor loss = loss_of(model, batch, way);
+    loss.backward();
+    EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 1e-12);
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices) {
+        const at::Tensor& wanted = reference.weights().at(slice.name).grad();
+        ASSERT_TRUE(wanted.defined()) << slice.name;
+        const at::Tensor found = parameter->compute.grad().narrow(0, slice.begin, slice.end - slice.begin);
+        // Of the keys' biases the gradient is zero, for softmax ignores a shift: both sides hold rounding.
+        const double scale = std::max(wanted.norm().item<double>(), 1e-3 * std::sqrt(all));
+        EXPECT_LT((found - wanted).norm().item<double>(), 1e-10 * scale) << slice.name;
+      }
+  }
+}
+
+const std::vector<int32_t> kRagged = {9, 1, 33, 5, 17, 16};
+
+void expect_equal_to_reference(const BertOptions& options, const at::Tensor& labels = {}) {
+  const auto batch = [&](const std::vector<int32_t>& lengths) {
+    MicroBatch made = batch_of(lengths, options.config.vocab_size);
+    if (labels.defined()) made.tensors["labels"] = labels.narrow(0, 0, made.packing.sequences());
+    return made;
+  };
+  expect_equal_to_reference(options, batch(kRagged),
+                            {Way::plain, Way::observed, Way::selective, Way::recomputed});
+  expect_equal_to_reference(options, batch({9, 1, 5}), {Way::team});  // which is slow on a processor
+}
+
+TEST(BertDropout, OfMaskedLmIsThatOfThePlainModelWithTheSameKeys) {
+  expect_equal_to_reference(options_of(Head::masked_lm, 2));
+}
+
+TEST(BertDropout, OfClassificationIsThatOfThePlainModelWithTheSameKeys) {
+  expect_equal_to_reference(options_of(Head::classification, 3));
+}
+
+TEST(BertDropout, OfAClassifierWithoutARateOfItsOwnIsThatOfTheRest) {
+  BertOptions options = options_of(Head::classification, 3);
+  options.config.classifier_dropout.reset();
+  expect_equal_to_reference(options);
+}
+
+TEST(BertDropout, OfRegressionIsThatOfThePlainModelWithTheSameKeys) {
+  expect_equal_to_reference(options_of(Head::classification, 1), at::arange(6, at::kDouble) * 0.3 - 1);
+}
+
+TEST(BertDropout, IsNoneOutsideOfTraining) {
+  BertOptions options = options_of(Head::masked_lm, 2);
+  const auto loss = [&](bool training) {
+    MicroBatch batch = batch_of(kRagged, 60);
+    batch.packing.random.training = training;
+    Model model = build_bert(options);
+    return loss_of(model, batch, Way::plain).item<double>();
+  };
+  const double dropped = loss(true), whole = loss(false);
+  options.config.hidden_dropout_prob = options.config.attention_probs_dropout_prob = 0;
+  EXPECT_EQ(whole, loss(true));
+  EXPECT_NE(whole, dropped);
+}
+
+// ---- the masks that the model shows
+
+constexpr int64_t kShownTokens = 16, kShownSequences = 40, kShownWidth = 64, kShownHeads = 4,
+                  kShownLayers = 3;
+
+/// A model whose weights are zero but for those that make one site's mask visible.
+class Shown {
+ public:
+  Shown(double hidden, double attention, double classifier)
+      : options_(options_of(Head::classification, kShownWidth)) {
+    format::BertConfig& config = options_.config;
+    config.hidden_size = kShownWidth;
+    config.num_attention_heads = kShownHeads;
+    config.num_hidden_layers = kShownLayers;
+    config.hidden_dropout_prob = hidden;
+    config.attention_probs_dropout_prob = attention;
+    config.classifier_dropout = classifier;
+    model_ = build_bert(options_);
+    for (const auto& parameter : model_.parameters) parameter->master.detach().zero_();
+  }
+
+  at::Tensor of(const std::string& name) const {
+    for (const auto& parameter : model_.parameters)
+      for (const Parameter::Slice& slice : parameter->slices)
+        if (slice.name == name)
+          return parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+    ADD_FAILURE() << "no weight is named " << name;
+    return {};
+  }
+
+  at::Tensor tap(const std::string& name) const {
+    MicroBatch batch = batch_of(std::vector<int32_t>(kShownSequences, kShownTokens), 60);
+    at::Tensor found;
+    Taps taps;
+    taps.observe = [&](std::string_view tapped, const at::Tensor& value) {
+      if (tapped == name) found = value.detach();
+    };
+    LossSink sink;
+    const at::NoGradGuard no_gradient;
+    model_.forward({}, batch, taps, sink);
+    return found;
+  }
+
+ private:
+  BertOptions options_;
+  Model model_;
+};
+
+/// Which units of a site are kept, and the rate of the site.
+struct Mask {
+  std::string name;
+  double rate;
+  at::Tensor kept;  ///< bool; rows of one kind of site correspond to each other
+};
+
+constexpr double kHiddenRate = 0.3, kAttentionRate = 0.45, kClassifierRate = 0.4;
+
+std::string layer_prefix(int64_t layer) {
+  return "bert.encoder.layer." + std::to_string(layer) + ".";
+}
+
+Mask embedding_mask() {
+  const Shown model(kHiddenRate, 0, 0);
+  model.of("bert.embeddings.LayerNorm.bias").fill_(1);
+  return {"embeddings", kHiddenRate, model.tap("embeddings") != 0};
+}
+
+/// A constant goes into the site and its kept units are above the normalised mean; before it all is zero.
+Mask hidden_mask(int64_t layer, const std::string& dense) {
+  const Shown model(kHiddenRate, 0, 0);
+  const std::string prefix = layer_prefix(layer);
+  model.of(prefix + dense + ".dense.bias").fill_(1);
+  model.of(prefix + dense + ".LayerNorm.weight").fill_(1);
+  model.of(prefix + "output.LayerNorm.weight").fill_(1);
+  return {prefix + dense, kHiddenRate, model.tap("layer." + std::to_string(layer)) > 0};
+}
+
+/// Positions are unit vectors, and so are the values of keys: what a query gets of channel k of a head is
+/// that key's probability.
+Mask probabilities_mask(int64_t layer) {
+  const Shown model(0, kAttentionRate, 0);
+  model.of("bert.embeddings.position_embeddings.weight")
+      .narrow(0, 0, kShownTokens)
+      .copy_(at::eye(kShownTokens, kShownWidth));
+  const double low = -1 / std::sqrt(static_cast<double>(kShownWidth - 1));  // of a normalised unit vector
+  model.of("bert.embeddings.LayerNorm.weight").fill_(1);
+  model.of("bert.embeddings.LayerNorm.bias").fill_(-low);
+  for (int64_t before = 0; before < layer; ++before) {  // hand on what they get
+    model.of(layer_prefix(before) + "attention.output.LayerNorm.weight").fill_(1);
+    model.of(layer_prefix(before) + "output.LayerNorm.weight").fill_(1);
+    model.of(layer_prefix(before) + "output.LayerNorm.bias").fill_(-low);
+  }
+  const std::string prefix = layer_prefix(layer);
+  const at::Tensor value = model.of(prefix + "attention.self.value.weight");
+  for (int64_t head = 0; head < kShownHeads; ++head)
+    value.narrow(0, head * kShownTokens, kShownTokens).copy_(at::eye(kShownTokens, kShownWidth));
+  model.of(prefix + "attention.output.dense.weight")
+      .copy_(at::eye(kShownWidth) * 1e6);  // beside the residual
+  model.of(prefix + "attention.output.LayerNorm.weight").fill_(1);
+  model.of(prefix + "output.LayerNorm.weight").fill_(1);
+  return {prefix + "attention.self", kAttentionRate, model.tap("layer." + std::to_string(layer)) > 0};
+}
+
+Mask classifier_mask() {
+  const Shown model(0, 0, kClassifierRate);
+  model.of("bert.pooler.dense.bias").fill_(1);
+  model.of("classifier.weight").copy_(at::eye(kShownWidth));
+  return {"classifier", kClassifierRate, model.tap("logits") != 0};
+}
+
+std::vector<Mask> all_masks() {
+  std::vector<Mask> masks = {embedding_mask(), classifier_mask()};
+  for (int64_t layer = 0; layer < kShownLayers; ++layer) {
+    masks.push_back(probabilities_mask(layer));
+    masks.push_back(hidden_mask(layer, "attention.output"));
+    masks.push_back(hidden_mask(layer, "output"));
+  }
+  return masks;
+}
+
+/// Pearson's statistic of the dropped units of each row or column, less its mean, in standard deviations.
+double excess(const at::Tensor& dropped, double units, double rate) {
+  const double expected = units * rate, freedom = static_cast<double>(dropped.numel());
+  const double statistic = ((dropped - expected).square().sum() / (expected * (1 - rate))).item<double>();
+  return (statistic - freedom) / std::sqrt(2 * freedom);
+}
+
+TEST(BertDropout, OfEverySiteDropsItsShareOfEveryChannelAndEveryToken) {
+  for (const Mask& mask : all_masks()) {
+    SCOPED_TRACE(mask.name);
+    const at::Tensor dropped = mask.kept.logical_not().to(at::kDouble);
+    const auto rows = static_cast<double>(dropped.size(0)), width = static_cast<double>(dropped.size(1));
+    const double units = rows * width, expected = units * mask.rate;
+    EXPECT_EQ(dropped.size(1), kShownWidth);
+    EXPECT_LT(std::abs(dropped.sum().item<double>() - expected), 5 * std::sqrt(expected * (1 - mask.rate)));
+    EXPECT_LT(std::abs(excess(dropped.sum(0), rows, mask.rate)), 5);
+    EXPECT_LT(std::abs(excess(dropped.sum(1), width, mask.rate)), 5);
+  }
+}
+
+TEST(BertDropout, OfEverySiteIsIndependentOfAllOthers) {
+  const std::vector<Mask> masks = all_masks();
+  for (size_t i = 0; i < masks.size(); ++i)
+    for (size_t j = 0; j < i; ++j) {
+      SCOPED_TRACE(masks[i].name + " and " + masks[j].name);
+      // The classifier's rows are those of first tokens.
+      const auto rows = [&](const Mask& mask, const Mask& other) {
+        return other.kept.size(0) == kShownSequences && mask.kept.size(0) != kShownSequences
+                   ? mask.kept.view({kShownSequences, kShownTokens, kShownWidth}).select(1, 0)
+                   : mask.kept;
+      };
+      const at::Tensor a = rows(masks[i], masks[j]), b = rows(masks[j], masks[i]);
+      const double units = static_cast<double>(a.numel());
+      const double both = (1 - masks[i].rate) * (1 - masks[j].rate);
+      const double found = a.logical_and(b).sum().item<double>();
+      EXPECT_LT(std::abs(found - units * both), 5 * std::sqrt(units * both * (1 - both)));
+      EXPECT_FALSE(at::equal(a, b));
+    }
+}
+
+}  // namespace
+}  // namespace funicular::model

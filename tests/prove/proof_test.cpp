@@ -1,0 +1,225 @@
+// Claims about proofs: they hold for what is equal, and notice what is not.
+#include <gtest/gtest.h>
+
+#include <ATen/Parallel.h>
+
+#include <cstdlib>
+#include <map>
+
+#include "../comm/ranks.h"
+#include "../train/helpers.h"
+#include "funicular/base/log.h"
+#include "funicular/prove/proof.h"
+
+namespace funicular::model {
+void PrintTo(const Head& head, std::ostream* out) {
+  *out << head.name;
+}
+}  // namespace funicular::model
+
+namespace funicular::prove {
+namespace {
+
+using comm::test::Endings;
+using comm::test::is_rank;
+using comm::test::Ranks;
+using funicular::test::TemporaryFolder;
+
+const ProofTask kTask{.steps = 3, .batch_size = 10};
+
+ProofTask task_of(model::Head head) {
+  ProofTask task = kTask;
+  task.head = head;
+  task.max_grad_norm = 0.5;  // below the norms of these gradients: they are clipped
+  return task;
+}
+
+void run_rank() {
+  log::set_level(log::Level::error);
+  const Layout layout = Layout::parse(std::getenv("TEST_LAYOUT"));
+  const char* const head = std::getenv("TEST_HEAD");
+  const bool classifies = head && head == model::Head::classification.name;
+  run_layout(head ? task_of(classifies ? model::Head::classification : model::Head::masked_lm) : kTask,
+             layout, comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
+}
+
+class Proofs : public ::testing::Test {
+ protected:
+  Proof compare(const std::string& a, const std::string& b) {
+    const Layout first = Layout::parse(a), second = Layout::parse(b);
+    promise = promise_of(first, second, kTask);
+    return compare_layouts(ran(first), ran(second), kTask.steps, promise);
+  }
+  Promise promise;
+
+  /// Where the layout's tensors and losses lie; runs it once, in processes of its own where it has several.
+  fs::path ran(const Layout& layout) {
+    const auto [found, added] = runs_.try_emplace(layout.text, folder_ / std::to_string(runs_.size()));
+    const fs::path& output = found->second;
+    if (!added) return output;
+    fs::create_directories(output);
+    ::setenv("TEST_LAYOUT", layout.text.c_str(), 1);
+    ::setenv("TEST_OUTPUT", output.c_str(), 1);
+    if (layout.ranks > 1) {
+      EXPECT_EQ(Ranks(layout.ranks).end(), Endings(static_cast<size_t>(layout.ranks), 0)) << layout.text;
+    } else {
+      at::set_num_threads(1);  // as ranks have
+      run_rank();
+    }
+    return output;
+  }
+  fs::path folder(const std::string& name) const { return folder_ / name; }
+
+ private:
+  TemporaryFolder folder_;
+  std::map<std::string, fs::path> runs_;
+};
+
+TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) {
+  if (is_rank()) return run_rank();
+  for (const char* layout :
+       {"ddp -n 2", "ddp -n 3 --micro-batch-size 2 --recompute full", "zero1 -n 4 --micro-batch-size 1",
+        "zero2 -n 3 --micro-batch-size 2 --recompute sqrt", "zero3 -n 2 --recompute full",
+        "zero3 -n 4 --micro-batch-size 1 --recompute sqrt", "zero3 -n 3 --recompute selective", "dp -n 2",
+        "dp -n 3 --micro-batch-size 2 --recompute full", "ps-sync -n 3",
+        "ps-sync -n 4 --servers 2 --micro-batch-size 2 --recompute full"}) {
+    const Proof proof = compare(layout, "single");
+    EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
+    EXPECT_LE(promise.bound, 1e-10);
+    EXPECT_GT(proof.tensors, 3 * 3 * 40);
+    EXPECT_GT(proof.gradient.relative, 0) << "other sums were compared, not the same run";
+  }
+}
+
+TEST_F(Proofs, EverySeededFaultIsCaught) {
+  if (is_rank()) return run_rank();
+  for (const char* fault : {"dropped-bucket", "wrong-count", "untied-weight", "repeated-mask"}) {
+    const Proof proof = compare(std::string("ddp -n 2 --fault ") + fault, "single");
+    EXPECT_FALSE(holds(proof, promise)) << fault;
+    // These two reach the loss, too, which comes before the gradients.
+    const bool in_loss = fault == std::string("wrong-count") || fault == std::string("repeated-mask");
+    EXPECT_TRUE(proof.first.starts_with(in_loss ? "step 1, loss" : "step 1, gradient"))
+        << fault << ": " << proof.first;
+    EXPECT_GT(proof.gradient.relative, 1e-4) << fault;
+  }
+  for (const char* fault : {"dropped-bucket", "wrong-count", "repeated-mask"})
+    for (const char* strategy : {"zero1", "zero3"})
+      EXPECT_FALSE(holds(compare(std::string(strategy) + " -n 2 --fault " + fault, "single"), promise))
+          << strategy << " " << fault;
+}
+
+TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
+  if (is_rank()) return run_rank();
+  const Proof proof = compare("zero2 -n 2 --micro-batch-size 5 --deterministic",
+                              "single --micro-batch-size 5 --deterministic");
+  EXPECT_TRUE(promise.bit_identical);
+  EXPECT_TRUE(holds(proof, promise)) << proof.first;
+  const Proof other = compare("ddp -n 2 --micro-batch-size 3", "single --micro-batch-size 5 --deterministic");
+  EXPECT_FALSE(promise.bit_identical);
+  EXPECT_FALSE(other.bit_identical);
+}
+
+class References : public Proofs, public ::testing::WithParamInterface<model::Head> {
+ protected:
+  void SetUp() override {
+    if (!is_rank()) ::setenv("TEST_HEAD", GetParam().name.c_str(), 1);
+  }
+  void TearDown() override {
+    if (!is_rank()) ::unsetenv("TEST_HEAD");
+  }
+};
+
+TEST_P(References, AStepWrittenTwiceGivesTheSameLossesGradientsMomentsAndWeights) {
+  if (is_rank()) return run_rank();
+  const Proof proof = compare("single", "reference");
+  EXPECT_LE(promise.bound, 1e-10);
+  EXPECT_LE(promise.loss_bound, 1e-10);
+  EXPECT_TRUE(holds(proof, promise)) << proof.first;
+  EXPECT_FALSE(proof.bit_identical) << "other operations were compared, not the same run";
+  // Of each step a gradient, a weight and two moments of each of the three layers' 16 tensors, and more.
+  EXPECT_GT(proof.tensors, 3 * 4 * 3 * 16);
+  EXPECT_LT(proof.noise.size(), 4U) << "at most the key biases of three layers are left out";
+}
+
+TEST_P(References, AFaultThatTwoLayoutsShareIsSeenBesideTheReferenceAlone) {
+  if (is_rank()) return run_rank();
+  for (const std::string fault : {"halved-heads", "repeated-dropout", "doubled-count"}) {
+    const std::string single = "single --fault " + fault, two = "ddp -n 2 --fault " + fault;
+    const Proof shared = compare(two, single);
+    EXPECT_TRUE(holds(shared, promise)) << fault << ": " << shared.first;
+    const Proof seen = compare(single, "reference");
+    EXPECT_FALSE(holds(seen, promise)) << fault;
+    EXPECT_TRUE(seen.first.starts_with("step 1, loss")) << fault << ": " << seen.first;
+    EXPECT_GT(seen.gradient.relative, 1e-3) << fault;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, References,
+                         ::testing::Values(model::Head::masked_lm, model::Head::classification),
+                         [](const auto& info) {
+                           return info.param == model::Head::masked_lm ? "MaskedLm" : "Classification";
+                         });
+
+TEST_F(Proofs, ALossThatDiffersIsNamedThoughAllTensorsAgree) {
+  if (is_rank()) return run_rank();
+  const fs::path right = ran(Layout::parse("single")), wrong = folder("wrong");
+  fs::copy(right, wrong);
+  Json losses = read_json(wrong / "losses.json");
+  ASSERT_EQ(losses.size(), 3U);
+  EXPECT_EQ(losses[1].size(), 2U) << "the total and the term mlm";
+  const auto changed = [&](const char* name, const Json& value) {
+    Json other = losses;
+    if (value.is_null())
+      other[1].erase(name);
+    else
+      other[1][name] = value;
+    write_file_atomically(wrong / "losses.json", other.dump());
+    const Promise bounded{.bound = 1e-10, .loss_bound = 1e-10}, same_bits{.bit_identical = true};
+    for (const Promise& each : {bounded, same_bits}) {
+      const Proof proof = compare_layouts(wrong, right, 3, each);
+      EXPECT_FALSE(holds(proof, each));
+      EXPECT_EQ(proof.loss.step, 2);
+      EXPECT_EQ(proof.loss.tensor, name);
+      EXPECT_EQ(proof.gradient.relative, 0);
+      EXPECT_TRUE(proof.first.starts_with(std::string("step 2, loss ") + name)) << proof.first;
+    }
+  };
+  changed("mlm", losses[1]["mlm"].get<double>() * 1.001);
+  changed("total", losses[1]["total"].get<double>() * (1 + 1e-9));
+  changed("mlm", Json());
+  changed("other", 1.0);
+}
+
+TEST(Layouts, WhatTheReferenceCannotTrainIsRefused) {
+  ProofTask task = kTask;
+  EXPECT_EQ(reference_refuses(task), "");
+  task.precision = Precision::bf16;
+  EXPECT_NE(reference_refuses(task).find("--precision fp64"), std::string::npos);
+  task.precision = Precision::fp64;
+  task.optimizer = optim::Sgd{};
+  EXPECT_NE(reference_refuses(task).find("--optim adamw"), std::string::npos);
+  const TemporaryFolder folder;
+  const std::string message = funicular::test::error_of(
+      [&] { run_layout(task, Layout::parse("reference"), comm::Group(), folder / ""); });
+  EXPECT_NE(message.find("--optim adamw"), std::string::npos) << message;
+}
+
+TEST(Layouts, WrongWordsAreNamed) {
+  for (const auto& [text, word] :
+       std::vector<std::pair<std::string, std::string>>{{"dp2", "dp2"},
+                                                        {"ddp -n", "-n"},
+                                                        {"ddp -n two", "two"},
+                                                        {"ddp --ranks 2", "--ranks"},
+                                                        {"single -n 2", "single"},
+                                                        {"ddp --fault typo", "typo"},
+                                                        {"ddp --fault typo", "halved-heads"},
+                                                        {"reference -n 2", "--threads"},
+                                                        {"reference --fault doubled-count", "--threads"},
+                                                        {"", "empty"}}) {
+    const std::string message = funicular::test::error_of([&] { Layout::parse(text); });
+    EXPECT_NE(message.find(word), std::string::npos) << text << ": " << message;
+  }
+}
+
+}  // namespace
+}  // namespace funicular::prove
