@@ -43,8 +43,9 @@ class Outcomes(ProgramTest):
         process = subprocess.Popen([PROGRAM, "predict", "--model", str(self.model(extra_shapes=CLASSIFIER)), "--window", "1",
                                     "--output", str(out)], stdin=subprocess.PIPE, stderr=subprocess.PIPE)
         deadline = time.monotonic() + 120
-        while not list(self.folder.glob("answers*")) and process.poll() is None and time.monotonic() < deadline:
+        while not list(self.folder.glob("*answers*")) and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.01)
+        self.assertTrue(list(self.folder.glob("*answers*")), "it has a file under another name while it runs")
         process.send_signal(signal.SIGINT)
         process.wait(timeout=120)
         message = process.stderr.read().decode()
@@ -52,7 +53,7 @@ class Outcomes(ProgramTest):
         process.stderr.close()
         self.assertEqual(process.returncode, 1, message)
         self.assertIn("interrupted", message)
-        self.assertEqual(list(self.folder.glob("answers*")), [])
+        self.assertEqual(list(self.folder.glob("*answers*")), [])
 
     def test_bad_labels_are_skipped_where_bad_rows_are(self):
         path = write_rows(self.folder / "rows.tsv", None, [("0.5", "good"), ("x", "bad"), ("1", "film")])

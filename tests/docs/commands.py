@@ -156,4 +156,4 @@ def problem_of(command):
 
 def looks_like_a_command(span):
     """Whether a code span is a command of ours with arguments, or the call of a script."""
-    return bool(re.match(r"(\./run |funicular [a-z]|ctest |cmake -|ninja -|build/\S*[^\s/] |(tests|bench|tools)/\S+\.py )", span + " "))
+    return bool(re.match(r"(\./run |funicular [a-z]|ctest |cmake -|ninja -|build/(release|dev|asan|tsan)/\S*[^\s/] |(tests|bench|tools)/\S+\.py )", span + " "))

@@ -36,8 +36,10 @@ def tensors(path):
     """name -> numbers"""
     found = {}
     for name, (shape, raw) in read_safetensors(path).items():
-        found[name] = array.array("d" if len(raw) == 8 * math.prod(shape) else "f")
-        found[name].frombytes(raw)
+        width = len(raw) // max(1, math.prod(shape))
+        found[name] = array.array("d" if width == 8 else "f")
+        # Of bfloat16, the first half of a float.
+        found[name].frombytes(b"".join(b"\0\0" + raw[at:at + 2] for at in range(0, len(raw), 2)) if width == 2 else raw)
     return found
 
 
@@ -236,8 +238,17 @@ class Lab(ProgramTest):
         self.addCleanup(lambda: [stream.close() for stream in (process.stdout, process.stderr)])
         return process
 
-    def most_threads(self, words):
-        """The most threads that the command had at a time. It has to take some tenths of a second, and to say little."""
+    def most_threads(self, words, expected):
+        """The most threads that the command was seen to have at a time, in some runs where one does not show what is expected."""
+        most = 0
+        for _ in range(5):
+            most = max(most, self.most_threads_once(words))
+            if most >= expected:
+                break
+        return most
+
+    def most_threads_once(self, words):
+        """The command has to take some tenths of a second, and to say little."""
         process, most = self.begin(words), 0
         while process.poll() is None:
             try:

@@ -166,12 +166,20 @@ def all_pairs(lab):
     process = subprocess.Popen([PROGRAM, "prove", "--all", "--steps", "1", "--batch-size", "4"], stdout=subprocess.PIPE,
                                stderr=subprocess.DEVNULL, text=True, env=environment())
     lab.addCleanup(process.stdout.close)
-    head, first, second = (process.stdout.readline() for _ in range(3))
+    head, *lines = (process.stdout.readline() for _ in range(5))
     process.terminate()
     process.wait(timeout=60)
     lab.assertIn("promised", head)
-    for line, layout in ((first, "ddp -n 1  =  single"), (second, "ddp -n 1 --micro-batch-size 3  =  single")):
+    for line, layout in zip(lines, ("reference  =  single   (masked-lm)", "reference  =  single   (classification)", "ddp -n 1  =  single",
+                                    "ddp -n 1 --micro-batch-size 3  =  single"), strict=True):
         lab.assertTrue(line.startswith("ok") and layout in line, line)
+
+
+@PROVE.row("--objective", "the model has the weights of that head")
+def proved_objective(lab):
+    heads = {name: set(Proof(lab, steps=1, objective=name).read("weight", 1)) for name in ("masked-lm", "classification")}
+    lab.assertEqual({name for name in heads["masked-lm"] - heads["classification"] if not name.startswith("cls.")}, set())
+    lab.assertIn("classifier.weight", heads["classification"] - heads["masked-lm"])
 
 
 @PROVE.row("--model", "it is what is trained")

@@ -20,6 +20,7 @@ def tabs(rows):
 
 class Store:
     def __init__(self, folder):
+        self.folder = folder
         self.meta = json.loads((folder / "meta.json").read_text())
         read = lambda name, kind: array.array(kind, (folder / name).read_bytes())
         words = [VOCABULARY[number] for number in read("tokens.bin", "H")]
@@ -151,7 +152,7 @@ def tokenize_threads(lab):
     for count in (1, 4):
         stores[count] = lab.folder / f"by-{count}.tokens"
         words = ["tokenize", "--tokenizer", lab.plain_model(), "--input", text, "--output", stores[count], "--threads", count]
-        lab.assertEqual(lab.most_threads(words), 1 + count)
+        lab.assertEqual(lab.most_threads([*words, "--overwrite"], 1 + count), 1 + count)
     lab.assertEqual(*[(store / "tokens.bin").read_bytes() for store in stores.values()])
 
 
@@ -159,6 +160,23 @@ def tokenize_threads(lab):
 def tokenize_config(lab):
     path = config_file(lab, 'format = "lines"\n')
     lab.assertEqual(tokenize(lab, "film\nbook\n", "--config", path).documents, [0, 1, 2])
+
+
+@TOKENIZE.row("--verify", "a store is compared with its checksums, and nothing is made")
+def verified(lab):
+    store = tokenize(lab, "good film\n\nbad book\n").folder
+    before = {path.name: path.read_bytes() for path in store.iterdir()}
+    lab.assertIn("verified: 2 rows", lab.succeeds("tokenize", "--verify", store).out)
+    lab.assertEqual({path.name: path.read_bytes() for path in store.iterdir()}, before)
+    damage(store)
+    lab.assertIn("tokens.bin", run("tokenize", "--verify", store).err)
+
+
+def damage(store):
+    """Flips a bit of the first token."""
+    content = bytearray((store / "tokens.bin").read_bytes())
+    content[0] ^= 1
+    (store / "tokens.bin").write_bytes(content)
 
 
 # ---- doctor and completion
@@ -178,6 +196,16 @@ def checked_model(lab):
     lab.assertIn(f"2 layers, hidden {HIDDEN}", found["config"])
     lab.assertNotIn("model", findings(lab, "--output", lab.folder))
     lab.assertIn("FAIL", findings(lab, "--output", lab.folder, "--model", lab.folder / "none", code=1)["model"])
+
+
+@DOCTOR.row("--data", "that store is verified, and has to be of the model's tokeniser")
+def checked_data(lab):
+    store = lab.tokenized("checked", ["good film", "bad book"])
+    words = ("--output", lab.folder, "--model", lab.plain_model(), "--data", store)
+    lab.assertIn("2 rows", findings(lab, *words)["store"])
+    lab.assertNotIn("store", findings(lab, *words[:4]))
+    damage(store)
+    lab.assertIn("FAIL", findings(lab, *words, code=1)["store"])
 
 
 @DOCTOR.row("--output", "that folder is written to")
