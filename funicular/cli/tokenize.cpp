@@ -111,8 +111,11 @@ class Tokenize final : public Command {
         .default_text("none");
     arguments
         .add("label-type", "KIND", label_type_,
-             "class: names, numbered in sorted order; value: numbers to predict")
-        .choices({"class", "value"});
+             "class: names, numbered in sorted order; set: any number of names a row; value: numbers to "
+             "predict")
+        .choices({"class", "set", "value"});
+    arguments.add("label-separator", "TEXT", label_separator_,
+                  "set: what stands between the labels of a row; a list in jsonl needs none");
     arguments
         .add("label-names", "NAME", label_names_,
              "the classes in the order of their numbers; others are refused")
@@ -135,6 +138,7 @@ class Tokenize final : public Command {
     require_text_column(files, options.format);
     if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
     if (skip_bad_rows_) options.bad_rows = format::BadRows::skip;
+    options.lists = label_type_ == "set";
     return std::make_unique<data::TextFileSource>(files, options);
   }
 
@@ -153,8 +157,8 @@ class Tokenize final : public Command {
   }
 
   std::unique_ptr<data::RowSource> open_task(const std::vector<fs::path>& files) {
-    for (const char* option :
-         {"format", "text-column", "label-column", "label-type", "label-names", "header", "skip-bad-rows"})
+    for (const char* option : {"format", "text-column", "label-column", "label-type", "label-separator",
+                               "label-names", "header", "skip-bad-rows"})
       if (arguments.given(option))
         throw InputError("tokenize", "--task {} says how its files look; leave out --{}", task_, option);
     if (files.size() != 1)
@@ -174,7 +178,10 @@ class Tokenize final : public Command {
     options.overwrite = overwrite_;
     options.refuse_empty = true;
     if (!label_column_.empty())
-      options.labels = label_type_ == "value" ? data::LabelKind::values : data::LabelKind::classes;
+      options.labels = label_type_ == "value" ? data::LabelKind::values
+                       : label_type_ == "set" ? data::LabelKind::sets
+                                              : data::LabelKind::classes;
+    options.label_separator = label_separator_;
     options.label_names = label_names_;
     options.progress = [&](const data::StoreProgress& now) {
       line.update(now.bytes, fmt::format("{} rows  {} tokens", short_number(static_cast<double>(now.rows)),
@@ -199,14 +206,15 @@ class Tokenize final : public Command {
               static_cast<double>(result.store_bytes) / 1e6);
     log::info("{:.1f} MB of text in {:.2f} s, {:.1f} MB/s", static_cast<double>(result.text_bytes) / 1e6,
               result.seconds, static_cast<double>(result.text_bytes) / 1e6 / std::max(result.seconds, 1e-9));
-    if (meta.labels == data::LabelKind::classes) log::info("{} classes", meta.label_names.size());
+    if (meta.labels == data::LabelKind::classes || meta.labels == data::LabelKind::sets)
+      log::info("{} classes", meta.label_names.size());
     if (result.skipped_rows) log::warning("{} rows could not be read and were left out", result.skipped_rows);
     if (unknown > 20) log::warning("many tokens are unknown; is this the right tokeniser for this text?");
   }
 
   fs::path tokenizer_, output_, verify_;
   std::vector<fs::path> inputs_;
-  std::string task_, format_, label_column_, label_type_ = "class";
+  std::string task_, format_, label_column_, label_type_ = "class", label_separator_ = ",";
   std::vector<std::string> text_columns_, label_names_;
   bool overwrite_ = false, header_ = false, skip_bad_rows_ = false;
   int64_t threads_ = 0;

@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 
+#include "funicular/base/json.h"
 #include "funicular/core/batch.h"
 
 namespace funicular {
@@ -17,6 +18,9 @@ class Metrics {
   virtual void add(const TensorMap& outputs) = 0;
   /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
   virtual std::map<std::string, double> finish(double loss) = 0;
+  /// What the folder of the best model keeps of the last evaluation, in config.json's key "funicular": an object;
+  /// empty: nothing.
+  virtual Json kept() const { return Json::object(); }
 };
 
 }  // namespace funicular

@@ -43,6 +43,7 @@ format::TextOptions TextFileSource::file_options() const {
   options.columns = options_.text_columns;
   options.keep_blank_lines = options_.keep_blank_lines;
   options.bad_rows = options_.bad_rows;
+  options.lists = options_.lists;
   return options;
 }
 

@@ -50,6 +50,7 @@ struct TextFileSourceOptions {
       {};  ///< 1 or 2; empty: the line, the first column, or jsonl's "text"
   std::optional<format::Column> label_column = {};
   bool keep_blank_lines = false;  ///< lines: an empty line is an empty row
+  bool lists = false;             ///< jsonl: the label may be a list, see format/list.h
   format::BadRows bad_rows = format::BadRows::fail;
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once; more in large files
 };

@@ -241,6 +241,7 @@ void EncodedRows::clear() {
   column_ends.clear();
   document_rows.clear();
   classes.clear();
+  set_ends.clear();
   values.clear();
   class_names.clear();
   rows = tokens_count = unknown_tokens = longest_row = 0;
@@ -268,6 +269,8 @@ class StoreWriter::File {
   void write(const std::vector<T>& values) {
     write(values.data(), values.size() * sizeof(T));
   }
+  /// What was written can be mapped.
+  void flush() { writer_.flush(); }
   StoreMeta::File close() {
     writer_.close(/*sync=*/true);
     if (in_block_ > 0) end_block();
@@ -299,6 +302,10 @@ StoreWriter::StoreWriter(const fs::path& store, bool overwrite, StoreMeta meta)
   if (meta_.labels != LabelKind::none) labels_ = make_file(kLabelsFile);
   const uint64_t zero = 0;
   rows_->write(&zero, sizeof zero);
+  if (meta_.labels == LabelKind::sets) {
+    label_rows_ = make_file(kLabelRowsFile);
+    label_rows_->write(&zero, sizeof zero);
+  }
 }
 
 StoreWriter::~StoreWriter() = default;
@@ -350,7 +357,14 @@ void StoreWriter::append_offsets(const EncodedRows& rows) {
 
 void StoreWriter::append_labels(const EncodedRows& rows) {
   if (meta_.labels == LabelKind::values) labels_->write(rows.values);
-  if (meta_.labels != LabelKind::classes) return;
+  const bool sets = meta_.labels == LabelKind::sets;
+  if (meta_.labels != LabelKind::classes && !sets) return;
+  if (sets) {
+    scratch_.assign(rows.set_ends.begin(), rows.set_ends.end());
+    for (uint64_t& end : scratch_) end += meta_.set_labels;
+    label_rows_->write(scratch_);
+    meta_.set_labels += rows.classes.size();
+  }
   if (fixed_names_) return labels_->write(rows.classes);
   std::vector<int32_t> numbers;  // of the names that this piece met
   for (const auto& name : rows.class_names) {
@@ -391,15 +405,31 @@ void StoreWriter::finish_labels() {
   const MappedFile old(folder_.path() / kLabelsFile);
   fs::remove(folder_.path() / kLabelsFile);
   labels_ = make_file(kLabelsFile);
-  for (const int32_t label : old.as<int32_t>())
-    labels_->write(&number[static_cast<size_t>(label)], sizeof label);
+  const std::span<const int32_t> labels = old.as<int32_t>();
+  if (meta_.labels == LabelKind::classes) {
+    for (const int32_t label : labels) labels_->write(&number[static_cast<size_t>(label)], sizeof label);
+    return;
+  }
+  label_rows_->flush();
+  const MappedFile ends(folder_.path() / kLabelRowsFile);
+  const std::span<const uint64_t> at = ends.as<uint64_t>();
+  std::vector<int32_t> set;
+  for (size_t row = 0; row + 1 < at.size(); ++row) {
+    set.clear();
+    for (const int32_t label : labels.subspan(at[row], at[row + 1] - at[row]))
+      set.push_back(number[static_cast<size_t>(label)]);
+    std::sort(set.begin(), set.end());
+    labels_->write(set);
+  }
 }
 
 StoreMeta StoreWriter::commit() {
-  if (meta_.labels == LabelKind::classes && !fixed_names_) finish_labels();
+  if ((meta_.labels == LabelKind::classes || meta_.labels == LabelKind::sets) && !fixed_names_)
+    finish_labels();
   words_->write(&pending_bits_, (meta_.tokens % 64 + 7) / 8);
   documents_->write(&meta_.rows, sizeof meta_.rows);
-  for (File* file : {tokens_.get(), rows_.get(), documents_.get(), words_.get(), labels_.get()})
+  for (File* file :
+       {tokens_.get(), rows_.get(), documents_.get(), words_.get(), labels_.get(), label_rows_.get()})
     if (file) meta_.files.push_back(file->close());
   FileWriter writer(folder_.path() / kMetaFile);
   writer.write(write_store_meta(meta_));

@@ -10,9 +10,11 @@
 //                  rows
 //   rows.bin       uint64 [rows * columns + 1]: column c of row r is tokens
 //                  [at(r * columns + c), at(r * columns + c + 1))
-//   documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an empty row may stand in
-//   it words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word labels.bin     one a
-//   row, where there are labels: int32 class numbers or float64 values
+//   documents.bin  uint64 [documents + 1]: document d is rows [at(d), at(d + 1)); an empty row may stand in it
+//   words.bin      bit i (bit i % 8 of byte i / 8) is 1 where token i begins a word
+//   labels.bin     one a row, where there are labels: int32 class numbers or float64 values; where a row has any
+//                  number of them, the int32 class numbers of all rows
+//   label_rows.bin then too: uint64 [rows + 1]: the labels of row r are [at(r), at(r + 1))
 //
 // meta.json is written last, and the folder gets its name only then (see token_store_builder.h); a folder
 // without a complete meta.json, or whose files have other sizes than it says, is refused. Contents are
@@ -41,6 +43,7 @@ enum class LabelKind {
   none,     ///< rows have no labels
   classes,  ///< class numbers 0 .. label_names.size() - 1
   values,   ///< regression targets
+  sets,     ///< any number of class numbers a row, ascending
 };
 
 /// The contents of meta.json.
@@ -57,6 +60,7 @@ struct StoreMeta {
   uint64_t longest_row = 0;     ///< tokens of the longest row, its columns together
   LabelKind labels = LabelKind::none;
   std::vector<std::string> label_names;  ///< of the classes, in the order of their numbers
+  uint64_t set_labels = 0;               ///< of LabelKind::sets: the labels of all rows together
   uint64_t block_bytes = 0;              ///< of a block with a checksum of its own; 0: none, an older store
 
   struct File {
@@ -153,6 +157,7 @@ class TokenStore {
   StoreRange range_at(const char* file, const uint64_t* bounds, uint64_t first, uint64_t last,
                       uint64_t limit) const;
   double label_at(uint64_t row) const;
+  std::span<const int32_t> label_set_at(uint64_t row) const;
   std::vector<StoreBlock> blocks() const;
   void require_ends() const;
   void verify_contents() const;
@@ -161,7 +166,7 @@ class TokenStore {
   fs::path folder_;
   StoreMeta meta_;
   uint64_t fingerprint_ = 0;
-  MappedFile tokens_, rows_, documents_, words_, labels_;
+  MappedFile tokens_, rows_, documents_, words_, labels_, label_rows_;
   std::unique_ptr<const StoreVerification> verification_;  ///< last: its thread reads the others
 };
 

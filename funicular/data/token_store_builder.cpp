@@ -3,6 +3,7 @@
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/data/store_writer.h"
+#include "funicular/format/list.h"
 #include "funicular/text/word_piece.h"
 
 #include <fmt/ranges.h>
@@ -26,9 +27,11 @@ namespace {
 /// Tokenises pieces; one for each thread.
 class PieceEncoder {
  public:
-  PieceEncoder(const text::WordPiece& tokenizer, const StoreMeta& meta,
-               const std::vector<std::string>& fixed_names)
-      : tokenizer_(tokenizer), meta_(meta), fixed_names_(fixed_names) {}
+  PieceEncoder(const text::WordPiece& tokenizer, const StoreMeta& meta, const StoreBuildOptions& options)
+      : tokenizer_(tokenizer),
+        meta_(meta),
+        fixed_names_(options.label_names),
+        separator_(options.label_separator) {}
 
   /// Returns how many bad rows the source left out.
   uint64_t encode(const RowSource& source, size_t piece, EncodedRows& out) {
@@ -58,16 +61,31 @@ class PieceEncoder {
 
   void add_label(std::string_view label, EncodedRows& out) {
     if (meta_.labels == LabelKind::values) return out.values.push_back(parse_value(label));
+    if (meta_.labels == LabelKind::sets) return add_set(label, out);
+    if (label.empty() && fixed_names_.empty()) throw BadRow("the label is empty");
+    out.classes.push_back(number_of(label, out));
+  }
+
+  /// The classes of a row, ascending (by the final numbers where these are fixed), none twice.
+  void add_set(std::string_view labels, EncodedRows& out) {
+    set_.clear();
+    for (const std::string_view label : format::split_list(labels, separator_))
+      set_.push_back(number_of(label, out));
+    std::sort(set_.begin(), set_.end());
+    out.classes.insert(out.classes.end(), set_.begin(), std::unique(set_.begin(), set_.end()));
+    out.set_ends.push_back(out.classes.size());
+  }
+
+  int32_t number_of(std::string_view label, EncodedRows& out) {
     const auto found = numbers_.find(std::string(label));
-    if (found != numbers_.end()) return out.classes.push_back(found->second);
+    if (found != numbers_.end()) return found->second;
     if (!fixed_names_.empty())
       throw BadRow(
           fmt::format("expected one of the labels {}, found \"{}\"", fmt::join(fixed_names_, ", "), label));
-    if (label.empty()) throw BadRow("the label is empty");
     const auto number = static_cast<int32_t>(out.class_names.size());
     numbers_.emplace(label, number);
     out.class_names.emplace_back(label);
-    out.classes.push_back(number);
+    return number;
   }
 
   static double parse_value(std::string_view label) {
@@ -99,7 +117,9 @@ class PieceEncoder {
   const StoreMeta& meta_;
   const std::vector<std::string>& fixed_names_;
   text::TokenizedText text_;
+  const std::string& separator_;
   std::unordered_map<std::string, int32_t> numbers_;
+  std::vector<int32_t> set_;
 };
 
 /// Threads that take the pieces in order and tokenise them; whoever completes the next one due writes it and
@@ -139,7 +159,7 @@ class Pipeline {
   using Lock = std::unique_lock<std::mutex>;
 
   void work() {
-    PieceEncoder encoder(tokenizer_, meta_, options_.label_names);
+    PieceEncoder encoder(tokenizer_, meta_, options_);
     size_t piece = 0;
     std::unique_ptr<EncodedRows> rows;
     while (claim(piece, rows)) {
@@ -266,7 +286,8 @@ StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source
   meta.columns = source.columns();
   meta.labels = options.labels;
   meta.block_bytes = options.block_bytes;
-  if (options.labels == LabelKind::classes) meta.label_names = options.label_names;
+  if (options.labels == LabelKind::classes || options.labels == LabelKind::sets)
+    meta.label_names = options.label_names;
   return meta;
 }
 

@@ -29,6 +29,9 @@ struct StoreBuildOptions {
   /// are met, sorted. Give a training set's names to the evaluation set's store, so that both number their
   /// classes alike.
   std::vector<std::string> label_names = {};
+  /// Of LabelKind::sets: what stands between the labels of a row, blanks around it not counted; nothing between
+  /// two is no label. A list of JSON needs none.
+  std::string label_separator = ",";
   uint64_t block_bytes = kBlockBytes;  ///< of each part of a file that gets a checksum of its own; 1 or more
   /// Called on the building thread about ten times a second.
   std::function<void(const StoreProgress&)> progress = nullptr;

@@ -14,6 +14,7 @@
 
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
+#include "funicular/format/list.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::format {
@@ -225,11 +226,12 @@ Column column_from_text(std::string_view text) {
 }
 
 RowParser::RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
-                     size_t header_columns)
+                     size_t header_columns, bool lists)
     : format_(format),
       indices_(std::move(indices)),
       keys_(std::move(keys)),
-      header_columns_(header_columns) {}
+      header_columns_(header_columns),
+      lists_(lists) {}
 
 std::string RowParser::parse(std::string_view row, std::vector<std::string_view>& columns) {
   columns.clear();
@@ -308,6 +310,30 @@ std::string RowParser::select(std::vector<std::string_view>& columns) const {
   return {};
 }
 
+namespace {
+
+/// The functions return "" or what is wrong.
+std::string text_of_value(const Json& value, std::string& text) {
+  if (value.is_structured() || value.is_null())
+    return fmt::format("expected a string or a number, found {}", value.type_name());
+  text = value.is_string() ? value.get<std::string>() : value.dump();
+  return {};
+}
+
+std::string text_of_list(const Json& list, std::string& text) {
+  text = list.empty() ? std::string(1, kListMark) : std::string();
+  std::string element;
+  for (const Json& value : list) {
+    if (std::string problem = text_of_value(value, element); !problem.empty()) return problem;
+    if (element.find(kListMark) != element.npos)
+      return "an element of the list holds a record separator (U+001E)";
+    text += kListMark + element;
+  }
+  return {};
+}
+
+}  // namespace
+
 std::string RowParser::parse_object(std::string_view row, std::vector<std::string_view>& columns) {
   if (std::string problem = json_depth_problem(row); !problem.empty()) return problem;
   Json object;
@@ -321,10 +347,10 @@ std::string RowParser::parse_object(std::string_view row, std::vector<std::strin
   for (size_t i = 0; i < keys_.size(); ++i) {
     const auto found = object.find(keys_[i]);
     if (found == object.end()) return fmt::format("the key \"{}\" is missing", keys_[i]);
-    if (found->is_structured() || found->is_null())
-      return fmt::format("the key \"{}\": expected a string or a number, found {}", keys_[i],
-                         found->type_name());
-    storage_[i] = found->is_string() ? found->get<std::string>() : found->dump();
+    const std::string problem = found->is_array() && lists_ && i + 1 == keys_.size()
+                                    ? text_of_list(*found, storage_[i])
+                                    : text_of_value(*found, storage_[i]);
+    if (!problem.empty()) return fmt::format("the key \"{}\": {}", keys_[i], problem);
   }
   columns.assign(storage_.begin(), storage_.end());
   return {};
@@ -394,7 +420,7 @@ bool opens_document(std::string_view text, uint64_t data_begin, uint64_t offset)
 
 RowReader::RowReader(const TextFile& file, Chunk chunk)
     : file_(&file),
-      parser_(file.format_, file.indices_, file.keys_, file.header_.size()),
+      parser_(file.format_, file.indices_, file.keys_, file.header_.size(), file.options_.lists),
       begin_(chunk.begin),
       position_(chunk.begin),
       end_(chunk.end),

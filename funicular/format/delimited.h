@@ -55,6 +55,7 @@ struct TextOptions {
   std::vector<Column> columns = {};  ///< which to give, in this order. Empty: all columns (jsonl: "text";
                                      ///< text and lines: the line)
   bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
+  bool lists = false;                ///< jsonl: the last column may be a list, see format/list.h
   BadRows bad_rows = BadRows::fail;
 };
 
@@ -111,7 +112,7 @@ class TextFile {
 class RowParser {
  public:
   RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
-            size_t header_columns);
+            size_t header_columns, bool lists = false);
   /// Fills `columns`. Returns "" or what is wrong with the row.
   std::string parse(std::string_view row, std::vector<std::string_view>& columns);
 
@@ -124,6 +125,7 @@ class RowParser {
   std::vector<size_t> indices_;
   std::vector<std::string> keys_;
   size_t header_columns_;
+  bool lists_;
   std::vector<std::string_view> fields_;
   std::vector<std::string> storage_;  ///< unescaped fields
 };

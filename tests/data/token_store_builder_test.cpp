@@ -299,6 +299,87 @@ TEST_F(StoreBuilder, ReadsColumnsAndLabelsOfATableInEveryCut) {
   }
 }
 
+std::vector<std::vector<int32_t>> label_sets(const TokenStore& store) {
+  std::vector<std::vector<int32_t>> sets;
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    const auto set = store.row(row).label_set;
+    sets.emplace_back(set.begin(), set.end());
+  }
+  return sets;
+}
+
+const std::vector<MemorySource::Row> kRowsWithSets = {
+    {{"a"}, "sad, joy"}, {{"b"}, ""}, {{"c"}, "joy"}, {{"d"}, "calm,sad , joy,joy"}};
+
+TEST_F(StoreBuilder, KeepsAnyNumberOfLabelsARowInTheOrderOfTheirSortedNames) {
+  for (const size_t piece : {1, 2, 100}) {
+    const MemorySource source(kRowsWithSets, 1, true, piece);
+    build_token_store(letters(), source, folder_ / "x.tokens",
+                      {.threads = 2, .overwrite = true, .labels = LabelKind::sets});
+    const auto store = TokenStore::open(folder_ / "x.tokens");
+    EXPECT_EQ(store->meta().label_names, (std::vector<std::string>{"calm", "joy", "sad"}));
+    EXPECT_EQ(label_sets(*store), (std::vector<std::vector<int32_t>>{{1, 2}, {}, {1}, {0, 1, 2}}));
+    EXPECT_NO_THROW(store->verify());
+  }
+}
+
+TEST_F(StoreBuilder, NumbersLabelSetsByTheNamesThatAreGivenAndRefusesOthers) {
+  const MemorySource source(kRowsWithSets, 1, true);
+  StoreBuildOptions options{.labels = LabelKind::sets, .label_names = {"sad", "joy", "calm"}};
+  build_token_store(letters(), source, folder_ / "x.tokens", options);
+  EXPECT_EQ(label_sets(*TokenStore::open(folder_ / "x.tokens")),
+            (std::vector<std::vector<int32_t>>{{0, 1}, {}, {1}, {0, 1, 2}}));
+  options.label_names = {"sad", "joy"};
+  EXPECT_NE(input_error([&] {
+              build_token_store(letters(), source, folder_ / "y.tokens", options);
+            }).find("expected one of the labels sad, joy, found \"calm\""),
+            std::string::npos);
+}
+
+TEST_F(StoreBuilder, NoticesDamagedLabelSets) {
+  const MemorySource source(kRowsWithSets, 1, true);
+  build_token_store(letters(), source, folder_ / "x.tokens", {.labels = LabelKind::sets});
+  for (const auto& [file, at] : {std::pair{"labels.bin", 0}, std::pair{"label_rows.bin", 8}}) {
+    const fs::path path = folder_ / "x.tokens" / file;
+    const std::string whole = read_file(path);
+    std::string changed = whole;
+    changed[static_cast<size_t>(at)] ^= 2;
+    std::ofstream(path, std::ios::binary) << changed;
+    EXPECT_NE(input_error([&] { TokenStore::open(folder_ / "x.tokens"); }).find(file), std::string::npos);
+    // Without the comparison with the checksums: never a wild read.
+    const auto store = TokenStore::open(folder_ / "x.tokens", {.verify = false});
+    EXPECT_NE(input_error([&] { label_sets(*store); }).find(file), std::string::npos);
+    std::ofstream(path, std::ios::binary) << whole;
+  }
+}
+
+TEST_F(StoreBuilder, ReadsListsOfJsonAndSeparatedLabels) {
+  const auto sets_of = [&](const std::string& name, const std::string& text, TextFileSourceOptions options,
+                           const std::string& separator) {
+    std::ofstream(folder_ / name) << text;
+    options.lists = true;
+    const TextFileSource source({folder_ / name}, options);
+    build_token_store(letters(), source, folder_ / "x.tokens",
+                      {.overwrite = true, .labels = LabelKind::sets, .label_separator = separator});
+    const auto store = TokenStore::open(folder_ / "x.tokens");
+    EXPECT_EQ(store->meta().label_names, (std::vector<std::string>{"joy", "sad, too"}));
+    return label_sets(*store);
+  };
+  const std::vector<std::vector<int32_t>> expected = {{0, 1}, {}, {0}};
+  EXPECT_EQ(
+      sets_of("rows.jsonl",
+              "{\"text\": \"a\", \"label\": [\"sad, too\", \"joy\"]}\n{\"text\": \"b\", \"label\": []}\n"
+              "{\"text\": \"c\", \"label\": \"joy\"}\n",
+              {.text_columns = {"text"}, .label_column = "label"}, ","),
+      expected);
+  EXPECT_EQ(sets_of("rows.csv", "text,label\na,\"sad, too|joy\"\nb,\nc,joy\n",
+                    {.header = true, .text_columns = {"text"}, .label_column = "label"}, "|"),
+            expected);
+  EXPECT_EQ(sets_of("rows.tsv", "a\tjoy;sad, too\nb\t\nc\tjoy\n",
+                    {.text_columns = {size_t{0}}, .label_column = size_t{1}}, ";"),
+            expected);
+}
+
 TEST_F(StoreBuilder, NamesFileAndLineOfAWrongLabel) {
   const auto file = write("in.tsv", "a\t1\nb\t2\nc\tthree\nd\t4\n");
   const TextFileSource source({file}, {.text_columns = {size_t{0}}, .label_column = size_t{1}});

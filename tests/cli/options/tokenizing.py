@@ -27,8 +27,11 @@ class Store:
         bounds = read("rows.bin", "Q")
         self.rows = [" ".join(words[begin:end]) for begin, end in zip(bounds, bounds[1:])]  # of pairs each text
         self.documents = list(read("documents.bin", "Q"))
-        kind = {"classes": "i", "values": "d"}.get(self.meta["labels"]["kind"])
+        kind = {"classes": "i", "sets": "i", "values": "d"}.get(self.meta["labels"]["kind"])
         self.labels = list(read("labels.bin", kind)) if kind else None
+        if self.meta["labels"]["kind"] == "sets":
+            ends = read("label_rows.bin", "Q")
+            self.sets = [self.labels[begin:end] for begin, end in zip(ends, ends[1:])]
 
 
 def tokenize(lab, text, *words, more=(), output=None):
@@ -112,13 +115,22 @@ def label_column(lab):
     lab.assertIsNone(tokenize(lab, tabs(TABLE), *table_words("one")).labels)
 
 
-@TOKENIZE.row("--label-type", "classes have numbers, values are numbers")
+@TOKENIZE.row("--label-type", "classes have numbers, a set has any number of them, values are numbers")
 def label_type(lab):
     rows = tabs([("1.5", "film"), ("-2", "book")])
     words = ["--format", "tsv", "--text-column", 2, "--label-column", 1, "--label-type"]
     lab.assertEqual(tokenize(lab, rows, *words, "value").labels, [1.5, -2])
     store = tokenize(lab, rows, *words, "class")
     lab.assertEqual((store.labels, store.meta["labels"]["names"]), ([1, 0], ["-2", "1.5"]))
+    store = tokenize(lab, tabs([("b, a", "film"), ("", "book"), ("b", "song")]), *words, "set")
+    lab.assertEqual((store.sets, store.meta["labels"]["names"]), ([[0, 1], [], [1]], ["a", "b"]))
+
+
+@TOKENIZE.row("--label-separator", "what stands between the labels of a set")
+def label_separator(lab):
+    words = ["--format", "tsv", "--text-column", 2, "--label-column", 1, "--label-type", "set"]
+    for more, names in ((["--label-separator", "|"], ["a", "b"]), ([], ["a|b"])):
+        lab.assertEqual(tokenize(lab, tabs([("a|b", "film")]), *words, *more).meta["labels"]["names"], names)
 
 
 @TOKENIZE.row("--label-names", "the classes have the numbers of that order, and others are refused")
