@@ -13,8 +13,9 @@
 #include "funicular/cli/task_options.h"
 #include "funicular/data/store_files.h"
 #include "funicular/model/pretrained.h"
-#include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
+#include "funicular/objective/multi_label.h"
+#include "funicular/objective/registry.h"
 
 namespace funicular::cli {
 
@@ -102,16 +103,21 @@ class Evaluate final : public Command {
     if (model::is_regression(config))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
     pretrained_->check_columns(task.columns());
-    const objective::Classification objective(
-        tokenizer, {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()},
-                    .num_labels = config.num_labels,
-                    .metrics = task.metrics});
-    const Model model = load(objective);
+    if (task.multi_label != objective::is_multi_label(config))
+      throw InputError("task", "{} is a model of {}; {}", model_.string(),
+                       task.multi_label ? "one label a text" : "any number of labels a text",
+                       task.multi_label ? "leave out --multi-label" : "give --task custom and --multi-label");
+    const auto objective =
+        objective::make_classifier(tokenizer, config,
+                                   {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()},
+                                    .metrics = task.metrics,
+                                    .thresholds = objective::thresholds_in(note_.source, config.num_labels)});
+    const Model model = load(*objective);
     const eval::TemporaryFolder folder;
     const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
                                              labels_of_model(task, config, model_), folder.path());
     report_truncated(*store, data_.string(), length_);
-    return measure(model, objective, store);
+    return measure(model, *objective, store);
   }
 
   int masked_lm(const text::WordPiece& tokenizer) {

@@ -16,7 +16,7 @@
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
-#include "funicular/objective/classification.h"
+#include "funicular/objective/registry.h"
 
 namespace funicular::cli {
 
@@ -63,25 +63,30 @@ class Finetune final : public Command {
 
   int run() override {
     open();
-    const objective::Classification objective(
-        *tokenizer_, {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()},
-                      .num_labels = config_.num_labels,
-                      .metrics = task_.metrics});
+    const auto objective = objective::make_classifier(
+        *tokenizer_, config_,
+        {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()}, .metrics = task_.metrics});
     model::BertOptions encoder =
         pretrained_->options(training_.dtype(), training_.device.place(), model::kClassifier);
     encoder.config = config_;
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
-    Model model = objective.build(encoder);
+    Model model = objective->build(encoder);
     load(model);
-    const train::TrainerOptions options = trainer_options(objective);
+    const train::TrainerOptions options = trainer_options(*objective);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
+    const std::unique_ptr<Metrics> metrics = objective->metrics();
     trainer.callbacks.save_model = [&](const fs::path& folder) {
-      model::save_folder(model, config_, objective.head(), *tokenizer_, folder);
+      format::BertConfig saved = config_;
+      saved.source["funicular"].update(metrics->kept());
+      model::save_folder(model, saved, objective->head(), *tokenizer_, folder);
     };
-    const auto rows = objective.samples(train_store_);
-    const auto unseen = eval_store_ ? objective.samples(eval_store_) : nullptr;
-    return report_result(trainer.fit(model, objective, *rows, unseen.get()), options, training_.group());
+    const auto rows = objective->samples(train_store_);
+    const train::DatasetSource seen(*objective, *rows);
+    if (!eval_store_) return report_result(trainer.fit(model, seen), options, training_.group());
+    const auto held_out = objective->samples(eval_store_);
+    const train::DatasetSource unseen(*objective, *held_out);
+    return report_result(trainer.fit(model, seen, {&unseen, metrics.get()}), options, training_.group());
   }
 
  private:
@@ -104,7 +109,7 @@ class Finetune final : public Command {
       report_truncated(*train_store_, train_file_.string(), max_length_);
       if (eval_store_) report_truncated(*eval_store_, eval_file_.string(), max_length_);
     }
-    note_ = {task_.name, task_.columns(), max_length_, truncation_};
+    note_ = {task_.name, task_.columns(), max_length_, truncation_, {}};
     note_.store_in(config_);
   }
 
@@ -131,7 +136,7 @@ class Finetune final : public Command {
     classes_of_model_ = model::class_names(config_);
     config_.id2label = train_store_->meta().label_names;
     config_.num_labels = static_cast<int>(config_.id2label.size());
-    config_.problem_type = "single_label_classification";
+    config_.problem_type = task_.multi_label ? "multi_label_classification" : "single_label_classification";
   }
 
   void open_own_stores() {
@@ -140,7 +145,8 @@ class Finetune final : public Command {
     train_store_ =
         eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder, verify);
     const std::vector<std::string>& labels = train_store_->meta().label_names;
-    if (labels.size() < 2)
+    if (labels.empty()) throw InputError("task", "{}: no row has a label", train_file_.string());
+    if (labels.size() < 2 && !task_.multi_label)
       throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two",
                        train_file_.string(), fmt::join(labels, ""));
     if (!eval_file_.empty())

@@ -15,6 +15,8 @@
 #include "funicular/cli/options.h"
 #include "funicular/eval/predictor.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/objective/multi_label.h"
+#include "funicular/objective/registry.h"
 
 namespace funicular::cli {
 
@@ -122,10 +124,12 @@ class Predict final : public Command {
     options_.sequence.truncation = note.pair_truncation();
     const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
     pretrained.check_columns(columns);
-    model::BertOptions encoder = pretrained.options(at::kFloat, device_.place());
-    encoder.head = model::Head::classification;
-    Model model = model::build_bert(encoder);
-    pretrained.load_all(model, encoder.head);
+    options_.multi_label = objective::is_multi_label(config);
+    options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
+    const auto objective =
+        objective::make_classifier(tokenizer, config, {.sequence = options_.sequence, .labelled = false});
+    Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
+    pretrained.load_all(model, objective->head());
     model::prepare_inference(model, precision_);
     answer(eval::Predictor(model, tokenizer, model::class_names(config), with_window()), columns);
     return 0;

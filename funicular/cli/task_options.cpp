@@ -22,11 +22,15 @@ void TaskOptions::declare(Arguments& arguments) {
       .default_text("by the file's name");
   arguments.add("header", custom.header,
                 "the first row of TSV and CSV names the columns; --no-header: it is data");
+  arguments.add("multi-label", custom.multi_label,
+                "a row has any number of labels: in JSON lines a list, elsewhere separated");
+  arguments.add("label-separator", "TEXT", custom.label_separator, "what stands between the labels of a row");
 }
 
 void TaskOptions::refuse_columns(const Arguments& arguments) const {
   if (name == "custom") return;
-  for (const char* option : {"text-column", "label-column", "format", "header"})
+  for (const char* option :
+       {"text-column", "label-column", "format", "header", "multi-label", "label-separator"})
     if (arguments.given(option))
       throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
 }

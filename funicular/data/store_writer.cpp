@@ -23,8 +23,8 @@ namespace funicular::data {
 
 namespace {
 
-constexpr std::array kStoreFiles = {kMetaFile,      kTokensFile, kRowsFile,
-                                    kDocumentsFile, kWordsFile,  kLabelsFile};
+constexpr std::array kStoreFiles = {kMetaFile,  kTokensFile, kRowsFile,     kDocumentsFile,
+                                    kWordsFile, kLabelsFile, kLabelRowsFile};
 
 bool is_store_file(const std::string& name) {
   return std::find(kStoreFiles.begin(), kStoreFiles.end(), name) != kStoreFiles.end();

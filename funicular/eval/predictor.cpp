@@ -26,18 +26,8 @@ void stop_if_interrupted() {
   if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
 }
 
-Prediction to_prediction(const float* probabilities, int64_t classes) {
-  Prediction result;
-  result.probabilities.assign(probabilities, probabilities + classes);
-  for (const float probability : result.probabilities)
-    if (!std::isfinite(probability))
-      throw RunError("predict",
-                     "the model gives a probability of {}; its weights are damaged, or became so in training",
-                     probability);
-  const auto best = std::max_element(result.probabilities.begin(), result.probabilities.end());
-  result.label = best - result.probabilities.begin();
-  result.score = *best;
-  return result;
+at::Tensor probabilities_of(const at::Tensor& logits, bool multi_label) {
+  return multi_label ? logits.sigmoid() : at::softmax(logits, -1);
 }
 
 }  // namespace
@@ -78,9 +68,31 @@ Predictor::Predictor(const Model& model, const text::WordPiece& tokenizer, std::
       options_(options),
       objective_(tokenizer, unlabelled(options, labels.size())) {
   for (const std::string& label : labels) label_keys_.push_back(Json(label).dump());
+  if (!options_.thresholds.empty() && options_.thresholds.size() != labels.size())
+    throw InputError("predict", "there are {} thresholds, but {} labels", options_.thresholds.size(),
+                     labels.size());
   if (options.window < 1 || options.batch_tokens < 1)
     throw InputError("predict", "expected a window and a batch of at least 1, found {} rows and {} tokens",
                      options.window, options.batch_tokens);
+}
+
+Prediction Predictor::to_prediction(const float* probabilities, int64_t classes) const {
+  Prediction result;
+  result.probabilities.assign(probabilities, probabilities + classes);
+  for (const float probability : result.probabilities)
+    if (!std::isfinite(probability))
+      throw RunError("predict",
+                     "the model gives a probability of {}; its weights are damaged, or became so in training",
+                     probability);
+  const auto best = std::max_element(result.probabilities.begin(), result.probabilities.end());
+  result.label = best - result.probabilities.begin();
+  result.score = *best;
+  for (int64_t label = 0; options_.multi_label && label < classes; ++label) {
+    const auto at = static_cast<size_t>(label);
+    if (result.probabilities[at] >= (options_.thresholds.empty() ? 0.5 : options_.thresholds[at]))
+      result.labels.push_back(label);
+  }
+  return result;
 }
 
 std::vector<Prediction> Predictor::forward(std::span<const data::Sample> samples) const {
@@ -92,7 +104,8 @@ std::vector<Prediction> Predictor::forward(std::span<const data::Sample> samples
   const auto logits = sink.outputs().find("logits");
   if (logits == sink.outputs().end())
     throw InputError("predict", "the model gives no logits; expected one with a classification head");
-  const at::Tensor probabilities = at::softmax(logits->second.to(at::kFloat), -1).to(at::kCPU).contiguous();
+  const at::Tensor probabilities =
+      probabilities_of(logits->second.to(at::kFloat), options_.multi_label).to(at::kCPU).contiguous();
   const int64_t classes = probabilities.size(1);
   if (classes != static_cast<int64_t>(label_keys_.size()))
     throw InputError("predict", "the model has {} classes, but there are {} labels", classes,
@@ -136,8 +149,15 @@ std::vector<Prediction> Predictor::predict(const TokenisedRows& rows) const {
 }
 
 std::string Predictor::to_json(const Prediction& prediction) const {
-  std::string text = fmt::format("{{\"label\": {}, \"score\": {:.6g}, \"probabilities\": {{",
-                                 label_keys_[static_cast<size_t>(prediction.label)], prediction.score);
+  std::string text;
+  if (options_.multi_label) {
+    for (const int64_t label : prediction.labels)
+      text += (text.empty() ? "" : ", ") + label_keys_[static_cast<size_t>(label)];
+    text = fmt::format("{{\"labels\": [{}], \"probabilities\": {{", text);
+  } else {
+    text = fmt::format("{{\"label\": {}, \"score\": {:.6g}, \"probabilities\": {{",
+                       label_keys_[static_cast<size_t>(prediction.label)], prediction.score);
+  }
   for (size_t i = 0; i < label_keys_.size(); ++i)
     text += fmt::format("{}{}: {:.6g}", i == 0 ? "" : ", ", label_keys_[i], prediction.probabilities[i]);
   return text + "}}";

@@ -21,12 +21,16 @@ struct PredictorOptions {
   int64_t batch_tokens = 4096;          ///< tokens a forward pass at most; a longer row stands alone
   int64_t window =
       1024;  ///< rows read ahead and sorted by length, so that rows of a batch are alike; bounds the memory
+  /// A text has any number of labels: each whose probability is at least its threshold.
+  bool multi_label = false;
+  std::vector<double> thresholds = {};  ///< one a label; empty: 0.5 for all
 };
 
 struct Prediction {
   int64_t label = 0;                 ///< the most probable class
   float score = 0;                   ///< its probability
   std::vector<float> probabilities;  ///< of all classes, in the order of their numbers
+  std::vector<int64_t> labels = {};  ///< of multi-label: those given, ascending
 };
 
 /// A text, or a pair of texts.
@@ -43,7 +47,8 @@ class Predictor {
   /// number, and where an interrupt is requested (base/interrupt.h).
   std::vector<Prediction> predict(std::span<const TextRow> rows, int columns) const;
 
-  /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end.
+  /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end; of multi-label
+  /// {"labels": […], "probabilities": {…}}.
   std::string to_json(const Prediction& prediction) const;
 
   struct Streamed {
@@ -62,6 +67,7 @@ class Predictor {
   TokenisedRows read_window(format::StreamRowReader& rows, int columns, std::string_view origin) const;
   std::vector<Prediction> predict(const TokenisedRows& rows) const;
   std::vector<Prediction> forward(std::span<const data::Sample> samples) const;
+  Prediction to_prediction(const float* probabilities, int64_t classes) const;
 
   const Model& model_;
   const text::WordPiece& tokenizer_;

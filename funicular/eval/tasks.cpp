@@ -11,6 +11,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/data/token_store_builder.h"
+#include "funicular/objective/metrics.h"
 
 namespace funicular::eval {
 
@@ -37,6 +38,12 @@ Task custom_task(const CustomColumns& custom) {
   for (const auto& column : custom.text) task.layout.text_columns.push_back(format::column_from_text(column));
   if (custom.text.empty()) task.layout.text_columns.push_back(format::column_from_text("text"));
   task.layout.label_column = format::column_from_text(custom.label);
+  if (custom.multi_label) {
+    task.layout.lists = task.multi_label = true;
+    task.label_separator = custom.label_separator;
+    task.metrics = objective::multi_label_metric_names();
+    task.best_metric = "micro_f1";
+  }
   return task;
 }
 
@@ -55,6 +62,7 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::WordPiece
   add(*task.layout.label_column);
   for (const auto* list : {&task.spellings, &task.label_names, &labels})
     for (const std::string& label : *list) text += fmt::format(" {}:{}", label.size(), label);
+  if (task.multi_label) text += fmt::format(" sets by {}", task.label_separator);
   return hash_bytes(text);
 }
 
@@ -131,8 +139,9 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
   const auto build = [&](bool overwrite) {
     data::StoreBuildOptions options;
     options.overwrite = overwrite;
-    options.labels = data::LabelKind::classes;
+    options.labels = task.multi_label ? data::LabelKind::sets : data::LabelKind::classes;
     options.label_names = labels;
+    options.label_separator = task.label_separator;
     options.stop = [] { return interrupt_requested() != 0; };
     const InterruptGuard guard;
     const auto result = data::build_token_store(tokenizer, source, path, options);

@@ -22,6 +22,8 @@ struct Task {
   std::vector<std::string> spellings;    ///< how files write the classes; empty: as they are called
   std::vector<std::string> metrics;      ///< names of objective/metrics.h
   std::string best_metric;               ///< the one by which the best model is chosen; greater is better
+  bool multi_label = false;              ///< a row has any number of labels
+  std::string label_separator = ",";     ///< between them, see format/list.h
 
   int columns() const { return static_cast<int>(layout.text_columns.size()); }
 };
@@ -36,6 +38,8 @@ struct CustomColumns {
   std::string label = "label";
   std::string format;  ///< tsv | csv | jsonl; empty: guessed from each file's name
   bool header = true;  ///< tsv, csv: the first row names the columns
+  bool multi_label = false;
+  std::string label_separator = ",";
 };
 
 /// Throws InputError for an unknown name, suggesting the nearest.

@@ -54,7 +54,9 @@ int64_t masked_lm_parameters(const format::BertConfig& config) {
 
 // ---- classification
 
-void add_classification_loss(const at::Tensor& logits, const Pass& pass, bool regression) {
+using AddLoss = std::function<void(const at::Tensor& logits, const Pass& pass)>;
+
+void add_squared_error_or_cross_entropy(const at::Tensor& logits, const Pass& pass, bool regression) {
   const auto found = pass.batch.tensors.find("labels");
   if (found == pass.batch.tensors.end()) return;
   const at::Tensor& labels = found->second;
@@ -66,15 +68,14 @@ void add_classification_loss(const at::Tensor& logits, const Pass& pass, bool re
     pass.loss.add("classification", at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
 }
 
-void add_classification(Builder& builder) {
+void add_classifier(Builder& builder, const AddLoss& add_loss) {
   const format::BertConfig& config = builder.config();
   const LinearWeights pooler =
       builder.add_linear("bert.pooler.dense", config.hidden_size, config.hidden_size);
   const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.hidden_size);
   const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
   builder.add_segment(
-      "classification", {hidden_of_head(builder.options())}, {},
-      [=, regression = is_regression(config)](Activations in, const Pass& pass) {
+      "classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
         const Packing& packing = pass.batch.packing;
         const at::Tensor pooled = apply_linear(in.at(kHidden), pooler, nn::Activation::tanh);
         const at::Tensor dropped =
@@ -86,16 +87,23 @@ void add_classification(Builder& builder) {
             classifier.bias->compute;
         pass.taps("logits", logits);
         pass.loss.output("logits", logits);
-        add_classification_loss(logits, pass, regression);
+        add_loss(logits, pass);
         return Activations{};
       });
+}
+
+void add_classification(Builder& builder) {
+  add_classifier(builder,
+                 [regression = is_regression(builder.config())](const at::Tensor& logits, const Pass& pass) {
+                   add_squared_error_or_cross_entropy(logits, pass, regression);
+                 });
 }
 
 void check_classification(const format::BertConfig& config) {
   if (config.problem_type == "multi_label_classification")
     throw InputError("bert",
-                     "problem_type multi_label_classification is not supported; expected "
-                     "single_label_classification or regression");
+                     "problem_type is multi_label_classification; expected single_label_classification or "
+                     "regression for this head");
   if (is_regression(config) && config.num_labels != 1)
     throw InputError(
         "bert", "problem_type is regression with {} labels; expected 1: only one number a text can be learnt",
@@ -123,6 +131,13 @@ const Head Head::classification{"classification",
                                 add_classification,
                                 classification_parameters,
                                 check_classification};
+
+Head classifier(AddLoss add_loss) {
+  Head head = Head::classification;
+  head.add = [add_loss = std::move(add_loss)](Builder& builder) { add_classifier(builder, add_loss); };
+  head.check = {};
+  return head;
+}
 
 bool is_regression(const format::BertConfig& config) {
   return config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1);

@@ -7,7 +7,7 @@
 #include <functional>
 #include <string>
 
-#include "funicular/core/batch.h"
+#include "funicular/core/model.h"
 #include "funicular/format/bert_config.h"
 
 namespace funicular::model {
@@ -41,6 +41,10 @@ struct Head {
   /// [S, classes], `labels`. Tap: `logits`.
   static const Head classification;
 };
+
+/// Head::classification's weights with another loss: `add_loss` gets the logits [S, classes] in the type of
+/// vectors; `labels` of the batch may be missing.
+Head classifier(std::function<void(const at::Tensor& logits, const Pass& pass)> add_loss);
 
 /// True if the classification head gives one number a row and is trained by squared error: problem_type
 /// "regression", or one label.

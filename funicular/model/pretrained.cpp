@@ -190,12 +190,16 @@ TaskNote TaskNote::from(const format::BertConfig& config) {
   note.text_columns = json_get_or<int>(*found, "text_columns", 1, kOrigin);
   note.max_length = json_get_or<int64_t>(*found, "max_length", 0, kOrigin);
   note.truncation = json_get_or<std::string>(*found, "truncation", note.truncation, kOrigin);
+  note.source = *found;
   return note;
 }
 
 void TaskNote::store_in(format::BertConfig& config) const {
-  config.source["funicular"] = {
-      {"task", task}, {"text_columns", text_columns}, {"max_length", max_length}, {"truncation", truncation}};
+  Json& note = config.source["funicular"] = source;
+  note["task"] = task;
+  note["text_columns"] = text_columns;
+  note["max_length"] = max_length;
+  note["truncation"] = truncation;
 }
 
 void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to) {

@@ -23,6 +23,7 @@ struct TaskNote {
   int text_columns = 1;
   int64_t max_length = 0;                    ///< 0: unknown
   std::string truncation = "longest_first";  ///< of pairs, as --truncation
+  Json source = Json::object();              ///< the whole object, with what objectives keep there
 
   static TaskNote from(const format::BertConfig& config);
   void store_in(format::BertConfig& config) const;

@@ -14,8 +14,8 @@ namespace funicular::objective {
 
 namespace {
 
-template <class T>
-void require_pairs(const char* metric, std::span<const T> predicted, std::span<const T> truth,
+template <class A, class B>
+void require_pairs(const char* metric, std::span<const A> predicted, std::span<const B> truth,
                    size_t least = 1) {
   if (predicted.size() != truth.size())
     throw InputError("metrics", "{}: {} predictions, but {} labels", metric, predicted.size(), truth.size());
@@ -183,6 +183,150 @@ void ClassificationMetrics::add(const TensorMap& outputs) {
 
 std::map<std::string, double> ClassificationMetrics::finish(double) {
   return compute(names_, predicted_, truth_);
+}
+
+// ---- any number of labels a row
+
+namespace {
+
+double f1_of(double right, double predicted, double truth) {
+  return predicted + truth > 0 ? 2 * right / (predicted + truth) : 0;
+}
+
+/// Every `labels`-th element from `label` on.
+template <class T>
+std::vector<T> column(std::span<const T> values, int64_t label, int64_t labels) {
+  std::vector<T> result;
+  for (size_t i = static_cast<size_t>(label); i < values.size(); i += static_cast<size_t>(labels))
+    result.push_back(values[i]);
+  return result;
+}
+
+/// Indices of the scores, descending.
+std::vector<size_t> descending(std::span<const double> scores) {
+  std::vector<size_t> order(scores.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return scores[a] > scores[b]; });
+  return order;
+}
+
+}  // namespace
+
+double micro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> truth) {
+  require_pairs("micro_f1", predicted, truth);
+  double right = 0, all_predicted = 0, all_truth = 0;
+  for (size_t i = 0; i < truth.size(); ++i) {
+    right += predicted[i] && truth[i];
+    all_predicted += predicted[i] != 0;
+    all_truth += truth[i] != 0;
+  }
+  return f1_of(right, all_predicted, all_truth);
+}
+
+double macro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> truth, int64_t labels) {
+  double sum = 0;
+  for (int64_t label = 0; label < labels; ++label)
+    sum += micro_f1(column(predicted, label, labels), column(truth, label, labels));
+  return sum / static_cast<double>(labels);
+}
+
+double average_precision(std::span<const double> scores, std::span<const uint8_t> truth) {
+  require_pairs("average_precision", scores, truth);
+  const double positives =
+      static_cast<double>(std::count_if(truth.begin(), truth.end(), [](uint8_t t) { return t; }));
+  if (positives == 0) return 0;
+  const std::vector<size_t> order = descending(scores);
+  double right = 0, before = 0, area = 0;
+  for (size_t i = 0; i < order.size(); ++i) {
+    right += truth[order[i]] != 0;
+    if (i + 1 < order.size() && scores[order[i + 1]] == scores[order[i]]) continue;
+    area += (right - before) / positives * (right / static_cast<double>(i + 1));
+    before = right;
+  }
+  return area;
+}
+
+double mean_average_precision(std::span<const double> scores, std::span<const uint8_t> truth,
+                              int64_t labels) {
+  double sum = 0;
+  for (int64_t label = 0; label < labels; ++label)
+    sum += average_precision(column(scores, label, labels), column(truth, label, labels));
+  return sum / static_cast<double>(labels);
+}
+
+double best_threshold(std::span<const double> scores, std::span<const uint8_t> truth) {
+  require_pairs("best_threshold", scores, truth);
+  const double positives =
+      static_cast<double>(std::count_if(truth.begin(), truth.end(), [](uint8_t t) { return t; }));
+  if (positives == 0) return 0.5;
+  const std::vector<size_t> order = descending(scores);
+  double right = 0, best = -1, threshold = 0.5;
+  for (size_t i = 0; i < order.size(); ++i) {
+    right += truth[order[i]] != 0;
+    const double score = scores[order[i]], next = i + 1 < order.size() ? scores[order[i + 1]] : 0;
+    if (i + 1 < order.size() && next == score) continue;
+    const double quality = f1_of(right, static_cast<double>(i + 1), positives), between = (score + next) / 2;
+    const bool nearer = quality == best && std::abs(between - 0.5) < std::abs(threshold - 0.5);
+    if (quality > best || nearer) {
+      best = quality;
+      threshold = between;
+    }
+  }
+  return threshold;
+}
+
+const std::vector<std::string>& multi_label_metric_names() {
+  static const std::vector<std::string> names{"micro_f1", "macro_f1", "average_precision", "accuracy"};
+  return names;
+}
+
+void MultiLabelMetrics::start() {
+  labels_ = 0;
+  probabilities_.clear();
+  truth_.clear();
+}
+
+void MultiLabelMetrics::add(const TensorMap& outputs) {
+  const auto logits = outputs.find("logits");
+  const auto labels = outputs.find("labels");
+  if (logits == outputs.end() || labels == outputs.end())
+    throw RunError("metrics", "expected the outputs logits and labels of each micro-batch, found {} outputs",
+                   outputs.size());
+  labels_ = logits->second.size(1);
+  const at::Tensor scores = logits->second.to(at::kCPU, at::kDouble).sigmoid().contiguous();
+  const at::Tensor truth = labels->second.to(at::kCPU).gt(0.5).to(at::kByte).contiguous();
+  probabilities_.insert(probabilities_.end(), scores.const_data_ptr<double>(),
+                        scores.const_data_ptr<double>() + scores.numel());
+  truth_.insert(truth_.end(), truth.const_data_ptr<uint8_t>(),
+                truth.const_data_ptr<uint8_t>() + truth.numel());
+}
+
+std::map<std::string, double> MultiLabelMetrics::finish(double) {
+  std::vector<uint8_t> predicted(truth_.size());
+  double right_rows = 0;
+  for (size_t row = 0; row < truth_.size(); row += static_cast<size_t>(labels_)) {
+    bool right = true;
+    for (size_t label = 0; label < static_cast<size_t>(labels_); ++label) {
+      const size_t i = row + label;
+      predicted[i] = probabilities_[i] >= (thresholds_.empty() ? 0.5 : thresholds_[label]);
+      right = right && predicted[i] == truth_[i];
+    }
+    right_rows += right;
+  }
+  const double rows = static_cast<double>(truth_.size()) / static_cast<double>(labels_);
+  return {{"micro_f1", micro_f1(predicted, truth_)},
+          {"macro_f1", macro_f1(predicted, truth_, labels_)},
+          {"average_precision", mean_average_precision(probabilities_, truth_, labels_)},
+          {"accuracy", right_rows / rows}};
+}
+
+Json MultiLabelMetrics::kept() const {
+  std::vector<double> thresholds;
+  const std::span<const double> scores(probabilities_);
+  const std::span<const uint8_t> truth(truth_);
+  for (int64_t label = 0; label < labels_; ++label)
+    thresholds.push_back(best_threshold(column(scores, label, labels_), column(truth, label, labels_)));
+  return {{"thresholds", thresholds}};
 }
 
 }  // namespace funicular::objective

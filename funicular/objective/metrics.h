@@ -8,6 +8,7 @@
 #include <map>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "funicular/core/metrics.h"
@@ -55,6 +56,49 @@ class ClassificationMetrics final : public Metrics {
  private:
   std::vector<std::string> names_;
   std::vector<int64_t> predicted_, truth_;
+};
+
+// ---- any number of labels a row
+//
+// `truth` and `predicted` are 0 or 1, `scores` any numbers of which greater ones speak for the label; all are
+// [rows * labels], row by row.
+
+/// F1 over all decisions together; 0 where no label is given or predicted.
+double micro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> truth);
+
+/// Mean over the labels of each label's F1, which is 0 where the label occurs on neither side.
+double macro_f1(std::span<const uint8_t> predicted, std::span<const uint8_t> truth, int64_t labels);
+
+/// Area under one label's curve of precision over recall, as steps: sum of (R_n - R_(n-1)) P_n over the
+/// scores, descending, equal ones together. 0 where no row has the label.
+double average_precision(std::span<const double> scores, std::span<const uint8_t> truth);
+
+/// Mean of average_precision over the labels.
+double mean_average_precision(std::span<const double> scores, std::span<const uint8_t> truth, int64_t labels);
+
+/// The threshold with the greatest F1 of one label where `score >= threshold` gives it: midway between two
+/// scores that occur, of equally good ones the nearest to 0.5; 0.5 where no row has the label. Scores from 0 to 1.
+double best_threshold(std::span<const double> scores, std::span<const uint8_t> truth);
+
+/// micro_f1, macro_f1, average_precision (the mean over labels), accuracy (rows whose labels are all right).
+const std::vector<std::string>& multi_label_metric_names();
+
+/// Metrics of outputs "logits" [S, labels] and "labels" [S, labels].
+class MultiLabelMetrics final : public Metrics {
+ public:
+  /// A label is given where its probability is at least its threshold; empty: 0.5 for all.
+  explicit MultiLabelMetrics(std::vector<double> thresholds = {}) : thresholds_(std::move(thresholds)) {}
+  void start() override;
+  void add(const TensorMap& outputs) override;
+  std::map<std::string, double> finish(double loss) override;
+  /// The best threshold of each label, under "thresholds".
+  Json kept() const override;
+
+ private:
+  std::vector<double> thresholds_;
+  int64_t labels_ = 0;
+  std::vector<double> probabilities_;  ///< [rows * labels]
+  std::vector<uint8_t> truth_;
 };
 
 /// Perplexity of a language model, from its loss.

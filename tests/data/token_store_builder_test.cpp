@@ -343,7 +343,7 @@ TEST_F(StoreBuilder, NoticesDamagedLabelSets) {
     const fs::path path = folder_ / "x.tokens" / file;
     const std::string whole = read_file(path);
     std::string changed = whole;
-    changed[static_cast<size_t>(at)] ^= 2;
+    changed[static_cast<size_t>(at)] ^= 64;
     std::ofstream(path, std::ios::binary) << changed;
     EXPECT_NE(input_error([&] { TokenStore::open(folder_ / "x.tokens"); }).find(file), std::string::npos);
     // Without the comparison with the checksums: never a wild read.

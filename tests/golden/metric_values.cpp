@@ -29,6 +29,16 @@ std::map<std::string, double> metrics_of(const std::string& text) {
     return {{"pearson", objective::pearson(predicted, truth)},
             {"spearmanr", objective::spearmanr(predicted, truth)}};
   }
+  if (kind == "labels") {  // of three labels: scores, then the truth
+    constexpr int64_t kLabels = 3;
+    const auto scores = read_numbers<double>(line);
+    const auto truth = read_numbers<uint8_t>(line);
+    std::vector<uint8_t> predicted;
+    for (const double score : scores) predicted.push_back(score >= 0.5);
+    return {{"micro_f1", objective::micro_f1(predicted, truth)},
+            {"macro_f1", objective::macro_f1(predicted, truth, kLabels)},
+            {"average_precision", objective::mean_average_precision(scores, truth, kLabels)}};
+  }
   const auto predicted = read_numbers<int64_t>(line), truth = read_numbers<int64_t>(line);
   return objective::compute(objective::classification_metric_names(), predicted, truth);
 }

@@ -11,7 +11,7 @@ import sys
 import warnings
 
 from scipy.stats import pearsonr, spearmanr
-from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+from sklearn.metrics import accuracy_score, average_precision_score, f1_score, matthews_corrcoef
 
 TOLERANCE = 1e-12
 
@@ -44,11 +44,30 @@ def expected_of_values(predicted, truth):
     return {"pearson": pearsonr(predicted, truth).statistic, "spearmanr": spearmanr(predicted, truth).statistic}
 
 
+def label_cases(source):
+    """Scores and truths of rows with three labels, row by row."""
+    yield from [([0.9, 0.1, 0.5], [1, 0, 0]), ([0.0] * 3, [0] * 3), ([1.0] * 6, [1] * 6), ([0.4] * 3, [1] * 3)]
+    for _ in range(300):
+        size, ties = 3 * source.randint(1, 60), source.random() < 0.5
+        truth = [int(source.random() < 0.4) for _ in range(size)]
+        scores = [min(1.0, max(0.0, 0.3 * t + 0.7 * source.random())) for t in truth]
+        yield [round(score, 1) for score in scores] if ties else scores, truth
+
+
+def expected_of_labels(scores, truth):
+    table = lambda values: [values[row:row + 3] for row in range(0, len(values), 3)]
+    predicted = table([int(score >= 0.5) for score in scores])
+    return {"micro_f1": f1_score(table(truth), predicted, average="micro", zero_division=0),
+            "macro_f1": f1_score(table(truth), predicted, average="macro", zero_division=0),
+            "average_precision": average_precision_score(table(truth), table(scores), average="macro")}
+
+
 def main():
     warnings.simplefilter("ignore")  # constants: the peers warn and give NaN
     source = random.Random(11)
     cases = [("classes", *case, expected_of_classes(*case)) for case in class_cases(source)]
     cases += [("values", *case, expected_of_values(*case)) for case in value_cases(source)]
+    cases += [("labels", *case, expected_of_labels(*case)) for case in label_cases(source)]
     lines = "".join(f"{kind} {' '.join(map(repr, predicted))} | {' '.join(map(repr, truth))}\n"
                     for kind, predicted, truth, _ in cases)
     done = subprocess.run([sys.argv[1]], input=lines, capture_output=True, text=True, check=True)

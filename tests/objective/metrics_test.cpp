@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <ATen/ATen.h>
+
 #include <cmath>
+#include <random>
 
 #include "funicular/base/error.h"
 
@@ -123,6 +125,56 @@ TEST(Metrics, TheClassifiersMetricsCollectBatchesAndForgetTheOnesBefore) {
     EXPECT_DOUBLE_EQ(result.at("accuracy"), 2.0 / 3);
     EXPECT_DOUBLE_EQ(result.at("f1"), 4.0 / 5);
   }
+}
+
+/// F1 where scores of at least the threshold give the label.
+double f1_at(double threshold, std::span<const double> scores, std::span<const uint8_t> truth) {
+  std::vector<uint8_t> predicted;
+  for (const double score : scores) predicted.push_back(score >= threshold);
+  return micro_f1(predicted, truth);
+}
+
+TEST(Metrics, NoThresholdIsBetterThanTheBest) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<double> scores;
+    std::vector<uint8_t> truth;
+    for (int i = 0; i < 1 + round % 30; ++i) {
+      scores.push_back(static_cast<double>(random() % 20) / 20);
+      truth.push_back(random() % 3 == 0);
+    }
+    const double best = f1_at(best_threshold(scores, truth), scores, truth);
+    for (double threshold = 0; threshold <= 1; threshold += 0.01)
+      EXPECT_LE(f1_at(threshold, scores, truth), best) << round << " " << threshold;
+  }
+  EXPECT_EQ(best_threshold(std::vector{0.9, 0.1}, std::vector<uint8_t>{0, 0}), 0.5) << "nothing to choose by";
+  EXPECT_EQ(best_threshold(std::vector{0.9, 0.3}, std::vector<uint8_t>{1, 0}), 0.6)
+      << "midway between two scores";
+}
+
+TEST(Metrics, OfSeveralLabelsCollectBatchesGiveLabelsByTheirThresholdsAndKeepTheBest) {
+  const auto outputs = [](std::vector<double> probabilities, std::vector<double> labels) {
+    const auto rows = static_cast<int64_t>(labels.size() / 2);
+    return TensorMap{{"logits", at::tensor(probabilities, at::kDouble).logit().view({rows, 2})},
+                     {"labels", at::tensor(labels, at::kDouble).view({rows, 2})}};
+  };
+  MultiLabelMetrics half, own({0.25, 0.75});
+  for (int round = 0; round < 2; ++round)
+    for (MultiLabelMetrics* const metrics : {&half, &own}) {
+      metrics->start();
+      metrics->add(outputs({0.3, 0.7, 0.2, 0.8}, {1, 0, 0, 1}));
+      metrics->add(outputs({0.1, 0.1}, {0, 0}));
+    }
+  const auto at_half = half.finish(0), at_own = own.finish(0);
+  EXPECT_DOUBLE_EQ(at_half.at("accuracy"), 2.0 / 3);  // the first row's two decisions are wrong
+  EXPECT_DOUBLE_EQ(at_half.at("micro_f1"), 0.5);
+  EXPECT_DOUBLE_EQ(at_own.at("accuracy"), 1);
+  EXPECT_DOUBLE_EQ(at_own.at("micro_f1"), 1);
+  EXPECT_DOUBLE_EQ(at_half.at("average_precision"), at_own.at("average_precision")) << "needs no threshold";
+  const auto kept = half.kept().at("thresholds").get<std::vector<double>>();
+  ASSERT_EQ(kept.size(), 2);
+  EXPECT_NEAR(kept[0], 0.25, 1e-12);
+  EXPECT_NEAR(kept[1], 0.75, 1e-12);
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "funicular/base/random.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
+#include "funicular/objective/multi_label.h"
 
 namespace funicular::objective {
 namespace {
@@ -249,6 +250,30 @@ TEST(Packing, KnowsEveryTokensPlaceAndDraw) {
   EXPECT_TRUE(at::equal(packing.positions, at::tensor({0, 1, 0, 1, 2}, at::kInt)));
   EXPECT_TRUE(at::equal(packing.token_draws, at::tensor({5, 5, 6, 6, 6}, at::kLong)));
   EXPECT_THROW(Packing::from_lengths({2, 0}, {0, 1}, {0, 1}, {}), InputError);
+}
+
+TEST(MultiLabel, MarksTheLabelsOfEachRowAndCountsAllDecisions) {
+  const MultiLabel objective(make_tokenizer(), {.num_labels = 3});
+  const OwnedSample first = make_sample(4), second = make_sample(2);
+  const std::vector<int32_t> labels{0, 2};
+  std::vector<data::Sample> samples{first.view(0), second.view(1)};
+  samples[0].label_set = labels;
+  const MicroBatch batch = objective.collate(samples, {});
+  EXPECT_TRUE(
+      at::equal(batch["labels"], at::tensor({1.0, 0.0, 1.0, 0.0, 0.0, 0.0}, at::kDouble).view({2, 3})));
+  EXPECT_EQ(batch.counts, (Counts{{"multi_label", 6}}));
+  const std::vector<int32_t> wrong{3};
+  samples[1].label_set = wrong;
+  EXPECT_THROW(objective.collate(samples, {}), InputError);
+}
+
+TEST(MultiLabel, RefusesThresholdsThatAreNone) {
+  const auto tokenizer = make_tokenizer();
+  EXPECT_THROW(MultiLabel(tokenizer, {.num_labels = 3, .thresholds = {0.5}}), InputError);
+  EXPECT_THROW(MultiLabel(tokenizer, {.num_labels = 1, .thresholds = {1.5}}), InputError);
+  EXPECT_THROW(thresholds_in(Json{{"thresholds", {0.5}}}, 2), InputError);
+  EXPECT_EQ(thresholds_in(Json{{"thresholds", {0.5, 0.25}}}, 2), (std::vector<double>{0.5, 0.25}));
+  EXPECT_TRUE(thresholds_in(Json::object(), 2).empty());
 }
 
 }  // namespace

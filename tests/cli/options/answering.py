@@ -1,6 +1,7 @@
 """What the options of evaluate and predict do."""
 
 import select
+import shutil
 
 from harness import HIDDEN, VOCABULARY, array, encoder_shapes, json, random_weights, subprocess, write_model, write_rows, write_safetensors
 
@@ -129,6 +130,38 @@ def evaluated_label(lab):
     data, model, share = many_columns(lab, "labels.tsv", rows), classifier(lab, "bias", bias=[0, 3]), softmax([0, 3])
     for column, label in (("a", 1), ("b", 0)):
         lab.assertAlmostEqual(evaluate(lab, "--label-column", column, model=model, data=data)["loss"], -math.log(share[label]), places=6)
+
+
+def several_labels(lab):
+    """A model of two labels whose probabilities are 0.05 and 0.95 whatever the text."""
+    def make(path):
+        model = classifier(lab, "several", bias=[-3, 3])
+        shutil.copytree(model, path)
+        config = json.loads((path / "config.json").read_text())
+        (path / "config.json").write_text(json.dumps({**config, "problem_type": "multi_label_classification"}))
+        return path
+    return lab.once("several-labels", make)
+
+
+@EVALUATE.row("--multi-label", "a row has any number of labels")
+def evaluated_multi_label(lab):
+    data = many_columns(lab, "several.tsv", [("text", "label"), ("film", "contra,pro"), ("book", "pro"), ("song", "")])
+    found = evaluate(lab, "--multi-label", model=several_labels(lab), data=data)
+    no, yes = math.log1p(math.exp(-3)), math.log1p(math.exp(3))  # of a decision that is right; of one that is wrong
+    lab.assertAlmostEqual(found["loss"], (4 * no + 2 * yes) / 6, places=6)
+    lab.assertAlmostEqual(found["accuracy"], 1 / 3, places=9)
+    lab.refuses(["evaluate", "--model", several_labels(lab), "--task", "custom", "--data", data], "--multi-label")
+
+
+@EVALUATE.row("--label-separator", "what stands between the labels of a row")
+def evaluated_separator(lab):
+    rows = [("text", "label"), ("film", "contra;pro"), ("book", "pro")]
+    data = many_columns(lab, "separated.tsv", rows)
+    words = ["--multi-label", "--label-separator", ";"]
+    same = many_columns(lab, "by-commas.tsv", [(text, labels.replace(";", ",")) for text, labels in rows])
+    lab.assertEqual(evaluate(lab, *words, model=several_labels(lab), data=data),
+                    evaluate(lab, "--multi-label", model=several_labels(lab), data=same))
+    lab.refuses(["evaluate", "--model", several_labels(lab), "--task", "custom", "--multi-label", "--data", data], "separated.tsv:2", "contra;pro")
 
 
 @EVALUATE.row("--format", "the file is read as that, whatever its name")

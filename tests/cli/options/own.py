@@ -278,6 +278,26 @@ def label_column(lab):
         lab.assertEqual(read_columns(lab, text_column="one", label_column=column), ({"film", "book"}, names))
 
 
+SETS = "text\tlabel\nfilm\tpro;song\nbook\tpro\n"
+
+
+@FINETUNE.row("--multi-label", "a row has any number of labels")
+def multi_label(lab):
+    path = columns_file(lab, "sets.tsv", SETS.replace(";", ","))
+    for several, names in ((True, {"pro", "song"}), (False, {"pro", "pro,song"})):
+        run = lab.train(train=path, multi_label=several)
+        config = json.loads((run.folder / "model" / "config.json").read_text())
+        lab.assertEqual((set(config["label2id"]), config["problem_type"].startswith("multi")), (names, several))
+
+
+@FINETUNE.row("--label-separator", "what stands between the labels of a row")
+def label_separator(lab):
+    path = columns_file(lab, "separated.tsv", SETS)
+    for words, names in (({"label_separator": ";"}, {"pro", "song"}), ({}, {"pro", "pro;song"})):
+        run = lab.train(train=path, multi_label=True, **words)
+        lab.assertEqual(set(json.loads((run.folder / "model" / "config.json").read_text())["label2id"]), names)
+
+
 @FINETUNE.row("--format", "the file is read as that, whatever its name")
 def file_format(lab):
     lines = "".join(json.dumps(dict(zip(COLUMNS[0], row))) + "\n" for row in COLUMNS[1:])

@@ -20,6 +20,7 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/model/weights.h"
+#include "funicular/objective/multi_label.h"
 
 namespace funicular::model {
 namespace {
@@ -47,7 +48,7 @@ MicroBatch read_batch(const fs::path& path) {
   batch.packing = Packing::from_lengths(lengths, ids, ids, {});
   const bool masked = batch.tensors.count("mlm_labels") > 0;
   const double count = static_cast<double>(batch[masked ? "mlm_labels" : "labels"].numel());
-  for (const char* name : {"mlm", "classification", "regression"}) batch.counts[name] = count;
+  for (const char* name : {"mlm", "classification", "regression", "multi_label"}) batch.counts[name] = count;
   return batch;
 }
 
@@ -171,12 +172,15 @@ TEST_P(BertGolden, InBfloat16FollowsTransformersInFloat64) {
   check({at::kFloat, "fp64", 1, 1, 1, true});
 }
 
+const Head kMultiLabel = objective::MultiLabel::loss_of_all_labels();
+
 INSTANTIATE_TEST_SUITE_P(, BertGolden,
                          testing::Values(Case{"tiny_masked_lm", Head::masked_lm},
                                          Case{"odd_masked_lm", Head::masked_lm},
                                          Case{"relu_masked_lm", Head::masked_lm},
                                          Case{"pairs_classification", Head::classification},
                                          Case{"regression", Head::classification},
+                                         Case{"multi_label", kMultiLabel},
                                          Case{"long_masked_lm", Head::masked_lm},
                                          Case{"long_classification", Head::classification},
                                          Case{"minilm_masked_lm", Head::masked_lm},

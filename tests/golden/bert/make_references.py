@@ -32,6 +32,9 @@ CASES = {
     "regression": (BertForSequenceClassification, dict(SMALL, hidden_size=16, num_hidden_layers=2, num_attention_heads=1,
                                                        intermediate_size=20, num_labels=1, problem_type="regression"),
                    [4, 11, 100]),
+    "multi_label": (BertForSequenceClassification, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                        intermediate_size=32, num_labels=5,
+                                                        problem_type="multi_label_classification"), [6, 31, 90, 1]),
     "long_masked_lm": (BertForMaskedLM, dict(SMALL, max_position_embeddings=512, hidden_size=32, num_hidden_layers=2,
                                              num_attention_heads=2, intermediate_size=48), LONG),
     "long_classification": (BertForSequenceClassification, dict(SMALL, max_position_embeddings=512, hidden_size=64,
@@ -70,6 +73,8 @@ def make_batch(model, lengths, is_masked_lm, generator):
         chosen = (torch.rand(ids.shape, generator=generator) < 0.2) & mask
         chosen[:, 0] = True
         labels = torch.where(chosen, torch.randint(0, config.vocab_size, ids.shape, generator=generator), -100)
+    elif config.problem_type == "multi_label_classification":
+        labels = torch.randint(0, 2, (len(lengths), config.num_labels), generator=generator).float()
     elif config.num_labels == 1:
         labels = torch.randn(len(lengths), generator=generator)
     else:

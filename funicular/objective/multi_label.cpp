@@ -1,0 +1,89 @@
+#include "funicular/objective/multi_label.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/data/datasets.h"
+#include "funicular/objective/metrics.h"
+
+namespace funicular::objective {
+
+MultiLabel::MultiLabel(const text::WordPiece& tokenizer, const MultiLabelOptions& options)
+    : options_(options), special_(tokenizer.special()) {
+  check_sequence_options(special_, options.sequence);
+  const auto& thresholds = options.thresholds;
+  if (!thresholds.empty() && thresholds.size() != static_cast<size_t>(options.num_labels))
+    throw InputError("multi-label", "expected a threshold for each of the {} labels, found {}",
+                     options.num_labels, thresholds.size());
+  for (const double threshold : thresholds)
+    if (!(threshold >= 0 && threshold <= 1))
+      throw InputError("multi-label", "expected thresholds from 0 to 1, found {}", threshold);
+}
+
+int64_t MultiLabel::length(const data::Sample& sample) const {
+  return sequence_length(sample, options_.sequence);
+}
+
+std::shared_ptr<const data::Dataset> MultiLabel::samples(
+    std::shared_ptr<const data::TokenStore> store) const {
+  return std::make_shared<data::RowDataset>(std::move(store));
+}
+
+MicroBatch MultiLabel::collate(std::span<const data::Sample> samples, const RandomState& random) const {
+  PackedSequences packed;
+  for (const data::Sample& sample : samples) packed.add(sample, special_, options_.sequence);
+  MicroBatch batch = packed.to_batch(random);
+  if (!options_.labelled) return batch;
+  const auto rows = static_cast<int64_t>(samples.size());
+  const at::Tensor labels = at::zeros({rows, options_.num_labels}, at::kDouble);
+  for (int64_t row = 0; row < rows; ++row)
+    for (const int32_t label : samples[static_cast<size_t>(row)].label_set) {
+      if (label < 0 || label >= options_.num_labels)
+        throw InputError("multi-label", "sample {} has the label {}; expected classes from 0 to {}",
+                         samples[static_cast<size_t>(row)].sample_id, label, options_.num_labels - 1);
+      labels.data_ptr<double>()[row * options_.num_labels + label] = 1;
+    }
+  batch.tensors["labels"] = labels;
+  batch.counts["multi_label"] = static_cast<double>(labels.numel());
+  return batch;
+}
+
+model::Head MultiLabel::loss_of_all_labels() {
+  return model::classifier([](const at::Tensor& logits, const Pass& pass) {
+    const auto found = pass.batch.tensors.find("labels");
+    if (found == pass.batch.tensors.end()) return;
+    pass.loss.output("labels", found->second);
+    pass.loss.add("multi_label",
+                  at::binary_cross_entropy_with_logits(logits, found->second.to(logits.scalar_type()), {}, {},
+                                                       at::Reduction::Sum));
+  });
+}
+
+std::unique_ptr<Metrics> MultiLabel::metrics() const {
+  return std::make_unique<MultiLabelMetrics>(options_.thresholds);
+}
+
+std::map<std::string, std::string> MultiLabel::identity() const {
+  return {{"objective", "multi-label"},
+          {"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
+                                   text::truncation_name(options_.sequence.truncation))}};
+}
+
+bool is_multi_label(const format::BertConfig& config) {
+  return config.problem_type == "multi_label_classification";
+}
+
+std::vector<double> thresholds_in(const Json& note, int64_t labels) {
+  constexpr const char* kOrigin = "config.json (key \"funicular\")";
+  if (!note.is_object() || !note.contains(kThresholds)) return {};
+  const auto thresholds = json_get<std::vector<double>>(note, kThresholds, kOrigin);
+  if (std::ssize(thresholds) != labels)
+    throw InputError("config", "{}: expected {} thresholds, one a label, found {}", kOrigin, labels,
+                     thresholds.size());
+  return thresholds;
+}
+
+}  // namespace funicular::objective

@@ -1,0 +1,55 @@
+#pragma once
+// Classification of texts and pairs of texts that have any number of labels each: a yes or no for every label,
+// trained by binary cross-entropy (transformers' problem_type multi_label_classification).
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/base/json.h"
+#include "funicular/objective/objective.h"
+#include "funicular/objective/sequence.h"
+
+namespace funicular::objective {
+
+/// Key of the thresholds in what Metrics::kept gives and config.json notes: a list with one a label.
+inline constexpr const char* kThresholds = "thresholds";
+
+struct MultiLabelOptions {
+  SequenceOptions sequence;
+  int32_t num_labels = 2;
+  bool labelled = true;  ///< false: for prediction; no `labels`
+  /// The probability from which on a label is given, one a label; empty: 0.5 for all.
+  std::vector<double> thresholds = {};
+};
+
+/// Batch: token_ids, token_type_ids [T], labels [S, num_labels] float64, 0 or 1. Count: `multi_label` =
+/// S * num_labels, so that the loss is transformers' mean over all of them.
+class MultiLabel : public Objective {
+ public:
+  /// Throws InputError for thresholds of another number than the labels, or outside of 0..1.
+  MultiLabel(const text::WordPiece& tokenizer, const MultiLabelOptions& options);
+  /// Throws InputError naming the sample whose label is out of range.
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
+  int64_t length(const data::Sample& sample) const override;
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
+  /// BertForSequenceClassification's weights. Loss term `multi_label`. Outputs: `logits`, `labels`.
+  model::Head head() const override { return loss_of_all_labels(); }
+  /// See multi_label_metric_names. Keeps the thresholds that are best on what it was fed: of each label those
+  /// with the greatest F1.
+  std::unique_ptr<Metrics> metrics() const override;
+  std::map<std::string, std::string> identity() const override;
+  static model::Head loss_of_all_labels();
+
+ private:
+  MultiLabelOptions options_;
+  text::SpecialTokens special_;
+};
+
+/// Whether the configuration is of a model with any number of labels a text.
+bool is_multi_label(const format::BertConfig& config);
+
+/// The thresholds that `note` (config.json's key "funicular") keeps; empty where it has none. Throws InputError.
+std::vector<double> thresholds_in(const Json& note, int64_t labels);
+
+}  // namespace funicular::objective

@@ -1,0 +1,26 @@
+#pragma once
+// Which objective a configuration or a name asks for.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/format/bert_config.h"
+#include "funicular/objective/objective.h"
+#include "funicular/objective/sequence.h"
+
+namespace funicular::objective {
+
+struct ClassifierOptions {
+  SequenceOptions sequence;
+  bool labelled = true;                          ///< false: for prediction
+  std::vector<std::string> metrics{"accuracy"};  ///< of single labels: names of objective/metrics.h
+  std::vector<double> thresholds = {};           ///< of several labels, see MultiLabelOptions
+};
+
+/// What a classifier of this configuration learns, by its problem_type: MultiLabel, or Classification (of which
+/// a single label is regression, as transformers takes it).
+std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, const format::BertConfig& config,
+                                           const ClassifierOptions& options);
+
+}  // namespace funicular::objective

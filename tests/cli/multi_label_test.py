@@ -1,0 +1,113 @@
+"""Rows with any number of labels: from TSV, CSV and JSON lines to a model that evaluate and predict read, and transformers too."""
+
+from harness import *
+
+LABELS = {"good": "praise", "bad": "blame", "book": "reading", "film": "watching"}
+
+
+def rows(count, seed=0):
+    """(labels, text): of some words each names a label."""
+    source = random.Random(seed)
+    found = []
+    for _ in range(count):
+        words = [source.choice(["good", "bad", "book", "film", "the", "is", "very", "old"]) for _ in range(source.randint(2, 9))]
+        found.append((sorted({LABELS[word] for word in words if word in LABELS}), " ".join(words)))
+    return found
+
+
+class MultiLabel(ProgramTest):
+    def write(self, name, count, seed):
+        path, found = self.folder / name, rows(count, seed)
+        if path.suffix == ".jsonl":
+            path.write_text("".join(json.dumps({"text": text, "label": labels}) + "\n" for labels, text in found))
+        else:
+            mark = "\t" if path.suffix == ".tsv" else ","
+            quote = (lambda text: text) if path.suffix == ".tsv" else (lambda text: f'"{text}"')
+            path.write_text(f"label{mark}text\n" + "".join(f"{quote(', '.join(labels))}{mark}{text}\n" for labels, text in found))
+        return path
+
+    def train(self, ending="tsv", output="run", *more, **options):
+        model = self.folder / "model"
+        if not model.exists():
+            self.model()
+        files = self.write("sets-train." + ending, 96, 1), self.write("sets-eval." + ending, 40, 2)
+        words = self.finetune_words(model, output=output, train=files[0], eval=files[1], **{"num_train_epochs": 40, **options})
+        return self.succeeds(*words, "--multi-label", *more).json()
+
+    def config(self, output="run"):
+        return json.loads((self.folder / output / "model" / "config.json").read_text())
+
+    def test_is_learnt_from_tables_and_json_lines_alike(self):
+        found = {ending: self.train(ending, ending) for ending in ("tsv", "csv", "jsonl")}
+        self.assertGreater(found["tsv"]["micro_f1"], 0.9)
+        self.assertGreater(found["tsv"]["average_precision"], 0.9)
+        for name in ("micro_f1", "macro_f1", "average_precision", "accuracy", "loss"):
+            self.assertEqual(len({metrics[name] for metrics in found.values()}), 1, name)
+        config = self.config("jsonl")
+        self.assertEqual(config["problem_type"], "multi_label_classification")
+        self.assertEqual(list(config["id2label"].values()), sorted(LABELS.values()))
+        self.assertEqual(len(config["funicular"]["thresholds"]), 4)
+
+    def test_evaluate_and_predict_give_each_label_by_its_threshold(self):
+        self.train()
+        model, data = self.folder / "run" / "model", self.folder / "sets-eval.tsv"
+        measured = self.succeeds("evaluate", "--model", model, "--task", "custom", "--multi-label", "--data", data).json()
+        self.assertEqual(set(measured), {"micro_f1", "macro_f1", "average_precision", "accuracy", "loss", "samples"})
+        expected = rows(40, 2)
+
+        def right_rows():
+            answers = self.succeeds("predict", "--model", model, stdin="".join(text + "\n" for _, text in expected)).out
+            answers = [json.loads(line) for line in answers.splitlines()]
+            thresholds = self.config()["funicular"]["thresholds"]
+            for answer in answers:
+                names = [name for name, limit in zip(answer["probabilities"], thresholds) if answer["probabilities"][name] >= limit]
+                self.assertEqual(answer["labels"], names)
+            return sum(answer["labels"] == labels for answer, (labels, _) in zip(answers, expected)) / 40
+
+        self.assertAlmostEqual(measured["accuracy"], right_rows(), places=9)
+        config = self.config()
+        config["funicular"]["thresholds"] = [0, 0.5, 1, 0.5]
+        (model / "config.json").write_text(json.dumps(config))
+        measured = self.succeeds("evaluate", "--model", model, "--task", "custom", "--multi-label", "--data", data).json()
+        self.assertAlmostEqual(measured["accuracy"], right_rows(), places=9)
+        self.assertLess(measured["accuracy"], 0.5)
+
+    def test_thresholds_are_those_of_the_best_model(self):
+        self.train("tsv", "run", num_train_epochs=4)
+        self.train("tsv", "longer", num_train_epochs=40)
+        self.assertNotEqual(self.config()["funicular"]["thresholds"], self.config("longer")["funicular"]["thresholds"])
+
+    def test_ranks_learn_the_same(self):
+        self.train(max_steps=8, num_train_epochs=None, precision="fp64")
+        words = self.finetune_words(self.folder / "model", output="ranks", max_steps=8, num_train_epochs=None, precision="fp64",
+                                    train=self.folder / "sets-train.tsv", eval=self.folder / "sets-eval.tsv")
+        self.succeeds("launch", "-n", 2, "--", PROGRAM, *words, "--multi-label")
+        one, two = (read_safetensors(self.folder / run / "checkpoints" / "step-000008" / "model.safetensors") for run in ("run", "ranks"))
+        for name, (_, raw) in one.items():
+            values = [array.array("d", data) for data in (raw, two[name][1])]
+            self.assertLess(max(abs(a - b) for a, b in zip(*values)), 1e-10, name)
+
+    def test_a_model_of_one_label_and_one_of_many_are_not_taken_for_each_other(self):
+        self.train(max_steps=1, num_train_epochs=None)
+        many, data = self.folder / "run" / "model", self.folder / "sets-eval.tsv"
+        self.refuses(["evaluate", "--model", many, "--task", "custom", "--data", data], "any number of labels", "--multi-label")
+        self.succeeds(*self.finetune_words(self.folder / "model", output="one", max_steps=1, num_train_epochs=None))
+        one = self.folder / "one" / "model"
+        self.refuses(["evaluate", "--model", one, "--task", "custom", "--multi-label", "--data", self.folder / "sets-eval.tsv"],
+                     "one label a text", "leave out --multi-label")
+        self.refuses(["evaluate", "--model", many, "--task", "sst2", "--multi-label", "--data", data], "--multi-label is for --task custom")
+
+    def test_what_is_wrong_is_told_with_its_line(self):
+        self.train(max_steps=1, num_train_epochs=None)
+        unknown = write_rows(self.folder / "unknown.tsv", ("label", "text"), [("praise", "good"), ("praise,sorrow", "bad")])
+        words = ["evaluate", "--model", self.folder / "run" / "model", "--task", "custom", "--multi-label", "--data"]
+        self.refuses([*words, unknown], "unknown.tsv:3", "sorrow", "expected one of the labels blame, praise")
+        (self.folder / "nested.jsonl").write_text('{"text": "good", "label": [["praise"]]}\n')
+        self.refuses([*words, self.folder / "nested.jsonl"], "nested.jsonl:1", 'the key "label"', "found array")
+        nothing = write_rows(self.folder / "nothing.tsv", ("label", "text"), [("", "good"), (" , ", "bad")])
+        self.refuses([*self.finetune_words(self.folder / "model", output="none", train=nothing, eval=None), "--multi-label"],
+                     "nothing.tsv", "no row has a label")
+
+
+if __name__ == "__main__":
+    unittest.main()
