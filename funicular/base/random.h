@@ -23,7 +23,8 @@ enum class Purpose : uint32_t {
   dropout_attention_output = 7,
   dropout_output = 8,  ///< after the feed-forward part
   dropout_classifier = 9,
-  user = 1000,  ///< first value for users' own modules
+  next_sentence = 10,  ///< which second segment a sequence has, and where it begins
+  user = 1000,         ///< first value for users' own modules
 };
 
 /// A 64-bit Philox key.

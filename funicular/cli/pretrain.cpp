@@ -15,7 +15,7 @@
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
-#include "funicular/objective/masked_lm.h"
+#include "funicular/objective/registry.h"
 #include "funicular/train/checkpoint.h"
 
 namespace funicular::cli {
@@ -50,12 +50,21 @@ class Pretrain final : public Command {
     arguments.rivals({"eval-data", "eval-fraction"});
     training_.declare(arguments);
     arguments.section("Objective");
-    arguments.add("objective", "NAME", objective_name_, "what is learnt").choices({"mlm"});
+    arguments
+        .add("objective", "NAME", objective_name_,
+             "what is learnt: mlm, hidden tokens; mlm-nsp, also whether the second half of a sequence "
+             "follows the "
+             "first")
+        .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
     arguments.add("mlm-probability", "SHARE", masking_.probability, "share of the tokens to predict")
         .above(0);
     arguments.add("whole-words", masking_.whole_words, "hide whole words instead of single pieces")
         .alias("mlm-whole-word");
+    arguments
+        .add("static-masks", "N", masking_.static_masks,
+             "mask each sequence in N ways, which come again every N epochs; 0: anew whenever it is met")
+        .range(0);
     arguments
         .add("freeze-encoder-steps", "STEPS", freeze_steps_,
              "first train only the head, with the encoder frozen, for so many "
@@ -108,7 +117,7 @@ class Pretrain final : public Command {
     tokenizer_files_ = std::make_unique<text::WordPiece>(pretrained_->tokenizer(tokenizer_));
     objective::MaskedLmOptions options = masking_;
     options.sequence.max_length = static_cast<int32_t>(max_length_);
-    objective_ = std::make_unique<objective::MaskedLm>(*tokenizer_files_, options);
+    objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options);
     warn_of_another_tokenizer();
     train_ = open_store(data_);
     if (!eval_data_.empty()) evaluation_ = open_store(eval_data_);

@@ -16,6 +16,8 @@ class Metrics {
   virtual void start() = 0;
   /// What the segments gave to LossSink::output for one micro-batch.
   virtual void add(const TensorMap& outputs) = 0;
+  /// The mean of each loss term, before finish.
+  virtual void losses(const std::map<std::string, double>& /*terms*/) {}
   /// By name, without "eval_". `loss` is the evaluation's mean loss; it is recorded anyway.
   virtual std::map<std::string, double> finish(double loss) = 0;
   /// What the folder of the best model keeps of the last evaluation, in config.json's key "funicular": an object;

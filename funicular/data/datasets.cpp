@@ -83,7 +83,9 @@ Sample ChunkDataset::get(int64_t index) const {
   };
   Sample sample;
   sample.column_count = 1;
-  sample.columns[0] = store_->tokens({begin_of(place.piece), begin_of(place.piece + 1)});
+  const StoreRange tokens{begin_of(place.piece), begin_of(place.piece + 1)};
+  sample.columns[0] = store_->tokens(tokens);
+  sample.row_starts = store_->row_starts(place.document, tokens);
   sample.sample_id = index;
   return sample;
 }

@@ -43,6 +43,12 @@ struct WordStarts {
   bool operator[](size_t i) const { return (bits[(begin + i) >> 3] >> ((begin + i) & 7)) & 1; }
 };
 
+/// Where rows of the store begin among the tokens of a column.
+struct RowStarts {
+  std::span<const uint64_t> tokens;  ///< of the store, ascending, strictly within the column
+  uint64_t begin = 0;                ///< the column's first token in the store
+};
+
 /// One training example: one or two columns of tokens without special tokens, and its label.
 struct Sample {
   struct Column {
@@ -55,6 +61,9 @@ struct Sample {
   std::span<const int32_t> label_set;  ///< class numbers, ascending, where a sample has any number of them
   int64_t sample_id = 0;               ///< index in the data set
   int64_t draw_id = 0;                 ///< ordinal of this draw in the run: a sample met twice has two
+  int64_t epoch = 0;                   ///< of the draw
+  RowStarts row_starts;                ///< of columns[0], where the data set knows them
+  Column other;  ///< a piece of another document, where the objective reads one; else empty
 };
 
 /// Random access to samples. Implementations are immutable and safe to share between threads.

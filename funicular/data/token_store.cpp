@@ -407,6 +407,15 @@ StoreRange TokenStore::document_tokens(int64_t document) const {
                   meta_.tokens);
 }
 
+RowStarts TokenStore::row_starts(int64_t document, StoreRange tokens) const {
+  const StoreRange rows = document_rows(document);
+  const uint64_t columns = static_cast<uint64_t>(meta_.columns);
+  const auto all = rows_.as<uint64_t>().subspan(rows.begin * columns, rows.size() * columns + 1);
+  const auto first = std::upper_bound(all.begin(), all.end(), tokens.begin);
+  const auto last = std::lower_bound(first, all.end(), tokens.end);
+  return {{first, last}, tokens.begin};
+}
+
 void TokenStore::require_tokenizer(uint64_t fingerprint, std::string_view description) const {
   if (fingerprint == meta_.tokenizer_fingerprint) return;
   throw InputError(

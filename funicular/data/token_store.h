@@ -144,6 +144,8 @@ class TokenStore {
   StoreRange document_rows(int64_t document) const;
   /// The tokens of a document: those of all columns of its rows, end to end.
   StoreRange document_tokens(int64_t document) const;
+  /// Where rows (their columns, too) begin strictly within a range of a document's tokens.
+  RowStarts row_starts(int64_t document, StoreRange tokens) const;
   /// Any range of tokens as a column.
   Sample::Column tokens(StoreRange range) const;
 

@@ -69,6 +69,18 @@ class Builder {
   size_t claimed_ = 0;  ///< parameters that belong to a segment
 };
 
+/// The head of transformers' BertForMaskedLM, for objectives that have it beside others.
+struct MaskedLmWeights {
+  LinearWeights transform;
+  NormParameters norm;
+  Parameter* decoder = nullptr;  ///< the word embeddings
+  Parameter* bias = nullptr;
+  nn::Activation activation = nn::Activation::gelu;
+};
+MaskedLmWeights add_masked_lm_weights(Builder& builder);
+/// The loss term `mlm` of the hidden states of the masked tokens [M, H] against `mlm_labels`; tap `logits`.
+void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass);
+
 /// Names of the encoder's weights and activations that heads use.
 inline constexpr const char* kWordEmbeddings = "bert.embeddings.word_embeddings.weight";
 inline constexpr const char* kHidden = "hidden";

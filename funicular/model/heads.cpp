@@ -10,6 +10,22 @@
 
 namespace funicular::model {
 
+MaskedLmWeights add_masked_lm_weights(Builder& builder) {
+  const int64_t hidden = builder.config().hidden_size;
+  const LinearWeights transform = builder.add_linear("cls.predictions.transform.dense", hidden, hidden);
+  const NormParameters norm = builder.add_norm("cls.predictions.transform.LayerNorm");
+  Parameter* const bias = builder.add_bias("cls.predictions.bias", builder.config().vocab_size);
+  return {transform, norm, builder.find(kWordEmbeddings), bias, builder.activation()};
+}
+
+void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass) {
+  const at::Tensor hidden = nn::residual_norm(apply_linear(rows, weights.transform, weights.activation), {},
+                                              {}, weights.norm.weights(), nn::RowKeys(), {});
+  const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
+  if (pass.taps.observe) pass.taps("logits", nn::linear(hidden, decoder).to(bias.scalar_type()) + bias);
+  pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"]));
+}
+
 namespace {
 
 /// A linear layer from hidden_size to `out`.
@@ -20,25 +36,13 @@ int64_t linear_parameters(const format::BertConfig& config, int64_t out) {
 // ---- masked language modelling
 
 void add_masked_lm(Builder& builder) {
-  const int64_t hidden = builder.config().hidden_size;
-  const LinearWeights transform = builder.add_linear("cls.predictions.transform.dense", hidden, hidden);
-  const NormParameters norm = builder.add_norm("cls.predictions.transform.LayerNorm");
-  Parameter* const bias = builder.add_bias("cls.predictions.bias", builder.config().vocab_size);
-  Parameter* const decoder = builder.find(kWordEmbeddings);
-  const nn::Activation activation = builder.activation();
-  builder.add_segment(
-      "masked_lm", {hidden_of_head(builder.options())}, {},
-      [=](Activations in, const Pass& pass) {
-        const at::Tensor hidden = nn::residual_norm(apply_linear(in.at(kHidden), transform, activation), {},
-                                                    {}, norm.weights(), nn::RowKeys(), {});
-        if (pass.taps.observe)
-          pass.taps("logits",
-                    nn::linear(hidden, decoder->compute).to(bias->compute.scalar_type()) + bias->compute);
-        pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder->compute, bias->compute,
-                                                          pass.batch["mlm_labels"]));
-        return Activations{};
-      },
-      {decoder});
+  const MaskedLmWeights weights = add_masked_lm_weights(builder);
+  builder.add_segment("masked_lm", {hidden_of_head(builder.options())}, {},
+                      [weights](Activations in, const Pass& pass) {
+                        add_masked_lm_loss(in.at(kHidden), weights, pass);
+                        return Activations{};
+                      },
+                      {weights.decoder});
 }
 
 void check_masked_lm(const format::BertConfig& config) {

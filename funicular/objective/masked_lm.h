@@ -3,20 +3,10 @@
 
 #include <memory>
 
-#include "funicular/objective/masking.h"
 #include "funicular/objective/objective.h"
-#include "funicular/objective/sequence.h"
+#include "funicular/objective/token_masker.h"
 
 namespace funicular::objective {
-
-struct MaskedLmOptions {
-  SequenceOptions sequence;
-  double probability =
-      0.15;  ///< share of the tokens of a sequence to predict, special tokens not counted; at least one
-  double mask_share = 0.8;    ///< of these become [MASK]
-  double random_share = 0.1;  ///< of these become a random token; the rest stay
-  bool whole_words = false;   ///< hide words instead of single pieces; the budget stays in tokens
-};
 
 /// Batch: token_ids, token_type_ids [T], mlm_rows [M] (rows of the packed batch, ascending), mlm_labels [M].
 /// Count: `mlm` = M.
@@ -36,8 +26,7 @@ class MaskedLm : public Objective {
  private:
   MaskedLmOptions options_;
   text::SpecialTokens special_;
-  std::unique_ptr<Selector> selector_;
-  std::unique_ptr<Replacer> replacer_;
+  TokenMasker masker_;  ///< copied for each batch
 };
 
 }  // namespace funicular::objective

@@ -321,6 +321,7 @@ std::map<std::string, double> MultiLabelMetrics::finish(double) {
 }
 
 Json MultiLabelMetrics::kept() const {
+  if (labels_ == 0) return Json::object();  // nothing was evaluated
   std::vector<double> thresholds;
   const std::span<const double> scores(probabilities_);
   const std::span<const uint8_t> truth(truth_);

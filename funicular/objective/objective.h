@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -25,6 +26,8 @@ class Objective {
   /// How the rows of a store become samples. Throws InputError (damaged store).
   virtual std::shared_ptr<const data::Dataset> samples(
       std::shared_ptr<const data::TokenStore> store) const = 0;
+  /// What Sample::other is drawn by, besides the seed; none: collate does not read it.
+  virtual std::optional<uint64_t> other_document_key(const data::Sample& /*sample*/) const { return {}; }
   /// Samples → tensors, packing and counts. Thread-safe: loader threads call it. Pure in (samples, random).
   virtual MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const = 0;
   /// Tokens that collate would give this sample, special tokens included: what micro-batches are cut by.

@@ -1,7 +1,14 @@
 #include "funicular/objective/registry.h"
 
+#include <fmt/ranges.h>
+
+#include <utility>
+
+#include "funicular/base/error.h"
 #include "funicular/objective/classification.h"
+#include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
+#include "funicular/objective/next_sentence.h"
 
 namespace funicular::objective {
 
@@ -18,6 +25,38 @@ std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, con
                                                                 .regression = model::is_regression(config),
                                                                 .labelled = options.labelled,
                                                                 .metrics = options.metrics});
+}
+
+namespace {
+
+using Make = std::unique_ptr<Objective> (*)(const text::WordPiece&, const MaskedLmOptions&);
+
+template <class T>
+std::unique_ptr<Objective> make(const text::WordPiece& tokenizer, const MaskedLmOptions& options) {
+  return std::make_unique<T>(tokenizer, options);
+}
+
+// One row an objective.
+const std::vector<std::pair<std::string, Make>> kPretraining = {{"mlm", make<MaskedLm>},
+                                                                {"mlm-nsp", make<NextSentence>}};
+
+}  // namespace
+
+const std::vector<std::string>& pretraining_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const auto& [name, make] : kPretraining) all.push_back(name);
+    return all;
+  }();
+  return names;
+}
+
+std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::WordPiece& tokenizer,
+                                            const MaskedLmOptions& options) {
+  for (const auto& [known, make] : kPretraining)
+    if (name == known) return make(tokenizer, options);
+  throw InputError("objective", "unknown objective \"{}\"; expected one of {}", name,
+                   fmt::join(pretraining_names(), ", "));
 }
 
 }  // namespace funicular::objective

@@ -8,6 +8,7 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
+#include "funicular/objective/token_masker.h"
 
 namespace funicular::objective {
 
@@ -22,5 +23,11 @@ struct ClassifierOptions {
 /// a single label is regression, as transformers takes it).
 std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, const format::BertConfig& config,
                                            const ClassifierOptions& options);
+
+/// The values of `pretrain --objective`.
+const std::vector<std::string>& pretraining_names();
+/// Throws InputError for another name.
+std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::WordPiece& tokenizer,
+                                            const MaskedLmOptions& options);
 
 }  // namespace funicular::objective

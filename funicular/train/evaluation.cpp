@@ -55,10 +55,13 @@ class Tally {
 
   std::map<std::string, double> finish() {
     double loss = 0;
+    std::map<std::string, double> terms;
     for (const auto& [name, sum] : weighted_sums_) {
       const double count = count_of(counts_, name);
-      if (count != 0) loss += sum / count;
+      terms[name] = count != 0 ? sum / count : 0;
+      loss += terms[name];
     }
+    if (metrics_) metrics_->losses(terms);
     std::map<std::string, double> result =
         metrics_ ? metrics_->finish(loss) : std::map<std::string, double>{};
     result["loss"] = loss;

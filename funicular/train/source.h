@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "funicular/core/batch.h"
+#include "funicular/data/other_document.h"
 #include "funicular/data/sample.h"
 #include "funicular/data/sampler.h"
 
@@ -48,6 +49,10 @@ class DatasetSource final : public Source {
       samples.push_back(dataset_.get(draw.sample_id));
       samples.back().sample_id = draw.sample_id;
       samples.back().draw_id = draw.draw_id;
+      samples.back().epoch = draw.draw_id / dataset_.size();
+      if constexpr (requires { objective_.other_document_key(samples.back()); })
+        if (const auto key = objective_.other_document_key(samples.back()))
+          samples.back().other = data::draw_other_document(dataset_, draw.sample_id, *key, random.seed);
     }
     return objective_.collate(samples, random);
   }

@@ -12,7 +12,8 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from transformers import (AutoTokenizer, BertConfig, BertForMaskedLM, BertForSequenceClassification, BertTokenizerFast)
+from transformers import (AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification,
+                          BertTokenizerFast)
 
 WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
 
@@ -66,7 +67,9 @@ def check_predictions(program, folder, texts):
     worst = 0.0
     for text, row in zip(texts, rows):
         with torch.no_grad():
-            expected = model(**tokenizer(text, return_tensors="pt")).logits.softmax(-1)[0]
+            logits = model(**tokenizer(text, return_tensors="pt")).logits[0]
+        several = model.config.problem_type == "multi_label_classification"
+        expected = logits.sigmoid() if several else logits.softmax(-1)
         for index, probability in enumerate(expected.tolist()):
             worst = max(worst, abs(row["probabilities"][model.config.id2label[index]] - probability))
     assert worst < 1e-5, f"probabilities differ by {worst}"
@@ -97,7 +100,24 @@ def main():
             "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3)
         worst = check_predictions(program, f"{tuned}/model", sentences(60))
         check_tokenizer(f"{tuned}/model", start)
-        print(f"transformers loads both models with no key missing or unexpected; probabilities differ by at most {worst:.1e}")
+
+        with open(f"{root}/sets.jsonl", "w") as file:
+            for i, text in enumerate(texts):
+                file.write(json.dumps({"text": text, "label": [name for name in ("river", "boat", "hill") if name in text]}) + "\n")
+        run(program, "finetune", "--model", f"{pretrained}/model", "--task", "custom", "--train", f"{root}/sets.jsonl", "--multi-label",
+            "--output", f"{root}/several", "--max-steps", 5, "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3)
+        worst = max(worst, check_predictions(program, f"{root}/several/model", sentences(60)))
+
+        run(program, "pretrain", "--model", start, "--data", store, "--output", f"{root}/joint", "--objective", "mlm-nsp", "--max-steps", 3,
+            "--batch-size", 16, "--max-length", 24)
+        load(BertForPreTraining, f"{root}/joint/model")
+        # And back: what transformers has written is where training starts.
+        load(BertForPreTraining, f"{root}/joint/model").save_pretrained(f"{root}/back")
+        AutoTokenizer.from_pretrained(start).save_pretrained(f"{root}/back")
+        done = subprocess.run([program, "pretrain", "--model", f"{root}/back", "--data", store, "--output", f"{root}/again", "--objective",
+                               "mlm-nsp", "--max-steps", "1", "--batch-size", "16", "--max-length", "24"], text=True, capture_output=True, check=True)
+        assert "randomly initialised" not in done.stderr and "not used" not in done.stderr, done.stderr
+        print(f"transformers loads the models with no key missing or unexpected; probabilities differ by at most {worst:.1e}")
 
 
 if __name__ == "__main__":

@@ -159,6 +159,7 @@ TEST(Metrics, OfSeveralLabelsCollectBatchesGiveLabelsByTheirThresholdsAndKeepThe
                      {"labels", at::tensor(labels, at::kDouble).view({rows, 2})}};
   };
   MultiLabelMetrics half, own({0.25, 0.75});
+  EXPECT_TRUE(half.kept().empty()) << "nothing was evaluated";
   for (int round = 0; round < 2; ++round)
     for (MultiLabelMetrics* const metrics : {&half, &own}) {
       metrics->start();

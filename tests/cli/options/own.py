@@ -115,12 +115,30 @@ def metric_for_best_model(lab):
     lab.refuses_to_train("expects loss or perplexity", metric_for_best_model="accuracy", **lab.held_out())
 
 
-@PRETRAIN.row("--objective", "masked language modelling is learnt")
+@PRETRAIN.row("--objective", "masked language modelling is learnt, and next sentences too")
 def objective(lab):
     run = lab.train(objective="mlm")
     written = json.loads((run.folder / "model" / "config.json").read_text())
     lab.assertEqual((written["architectures"], run.weights), (["BertForMaskedLM"], lab.train().weights))
+    both = lab.train(objective="mlm-nsp")
+    written = json.loads((both.folder / "model" / "config.json").read_text())
+    lab.assertEqual(written["architectures"], ["BertForPreTraining"])
+    lab.assertIn("cls.seq_relationship.weight", both.weights)
     lab.refuses_to_train("--objective expects one of mlm", objective="clm")
+
+
+@PRETRAIN.row("--static-masks", "the same tokens are hidden again every so many epochs")
+def static_masks(lab):
+    store = lab.data("one-sample", lab.texts([20]))
+
+    def hidden(masks, epochs):
+        """By the losses of plain descent that moves nothing: each epoch is a step."""
+        run = lab.train(data=store, static_masks=masks, batch_size=1, max_steps=epochs, learning_rate=NOTHING, model=lab.plain_model())
+        return run.each("loss")
+    again = hidden(2, 4)
+    lab.assertEqual((again[0], again[1]), (again[2], again[3]))
+    lab.assertEqual(len(set(again)), 2)
+    lab.assertEqual(len(set(hidden(0, 4))), 4)
 
 
 @PRETRAIN.row("--max-length", "longer documents are cut into pieces, none of more tokens")

@@ -21,6 +21,7 @@
 #include "funicular/format/safetensors.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/multi_label.h"
+#include "funicular/objective/next_sentence.h"
 
 namespace funicular::model {
 namespace {
@@ -49,6 +50,7 @@ MicroBatch read_batch(const fs::path& path) {
   const bool masked = batch.tensors.count("mlm_labels") > 0;
   const double count = static_cast<double>(batch[masked ? "mlm_labels" : "labels"].numel());
   for (const char* name : {"mlm", "classification", "regression", "multi_label"}) batch.counts[name] = count;
+  batch.counts["next_sentence"] = static_cast<double>(batch.packing.sequences());
   return batch;
 }
 
@@ -99,10 +101,11 @@ class BertGolden : public testing::TestWithParam<Case> {
     std::optional<FlatParameters> flat;
     if (how.narrow) flat.emplace(model, MatrixTypes{at::kBFloat16, at::kBFloat16});
     const MicroBatch batch = read_batch(folder() / "batch.safetensors");
-    at::Tensor logits;
+    at::Tensor logits, next_sentence;
     Taps taps;
     taps.observe = [&](std::string_view name, const at::Tensor& value) {
       if (name == "logits") logits = value.detach();
+      if (name == "next_sentence_logits") next_sentence = value.detach();
     };
     LossSink observed, sink;
     model.forward({}, batch, taps, observed);
@@ -115,6 +118,9 @@ class BertGolden : public testing::TestWithParam<Case> {
                                            (std::string("expected_") + how.expected + ".safetensors"));
     std::map<std::string, double> differences;
     differences["logits"] = relative_difference(logits, to_tensor(expected.at("logits")), 0);
+    if (next_sentence.defined())
+      differences["next_sentence_logits"] =
+          relative_difference(next_sentence, to_tensor(expected.at("next_sentence_logits")), 0);
     differences["loss"] = relative_difference(loss, to_tensor(expected.at("loss")), 0);
     differences["observed loss"] =
         relative_difference(observed.total(batch.counts), to_tensor(expected.at("loss")), 0);
@@ -130,7 +136,8 @@ class BertGolden : public testing::TestWithParam<Case> {
             relative_difference(mine, to_tensor(expected.at("grad." + slice.name)), std::sqrt(all));
         ++gradients;
       }
-    EXPECT_EQ(gradients + 2, expected.entries().size()) << "transformers has other parameters";
+    EXPECT_EQ(gradients + 2 + next_sentence.defined(), expected.entries().size())
+        << "transformers has other parameters";
     const char* const kind = how.narrow ? "bf16" : how.expected;
     std::string worst;
     for (const auto& [name, difference] : differences) {
@@ -139,7 +146,9 @@ class BertGolden : public testing::TestWithParam<Case> {
       const bool noise = how.dtype == at::kFloat && name.find("attention.self.key.bias") != std::string::npos;
       if (std::getenv("FUNICULAR_SHOW_DIFFERENCES")) std::cout << "  " << name << " " << difference << "\n";
       if (noise && how.narrow) continue;
-      const double bound = name == "logits" ? how.logits : name.ends_with("loss") ? how.loss : how.gradients;
+      const double bound = name.ends_with("logits") ? how.logits
+                           : name.ends_with("loss") ? how.loss
+                                                    : how.gradients;
       EXPECT_LT(difference, noise ? 0.1 : bound) << GetParam().name << " " << kind << " " << name;
       if (noise) continue;
       if (worst.empty() || difference > differences[worst]) worst = name;
@@ -173,6 +182,7 @@ TEST_P(BertGolden, InBfloat16FollowsTransformersInFloat64) {
 }
 
 const Head kMultiLabel = objective::MultiLabel::loss_of_all_labels();
+const Head kPretraining = objective::NextSentence::head_of_both();
 
 INSTANTIATE_TEST_SUITE_P(, BertGolden,
                          testing::Values(Case{"tiny_masked_lm", Head::masked_lm},
@@ -180,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(, BertGolden,
                                          Case{"relu_masked_lm", Head::masked_lm},
                                          Case{"pairs_classification", Head::classification},
                                          Case{"regression", Head::classification},
-                                         Case{"multi_label", kMultiLabel},
+                                         Case{"multi_label", kMultiLabel}, Case{"pretraining", kPretraining},
                                          Case{"long_masked_lm", Head::masked_lm},
                                          Case{"long_classification", Head::classification},
                                          Case{"minilm_masked_lm", Head::masked_lm},

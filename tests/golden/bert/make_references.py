@@ -13,7 +13,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertForMaskedLM, BertForSequenceClassification
+from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
 
 LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -32,6 +32,8 @@ CASES = {
     "regression": (BertForSequenceClassification, dict(SMALL, hidden_size=16, num_hidden_layers=2, num_attention_heads=1,
                                                        intermediate_size=20, num_labels=1, problem_type="regression"),
                    [4, 11, 100]),
+    "pretraining": (BertForPreTraining, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                             intermediate_size=40), [5, 31, 130, 2]),
     "multi_label": (BertForSequenceClassification, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
                                                         intermediate_size=32, num_labels=5,
                                                         problem_type="multi_label_classification"), [6, 31, 90, 1]),
@@ -71,7 +73,7 @@ def make_batch(model, lengths, is_masked_lm, generator):
     types[~mask] = 0
     if is_masked_lm:
         chosen = (torch.rand(ids.shape, generator=generator) < 0.2) & mask
-        chosen[:, 0] = True
+        chosen[:, 0] = not isinstance(model, BertForPreTraining)  # which reads the first tokens as they are
         labels = torch.where(chosen, torch.randint(0, config.vocab_size, ids.shape, generator=generator), -100)
     elif config.problem_type == "multi_label_classification":
         labels = torch.randint(0, 2, (len(lengths), config.num_labels), generator=generator).float()
@@ -79,11 +81,15 @@ def make_batch(model, lengths, is_masked_lm, generator):
         labels = torch.randn(len(lengths), generator=generator)
     else:
         labels = torch.randint(0, config.num_labels, (len(lengths),), generator=generator)
+    if isinstance(model, BertForPreTraining):
+        labels = labels, torch.randint(0, 2, (len(lengths),), generator=generator)
     return ids, types, mask, labels
 
 
 def packed(ids, types, mask, labels, lengths, is_masked_lm):
     batch = {"token_ids": ids[mask], "token_type_ids": types[mask], "lengths": torch.tensor(lengths)}
+    if isinstance(labels, tuple):
+        labels, batch["next_sentence_labels"] = labels
     if is_masked_lm:
         flat = labels[mask]
         batch["mlm_rows"] = torch.nonzero(flat != -100).flatten()
@@ -95,11 +101,16 @@ def packed(ids, types, mask, labels, lengths, is_masked_lm):
 
 def expected(model, ids, types, mask, labels, is_masked_lm):
     model.zero_grad()
+    both = isinstance(labels, tuple)
+    labels, more = (labels[0], {"next_sentence_label": labels[1]}) if both else (labels, {})
     real_labels = labels.to(model.dtype) if labels.is_floating_point() else labels
-    out = model(input_ids=ids, token_type_ids=types, attention_mask=mask.long(), labels=real_labels)
+    out = model(input_ids=ids, token_type_ids=types, attention_mask=mask.long(), labels=real_labels, **more)
     out.loss.backward()
-    logits = out.logits[mask][labels[mask] != -100] if is_masked_lm else out.logits
+    logits = out.prediction_logits if both else out.logits
+    logits = logits[mask][labels[mask] != -100] if is_masked_lm else logits
     result = {"logits": logits.detach().clone(), "loss": out.loss.detach().clone()}
+    if both:
+        result["next_sentence_logits"] = out.seq_relationship_logits.detach().clone()
     for name, parameter in model.named_parameters():
         result["grad." + name] = parameter.grad.clone()
     return {name: value.contiguous() for name, value in result.items()}
@@ -110,7 +121,7 @@ def main():
     for index, (name, (model_class, options, lengths)) in enumerate(CASES.items()):
         torch.manual_seed(1000 + index)
         generator = torch.Generator().manual_seed(2000 + index)
-        is_masked_lm = model_class is BertForMaskedLM
+        is_masked_lm = model_class in (BertForMaskedLM, BertForPreTraining)
         model = make_model(model_class, options, minilm).eval()
         folder = os.path.join(output, name)
         os.makedirs(folder, exist_ok=True)

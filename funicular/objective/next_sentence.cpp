@@ -1,0 +1,184 @@
+#include "funicular/objective/next_sentence.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "funicular/base/error.h"
+#include "funicular/base/random.h"
+#include "funicular/data/datasets.h"
+#include "funicular/model/builder.h"
+#include "funicular/objective/metrics.h"
+
+namespace funicular::objective {
+
+namespace {
+
+data::Sample::Column part(const data::Sample::Column& column, size_t begin, size_t end) {
+  return {column.tokens.subspan(begin, end - begin),
+          {column.word_starts.bits, column.word_starts.begin + begin}};
+}
+
+/// The place in 1 … size - 1 at which a piece is cut: of the rows' beginnings the one nearest to `wanted`; else
+/// the first beginning of a word from there on, or before it; else `wanted`.
+size_t cut_near(const data::Sample& sample, size_t wanted) {
+  const auto& [rows, first] = sample.row_starts;
+  if (!rows.empty()) {
+    const auto after = std::lower_bound(rows.begin(), rows.end(), first + wanted);
+    if (after == rows.begin()) return static_cast<size_t>(*after - first);
+    const uint64_t before = *(after - 1) - first;
+    if (after == rows.end() || wanted - before < *after - first - wanted) return static_cast<size_t>(before);
+    return static_cast<size_t>(*after - first);
+  }
+  const data::Sample::Column& column = sample.columns[0];
+  if (!column.word_starts.bits) return wanted;
+  for (size_t place = wanted; place < column.tokens.size(); ++place)
+    if (column.word_starts[place]) return place;
+  for (size_t place = wanted; place > 0; --place)
+    if (column.word_starts[place]) return place;
+  return wanted;
+}
+
+// ---- the head
+
+/// Rows of the masked tokens and of the first tokens, which are never masked, ascending.
+at::Tensor rows_of_both(const MicroBatch& batch) {
+  return std::get<0>(at::sort(at::cat({batch.on_host("mlm_rows"), model::first_tokens(batch)})));
+}
+
+/// Where each of `wanted`, ascending, stands in `rows`, ascending.
+at::Tensor places_in(const at::Tensor& rows, const at::Tensor& wanted, const at::Device& device) {
+  return at::searchsorted(rows, wanted).to(device);
+}
+
+void add_pretraining_head(model::Builder& builder) {
+  const int64_t hidden = builder.config().hidden_size;
+  const model::MaskedLmWeights decoder = model::add_masked_lm_weights(builder);
+  const model::LinearWeights pooler = builder.add_linear("bert.pooler.dense", hidden, hidden);
+  const model::LinearWeights relation = builder.add_linear("cls.seq_relationship", 2, hidden);
+  builder.add_segment(
+      "pretraining", {model::hidden_of_head(builder.options())}, {},
+      [=](Activations in, const Pass& pass) {
+        const at::Tensor& x = in.at(model::kHidden);
+        const at::Tensor rows = rows_of_both(pass.batch);
+        const at::Tensor masked = places_in(rows, pass.batch.on_host("mlm_rows"), x.device());
+        const at::Tensor first = places_in(rows, model::first_tokens(pass.batch), x.device());
+        model::add_masked_lm_loss(x.index_select(0, masked), decoder, pass);
+        const at::Tensor pooled = model::apply_linear(x.index_select(0, first), pooler, nn::Activation::tanh);
+        const at::Tensor logits =
+            nn::linear(pooled, relation.weight->compute).to(relation.bias->compute.scalar_type()) +
+            relation.bias->compute;
+        pass.taps("next_sentence_logits", logits);
+        pass.loss.output("next_sentence_logits", logits);
+        const auto labels = pass.batch.tensors.find("next_sentence_labels");
+        if (labels == pass.batch.tensors.end()) return Activations{};
+        pass.loss.output("next_sentence_labels", labels->second);
+        pass.loss.add("next_sentence",
+                      at::cross_entropy_loss(logits, labels->second, {}, at::Reduction::Sum));
+        return Activations{};
+      },
+      {decoder.decoder});
+}
+
+int64_t head_parameters(const format::BertConfig& config) {
+  const int64_t hidden = config.hidden_size;
+  return model::Head::masked_lm.parameters(config) + (hidden + 1) * hidden + (hidden + 1) * 2;
+}
+
+// ---- metrics
+
+class PretrainingMetrics final : public Metrics {
+ public:
+  void start() override { sequences_ = right_ = mlm_ = 0; }
+  void add(const TensorMap& outputs) override {
+    const at::Tensor best = outputs.at("next_sentence_logits").argmax(-1).to(at::kCPU);
+    const at::Tensor truth = outputs.at("next_sentence_labels").to(at::kCPU);
+    right_ += static_cast<double>(best.eq(truth).sum().item<int64_t>());
+    sequences_ += static_cast<double>(truth.numel());
+  }
+  void losses(const std::map<std::string, double>& terms) override { mlm_ = terms.at("mlm"); }
+  std::map<std::string, double> finish(double) override {
+    return {{"perplexity", perplexity(mlm_)}, {"next_sentence_accuracy", right_ / sequences_}};
+  }
+
+ private:
+  double sequences_ = 0, right_ = 0, mlm_ = 0;
+};
+
+}  // namespace
+
+NextSentence::NextSentence(const text::WordPiece& tokenizer, const MaskedLmOptions& options)
+    : options_(options), special_(tokenizer.special()), masker_(tokenizer, options) {
+  check_sequence_options(special_, options.sequence);
+}
+
+std::shared_ptr<const data::Dataset> NextSentence::samples(
+    std::shared_ptr<const data::TokenStore> store) const {
+  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(options_.sequence, 2));
+}
+
+int64_t NextSentence::length(const data::Sample& sample) const {
+  // A piece of one token may stand beside one of another document.
+  const int64_t tokens = std::max<int64_t>(static_cast<int64_t>(sample.columns[0].tokens.size()), 2);
+  return std::min<int64_t>(tokens + 3, options_.sequence.max_length);
+}
+
+std::optional<uint64_t> NextSentence::other_document_key(const data::Sample& sample) const {
+  return TokenMasker::key_of(sample, options_);
+}
+
+NextSentence::Pair NextSentence::cut(const data::Sample& sample, uint64_t seed) const {
+  const data::Sample::Column& whole = sample.columns[0];
+  const size_t size = whole.tokens.size();
+  const RandomBlock block = philox(make_key(seed, Purpose::next_sentence),
+                                   make_counter(0, 0, TokenMasker::key_of(sample, options_)));
+  Pair pair{sample, (block[2] & 1) == 0 || sample.other.tokens.size() == 0};
+  const size_t place = size < 2 ? size
+                                : cut_near(sample, 1 + static_cast<size_t>(uniform_below(
+                                                           (uint64_t{block[0]} << 32) | block[1], size - 1)));
+  pair.sample.column_count = 2;
+  pair.sample.columns[0] = part(whole, 0, place);
+  const size_t most = std::max<size_t>(size - place, 1);
+  pair.sample.columns[1] = pair.follows ? part(whole, place, size)
+                                        : part(sample.other, 0, std::min(most, sample.other.tokens.size()));
+  return pair;
+}
+
+MicroBatch NextSentence::collate(std::span<const data::Sample> samples, const RandomState& random) const {
+  PackedSequences packed;
+  TokenMasker masker = masker_;
+  std::vector<int64_t> labels;
+  for (const data::Sample& sample : samples) {
+    const size_t begin = packed.token_ids.size();
+    const Pair pair = cut(sample, random.seed);
+    packed.add(pair.sample, special_, options_.sequence);
+    masker.mask(packed, begin, sample, random.seed);
+    labels.push_back(pair.follows ? 0 : 1);
+  }
+  MicroBatch batch = packed.to_batch(random);
+  masker.finish(batch);
+  batch.tensors["next_sentence_labels"] = at::tensor(labels, at::kLong);
+  batch.counts["next_sentence"] = static_cast<double>(labels.size());
+  return batch;
+}
+
+model::Head NextSentence::head_of_both() {
+  model::Head head = model::Head::masked_lm;
+  head.name = "pretraining";
+  head.architecture = "BertForPreTraining";
+  head.rows = rows_of_both;
+  head.add = add_pretraining_head;
+  head.parameters = head_parameters;
+  return head;
+}
+
+std::unique_ptr<Metrics> NextSentence::metrics() const {
+  return std::make_unique<PretrainingMetrics>();
+}
+
+std::map<std::string, std::string> NextSentence::identity() const {
+  return {{"objective", "mlm and next sentence, " + TokenMasker::describe(options_)}};
+}
+
+}  // namespace funicular::objective
