@@ -100,12 +100,34 @@ def kill_all(process: subprocess.Popen, token: str):
     if process.poll() is None:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
-    for entry in Path("/proc").glob("[0-9]*/environ"):
+    # A process that is just starting another program has no environment for a moment: it is looked at again.
+    for _ in range(100):
+        if not kill_marked(token.encode()):
+            return
+        time.sleep(0.02)
+
+
+def kill_marked(token: bytes) -> bool:
+    """Kills the processes whose environment holds the token; whether there may be more of them."""
+    more = False
+    for entry in Path("/proc").glob("[0-9]*"):
         try:
-            if token.encode() in entry.read_bytes():
-                os.kill(int(entry.parent.name), signal.SIGKILL)
-        except (OSError, ProcessLookupError):
+            environment = (entry / "environ").read_bytes()
+            if token in environment:
+                os.kill(int(entry.name), signal.SIGKILL)
+                more = True
+            elif not environment and is_young(entry):
+                more = True
+        except OSError:
             continue
+    return more
+
+
+def is_young(process: Path) -> bool:
+    """Whether this is a program that began within the last seconds; threads of the kernel and the dead are none."""
+    os.readlink(process / "exe")  # OSError where there is no program
+    begun = int((process / "stat").read_text().rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return float(Path("/proc/uptime").read_text().split()[0]) - begun < 5
 
 
 class Judge:
