@@ -10,6 +10,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
