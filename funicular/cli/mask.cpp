@@ -55,7 +55,8 @@ class Mask final : public Command {
     if (!fs::exists(tokenizer_))
       throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
                        model::hub_hint(tokenizer_));
-    const auto tokenizer = format::load_tokenizer(tokenizer_);
+    const std::unique_ptr<text::Tokenizer> loaded = format::load_tokenizer(tokenizer_);
+    const text::Tokenizer& tokenizer = *loaded;
     const bool colours = !json_ && ::isatty(STDOUT_FILENO) != 0;
     objective::MaskStatistics statistics;
     Json shown = Json::array();
@@ -72,7 +73,7 @@ class Mask final : public Command {
   }
 
  private:
-  std::shared_ptr<const data::TokenStore> open_store(const text::WordPiece& tokenizer) {
+  std::shared_ptr<const data::TokenStore> open_store(const text::Tokenizer& tokenizer) {
     if (data_.empty()) {
       temporary_.emplace();
       const data::TextFileSource source(input_, {.format = format::TextFormat::text});

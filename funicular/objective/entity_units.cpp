@@ -20,18 +20,16 @@ std::vector<Unit> EntityUnits::divide(const MaskView& view, const MaskKey&) cons
   return units;
 }
 
-Phrases read_entities(const fs::path& file, const text::WordPiece& tokenizer, int64_t& left_out) {
+Phrases read_entities(const fs::path& file, const text::Tokenizer& tokenizer, int64_t& left_out) {
   Phrases entities;
   left_out = 0;
   for_each_line(file, [&](std::string_view line, int64_t number) {
     if (line.find('\t') != std::string_view::npos)
       throw InputError("masking", "{}:{}: expected one entity a line and nothing else, found a tab",
                        file.string(), number);
-    const text::TokenizedText tokens = phrase_tokens(tokenizer, line);
-    if (tokens.ids.empty())
-      ++left_out;
-    else
-      entities.add(tokens.ids, 0);
+    const auto forms = phrase_forms(tokenizer, line);
+    left_out += forms.empty();
+    for (const text::TokenizedText& tokens : forms) entities.add(tokens.ids, 0);
   });
   return entities;
 }

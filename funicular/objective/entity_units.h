@@ -20,6 +20,6 @@ class EntityUnits final : public Units {
 
 /// Reads a file of entities, one a line. Those that have an unknown token are left out; `left_out` counts them. Throws
 /// InputError for a line with a tab (FILE:LINE). An empty file is an empty lexicon.
-Phrases read_entities(const fs::path& file, const text::WordPiece& tokenizer, int64_t& left_out);
+Phrases read_entities(const fs::path& file, const text::Tokenizer& tokenizer, int64_t& left_out);
 
 }  // namespace funicular::objective

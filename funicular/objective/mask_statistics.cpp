@@ -22,17 +22,16 @@ int64_t words_in(const MaskView& view, const Unit& unit) {
   return words;
 }
 
-/// A token without the mark of a piece that continues a word.
-std::string piece(const text::WordPiece& tokenizer, int32_t id) {
-  const std::string& token = tokenizer.vocabulary()[static_cast<size_t>(id)];
-  const std::string& prefix = tokenizer.options().continuing_prefix;
-  return !prefix.empty() && token.starts_with(prefix) ? token.substr(prefix.size()) : token;
+/// What a token says, without the blank before it.
+std::string piece(const text::Tokenizer& tokenizer, int32_t id) {
+  std::string text = tokenizer.token_text(id);
+  return text.starts_with(' ') ? text.substr(1) : text;
 }
 
 /// Writes a sequence token by token.
 class Line {
  public:
-  Line(const MaskedSequence& sequence, const text::WordPiece& tokenizer, bool colours)
+  Line(const MaskedSequence& sequence, const text::Tokenizer& tokenizer, bool colours)
       : sequence_(sequence), tokenizer_(tokenizer), colours_(colours) {}
 
   std::string write() {
@@ -82,7 +81,7 @@ class Line {
   }
 
   const MaskedSequence& sequence_;
-  const text::WordPiece& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   bool colours_;
   std::string text_;
 };
@@ -154,7 +153,7 @@ std::string MaskStatistics::text() const {
   return text;
 }
 
-std::string masked_text(const MaskedSequence& sequence, const text::WordPiece& tokenizer, bool colours) {
+std::string masked_text(const MaskedSequence& sequence, const text::Tokenizer& tokenizer, bool colours) {
   return Line(sequence, tokenizer, colours).write();
 }
 

@@ -35,6 +35,6 @@ class MaskStatistics {
 /// A masked sequence as a line: hidden units as {what stood there|what is shown}, words separated by blanks, special
 /// tokens around and between the texts. With `colours` (of terminals) what stood there is green, and what is shown red
 /// ([MASK]), yellow (random), blue (similar) or grey (the same).
-std::string masked_text(const MaskedSequence& sequence, const text::WordPiece& tokenizer, bool colours);
+std::string masked_text(const MaskedSequence& sequence, const text::Tokenizer& tokenizer, bool colours);
 
 }  // namespace funicular::objective

@@ -76,7 +76,7 @@ void check_compat(const MaskedLmOptions& options) {
                      options.word_weights.empty() ? "similar words" : "weights of words");
 }
 
-RandomTokens random_tokens(const text::WordPiece& tokenizer, const MaskedLmOptions& options) {
+RandomTokens random_tokens(const text::Tokenizer& tokenizer, const MaskedLmOptions& options) {
   if (options.compat == Compat::none)
     return std::make_shared<const std::vector<int32_t>>(text::input_tokens(tokenizer));
   std::vector<int32_t> all(static_cast<size_t>(tokenizer.size()));
@@ -91,7 +91,7 @@ RandomTokens random_tokens(const text::WordPiece& tokenizer, const MaskedLmOptio
   return std::make_shared<const std::vector<int32_t>>(std::move(all));
 }
 
-std::shared_ptr<const Units> make_units(const text::WordPiece& tokenizer, const MaskedLmOptions& options) {
+std::shared_ptr<const Units> make_units(const text::Tokenizer& tokenizer, const MaskedLmOptions& options) {
   switch (options.masking) {
     case Masking::token: return std::make_shared<TokenUnits>();
     case Masking::whole_word: return std::make_shared<WordUnits>();
@@ -160,7 +160,7 @@ void check_masking(const MaskedLmOptions& options) {
   check_compat(options);
 }
 
-std::shared_ptr<const Selector> make_selector(const text::WordPiece& tokenizer,
+std::shared_ptr<const Selector> make_selector(const text::Tokenizer& tokenizer,
                                               const MaskedLmOptions& options) {
   if (options.selector) return options.selector;
   if (options.compat == Compat::spanbert) return std::make_shared<SpanBertSelector>();
@@ -174,7 +174,7 @@ std::shared_ptr<const Selector> make_selector(const text::WordPiece& tokenizer,
   return std::make_shared<UnitSelector>(make_units(tokenizer, options), fill, std::move(weights));
 }
 
-std::shared_ptr<const Replacer> make_replacer(const text::WordPiece& tokenizer,
+std::shared_ptr<const Replacer> make_replacer(const text::Tokenizer& tokenizer,
                                               const MaskedLmOptions& options) {
   if (options.replacer) return options.replacer;
   ReplacementShares shares{options.mask_share, options.random_share};

@@ -71,9 +71,9 @@ struct MaskedLmOptions {
 void check_masking(const MaskedLmOptions& options);
 
 /// What the options ask for. Reads the files that they name.
-std::shared_ptr<const Selector> make_selector(const text::WordPiece& tokenizer,
+std::shared_ptr<const Selector> make_selector(const text::Tokenizer& tokenizer,
                                               const MaskedLmOptions& options);
-std::shared_ptr<const Replacer> make_replacer(const text::WordPiece& tokenizer,
+std::shared_ptr<const Replacer> make_replacer(const text::Tokenizer& tokenizer,
                                               const MaskedLmOptions& options);
 
 /// How many of `tokens` tokens to predict, in a sequence of `length` with its special tokens: at least one.

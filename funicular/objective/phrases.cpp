@@ -1,6 +1,7 @@
 #include "funicular/objective/phrases.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "funicular/text/utf8.h"
 
@@ -25,11 +26,16 @@ int32_t Phrases::find(std::span<const int32_t> ids) const {
   return number(node);
 }
 
-text::TokenizedText phrase_tokens(const text::WordPiece& tokenizer, std::string_view phrase) {
-  text::TokenizedText tokens = tokenizer.tokenize(phrase);
-  const int32_t unknown = tokenizer.special().unknown;
-  if (std::find(tokens.ids.begin(), tokens.ids.end(), unknown) != tokens.ids.end()) return {};
-  return tokens;
+std::vector<text::TokenizedText> phrase_forms(const text::Tokenizer& tokenizer, std::string_view phrase) {
+  std::vector<text::TokenizedText> forms;
+  for (const std::string& text : {" " + std::string(phrase), std::string(phrase)}) {
+    text::TokenizedText tokens = tokenizer.tokenize(text);
+    const int32_t unknown = tokenizer.special().unknown;
+    if (tokens.ids.empty() || std::find(tokens.ids.begin(), tokens.ids.end(), unknown) != tokens.ids.end())
+      return {};
+    if (forms.empty() || forms[0].ids != tokens.ids) forms.push_back(std::move(tokens));
+  }
+  return forms;
 }
 
 void for_each_line(const fs::path& file,

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "funicular/base/file.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::objective {
 
@@ -40,9 +40,10 @@ class Phrases {
   std::vector<int32_t> numbers_{none};
 };
 
-/// The token ids of a word or phrase as they stand in a text, and which of them begin a word. Empty where it has no
-/// tokens or an unknown one.
-text::TokenizedText phrase_tokens(const text::WordPiece& tokenizer, std::string_view phrase);
+/// The token ids of a word or phrase as they stand in a text, and which of them begin a word: within a text, and at its
+/// beginning where that is another form (byte-level tokens hold the blank before a word). Empty where it has no tokens
+/// or an unknown one.
+std::vector<text::TokenizedText> phrase_forms(const text::Tokenizer& tokenizer, std::string_view phrase);
 
 /// The lines of a text file with their numbers from 1, without line ends; a byte-order mark is skipped, and so are
 /// empty lines. Throws InputError where the file cannot be read or a line is not UTF-8 (FILE:LINE).

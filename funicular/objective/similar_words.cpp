@@ -42,7 +42,7 @@ struct Group {
 /// Reads word vectors line by line.
 class VectorReader {
  public:
-  VectorReader(const fs::path& file, const text::WordPiece& tokenizer, int64_t most_words)
+  VectorReader(const fs::path& file, const text::Tokenizer& tokenizer, int64_t most_words)
       : file_(file), tokenizer_(tokenizer), most_words_(most_words) {}
 
   void add(std::string_view line, int64_t number) {
@@ -64,30 +64,32 @@ class VectorReader {
   }
 
   size_t size() const { return size_; }
-  const std::map<std::vector<uint8_t>, Group>& groups() const { return groups_; }
+  const auto& groups() const { return groups_; }
 
  private:
   void keep(std::string_view word, const std::vector<float>& vector) {
     if (kept_ >= most_words_) return;
-    const text::TokenizedText tokens = phrase_tokens(tokenizer_, word);
     double squares = 0;
     for (const float value : vector) squares += double{value} * value;
-    if (tokens.ids.empty() || !(squares > 0)) return;
+    const auto forms = phrase_forms(tokenizer_, word);
     // The first of several spellings that the tokenizer does not tell apart is the most frequent.
-    if (known_.add(tokens.ids, static_cast<int32_t>(kept_)) != static_cast<int32_t>(kept_)) return;
+    const auto number = static_cast<int32_t>(kept_);
+    if (forms.empty() || !(squares > 0) || known_.add(forms[0].ids, number) != number) return;
     ++kept_;
-    Group& group = groups_[tokens.word_starts];
-    group.words.push_back(tokens);
     const double norm = std::sqrt(squares);
-    for (const float value : vector) group.vectors.push_back(static_cast<float>(value / norm));
+    for (size_t form = 0; form < forms.size(); ++form) {
+      Group& group = groups_[{form, forms[form].word_starts}];
+      group.words.push_back(forms[form]);
+      for (const float value : vector) group.vectors.push_back(static_cast<float>(value / norm));
+    }
   }
 
   const fs::path& file_;
-  const text::WordPiece& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   int64_t most_words_, kept_ = 0;
   size_t size_ = 0;
   Phrases known_;
-  std::map<std::vector<uint8_t>, Group> groups_;
+  std::map<std::pair<size_t, std::vector<uint8_t>>, Group> groups_;  ///< by form and word starts
 };
 
 /// Calls use(word, its nearest ones' tokens end to end) for each word of a group.
@@ -116,7 +118,7 @@ void nearest_of(Group group, size_t size, int64_t count, Use use) {
 
 }  // namespace
 
-SimilarWords SimilarWords::read(const fs::path& file, const text::WordPiece& tokenizer,
+SimilarWords SimilarWords::read(const fs::path& file, const text::Tokenizer& tokenizer,
                                 const SimilarWordsOptions& options) {
   SimilarWords similar;
   bool first = true, lexicon = false;
@@ -135,31 +137,37 @@ SimilarWords SimilarWords::read(const fs::path& file, const text::WordPiece& tok
   return similar;
 }
 
-void SimilarWords::read_lexicon(const fs::path& file, const text::WordPiece& tokenizer) {
+void SimilarWords::read_lexicon(const fs::path& file, const text::Tokenizer& tokenizer) {
   for_each_line(file, [&](std::string_view line, int64_t number) {
     const size_t tab = line.find('\t');
     if (tab == std::string_view::npos || tab == 0 || split(line.substr(tab)).empty())
       throw InputError("masking", "{}:{}: expected a word, a tab and similar words, found \"{}\"",
                        file.string(), number, line);
-    const text::TokenizedText word = phrase_tokens(tokenizer, line.substr(0, tab));
-    if (word.ids.empty()) return;
-    std::vector<int32_t> list;
-    for (const std::string_view other : split(line.substr(tab))) {
-      const text::TokenizedText tokens = phrase_tokens(tokenizer, other);
-      if (same_form(word, tokens)) list.insert(list.end(), tokens.ids.begin(), tokens.ids.end());
+    const auto forms = phrase_forms(tokenizer, line.substr(0, tab));
+    for (size_t form = 0; form < forms.size(); ++form) {
+      std::vector<int32_t> list;
+      for (const std::string_view other : split(line.substr(tab))) {
+        const auto others = phrase_forms(tokenizer, other);
+        if (form < others.size() && same_form(forms[form], others[form]))
+          list.insert(list.end(), others[form].ids.begin(), others[form].ids.end());
+      }
+      add(forms[form].ids, list);
     }
-    if (list.empty()) {
-      ++without_;
-      return;
-    }
-    const int32_t place = words_.add(word.ids, static_cast<int32_t>(lists_.size()));
-    if (static_cast<size_t>(place) == lists_.size()) lists_.emplace_back();
-    auto& own = lists_[static_cast<size_t>(place)];
-    own.insert(own.end(), list.begin(), list.end());
   });
 }
 
-void SimilarWords::read_vectors(const fs::path& file, const text::WordPiece& tokenizer,
+void SimilarWords::add(std::span<const int32_t> word, const std::vector<int32_t>& list) {
+  if (list.empty()) {
+    ++without_;
+    return;
+  }
+  const int32_t place = words_.add(word, static_cast<int32_t>(lists_.size()));
+  if (static_cast<size_t>(place) == lists_.size()) lists_.emplace_back();
+  auto& own = lists_[static_cast<size_t>(place)];
+  own.insert(own.end(), list.begin(), list.end());
+}
+
+void SimilarWords::read_vectors(const fs::path& file, const text::Tokenizer& tokenizer,
                                 const SimilarWordsOptions& options) {
   VectorReader reader(file, tokenizer, options.most_words);
   for_each_line(file, [&](std::string_view line, int64_t number) { reader.add(line, number); });

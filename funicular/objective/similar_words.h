@@ -24,7 +24,7 @@ class SimilarWords {
   /// separated by blanks; word2vec's: the same after a line with the number of words and of numbers): a lexicon where
   /// the first line has a tab. Throws InputError for a line that does not fit the first one (FILE:LINE) and for a file
   /// that gives no word a similar one.
-  static SimilarWords read(const fs::path& file, const text::WordPiece& tokenizer,
+  static SimilarWords read(const fs::path& file, const text::Tokenizer& tokenizer,
                            const SimilarWordsOptions& options = {});
 
   /// The similar words of a word, end to end: `of(word).size() / word.size()` of them. Empty where there is none.
@@ -34,8 +34,9 @@ class SimilarWords {
   int64_t words_without() const { return without_; }  ///< of the file, known to the tokenizer, but with none
 
  private:
-  void read_lexicon(const fs::path& file, const text::WordPiece& tokenizer);
-  void read_vectors(const fs::path& file, const text::WordPiece& tokenizer,
+  void add(std::span<const int32_t> word, const std::vector<int32_t>& list);
+  void read_lexicon(const fs::path& file, const text::Tokenizer& tokenizer);
+  void read_vectors(const fs::path& file, const text::Tokenizer& tokenizer,
                     const SimilarWordsOptions& options);
 
   Phrases words_;

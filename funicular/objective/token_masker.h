@@ -11,7 +11,7 @@
 #include "funicular/objective/masking.h"
 #include "funicular/objective/masking_options.h"
 #include "funicular/objective/sequence.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::objective {
 
@@ -19,7 +19,7 @@ class TokenMasker {
  public:
   /// Reads the files that the options name. Throws InputError without [MASK], for shares out of range, and for options
   /// that do not go together.
-  TokenMasker(const text::WordPiece& tokenizer, const MaskedLmOptions& options);
+  TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
 
   /// Hides tokens of the sequence that begins at `begin` and is the last in `packed`; `sample` is what it was
   /// made of.

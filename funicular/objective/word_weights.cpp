@@ -5,7 +5,7 @@
 
 namespace funicular::objective {
 
-WordWeights WordWeights::read(const fs::path& file, const text::WordPiece& tokenizer) {
+WordWeights WordWeights::read(const fs::path& file, const text::Tokenizer& tokenizer) {
   WordWeights weights;
   int64_t lines = 0;
   for_each_line(file, [&](std::string_view line, int64_t number) {
@@ -20,8 +20,8 @@ WordWeights WordWeights::read(const fs::path& file, const text::WordPiece& token
       throw InputError("masking",
                        "{}:{}: expected a word, a tab and a finite weight of at least 0, found \"{}\"",
                        file.string(), number, line);
-    const text::TokenizedText tokens = phrase_tokens(tokenizer, line.substr(0, tab));
-    if (!tokens.ids.empty()) weights.set(tokens.ids, weight);
+    for (const text::TokenizedText& tokens : phrase_forms(tokenizer, line.substr(0, tab)))
+      weights.set(tokens.ids, weight);
     ++lines;
   });
   if (lines == 0)

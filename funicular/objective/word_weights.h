@@ -13,7 +13,7 @@ class WordWeights {
  public:
   /// Reads lines `word<TAB>weight` with finite weights of at least 0; 0: hidden only where a sequence has nothing
   /// else. Throws InputError for another line (FILE:LINE) and for a file without one.
-  static WordWeights read(const fs::path& file, const text::WordPiece& tokenizer);
+  static WordWeights read(const fs::path& file, const text::Tokenizer& tokenizer);
 
   void set(std::span<const int32_t> word, double weight);
   double of(std::span<const int32_t> word) const;

@@ -11,6 +11,7 @@
 #include "funicular/objective/bert_replacer.h"
 #include "funicular/objective/similar_replacer.h"
 #include "funicular/objective/unit_selector.h"
+#include "funicular/text/word_piece.h"
 #include "views.h"
 
 namespace funicular::objective {

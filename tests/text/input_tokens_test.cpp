@@ -5,6 +5,8 @@
 #include <string>
 #include <vector>
 
+#include "funicular/text/word_piece.h"
+
 namespace funicular::text {
 namespace {
 
