@@ -38,6 +38,11 @@ void MaskingOptions::declare(Arguments& arguments) {
   arguments.add("lexicon", "FILE", lexicon, "of entity: one entity a line; the longest are hidden whole")
       .default_text("none");
   arguments
+      .add("word-dictionary", "FILE", word_dictionary,
+           "Chinese words: lines of a word, a blank and its frequency, as jieba's dict.txt; without it each "
+           "character is a word, unless the store knows words")
+      .default_text("none");
+  arguments
       .add("word-weights", "FILE", word_weights,
            "lines of a word, a tab and a weight: how often words are hidden compared with others, which weigh 1")
       .default_text("none");
@@ -59,6 +64,11 @@ void MaskingOptions::declare(Arguments& arguments) {
            "hide and show by the published rules of a program, its faults included (docs/masking.md)")
       .choices(objective::compat_names());
   arguments
+      .add("pack-sentences", "NAME", pack_sentences,
+           "fill sequences with whole rows, within documents or across them (a separator between), as RoBERTa; "
+           "none: cut documents into pieces of nearly equal lengths")
+      .choices(objective::pack_names());
+  arguments
       .add("static-masks", "N", static_masks,
            "mask each sequence in N ways, which come again every N epochs; 0: anew whenever it is met")
       .range(0);
@@ -77,9 +87,11 @@ objective::MaskedLmOptions MaskingOptions::options(int64_t max_length) const {
   if (!ngram_shares.empty()) all.ngram_shares = objective::normalised(read_shares(ngram_shares));
   all.replacement = objective::replacement_from(replacement);
   all.compat = objective::compat_from(compat);
+  all.pack = objective::pack_from(pack_sentences);
   all.similar_words = similar_words;
   all.similar = {.count = similar_count, .most_words = similar_vocabulary};
   all.lexicon = lexicon;
+  all.word_dictionary = word_dictionary;
   all.word_weights = word_weights;
   all.static_masks = static_masks;
   objective::check_masking(all);

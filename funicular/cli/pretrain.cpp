@@ -54,8 +54,7 @@ class Pretrain final : public Command {
     arguments
         .add("objective", "NAME", objective_name_,
              "what is learnt: mlm, hidden tokens; mlm-nsp, also whether the second half of a sequence "
-             "follows the "
-             "first")
+             "follows the first; mlm-sop, also whether its two halves are in their order")
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
     arguments
@@ -100,6 +99,10 @@ class Pretrain final : public Command {
     training_.check_output({model_, data_, tokenizer_, eval_data_});
     for (const fs::path& file : masking_.files()) training_.check_output({file});
     const objective::MaskedLmOptions options = masking_.options(max_length_);
+    if (masking_.pack_sentences == "across" && eval_fraction_ > 0)
+      throw InputError("usage",
+                       "--pack-sentences across puts documents into one sequence, so none can be held out; give "
+                       "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
     if (fs::is_regular_file(model_) && tokenizer_.empty())

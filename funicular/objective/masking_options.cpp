@@ -60,6 +60,8 @@ void check_words(const MaskedLmOptions& options) {
   if (of_words(options)) return;
   if (!options.word_weights.empty())
     throw InputError("masking", "--word-weights weighs words; give --masking whole-word, not token");
+  if (!options.word_dictionary.empty())
+    throw InputError("masking", "--word-dictionary is of words; give --masking whole-word, not token");
   if (options.replacement == Replacement::similar)
     throw InputError("masking", "--replacement similar replaces words; give --masking whole-word, not token");
 }
@@ -133,6 +135,15 @@ const std::vector<std::string>& replacement_names() {
 const std::vector<std::string>& compat_names() {
   static const std::vector<std::string> names{"none", "google", "hf", "fairseq", "spanbert"};
   return names;
+}
+
+const std::vector<std::string>& pack_names() {
+  static const std::vector<std::string> names{"none", "within", "across"};
+  return names;
+}
+
+PackSentences pack_from(const std::string& name) {
+  return from_name<PackSentences>(pack_names(), name, "packing of sentences");
 }
 
 Masking masking_from(const std::string& name) {
@@ -218,9 +229,11 @@ std::string describe_masking(const MaskedLmOptions& options) {
   if (options.replacement == Replacement::similar)
     text += file("similar words", options.similar_words) +
             fmt::format(" {} {}", options.similar.count, options.similar.most_words);
-  text += file("lexicon", options.lexicon) + file("weights", options.word_weights);
+  text += file("dictionary", options.word_dictionary) + file("lexicon", options.lexicon) + file("weights", options.word_weights);
   if (!options.rules_name.empty()) text += ", rules " + options.rules_name;
   text += fmt::format(", at most {} tokens", options.sequence.max_length);
+  if (options.pack != PackSentences::none)
+    text += fmt::format(", whole rows {} documents", name_of(pack_names(), options.pack));
   if (options.static_masks > 0) text += fmt::format(", {} static masks", options.static_masks);
   return text;
 }

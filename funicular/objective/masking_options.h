@@ -23,14 +23,20 @@ enum class Replacement { bert, similar };
 /// Whose rules are followed to the letter; none: ours.
 enum class Compat { none, google, hf, fairseq, spanbert };
 
+/// Whether sequences are filled with whole rows (data::SentencesDataset): no, documents are cut into pieces of nearly
+/// equal lengths; within documents; across them, with a separator between.
+enum class PackSentences { none, within, across };
+
 // The names of the values, in their order: those of the command line.
 const std::vector<std::string>& masking_names();
 const std::vector<std::string>& replacement_names();
 const std::vector<std::string>& compat_names();
+const std::vector<std::string>& pack_names();
 // Throw InputError for another name.
 Masking masking_from(const std::string& name);
 Replacement replacement_from(const std::string& name);
 Compat compat_from(const std::string& name);
+PackSentences pack_from(const std::string& name);
 
 /// A sequence that was masked, as an observer sees it. All views are valid during the call.
 struct MaskedSequence {
@@ -52,9 +58,11 @@ struct MaskedLmOptions {
   LengthShares ngram_shares = {};    ///< of Masking::ngram; empty: MacBERT's
   Replacement replacement = Replacement::bert;
   Compat compat = Compat::none;
+  PackSentences pack = PackSentences::none;  ///< of objectives of single texts
   fs::path similar_words;  ///< of Replacement::similar, see SimilarWords::read
   SimilarWordsOptions similar = {};
   fs::path lexicon;       ///< of Masking::entity, see read_entities
+  fs::path word_dictionary;  ///< of Chinese words, see ChineseWords; empty: each ideograph is a word
   fs::path word_weights;  ///< of words, see WordWeights::read; empty: all alike
   /// 0: a sample is masked anew whenever it is met. N: in N ways, which come again every N epochs, as in the data
   /// of the first BERT (Devlin et al. 2019; 10 there).

@@ -36,13 +36,16 @@ uint64_t TokenMasker::key_of(const data::Sample& sample, const MaskedLmOptions& 
 TokenMasker::TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
     : options_(options) {
   check_masking(options);
+  if (!options.word_dictionary.empty())
+    chinese_words_ = std::make_shared<const ChineseWords>(tokenizer, options.word_dictionary);
   selector_ = make_selector(tokenizer, options);
   replacer_ = make_replacer(tokenizer, options);
 }
 
 void TokenMasker::mask(PackedSequences& packed, size_t begin, const data::Sample& sample, uint64_t seed) {
-  const Maskable text(packed, begin);
+  Maskable text(packed, begin);
   if (text.tokens.empty()) return;
+  if (chinese_words_) chinese_words_->mark(text.view(), text.word_starts);
   const MaskView view = text.view();
   const MaskKey key{seed, key_of(sample, options_)};
   const int64_t budget =

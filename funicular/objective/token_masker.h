@@ -8,6 +8,7 @@
 
 #include "funicular/core/batch.h"
 #include "funicular/data/sample.h"
+#include "funicular/objective/chinese_words.h"
 #include "funicular/objective/masking.h"
 #include "funicular/objective/masking_options.h"
 #include "funicular/objective/sequence.h"
@@ -37,6 +38,7 @@ class TokenMasker {
 
  private:
   MaskedLmOptions options_;
+  std::shared_ptr<const ChineseWords> chinese_words_;  ///< null: without a dictionary
   std::shared_ptr<const Selector> selector_;
   std::shared_ptr<const Replacer> replacer_;
   std::vector<int64_t> rows_, labels_;
