@@ -14,8 +14,8 @@
 #include "funicular/base/error.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
-#include "funicular/objective/token_masker.h"
 #include "funicular/objective/masked_lm.h"
+#include "funicular/objective/token_masker.h"
 #include "made_up_text.h"
 
 namespace {
@@ -50,8 +50,10 @@ Text make_text(bool chinese, const fs::path& folder) {
     weights += vocabulary[id] + "\t" + std::to_string(1 + id % 7) + "\n";
     dictionary += vocabulary[id] + vocabulary[id + 1] + " " + std::to_string(id) + " n\n";
   }
-  for (const auto& [path, contents] : {std::pair(&text.words, &words), {&text.similar, &similar},
-                                       {&text.weights, &weights}, {&text.dictionary, &dictionary}}) {
+  for (const auto& [path, contents] : {std::pair(&text.words, &words),
+                                       {&text.similar, &similar},
+                                       {&text.weights, &weights},
+                                       {&text.dictionary, &dictionary}}) {
     *path = folder / (name + std::to_string(contents - &words) + std::to_string(contents->size()));
     write_file_atomically(*path, *contents);
   }
@@ -60,7 +62,8 @@ Text make_text(bool chinese, const fs::path& folder) {
 }
 
 /// Microseconds a row, the best of some rounds.
-double measure(const Text& text, int64_t rows, const std::function<void(objective::PackedSequences&, size_t, const data::Sample&)>& hide) {
+double measure(const Text& text, int64_t rows,
+               const std::function<void(objective::PackedSequences&, size_t, const data::Sample&)>& hide) {
   const objective::SequenceOptions sequence{.max_length = 128};
   double best = 1e30;
   for (int round = 0; round < 5; ++round) {
@@ -112,9 +115,8 @@ int main(int count, char** words) {
       show("span", {.masking = Masking::span});
       show("entity", {.masking = Masking::entity, .lexicon = text.words});
       show("whole-word, weights", {.masking = Masking::whole_word, .word_weights = text.weights});
-      show("ngram, similar words", {.masking = Masking::ngram,
-                                    .replacement = Replacement::similar,
-                                    .similar_words = text.similar});
+      show("ngram, similar words",
+           {.masking = Masking::ngram, .replacement = Replacement::similar, .similar_words = text.similar});
       show("ngram, words of a dictionary", {.masking = Masking::ngram, .word_dictionary = text.dictionary});
       show("whole-word as google", {.masking = Masking::whole_word, .compat = Compat::google});
       show("span as spanbert", {.masking = Masking::span, .compat = Compat::spanbert});

@@ -25,12 +25,14 @@ namespace {
 class Mask final : public Command {
  public:
   Mask()
-      : Command("mask", "Show what pretrain would hide, with statistics",
-                "Masks sequences of a text or of a token store as pretrain does with the same options, and "
-                "counts what is hidden and what is shown instead. With --show it prints masked sequences first: "
-                "{what stood there|what is shown}, in colours on a terminal.") {
+      : Command(
+            "mask", "Show what pretrain would hide, with statistics",
+            "Masks sequences of a text or of a token store as pretrain does with the same options, and "
+            "counts what is hidden and what is shown instead. With --show it prints masked sequences first: "
+            "{what stood there|what is shown}, in colours on a terminal.") {
     arguments.section("Input and output");
-    arguments.add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
+    arguments
+        .add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
         .alias("model")
         .required();
     arguments.add("input", "PATH", input_, "text files: a line a row, documents separated by blank lines")
@@ -41,8 +43,7 @@ class Mask final : public Command {
     arguments.add("sequences", "N", sequences_, "sequences to mask and count, spread over the whole input")
         .range(1);
     arguments.add("json", json_, "print one JSON object instead");
-    arguments
-        .add("objective", "NAME", objective_name_, "what the sequences are made for, as of pretrain")
+    arguments.add("objective", "NAME", objective_name_, "what the sequences are made for, as of pretrain")
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
     masking_.declare(arguments);

@@ -28,7 +28,8 @@ void MaskingOptions::declare(Arguments& arguments) {
   arguments.add("mlm-probability", "SHARE", probability, "share of the tokens to predict").above(0);
   arguments
       .add("masking", "NAME", masking,
-           "what is hidden as a whole: single tokens, words, ngram (1 to 4 words), span (1 to 10 words, replaced "
+           "what is hidden as a whole: single tokens, words, ngram (1 to 4 words), span (1 to 10 words, "
+           "replaced "
            "as one), or the entities of --lexicon")
       .choices(objective::masking_names());
   arguments.add("whole-words", whole_words, "as --masking whole-word").alias("mlm-whole-word");
@@ -44,7 +45,8 @@ void MaskingOptions::declare(Arguments& arguments) {
       .default_text("none");
   arguments
       .add("word-weights", "FILE", word_weights,
-           "lines of a word, a tab and a weight: how often words are hidden compared with others, which weigh 1")
+           "lines of a word, a tab and a weight: how often words are hidden compared with others, which "
+           "weigh 1")
       .default_text("none");
   arguments
       .add("replacement", "NAME", replacement,
@@ -54,7 +56,8 @@ void MaskingOptions::declare(Arguments& arguments) {
       .add("similar-words", "FILE", similar_words,
            "of similar: lines of a word, a tab and similar words, or word vectors as text")
       .default_text("none");
-  arguments.add("similar-count", "N", similar_count, "of word vectors: so many of the nearest words").range(1);
+  arguments.add("similar-count", "N", similar_count, "of word vectors: so many of the nearest words")
+      .range(1);
   arguments
       .add("similar-vocabulary", "WORDS", similar_vocabulary,
            "of word vectors: only the first so many words of the file")
@@ -65,7 +68,8 @@ void MaskingOptions::declare(Arguments& arguments) {
       .choices(objective::compat_names());
   arguments
       .add("pack-sentences", "NAME", pack_sentences,
-           "fill sequences with whole rows, within documents or across them (a separator between), as RoBERTa; "
+           "fill sequences with whole rows, within documents or across them (a separator between), as "
+           "RoBERTa; "
            "none: cut documents into pieces of nearly equal lengths")
       .choices(objective::pack_names());
   arguments
@@ -75,11 +79,10 @@ void MaskingOptions::declare(Arguments& arguments) {
 }
 
 objective::MaskedLmOptions MaskingOptions::options(int64_t max_length) const {
-  if (probability >= 1)
-    throw InputError("usage", "--mlm-probability must be below 1, found {}", probability);
+  if (probability >= 1) throw InputError("usage", "--mlm-probability must be below 1, found {}", probability);
   if (whole_words && arguments_->given("masking") && masking != "whole-word")
-    throw InputError("usage", "--whole-words is --masking whole-word, found --masking {} too; give one of them",
-                     masking);
+    throw InputError(
+        "usage", "--whole-words is --masking whole-word, found --masking {} too; give one of them", masking);
   objective::MaskedLmOptions all;
   all.sequence.max_length = static_cast<int32_t>(max_length);
   all.probability = probability;

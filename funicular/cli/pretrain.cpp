@@ -100,9 +100,10 @@ class Pretrain final : public Command {
     for (const fs::path& file : masking_.files()) training_.check_output({file});
     const objective::MaskedLmOptions options = masking_.options(max_length_);
     if (masking_.pack_sentences == "across" && eval_fraction_ > 0)
-      throw InputError("usage",
-                       "--pack-sentences across puts documents into one sequence, so none can be held out; give "
-                       "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
+      throw InputError(
+          "usage",
+          "--pack-sentences across puts documents into one sequence, so none can be held out; give "
+          "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
     if (fs::is_regular_file(model_) && tokenizer_.empty())

@@ -78,10 +78,13 @@ class Tokenize final : public Command {
     std::optional<data::ReferencedSource> referenced;
     if (!word_refs_.empty()) {
       if (skip_bad_rows_)
-        throw InputError("usage", "--word-refs has a line for each row, so none can be skipped; leave out --skip-bad-rows");
+        throw InputError(
+            "usage",
+            "--word-refs has a line for each row, so none can be skipped; leave out --skip-bad-rows");
       referenced.emplace(*source, word_refs_);
     }
-    const auto result = build(*tokenizer, referenced ? static_cast<const data::RowSource&>(*referenced) : *source);
+    const auto result =
+        build(*tokenizer, referenced ? static_cast<const data::RowSource&>(*referenced) : *source);
     summarise(result);
     return 0;
   }
@@ -130,12 +133,14 @@ class Tokenize final : public Command {
     arguments.add("header", header_, "tsv, csv: the first row names the columns");
     arguments
         .add("words", "NAME", words_,
-             "which tokens begin words, for masking: the tokeniser's; presegmented: those after blanks alone, for "
+             "which tokens begin words, for masking: the tokeniser's; presegmented: those after blanks "
+             "alone, for "
              "Chinese whose words are separated by blanks")
         .choices({"tokenizer", "presegmented"});
     arguments
         .add("word-refs", "FILE", word_refs_,
-             "a JSON list a row of the positions that continue a word, as transformers' run_chinese_ref.py writes")
+             "a JSON list a row of the positions that continue a word, as transformers' run_chinese_ref.py "
+             "writes")
         .default_text("none");
     arguments.add("skip-bad-rows", skip_bad_rows_,
                   "leave out rows that cannot be read, and count them, instead of stopping");
@@ -231,7 +236,8 @@ class Tokenize final : public Command {
 
   fs::path tokenizer_, output_, verify_, word_refs_;
   std::vector<fs::path> inputs_;
-  std::string task_, format_, label_column_, label_type_ = "class", label_separator_ = ",", words_ = "tokenizer";
+  std::string task_, format_, label_column_, label_type_ = "class", label_separator_ = ",",
+                                             words_ = "tokenizer";
   std::vector<std::string> text_columns_, label_names_;
   bool overwrite_ = false, header_ = false, skip_bad_rows_ = false;
   int64_t threads_ = 0;

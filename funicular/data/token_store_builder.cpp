@@ -62,7 +62,8 @@ class PieceEncoder {
     for (const int32_t position : row.continued) {
       const size_t tokens = text_.ids.size() - begin;
       if (static_cast<size_t>(position) > tokens)
-        throw BadRow(fmt::format("the row has {} tokens, and its word references name position {}", tokens, position));
+        throw BadRow(
+            fmt::format("the row has {} tokens, and its word references name position {}", tokens, position));
       text_.word_starts[begin + static_cast<size_t>(position) - 1] = 0;
     }
     out.longest_row = std::max<uint64_t>(out.longest_row, text_.ids.size() - begin);
@@ -303,9 +304,10 @@ StoreMeta initial_meta(const text::Tokenizer& tokenizer, const RowSource& source
   if (options.labels != LabelKind::none && !source.has_labels())
     throw InputError("token store", "labels are wanted, but the input has none; say which column holds them");
   if (options.presegmented && tokenizer.type() != "WordPiece")
-    throw InputError("token store",
-                     "words that blanks separate are marked for WordPiece; tokens of {} begin words where blanks do",
-                     tokenizer.type());
+    throw InputError(
+        "token store",
+        "words that blanks separate are marked for WordPiece; tokens of {} begin words where blanks do",
+        tokenizer.type());
   StoreMeta meta;
   meta.tokenizer_fingerprint = tokenizer.fingerprint();
   meta.tokenizer_description = tokenizer.description();

@@ -40,7 +40,8 @@ bool read_positions(std::string_view line, std::vector<int32_t>& positions) {
 ReferencedSource::ReferencedSource(const RowSource& rows, const fs::path& file)
     : rows_(rows), path_(file), file_(file) {
   if (rows.columns() != 1)
-    throw InputError("tokenize", "word references are of single texts, found rows of {} texts", rows.columns());
+    throw InputError("tokenize", "word references are of single texts, found rows of {} texts",
+                     rows.columns());
   const std::string_view text = file_.text();
   for (size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1)
     lines_.push_back(at);
@@ -51,7 +52,8 @@ ReferencedSource::ReferencedSource(const RowSource& rows, const fs::path& file)
     rows.read(piece, [&](const SourceRow&) { ++counted; });
   }
   if (counted != lines_.size() - 1)
-    throw InputError("tokenize", "{}: expected a line of references for each of the {} rows of the input, found {}",
+    throw InputError("tokenize",
+                     "{}: expected a line of references for each of the {} rows of the input, found {}",
                      file.string(), counted, lines_.size() - 1);
 }
 

@@ -115,25 +115,28 @@ Json MaskStatistics::json() const {
     shown[kNames[i]] = {{"tokens", whole(shown_[i])}, {"share", share(shown_[i], hidden_)}};
   for (const auto& [words, number] : units_by_words_)
     by_words[std::to_string(words)] = {{"number", whole(number)}, {"share", share(number, units_)}};
-  return {{"sequences", whole(sequences_)},
-          {"tokens", whole(tokens_)},
-          {"hidden_tokens", whole(hidden_)},
-          {"hidden_share", share(hidden_, tokens_)},
-          {"shown", shown},
-          {"units",
-           {{"number", whole(units_)},
-            {"mean_words", share(unit_words_, units_)},
-            {"mean_tokens", share(hidden_, units_)},
-            {"by_words", by_words}}},
-          {"without_similar",
-           {{"words", whole(without_similar_)}, {"share", share(without_similar_, similar_wanted_)}}},
-          {"all_words_hidden",
-           {{"sequences", whole(hidden_whole_)}, {"share", share(hidden_whole_, sequences_)}}},
-          {"no_word_hidden", {{"sequences", whole(hidden_none_)}, {"share", share(hidden_none_, sequences_)}}}};
+  return {
+      {"sequences", whole(sequences_)},
+      {"tokens", whole(tokens_)},
+      {"hidden_tokens", whole(hidden_)},
+      {"hidden_share", share(hidden_, tokens_)},
+      {"shown", shown},
+      {"units",
+       {{"number", whole(units_)},
+        {"mean_words", share(unit_words_, units_)},
+        {"mean_tokens", share(hidden_, units_)},
+        {"by_words", by_words}}},
+      {"without_similar",
+       {{"words", whole(without_similar_)}, {"share", share(without_similar_, similar_wanted_)}}},
+      {"all_words_hidden",
+       {{"sequences", whole(hidden_whole_)}, {"share", share(hidden_whole_, sequences_)}}},
+      {"no_word_hidden", {{"sequences", whole(hidden_none_)}, {"share", share(hidden_none_, sequences_)}}}};
 }
 
 std::string MaskStatistics::text() const {
-  const auto percent = [](double part, double whole) { return fmt::format("{:.2f} %", 100 * share(part, whole)); };
+  const auto percent = [](double part, double whole) {
+    return fmt::format("{:.2f} %", 100 * share(part, whole));
+  };
   std::string text = fmt::format("{:.0f} sequences, {:.0f} tokens: {:.0f} hidden, {}\n", sequences_, tokens_,
                                  hidden_, percent(hidden_, tokens_));
   text += "shown as";
@@ -142,9 +145,9 @@ std::string MaskStatistics::text() const {
   text += fmt::format("\n{:.0f} units of {:.2f} words, {:.2f} tokens\n", units_, share(unit_words_, units_),
                       share(hidden_, units_));
   for (const auto& [words, number] : units_by_words_)
-    text += fmt::format("  {:>2} {:<5} {:>8} {}\n", words, words == 1 ? "word" : "words",
-                        percent(number, units_),
-                        std::string(static_cast<size_t>(50 * share(number, units_) + 0.5), '#'));
+    text +=
+        fmt::format("  {:>2} {:<5} {:>8} {}\n", words, words == 1 ? "word" : "words", percent(number, units_),
+                    std::string(static_cast<size_t>(50 * share(number, units_) + 0.5), '#'));
   if (similar_wanted_ > 0)
     text += fmt::format("words without a similar one, shown as random tokens: {:.0f} of {:.0f}, {}\n",
                         without_similar_, similar_wanted_, percent(without_similar_, similar_wanted_));

@@ -46,8 +46,7 @@ bool is_published(Compat compat, Masking masking) {
 
 void check_files(const MaskedLmOptions& options) {
   const auto together = [](bool file, bool wanted, const char* option, const char* value) {
-    if (wanted && !file)
-      throw InputError("masking", "{} needs a file; give {} FILE", value, option);
+    if (wanted && !file) throw InputError("masking", "{} needs a file; give {} FILE", value, option);
     if (file && !wanted)
       throw InputError("masking", "{} does nothing without {}; give both, or none", option, value);
   };
@@ -95,13 +94,17 @@ RandomTokens random_tokens(const text::Tokenizer& tokenizer, const MaskedLmOptio
 
 std::shared_ptr<const Units> make_units(const text::Tokenizer& tokenizer, const MaskedLmOptions& options) {
   switch (options.masking) {
-    case Masking::token: return std::make_shared<TokenUnits>();
-    case Masking::whole_word: return std::make_shared<WordUnits>();
+    case Masking::token:
+      return std::make_shared<TokenUnits>();
+    case Masking::whole_word:
+      return std::make_shared<WordUnits>();
     case Masking::ngram:
       return std::make_shared<NgramUnits>(options.ngram_shares.empty() ? macbert_shares()
                                                                        : options.ngram_shares);
-    case Masking::span: return std::make_shared<NgramUnits>(span_shares());
-    case Masking::entity: break;
+    case Masking::span:
+      return std::make_shared<NgramUnits>(span_shares());
+    case Masking::entity:
+      break;
   }
   int64_t left_out = 0;
   Phrases entities = read_entities(options.lexicon, tokenizer, left_out);
@@ -192,8 +195,8 @@ std::shared_ptr<const Replacer> make_replacer(const text::Tokenizer& tokenizer,
   if (options.replacement == Replacement::similar) {
     auto similar = std::make_shared<const SimilarWords>(
         SimilarWords::read(options.similar_words, tokenizer, options.similar));
-    log::info("{}: {} words have similar ones of as many pieces, {} have none", options.similar_words.string(),
-              similar->words(), similar->words_without());
+    log::info("{}: {} words have similar ones of as many pieces, {} have none",
+              options.similar_words.string(), similar->words(), similar->words_without());
     return std::make_shared<SimilarReplacer>(std::move(similar), random_tokens(tokenizer, options), shares);
   }
   using Together = BertReplacer::Together;
@@ -217,8 +220,8 @@ std::string describe_masking(const MaskedLmOptions& options) {
   const auto file = [](const char* what, const fs::path& path) {
     return path.empty() ? "" : fmt::format(", {} {}", what, hash_text(hash_file(path)));
   };
-  std::string text = fmt::format("probability {}, {}", options.probability,
-                                 name_of(masking_names(), options.masking));
+  std::string text =
+      fmt::format("probability {}, {}", options.probability, name_of(masking_names(), options.masking));
   if (!options.ngram_shares.empty()) text += fmt::format(" {}", fmt::join(options.ngram_shares, " "));
   if (options.compat == Compat::none)
     text += ", random tokens that texts have";
@@ -229,7 +232,8 @@ std::string describe_masking(const MaskedLmOptions& options) {
   if (options.replacement == Replacement::similar)
     text += file("similar words", options.similar_words) +
             fmt::format(" {} {}", options.similar.count, options.similar.most_words);
-  text += file("dictionary", options.word_dictionary) + file("lexicon", options.lexicon) + file("weights", options.word_weights);
+  text += file("dictionary", options.word_dictionary) + file("lexicon", options.lexicon) +
+          file("weights", options.word_weights);
   if (!options.rules_name.empty()) text += ", rules " + options.rules_name;
   text += fmt::format(", at most {} tokens", options.sequence.max_length);
   if (options.pack != PackSentences::none)

@@ -120,7 +120,8 @@ Cut cut_in_two(const data::Sample& sample, uint64_t key, uint64_t seed) {
 
 void require_pairs(const MaskedLmOptions& options) {
   if (options.pack != PackSentences::none)
-    throw InputError("objective", "--pack-sentences fills sequences of one text; give --objective mlm, or leave it out");
+    throw InputError("objective",
+                     "--pack-sentences fills sequences of one text; give --objective mlm, or leave it out");
 }
 
 model::Head pretraining_head(const std::string& relation) {
@@ -166,8 +167,9 @@ NextSentence::Pair NextSentence::cut(const data::Sample& sample, uint64_t seed) 
   pair.sample.column_count = 2;
   pair.sample.columns[0] = part_of(whole, 0, place);
   const size_t most = std::max<size_t>(size - place, 1);
-  pair.sample.columns[1] = pair.follows ? part_of(whole, place, size)
-                                        : part_of(sample.other, 0, std::min(most, sample.other.tokens.size()));
+  pair.sample.columns[1] = pair.follows
+                               ? part_of(whole, place, size)
+                               : part_of(sample.other, 0, std::min(most, sample.other.tokens.size()));
   return pair;
 }
 

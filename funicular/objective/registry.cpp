@@ -38,9 +38,8 @@ std::unique_ptr<Objective> make(const text::Tokenizer& tokenizer, const MaskedLm
 }
 
 // One row an objective.
-const std::vector<std::pair<std::string, Make>> kPretraining = {{"mlm", make<MaskedLm>},
-                                                                {"mlm-nsp", make<NextSentence>},
-                                                                {"mlm-sop", make<SentenceOrder>}};
+const std::vector<std::pair<std::string, Make>> kPretraining = {
+    {"mlm", make<MaskedLm>}, {"mlm-nsp", make<NextSentence>}, {"mlm-sop", make<SentenceOrder>}};
 
 }  // namespace
 

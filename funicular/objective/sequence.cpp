@@ -25,7 +25,8 @@ text::PairLengths kept_lengths(const data::Sample& sample, const text::SequenceT
 int32_t separator_of(const text::SequenceTemplate& form) {
   const text::SequenceTemplate::Step& last = form.steps(1).back();
   if (last.column >= 0)
-    throw InputError("objective", "the tokenizer puts no special token behind a text; none can separate documents");
+    throw InputError("objective",
+                     "the tokenizer puts no special token behind a text; none can separate documents");
   return last.token;
 }
 

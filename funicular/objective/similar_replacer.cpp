@@ -52,7 +52,8 @@ void SimilarReplacer::replace(const MaskView& view, std::span<const Unit> chosen
   for (const Unit& unit : chosen)
     for (int32_t begin = unit.begin; begin < unit.end;) {
       int32_t end = begin + 1;
-      while (end < unit.end && !view.word_starts.empty() && !view.word_starts[static_cast<size_t>(end)]) ++end;
+      while (end < unit.end && !view.word_starts.empty() && !view.word_starts[static_cast<size_t>(end)])
+        ++end;
       replace_word(view, {begin, end}, key, input, report);
       begin = end;
     }

@@ -48,9 +48,8 @@ void TokenMasker::mask(PackedSequences& packed, size_t begin, const data::Sample
   if (chinese_words_) chinese_words_->mark(text.view(), text.word_starts);
   const MaskView view = text.view();
   const MaskKey key{seed, key_of(sample, options_)};
-  const int64_t budget =
-      mask_budget(static_cast<int64_t>(text.tokens.size()),
-                  static_cast<int64_t>(packed.token_ids.size() - begin), options_);
+  const int64_t budget = mask_budget(static_cast<int64_t>(text.tokens.size()),
+                                     static_cast<int64_t>(packed.token_ids.size() - begin), options_);
   std::vector<Unit> chosen;
   selector_->select(view, budget, key, chosen);
   std::sort(chosen.begin(), chosen.end(), [](const Unit& a, const Unit& b) { return a.begin < b.begin; });

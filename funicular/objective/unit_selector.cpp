@@ -64,15 +64,14 @@ void choose_fitting(const AllRanked& all, int64_t budget, std::vector<Unit>& cho
 std::vector<UnitSelector::Ranked> UnitSelector::ranked(const MaskView& view, const MaskKey& key) const {
   std::vector<Ranked> all;
   for (const Unit& unit : units_->divide(view, key)) {
-    const uint64_t bits =
-        keyed_bits(key, Purpose::mask_select, static_cast<size_t>(unit.begin), kOrder);
+    const uint64_t bits = keyed_bits(key, Purpose::mask_select, static_cast<size_t>(unit.begin), kOrder);
     all.push_back({0, bits, unit});
   }
   if (weights_)
     for (Ranked& one : all) {
       const double weight = weights_->of(view, one.unit);
-      one.turn = weight > 0 ? -std::log1p(-uniform_of(one.bits)) / weight
-                            : std::numeric_limits<double>::infinity();
+      one.turn =
+          weight > 0 ? -std::log1p(-uniform_of(one.bits)) / weight : std::numeric_limits<double>::infinity();
     }
   std::sort(all.begin(), all.end(), [](const Ranked& a, const Ranked& b) {
     if (a.turn != b.turn) return a.turn < b.turn;

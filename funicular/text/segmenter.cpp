@@ -35,10 +35,11 @@ bool is_letter_or_digit(std::string_view word) {
 }
 
 [[noreturn]] void refuse(std::string_view name, int64_t number, std::string_view line) {
-  throw InputError("word dictionary",
-                   "{}:{}: expected a word, a blank and its frequency, a whole number (and a tag after another "
-                   "blank), found \"{}\"",
-                   name, number, line);
+  throw InputError(
+      "word dictionary",
+      "{}:{}: expected a word, a blank and its frequency, a whole number (and a tag after another "
+      "blank), found \"{}\"",
+      name, number, line);
 }
 
 }  // namespace
@@ -75,8 +76,8 @@ void Segmenter::read(std::string_view dictionary, std::string_view name) {
     total += frequency;
   }
   if (total == 0)
-    throw InputError("word dictionary", "{}: the dictionary is empty; expected lines of a word and its frequency",
-                     name);
+    throw InputError("word dictionary",
+                     "{}: the dictionary is empty; expected lines of a word and its frequency", name);
   unknown_ = std::log(1.0) - std::log(static_cast<double>(total));
   std::vector<Trie::Key> keys;
   for (const auto& [word, frequency] : frequencies) {

@@ -28,7 +28,8 @@ class Segmenter {
 
   /// Of characters given by their bytes end to end, `ends` being where each ends: marks with 1 those that begin a word
   /// of the path of the largest probability.
-  void mark_words(std::string_view run, const std::vector<uint32_t>& ends, std::vector<uint8_t>& starts) const;
+  void mark_words(std::string_view run, const std::vector<uint32_t>& ends,
+                  std::vector<uint8_t>& starts) const;
 
   int64_t size() const { return size_; }
 
@@ -37,8 +38,9 @@ class Segmenter {
   /// Memory that the runs of a text take in turn.
   struct Path {
     std::vector<uint32_t> ends;  ///< of the characters, in bytes
-    std::vector<uint32_t> next;  ///< of a word that begins with a character: the character that begins the next one
-    std::vector<double> best;    ///< logarithm of the largest probability of all from a character on
+    std::vector<uint32_t>
+        next;  ///< of a word that begins with a character: the character that begins the next one
+    std::vector<double> best;  ///< logarithm of the largest probability of all from a character on
   };
   void find_path(std::string_view run, const std::vector<uint32_t>& ends, Path& path) const;
   void segment_run(std::string_view run, Path& path, std::vector<std::string_view>& out) const;

@@ -31,8 +31,8 @@ class ChineseWordsFile : public ::testing::Test {
     return all;
   }
 
-  text::WordPiece tokenizer_{{"[UNK]", "[CLS]", "[SEP]", "[MASK]", "研", "究", "生", "命", "起", "源", "，", "play",
-                              "##ing", "3", "。"},
+  text::WordPiece tokenizer_{{"[UNK]", "[CLS]", "[SEP]", "[MASK]", "研", "究", "生", "命", "起", "源", "，",
+                              "play", "##ing", "3", "。"},
                              {},
                              {}};
   fs::path path_ = fs::temp_directory_path() / ("funicular_words_" + std::to_string(::getpid()));

@@ -234,7 +234,8 @@ TEST(MaskedLm, OfHuggingFaceShowsWholeWordsAsMasksAlone) {
 TEST(MaskedLm, RulesOfOnesOwnTakeThePlaceOfTheOptions) {
   struct Last : Selector {
     void select(const MaskView& view, int64_t, const MaskKey&, std::vector<Unit>& chosen) const override {
-      chosen.push_back({static_cast<int32_t>(view.tokens.size()) - 1, static_cast<int32_t>(view.tokens.size())});
+      chosen.push_back(
+          {static_cast<int32_t>(view.tokens.size()) - 1, static_cast<int32_t>(view.tokens.size())});
     }
   };
   std::vector<size_t> seen;

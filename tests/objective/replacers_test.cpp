@@ -152,10 +152,10 @@ class SimilarWordsFile : public ::testing::Test {
 };
 
 TEST_F(SimilarWordsFile, GivesWordsOfAsManyPieces) {
-  const SimilarWords words = SimilarWords::read(
-      write("film\tmovie returned book film\nrecover\treturned movie reer\n\xE7\x94\xB5\xE5\xBD\xB1\t\xE7\x89\x87"
-            "\xE5\xAD\x90 film\ngood\trecover\nstrange\tfilm\n"),
-      tokenizer_);
+  const SimilarWords words = SimilarWords::read(write("film\tmovie returned book film\nrecover\treturned "
+                                                      "movie reer\n\xE7\x94\xB5\xE5\xBD\xB1\t\xE7\x89\x87"
+                                                      "\xE5\xAD\x90 film\ngood\trecover\nstrange\tfilm\n"),
+                                                tokenizer_);
   EXPECT_EQ(similar(words, "Film"), (std::vector<std::string>{"movie", "book"}));
   EXPECT_EQ(similar(words, "recover"), (std::vector<std::string>{"re ##turn ##ed"}));
   EXPECT_EQ(similar(words, "电影"), (std::vector<std::string>{"片 子"}));
@@ -211,7 +211,8 @@ TEST_F(SimilarWordsFile, TakesTheSharesOfMaskAndCountsWordsThatHaveNone) {
   const text::TokenizedText tokens = tokenizer_.tokenize("film recover good");
   const MaskView view{tokens.ids, tokens.word_starts, {}};
   const std::vector<Unit> units{{0, 4}, {4, 5}};
-  std::map<std::string, std::vector<double>> counts{{"film", {0, 0, 0, 0}}, {"recover", {0, 0, 0}}, {"good", {0, 0}}};
+  std::map<std::string, std::vector<double>> counts{
+      {"film", {0, 0, 0, 0}}, {"recover", {0, 0, 0}}, {"good", {0, 0}}};
   int64_t without = 0, wanted = 0;
   for (uint64_t draw = 0; draw < 20'000; ++draw) {
     std::vector<int32_t> input = tokens.ids;
@@ -222,7 +223,9 @@ TEST_F(SimilarWordsFile, TakesTheSharesOfMaskAndCountsWordsThatHaveNone) {
     const bool random = report.shown[0] == Shown::random;
     ++counts["film"][random ? 2 : input[0] == 6 ? 0 : input[0] == 7 ? 1 : 3];
     const std::vector<int32_t> middle(input.begin() + 1, input.begin() + 4);
-    ++counts["recover"][middle == std::vector<int32_t>{9, 12, 13} ? 0 : report.shown[1] == Shown::random ? 1 : 2];
+    ++counts["recover"][middle == std::vector<int32_t>{9, 12, 13} ? 0
+                        : report.shown[1] == Shown::random        ? 1
+                                                                  : 2];
     ++counts["good"][report.shown[4] == Shown::random ? 0 : 1];
   }
   EXPECT_LT(chi_square(counts["film"], {0.4, 0.4, 0.1, 0.1}), chi_square_limit(3));

@@ -22,10 +22,10 @@ using Selectors = std::map<std::string, std::shared_ptr<const Selector>>;
 
 Phrases entities() {
   Phrases all;
-  all.add(std::vector<int32_t>{10, 11, 20}, 0);                 // words 1 and 2
-  all.add(std::vector<int32_t>{10, 11, 20, 30, 31, 32}, 0);     // 1 to 3
-  all.add(std::vector<int32_t>{50}, 0);                         // the first piece of word 5: no word
-  all.add(std::vector<int32_t>{60, 70, 71, 72}, 0);             // 6 and 7
+  all.add(std::vector<int32_t>{10, 11, 20}, 0);              // words 1 and 2
+  all.add(std::vector<int32_t>{10, 11, 20, 30, 31, 32}, 0);  // 1 to 3
+  all.add(std::vector<int32_t>{50}, 0);                      // the first piece of word 5: no word
+  all.add(std::vector<int32_t>{60, 70, 71, 72}, 0);          // 6 and 7
   return all;
 }
 
@@ -126,7 +126,8 @@ TEST(Selectors, HideEachWordEquallyOften) {
     }
     // Neighbours are hidden together, so the statistic is up to as much larger as a unit is long.
     const double clustering = std::string(name) == "whole word" ? 1 : std::string(name) == "ngram" ? 2.5 : 6;
-    EXPECT_LT(chi_square(counts, std::vector<double>(50, 1.0 / 50)), clustering * chi_square_limit(49)) << name;
+    EXPECT_LT(chi_square(counts, std::vector<double>(50, 1.0 / 50)), clustering * chi_square_limit(49))
+        << name;
   }
 }
 
@@ -137,8 +138,8 @@ void expect_lengths(const LengthShares& shares, bool divide_only) {
   const Words text = Words::of(4000, false);
   std::vector<double> counts(shares.size());
   for (uint64_t draw = 0; draw < 30; ++draw) {
-    const auto found = divide_only ? units->divide(text.view(), {1, draw})
-                                   : chosen_by(selector, text.view(), 600, draw);
+    const auto found =
+        divide_only ? units->divide(text.view(), {1, draw}) : chosen_by(selector, text.view(), 600, draw);
     for (const Unit& unit : found) ++counts[static_cast<size_t>(unit.size() - 1)];
   }
   EXPECT_LT(chi_square(counts, shares), chi_square_limit(static_cast<double>(shares.size() - 1)));
@@ -155,7 +156,8 @@ TEST(Selectors, ChosenUnitsOfRowsAsTheyAreTrainedHaveTheLengthsOfTheirShares) {
   const Words text = Words::of(120, false);
   std::vector<double> counts(4), all(4);
   for (uint64_t draw = 0; draw < 8000; ++draw) {
-    for (const Unit& unit : chosen_by(selector, text.view(), 18, draw)) ++counts[static_cast<size_t>(unit.size() - 1)];
+    for (const Unit& unit : chosen_by(selector, text.view(), 18, draw))
+      ++counts[static_cast<size_t>(unit.size() - 1)];
     for (const Unit& unit : NgramUnits(macbert_shares()).divide(text.view(), {1, draw}))
       ++all[static_cast<size_t>(unit.size() - 1)];
   }
@@ -310,7 +312,8 @@ TEST(Selectors, CutAUnitThatIsLargerThanTheBudgetAfterAWord) {
   const UnitSelector spans(std::make_shared<NgramUnits>(LengthShares{0, 0, 0, 1}));
   const Words text = Words::of(12);  // units of 7 tokens: words of 1, 2, 1, 3
   for (uint64_t draw = 0; draw < 30; ++draw)
-    for (const auto& [budget, tokens] : std::map<int64_t, int64_t>{{1, 1}, {2, 1}, {3, 3}, {4, 4}, {6, 4}, {7, 7}})
+    for (const auto& [budget, tokens] :
+         std::map<int64_t, int64_t>{{1, 1}, {2, 1}, {3, 3}, {4, 4}, {6, 4}, {7, 7}})
       EXPECT_EQ(tokens_of(chosen_by(spans, text.view(), budget, draw)), tokens) << budget;
 }
 

@@ -99,7 +99,8 @@ TEST_F(SentenceOrders, SwappedTwiceAreAsTheyWere) {
   const SentenceOrder objective(tokenizer_, {});
   const auto dataset = objective.samples(store({{3, 4, 5}}));
   for (int64_t draw = 0; draw < 20; ++draw) {
-    const SentenceOrder::Pair pair = objective.cut(draw_of(*dataset, 0, draw), 1), other = SentenceOrder::swap(pair);
+    const SentenceOrder::Pair pair = objective.cut(draw_of(*dataset, 0, draw), 1),
+                              other = SentenceOrder::swap(pair);
     EXPECT_NE(other.swapped, pair.swapped);
     EXPECT_EQ(ids(other.sample.columns[0].tokens), ids(pair.sample.columns[1].tokens));
     EXPECT_EQ(joined(other), joined(pair));
@@ -183,7 +184,8 @@ TEST_F(SentenceOrders, EveryMaskingHidesTokensOfEveryObjective) {
         ids.push_back(one["token_ids"]);
         labels.push_back(one["mlm_labels"]);
       }
-      EXPECT_TRUE(at::equal(all["token_ids"], at::cat(ids))) << "how a batch is cut must not change the masks";
+      EXPECT_TRUE(at::equal(all["token_ids"], at::cat(ids)))
+          << "how a batch is cut must not change the masks";
       EXPECT_TRUE(at::equal(all["mlm_labels"], at::cat(labels)));
       EXPECT_EQ(all.counts.at("mlm"), static_cast<double>(all["mlm_labels"].numel()));
       EXPECT_NE(objective->identity(), make_pretraining(name, tokenizer_, {.probability = 0.3})->identity());

@@ -10,7 +10,8 @@
 namespace funicular::text {
 namespace {
 
-std::vector<std::string> found(const std::vector<std::string>& vocabulary, const WordPieceOptions& options = {},
+std::vector<std::string> found(const std::vector<std::string>& vocabulary,
+                               const WordPieceOptions& options = {},
                                const std::vector<AddedToken>& added = {}) {
   const WordPiece tokenizer(vocabulary, options, added);
   std::vector<std::string> tokens;
@@ -20,18 +21,19 @@ std::vector<std::string> found(const std::vector<std::string>& vocabulary, const
 }
 
 TEST(InputTokens, AreThoseThatSomeTextGives) {
-  const std::vector<std::string> vocabulary{"[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a",
-                                            "want",  "##ed",      "##字",  "字",    "[",     "un",     "Upper",
-                                            "##.",   ".",         "é",     "##é",   "##a",   "]"};
-  EXPECT_EQ(found(vocabulary), (std::vector<std::string>{"a", "want", "##ed", "字", "[", "un", ".", "##a", "]"}));
+  const std::vector<std::string> vocabulary{
+      "[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "want", "##ed", "##字",
+      "字",    "[",         "un",    "Upper", "##.",   ".",      "é", "##é",  "##a",  "]"};
+  EXPECT_EQ(found(vocabulary),
+            (std::vector<std::string>{"a", "want", "##ed", "字", "[", "un", ".", "##a", "]"}));
   WordPieceOptions cased;
   cased.lowercase = false;
-  EXPECT_EQ(found(vocabulary, cased), (std::vector<std::string>{"a", "want", "##ed", "字", "[", "un", "Upper", ".",
-                                                                "é", "##é", "##a", "]"}));
+  EXPECT_EQ(found(vocabulary, cased), (std::vector<std::string>{"a", "want", "##ed", "字", "[", "un", "Upper",
+                                                                ".", "é", "##é", "##a", "]"}));
   WordPieceOptions joined;
   joined.handle_chinese_chars = false;
-  EXPECT_EQ(found(vocabulary, joined), (std::vector<std::string>{"a", "want", "##ed", "##字", "字", "[", "un", ".",
-                                                                 "##a", "]"}));
+  EXPECT_EQ(found(vocabulary, joined),
+            (std::vector<std::string>{"a", "want", "##ed", "##字", "字", "[", "un", ".", "##a", "]"}));
 }
 
 TEST(InputTokens, HaveAddedWordsAndNoAddedSpecialTokens) {

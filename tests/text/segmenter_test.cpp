@@ -24,7 +24,8 @@ Words words_of(const Segmenter& segmenter, const std::string& text) {
 }
 
 TEST(Segmenter, FindsThePathOfTheLargestProbability) {
-  const Segmenter segmenter(std::string_view("研究 10 v\n研究生 4 n\n生命 8 n\n命 3 n\n起源 5 n\n生 2\nAA制 3 n\n"), "d");
+  const Segmenter segmenter(
+      std::string_view("研究 10 v\n研究生 4 n\n生命 8 n\n命 3 n\n起源 5 n\n生 2\nAA制 3 n\n"), "d");
   EXPECT_EQ(segmenter.size(), 7);
   EXPECT_EQ(words_of(segmenter, "研究生命起源"), (Words{"研究", "生命", "起源"}));
   EXPECT_EQ(words_of(segmenter, "研究生"), (Words{"研究生"}));
@@ -111,7 +112,8 @@ TEST(Segmenter, RefusesALineThatIsNoEntryWithItsNumber) {
       Segmenter(std::string("人 2 n\n") + line + "\n", "dict.txt");
       ADD_FAILURE() << "accepted: " << line;
     } catch (const InputError& error) {
-      EXPECT_NE(std::string(error.what()).find("dict.txt:2: expected a word"), std::string::npos) << error.what();
+      EXPECT_NE(std::string(error.what()).find("dict.txt:2: expected a word"), std::string::npos)
+          << error.what();
     }
   EXPECT_THROW(Segmenter(std::string_view(""), "d"), InputError);
   EXPECT_THROW(Segmenter(std::string_view("\n"), "d"), InputError);
