@@ -142,7 +142,7 @@ class Distill final : public Command {
       teacher_->check_max_length(max_length_);
     }
     open_student();
-    tokenizer_ = std::make_unique<text::WordPiece>((has_teacher() ? teacher_ : student_)->tokenizer());
+    tokenizer_ = (has_teacher() ? teacher_ : student_)->tokenizer();
     if (has_teacher()) require_one_tokenizer();
     model::check_positions(max_length_, config_);
     general() ? open_documents() : open_task();
@@ -200,7 +200,7 @@ class Distill final : public Command {
     if (!student_ || !fs::is_directory(student_name_)) return;
     const fs::path folder = student_name_;
     if (!fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "vocab.txt")) return;
-    if (format::load_tokenizer(folder).fingerprint() != tokenizer_->fingerprint())
+    if (format::load_tokenizer(folder)->fingerprint() != tokenizer_->fingerprint())
       throw InputError("distillation",
                        "the student {} has another tokeniser than the teacher {}: the same numbers are other words to "
                        "them; expected a student that was trained with the teacher's, or one without weights",
@@ -232,7 +232,7 @@ class Distill final : public Command {
       comm::together(group, [&] {
         if ((group.rank() == 0) == first) open_task_stores();
       });
-    if (group.rank() == 0) report_truncated(*train_store_, train_file_.string(), max_length_);
+    if (group.rank() == 0) report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
     const model::TaskNote note{task_.name, task_.columns(), max_length_, truncation_, {}};
     if (prediction()) note.store_in(config_);
   }
@@ -438,7 +438,7 @@ class Distill final : public Command {
   eval::Task task_;
   std::optional<model::Pretrained> teacher_, student_;
   format::BertConfig config_;  ///< the student's
-  std::unique_ptr<text::WordPiece> tokenizer_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
   std::unique_ptr<objective::Distillation> objective_;  ///< with the teacher in the model
   std::shared_ptr<const objective::TeacherRows> train_rows_, eval_rows_;  ///< instead of it

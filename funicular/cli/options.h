@@ -13,6 +13,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/data/token_store.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/text/sequence_template.h"
 #include "funicular/train/trainer.h"
 
 namespace funicular::cli {
@@ -84,6 +85,9 @@ struct TrainingOptions {
   bool deterministic = false, debug_collectives = false;
   std::string reduce_precision = "own";
   int64_t devices = 2, servers = 1, staleness = 3;
+  int64_t pipeline_parallel = 1;  ///< ranks of a pipeline
+  std::optional<int64_t> data_parallel, stages_per_rank;
+  std::string schedule = "1f1b", stages;
   std::string interface;       ///< empty: chosen
   fs::path offload_optimizer;  ///< empty: none
   fs::path record_interleaving, replay_interleaving;
@@ -118,6 +122,10 @@ struct TrainingOptions {
   at::ScalarType dtype() const;
 
  private:
+  /// --strategy, or what --pipeline-parallel makes of auto.
+  std::string chosen_strategy() const;
+  /// Throws InputError unless pipelines fit the ranks.
+  void check_pipelines(int ranks) const;
   /// Of options that were given and do nothing beside the others.
   void warn_of_idle_options() const;
 
@@ -139,6 +147,7 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
 /// Tells how many rows were too long to be read whole, if any.
 void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length);
 /// The same of a store that was made for a model's sequences.
-void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length);
+void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length,
+                      const text::SequenceTemplate& sequence);
 
 }  // namespace funicular::cli

@@ -131,7 +131,7 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
   check_reach(o);
 }
 
-std::unique_ptr<Objective> inner_of(const text::WordPiece& tokenizer, const DistillationOptions& o) {
+std::unique_ptr<Objective> inner_of(const text::Tokenizer& tokenizer, const DistillationOptions& o) {
   if (o.reads_hidden_words()) {
     MaskedLmOptions masking = o.masking;
     masking.sequence = o.sequence;
@@ -161,9 +161,12 @@ int64_t DistillationOptions::teacher_layers_read() const {
   return highest;
 }
 
-Distillation::Distillation(const text::WordPiece& tokenizer, DistillationOptions options,
+Distillation::Distillation(const text::Tokenizer& tokenizer, DistillationOptions options,
                            std::function<Model()> make_teacher, std::shared_ptr<const TeacherRows> rows)
-    : options_(std::move(options)), make_teacher_(std::move(make_teacher)), rows_(std::move(rows)) {
+    : options_(std::move(options)),
+      make_teacher_(std::move(make_teacher)),
+      rows_(std::move(rows)),
+      sequence_(tokenizer.sequence()) {
   check(options_, rows_ != nullptr);
   inner_ = inner_of(tokenizer, options_);
   reads_teacher_ = std::any_of(options_.terms.begin(), options_.terms.end(), [](const DistillationTerm& term) {
@@ -173,7 +176,7 @@ Distillation::Distillation(const text::WordPiece& tokenizer, DistillationOptions
 
 std::shared_ptr<const data::Dataset> Distillation::samples(std::shared_ptr<const data::TokenStore> store) const {
   if (options_.documents)
-    return std::make_shared<data::ChunkDataset>(std::move(store), text_length(options_.sequence, 1));
+    return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 1));
   return std::make_shared<data::RowDataset>(std::move(store));
 }
 

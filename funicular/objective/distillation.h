@@ -48,7 +48,7 @@ class Distillation : public Objective {
  public:
   /// `make_teacher` gives a model with build_teacher's segments, its weights loaded; empty: `rows` has what is read
   /// of it. Throws InputError for terms that do not fit together or to the models.
-  Distillation(const text::WordPiece& tokenizer, DistillationOptions options,
+  Distillation(const text::Tokenizer& tokenizer, DistillationOptions options,
                std::function<Model()> make_teacher = nullptr, std::shared_ptr<const TeacherRows> rows = nullptr);
 
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
@@ -79,6 +79,7 @@ class Distillation : public Objective {
   DistillationOptions options_;
   std::function<Model()> make_teacher_;
   std::shared_ptr<const TeacherRows> rows_;
+  text::SequenceTemplate sequence_;
   std::unique_ptr<Objective> inner_;  ///< what the batches are without a teacher
   bool reads_teacher_ = false;
 };

@@ -14,6 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
+#include "funicular/text/word_piece.h"
 
 namespace funicular::objective {
 namespace {

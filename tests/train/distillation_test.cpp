@@ -8,6 +8,7 @@
 #include "funicular/base/log.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/objective/distillation.h"
+#include "funicular/text/word_piece.h"
 #include "helpers.h"
 
 namespace funicular::train {
