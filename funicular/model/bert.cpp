@@ -34,9 +34,12 @@ void add_embeddings(Builder& builder) {
       builder.add_weight(prefix + "token_type_embeddings.weight", config.type_vocab_size, hidden);
   const NormParameters norm = builder.add_norm(prefix + "LayerNorm");
   const nn::DropoutSite site{config.hidden_dropout_prob, Purpose::dropout_embedding, 0};
+  std::vector<Port> outputs{hidden_of_tokens(builder.options())};
+  const bool gives = builder.options().gives.hidden.contains(0);
+  if (gives) outputs.push_back({hidden_port(0), outputs.front().shape});
   builder.add_segment(
-      "embeddings", {from_batch("token_ids"), from_batch("token_type_ids")},
-      {hidden_of_tokens(builder.options())}, [=](Activations in, const Pass& pass) {
+      "embeddings", {from_batch("token_ids"), from_batch("token_type_ids")}, std::move(outputs),
+      [=](Activations in, const Pass& pass) {
         const Packing& packing = pass.batch.packing;
         const at::Tensor &ids = in.at("token_ids"), &types = in.at("token_type_ids");
         if (packing.longest() > longest)
@@ -51,7 +54,9 @@ void add_embeddings(Builder& builder) {
                         on_host(pass.batch, "token_type_ids", types));
         const at::Tensor hidden = nn::embed(tables, ids, types, norm.weights(), packing, site);
         pass.taps("embeddings", hidden);
-        return Activations{{kHidden, hidden}};
+        Activations out{{kHidden, hidden}};
+        if (gives) out[hidden_port(0)] = hidden;
+        return out;
       });
 }
 
@@ -64,22 +69,27 @@ struct Layer {
   nn::DropoutSite attention_site, projection_site, output_site;
   nn::Activation activation;
   bool repeatable = false;
-  std::function<at::Tensor(const MicroBatch&)> rows;  ///< all that anybody reads of its output; empty: all
+  std::function<at::Tensor(const MicroBatch&)> rows;  ///< all that the head reads of its output; empty: all
+  std::string gives_hidden, gives_query_key_value;  ///< ports of LayerOutputs; empty: not
 
   Activations forward(const at::Tensor& x, const Pass& pass) const;
 };
 
 Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   std::optional<nn::RowSubset> wanted;  // none: all rows
-  if (rows && !pass.taps.observe) wanted = nn::select_rows(pass.batch.packing, rows(pass.batch));
+  if (rows && !pass.taps.observe && gives_hidden.empty()) wanted = nn::select_rows(pass.batch.packing, rows(pass.batch));
   const nn::RowKeys keys = wanted ? wanted->keys : pass.batch.packing;
   // By value: it may run again in the backward pass.
   const auto attend = [layer = *this, packing = pass.batch.packing,
                        wanted](const std::vector<at::Tensor>& in) {
     const nn::Branch projected = nn::linear_branch(in[0], layer.query_key_value.weight->compute);
-    return std::vector{nn::attention(projected.output, layer.query_key_value.bias->compute, packing,
-                                     layer.heads, layer.attention_site, wanted, layer.repeatable),
-                       projected.trunk};
+    const at::Tensor& bias = layer.query_key_value.bias->compute;
+    std::vector results{nn::attention(projected.output, bias, packing, layer.heads, layer.attention_site,
+                                      wanted, layer.repeatable),
+                        projected.trunk};
+    if (!layer.gives_query_key_value.empty())
+      results.push_back(projected.output + bias.to(projected.output.scalar_type()));
+    return results;
   };
   const std::vector<at::Tensor> both =
       pass.options.selective_recompute
@@ -94,13 +104,17 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   at::Tensor out = nn::residual_norm(inner.output, down.bias->compute, inner.trunk, output_norm.weights(),
                                      keys, output_site);
   pass.taps(name, out);
+  Activations given;
+  if (!gives_hidden.empty()) given[gives_hidden] = out;
+  if (!gives_query_key_value.empty()) given[gives_query_key_value] = both[2];
   if (rows && !wanted) out = out.index_select(0, rows(pass.batch).to(out.device()));
-  return {{kHidden, out}};
+  given[kHidden] = out;
+  return given;
 }
 
 void add_layer(Builder& builder, int64_t number) {
   const format::BertConfig& config = builder.config();
-  const std::string prefix = "bert.encoder.layer." + std::to_string(number) + ".";
+  const std::string prefix = kLayers + std::to_string(number) + ".";
   const int64_t hidden = config.hidden_size;
   const auto index = static_cast<uint32_t>(number);
   const bool last = number + 1 == config.num_hidden_layers;
@@ -120,8 +134,19 @@ void add_layer(Builder& builder, int64_t number) {
   layer.activation = builder.activation();
   layer.repeatable = builder.options().repeatable;
   if (last) layer.rows = builder.options().head.rows;
-  const Port out = last ? hidden_of_head(builder.options()) : hidden_of_tokens(builder.options());
-  builder.add_segment(layer.name, {hidden_of_tokens(builder.options())}, {out},
+  std::vector<Port> outputs{last ? hidden_of_head(builder.options()) : hidden_of_tokens(builder.options())};
+  const LayerOutputs& gives = builder.options().gives;
+  if (gives.hidden.contains(number + 1)) {
+    layer.gives_hidden = hidden_port(number + 1);
+    outputs.push_back({layer.gives_hidden, hidden_of_tokens(builder.options()).shape});
+  }
+  if (gives.query_key_value.contains(number + 1)) {
+    layer.gives_query_key_value = query_key_value_port(number + 1);
+    outputs.push_back({layer.gives_query_key_value, [hidden](const MicroBatch& batch) {
+                         return std::vector<int64_t>{batch.packing.tokens(), 3 * hidden};
+                       }});
+  }
+  builder.add_segment(layer.name, {hidden_of_tokens(builder.options())}, std::move(outputs),
                       [layer](Activations in, const Pass& pass) {
                         const at::Tensor x = std::move(in.at(kHidden));
                         in.clear();
@@ -151,6 +176,14 @@ void require_memory(const BertOptions& options) {
 }
 
 }  // namespace
+
+std::string hidden_port(int64_t layer) {
+  return std::string(kHidden) + "." + std::to_string(layer);
+}
+
+std::string query_key_value_port(int64_t layer) {
+  return "query_key_value." + std::to_string(layer);
+}
 
 int64_t count_parameters(const format::BertConfig& config, const Head& head) {
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size, norm = 2 * hidden;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <set>
 #include <string>
 
 #include "funicular/core/model.h"
@@ -14,6 +15,14 @@
 #include "funicular/model/heads.h"
 
 namespace funicular::model {
+
+/// Activations that an encoder gives besides `hidden`, for segments behind its own. Layers count from 1.
+struct LayerOutputs {
+  std::set<int64_t> hidden;           ///< `hidden.N` [T, H], of all tokens: what layer N gives; 0: the embeddings
+  std::set<int64_t> query_key_value;  ///< `query_key_value.N` [T, 3H] of layer N, side by side, with their bias
+};
+std::string hidden_port(int64_t layer);
+std::string query_key_value_port(int64_t layer);
 
 struct BertOptions {
   format::BertConfig config;
@@ -25,6 +34,7 @@ struct BertOptions {
   std::function<bool(const std::string& name)> loaded = nullptr;
   at::Device device = at::kCPU;  ///< where the weights lie
   bool repeatable = false;       ///< on a GPU: only what repeats bit for bit, see nn/functional.h, attention
+  LayerOutputs gives = {};
 };
 
 /// How many weights build_bert makes.

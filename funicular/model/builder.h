@@ -83,7 +83,9 @@ void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, 
 
 /// Names of the encoder's weights and activations that heads use.
 inline constexpr const char* kWordEmbeddings = "bert.embeddings.word_embeddings.weight";
+inline constexpr const char* kLayers = "bert.encoder.layer.";  ///< then the number and a point
 inline constexpr const char* kHidden = "hidden";
+inline constexpr const char* kLogits = "logits";
 
 /// activation(linear(x))
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation);

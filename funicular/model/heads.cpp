@@ -72,14 +72,21 @@ void add_squared_error_or_cross_entropy(const at::Tensor& logits, const Pass& pa
     pass.loss.add("classification", at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum));
 }
 
-void add_classifier(Builder& builder, const AddLoss& add_loss) {
+/// `gives`: the logits are an activation.
+void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = false) {
   const format::BertConfig& config = builder.config();
   const LinearWeights pooler =
       builder.add_linear("bert.pooler.dense", config.hidden_size, config.hidden_size);
   const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.hidden_size);
   const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
+  std::vector<Port> outputs;
+  if (gives)
+    outputs.push_back({kLogits, [labels = config.num_labels](const MicroBatch& batch) {
+                         return std::vector<int64_t>{batch.packing.sequences(), labels};
+                       }});
   builder.add_segment(
-      "classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
+      "classification", {hidden_of_head(builder.options())}, std::move(outputs),
+      [=](Activations in, const Pass& pass) {
         const Packing& packing = pass.batch.packing;
         const at::Tensor pooled = apply_linear(in.at(kHidden), pooler, nn::Activation::tanh);
         const at::Tensor dropped =
@@ -92,7 +99,7 @@ void add_classifier(Builder& builder, const AddLoss& add_loss) {
         pass.taps("logits", logits);
         pass.loss.output("logits", logits);
         add_loss(logits, pass);
-        return Activations{};
+        return gives ? Activations{{kLogits, logits}} : Activations{};
       });
 }
 
@@ -118,6 +125,15 @@ int64_t classification_parameters(const format::BertConfig& config) {
   return linear_parameters(config, config.hidden_size) + linear_parameters(config, config.num_labels);
 }
 
+void add_unread_pooler(Builder& builder) {
+  const LinearWeights pooler =
+      builder.add_linear("bert.pooler.dense", builder.config().hidden_size, builder.config().hidden_size);
+  for (Parameter* const parameter : {pooler.weight, pooler.bias}) {
+    parameter->trainable = false;
+    parameter->compute.set_requires_grad(false);
+  }
+}
+
 }  // namespace
 
 const Head Head::masked_lm{"masked_lm",
@@ -135,6 +151,24 @@ const Head Head::classification{"classification",
                                 add_classification,
                                 classification_parameters,
                                 check_classification};
+
+const Head Head::logits{"classification",
+                        "BertForSequenceClassification",
+                        "fine-tuned for it (funicular finetune)",
+                        first_tokens,
+                        [](Builder& builder) {
+                          add_classifier(builder, [](const at::Tensor&, const Pass&) {}, /*gives=*/true);
+                        },
+                        classification_parameters,
+                        {}};
+
+const Head Head::none{"none",
+                      "BertModel",
+                      "pre-trained",
+                      {},
+                      add_unread_pooler,
+                      [](const format::BertConfig& config) { return linear_parameters(config, config.hidden_size); },
+                      {}};
 
 Head classifier(AddLoss add_loss) {
   Head head = Head::classification;

@@ -40,6 +40,14 @@ struct Head {
   /// be missing where no loss is wanted. Loss term `classification` or `regression`. Outputs: `logits`
   /// [S, classes], `labels`. Tap: `logits`.
   static const Head classification;
+
+  /// classification's weights and no loss: the activation `logits` [S, classes], in the type of vectors, for
+  /// segments behind.
+  static const Head logits;
+
+  /// Nothing: the hidden states of all tokens. A pooler, where the configuration's model has one, is a weight that
+  /// nothing reads and that does not learn, so that transformers' BertModel finds it.
+  static const Head none;
 };
 
 /// Head::classification's weights with another loss: `add_loss` gets the logits [S, classes] in the type of

@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -36,19 +37,21 @@ struct Border : torch::autograd::Function<Border> {
   }
 };
 
-/// Leads the tensors that gradients flow through over the border.
+/// Leads the tensors that gradients flow through over the border; one that comes by two names stays one.
 void cross(const std::vector<at::Tensor*>& tensors, BackwardOrder& order, size_t segment, bool entry) {
-  std::vector<at::Tensor*> learning;
+  std::vector<std::pair<at::Tensor*, size_t>> learning;
   variable_list values;
-  for (at::Tensor* tensor : tensors)
-    if (tensor->defined() && tensor->requires_grad()) {
-      learning.push_back(tensor);
-      values.push_back(*tensor);
-    }
+  for (at::Tensor* tensor : tensors) {
+    if (!tensor->defined() || !tensor->requires_grad()) continue;
+    const auto same = [&](const at::Tensor& other) { return other.is_same(*tensor); };
+    const auto known = std::find_if(values.begin(), values.end(), same);
+    learning.emplace_back(tensor, static_cast<size_t>(known - values.begin()));
+    if (known == values.end()) values.push_back(*tensor);
+  }
   if (values.empty()) return;
   const variable_list passed =
       Border::apply(at::TensorList(values), &order, static_cast<int64_t>(segment), entry);
-  for (size_t i = 0; i < learning.size(); ++i) *learning[i] = passed[i];
+  for (const auto& [tensor, place] : learning) *tensor = passed[place];
 }
 
 std::vector<at::Tensor*> values_of(Activations& activations) {

@@ -3,7 +3,7 @@
 import re
 
 from harness import *
-from options import answering, machine, masking, measuring, own, processes, tokenizing, training
+from options import answering, distilling, machine, masking, measuring, own, processes, tokenizing, training
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
@@ -12,6 +12,7 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
           "mask": {"own": masking.MASK},
           "finetune": {"own": own.FINETUNE, **TRAINING},
+          "distill": {"own": distilling.DISTILL, **TRAINING},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
           "launch": {"ranks": processes.LAUNCH},
@@ -94,6 +95,24 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_finetune_ranks(self):
+        self.show()
+
+    def test_distill_own(self):
+        self.show()
+
+    def test_distill_batches(self):
+        self.show()
+
+    def test_distill_optimisation(self):
+        self.show()
+
+    def test_distill_saving(self):
+        self.show()
+
+    def test_distill_machine(self):
+        self.show()
+
+    def test_distill_ranks(self):
         self.show()
 
     def test_evaluate_input(self):

@@ -141,8 +141,8 @@ class Lab(ProgramTest):
 
     @property
     def thorough(self):
-        """Whether all values of an option are tried: finetune reads what it shares with pretrain by the same code."""
-        return self.command != "finetune"
+        """Whether all values of an option are tried: the others read what they share with pretrain by the same code."""
+        return self.command == "pretrain"
 
     def few(self, values):
         return values if self.thorough else values[:1]
@@ -156,6 +156,20 @@ class Lab(ProgramTest):
     def plain_model(self):
         """Without dropout."""
         return self.once("plain", lambda path: write_model(path, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0))
+
+    def teacher(self, **changes):
+        """A classifier of the rows of `labelled`, twice as large."""
+        def make(path):
+            shapes = {"classifier.weight": [2, HIDDEN], "classifier.bias": [2]}
+            write_model(path, extra_shapes=shapes, hidden_dropout_prob=0.5, id2label={"0": "contra", "1": "pro"},
+                        label2id={"contra": 0, "pro": 1}, architectures=["BertForSequenceClassification"], **changes)
+            weights = random_weights({**encoder_shapes(), **shapes}, seed=11)
+            for name, (shape, values) in weights.items():
+                if "LayerNorm" not in name:
+                    weights[name] = (shape, array.array("f", [10 * value for value in values]))
+            write_safetensors(path / "model.safetensors", weights)
+            return path
+        return self.once("teacher" + "".join(f"-{name}" for name in changes), make)
 
     def texts(self, lengths=tuple(LENGTHS), words=WORDS + LETTERS, seed=3):
         source = random.Random(seed)
@@ -185,7 +199,11 @@ class Lab(ProgramTest):
 
     def words(self, output, options):
         own = {"data": self.data()} if self.command == "pretrain" else {"task": "custom", "train": self.data()}
-        values = {"model": self.plain_model(), "output": output, **own, **self.BASE, **options}
+        if self.command == "distill":
+            own.update(teacher=self.teacher(), stage="prediction", student=options.pop("model", self.plain_model()))
+        else:
+            own["model"] = self.plain_model()
+        values = {"output": output, **own, **self.BASE, **options}
         words = [self.command]
         for name, value in values.items():
             option = name.replace("_", "-")

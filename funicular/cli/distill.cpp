@@ -1,0 +1,453 @@
+// funicular distill: a small model that learns from a large one.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <ATen/core/grad_mode.h>
+#include <algorithm>
+#include <map>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/log.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/options.h"
+#include "funicular/cli/task_options.h"
+#include "funicular/comm/together.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/model/student.h"
+#include "funicular/model/weights.h"
+#include "funicular/objective/distillation.h"
+
+namespace funicular::cli {
+
+namespace {
+
+const std::vector<std::string> kStages{"general", "intermediate", "prediction"};
+
+class Distill final : public Command {
+ public:
+  Distill()
+      : Command("distill", "Train a small model to do what a large one does",
+                "Trains a student to do what a teacher does of the same texts. The stage general is for the documents "
+                "of a token store, intermediate and prediction are for the rows of a task; general and intermediate "
+                "learn the teacher's layers, prediction its answers. RUN/model is the student of the best evaluation, "
+                "as a Hugging Face folder; the last line of output is one JSON object with its metrics.") {
+    arguments.section("Input and output");
+    arguments.add("teacher", "DIR", teacher_path_, "model folder of the teacher").required_unless("soft-columns");
+    arguments
+        .add("student", "NAME|DIR|FILE", student_name_,
+             fmt::format("the student: {}; such as 3-layers, of the teacher's sizes; a config.json; or a model folder, whose "
+                         "weights are the start",
+                         fmt::join(model::student_names(), ", ")))
+        .required();
+    arguments.add("stage", "NAME", stage_, "what is learnt").choices(kStages).required();
+    arguments.add("data", "STORE", data_, "of the stage general: token store to train on").default_text("none");
+    arguments.add("eval-data", "STORE", eval_data_, "of the stage general: token store to evaluate on")
+        .default_text("none");
+    arguments.add("task", "NAME", task_options_.name, "of the other stages: the task")
+        .alias("task-name")
+        .choices(eval::task_names())
+        .default_text("none");
+    arguments.add("train", "FILE", train_file_, "of the other stages: training rows")
+        .alias("train-file")
+        .default_text("none");
+    arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best student is chosen by them")
+        .alias("validation-file")
+        .default_text("none");
+    arguments
+        .add("soft-columns", "COLUMN", soft_columns_,
+             "instead of a teacher: columns of the rows' files with the probability of each class, in the order of the "
+             "classes")
+        .default_text("none");
+    arguments.rivals({"teacher", "soft-columns"});
+    arguments
+        .add("cache-teacher", "DIR", cache_, "keep in this folder what the teacher makes of each row, instead of asking "
+                                             "it in every epoch")
+        .default_text("not");
+    declare_distillation();
+    training_.declare(arguments);
+    arguments.section("Objective");
+    declare_max_length(arguments, max_length_, "longer rows are truncated, longer documents cut into pieces", 8);
+    arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
+        .choices(text::truncation_names());
+    task_options_.declare(arguments);
+  }
+
+  int run() override {
+    open();
+    const auto rows = objective_->samples(train_store_);
+    if (rows->size() == 0) throw InputError("data", "{}: the store holds no text", train_store_->folder().string());
+    const auto held_out = eval_store_ ? objective_->samples(eval_store_) : nullptr;
+    if (!read_teacher_rows(*rows, held_out.get())) return static_cast<int>(ExitCode::interrupted);
+    const objective::Distillation seen(*tokenizer_, objective_->options(), nullptr, train_rows_);
+    const objective::Distillation unseen(*tokenizer_, objective_->options(), nullptr, eval_rows_);
+    Model model = seen.compose(make_student(), seen.has_teacher() ? make_teacher() : Model());
+    const train::TrainerOptions options = trainer_options();
+    train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
+    trainer.callbacks.save_model = [&](const fs::path& folder) {
+      model::save_folder(model, config_, objective_->head(), *tokenizer_, folder);
+    };
+    const train::DatasetSource source(seen, *rows);
+    if (!held_out) return report_result(trainer.fit(model, source), options, training_.group());
+    const train::DatasetSource evaluated(unseen, *held_out);
+    const auto metrics = unseen.metrics();
+    return report_result(trainer.fit(model, source, {&evaluated, metrics.get()}), options, training_.group());
+  }
+
+ private:
+  bool general() const { return stage_ == "general"; }
+  bool prediction() const { return stage_ == "prediction"; }
+  bool has_teacher() const { return soft_columns_.empty(); }
+  bool evaluates() const { return !eval_file_.empty() || !eval_data_.empty(); }
+
+  void declare_distillation() {
+    arguments.section("Distillation");
+    arguments
+        .add("init-layers", "even|LIST", init_layers_,
+             "begin with layers of the teacher, counted from 1, such as 3,6,9,12")
+        .default_text("random weights, or those of the student's folder");
+    arguments
+        .add("terms", "NAME[=WEIGHT]", terms_,
+             fmt::format("terms of the loss, with their weights (1): {}", fmt::join(objective::distillation_names(), ", ")))
+        .default_text("attention hidden; prediction: soft");
+    arguments
+        .add("layer-map", "uniform|last|LIST", layer_map_,
+             "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
+             "1:3,2:6");
+    arguments.add("temperature", "T", temperature_, "what the logits of soft and tokens are divided by").above(0);
+    arguments
+        .add("soft-mean", "NAME", soft_mean_, "soft is a mean over rows and classes, as TinyBERT's code has it, or over rows")
+        .choices({"classes", "rows"});
+    arguments.add("relation-heads", "N", relation_heads_, "of the term relations; divides both models' sizes").range(1);
+    arguments.add("relation-layer", "N", relation_layer_, "of the term relations: the teacher's layer, from 1; 0: its last")
+        .range(0);
+    arguments.add("mlm-probability", "SHARE", mlm_probability_, "of the terms tokens and mlm: share of hidden tokens")
+        .above(0);
+    arguments
+        .add("teacher-precision", "NAME", teacher_precision_, "arithmetic of the teacher: fp32, bf16, fp16 or int8")
+        .choices(model::inference_precisions())
+        .default_text("as --precision");
+  }
+
+  void open() {
+    check_usage();
+    training_.apply();
+    training_.check_output({teacher_path_, cache_, student_name_, data_, eval_data_, train_file_, eval_file_});
+    if (has_teacher()) {
+      teacher_.emplace(teacher_path_, model::Pretrained::Expect::folder, "--teacher");
+      model::check_sizes(teacher_->config(), teacher_path_);
+      teacher_->check_max_length(max_length_);
+    }
+    open_student();
+    tokenizer_ = (has_teacher() ? teacher_ : student_)->tokenizer();
+    if (has_teacher()) require_one_tokenizer();
+    model::check_positions(max_length_, config_);
+    general() ? open_documents() : open_task();
+    make_objective();
+  }
+
+  void check_usage() {
+    if (!evaluates()) training_.refuse_evaluation_options(general() ? "--eval-data STORE" : "--eval FILE");
+    const auto refuse = [&](const char* option, bool given) {
+      if (given) throw InputError("usage", "--{} is not for --stage {}", option, stage_);
+    };
+    const auto expect = [&](const char* option, bool given) {
+      if (!given) throw InputError("usage", "--stage {} expects --{}", stage_, option);
+    };
+    expect("data", !general() || !data_.empty());
+    expect("task", general() || !task_options_.name.empty());
+    expect("train", general() || !train_file_.empty());
+    refuse("data", !general() && !data_.empty());
+    refuse("eval-data", !general() && !eval_data_.empty());
+    refuse("task", general() && !task_options_.name.empty());
+    refuse("train", general() && !train_file_.empty());
+    refuse("eval", general() && !eval_file_.empty());
+    refuse("soft-columns", !prediction() && !has_teacher());
+    if (!has_teacher() && !cache_.empty())
+      throw InputError("usage", "--cache-teacher is of a teacher; --soft-columns has what it would say");
+    if (mlm_probability_ >= 1)
+      throw InputError("usage", "--mlm-probability must be below 1, found {}", mlm_probability_);
+  }
+
+  void open_student() {
+    const auto& names = model::student_names();
+    const bool named = std::find(names.begin(), names.end(), student_name_) != names.end() || !fs::exists(student_name_);
+    if (!has_teacher() && (named || !fs::is_directory(student_name_) || !init_layers_.empty()))
+      throw InputError("usage", "--soft-columns without a teacher expects the student's folder, with its tokeniser and its "
+                                "own weights or none, found --student {}", student_name_);
+    if (named) {
+      config_ = model::student_config(student_name_, teacher_->config());
+    } else {
+      student_.emplace(student_name_, model::Pretrained::Expect::folder_or_config, "--student");
+      config_ = student_->config();
+      if (student_->has_weights()) model::check_sizes(config_, student_name_);
+    }
+    if (!init_layers_.empty() && student_ && student_->has_weights())
+      throw InputError("usage", "--init-layers and the weights of --student {} contradict each other; give its "
+                                "config.json for a student without weights", student_name_);
+    config_.source.erase("funicular");  // the teacher's, which is no longer true
+    if (!prediction() || !has_teacher()) return;
+    config_.num_labels = teacher_->config().num_labels;
+    config_.id2label = teacher_->config().id2label;
+    config_.problem_type = teacher_->config().problem_type;
+  }
+
+  /// Both read the same numbers.
+  void require_one_tokenizer() const {
+    if (!student_ || !fs::is_directory(student_name_)) return;
+    const fs::path folder = student_name_;
+    if (!fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "vocab.txt")) return;
+    if (format::load_tokenizer(folder)->fingerprint() != tokenizer_->fingerprint())
+      throw InputError("distillation",
+                       "the student {} has another tokeniser than the teacher {}: the same numbers are other words to "
+                       "them; expected a student that was trained with the teacher's, or one without weights",
+                       student_name_, teacher_path_.string());
+  }
+
+  void open_documents() {
+    const launch::Environment place = launch::read_environment();
+    const auto open = [&](const fs::path& path) {
+      std::shared_ptr<const data::TokenStore> store;
+      comm::together(training_.group(), [&] {
+        store = data::TokenStore::open(path, {.part = place.local_rank, .parts = place.local_size});
+      });
+      store->require_tokenizer(*tokenizer_);
+      return store;
+    };
+    train_store_ = open(data_);
+    if (!eval_data_.empty()) eval_store_ = open(eval_data_);
+  }
+
+  void open_task() {
+    task_ = task_options_.task(arguments);
+    if (task_.multi_label || config_.problem_type == "multi_label_classification")
+      throw InputError("distillation", "texts with several labels are not distilled; expected one class a row");
+    if (teacher_) teacher_->check_columns(task_.columns());
+    if (student_) student_->check_columns(task_.columns());
+    const comm::Group& group = training_.group();
+    for (const bool first : {true, false})
+      comm::together(group, [&] {
+        if ((group.rank() == 0) == first) open_task_stores();
+      });
+    if (group.rank() == 0) report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
+    const model::TaskNote note{task_.name, task_.columns(), max_length_, truncation_, {}};
+    if (prediction()) note.store_in(config_);
+  }
+
+  void open_task_stores() {
+    const fs::path folder = training_.output / "data";
+    const bool verify = training_.group().rank() == 0 || launch::read_environment().local_rank == 0;
+    const std::vector<std::string> labels = prediction() ? classes() : task_.label_names;
+    train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, labels, folder, verify);
+    const std::vector<std::string>& found = train_store_->meta().label_names;
+    const size_t expected = has_teacher() ? static_cast<size_t>(config_.num_labels) : soft_columns_.size();
+    if (prediction() && found.size() != expected)
+      throw InputError("distillation", "{} has {} classes ({}), {} {}; expected the same", train_file_.string(),
+                       found.size(), fmt::join(found, ", "), has_teacher() ? "the teacher" : "--soft-columns", expected);
+    if (prediction()) {
+      config_.id2label = found;
+      config_.num_labels = static_cast<int>(found.size());
+      if (!has_teacher()) config_.problem_type = "single_label_classification";
+    }
+    if (!eval_file_.empty())
+      eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, found, folder, verify);
+  }
+
+  /// In the order of the teacher's logits.
+  std::vector<std::string> classes() const {
+    if (!has_teacher()) return task_.label_names.empty() ? soft_columns_ : task_.label_names;
+    const std::vector<std::string>& named = teacher_->config().id2label;
+    const bool nameless = std::all_of(named.begin(), named.end(), [](const std::string& name) {
+      return name.starts_with("LABEL_");
+    });
+    if (!nameless) return named;
+    if (task_.label_names.empty())
+      log::warning("the teacher's classes have no names: those of {}, sorted, are taken for them in this order",
+                   train_file_.string());
+    return task_.label_names;
+  }
+
+  void make_objective() {
+    objective::DistillationOptions o;
+    o.terms = objective::parse_distillation_terms(
+        !terms_.empty()  ? terms_
+        : prediction() ? std::vector<std::string>{"soft"}
+                         : std::vector<std::string>{"attention", "hidden"});
+    o.student = config_;
+    o.teacher = teacher_ ? teacher_->config() : config_;
+    o.documents = general();
+    o.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(truncation_, "--truncation")};
+    o.masking.probability = mlm_probability_;
+    o.temperature = temperature_;
+    o.mean_over_classes = soft_mean_ == "classes";
+    o.relation_heads = relation_heads_;
+    o.relation_layer = relation_layer_;
+    if (!task_.metrics.empty()) o.metrics = task_.metrics;
+    using Kind = objective::DistillationKind;
+    if (o.reads_logits() != prediction())
+      throw InputError("usage", "--stage {}: {}", stage_,
+                       prediction() ? "expects a term of the answers, soft or hard"
+                                    : "soft and hard are terms of the stage prediction");
+    if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
+      o.layers = objective::make_layer_map(layer_map_, config_.num_hidden_layers, o.teacher.num_hidden_layers);
+    if (!has_teacher())
+      for (const objective::DistillationTerm& term : o.terms)
+        if (term.kind != Kind::soft && term.kind != Kind::hard)
+          throw InputError("usage", "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
+                           describe(o.terms));
+    if (!cache_.empty() && o.reads_hidden_words())
+      throw InputError("usage", "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
+                                "other texts; expected terms of texts as they are");
+    objective_ = std::make_unique<objective::Distillation>(*tokenizer_, o);
+  }
+
+  // ---- what is known of the teacher before training
+
+  /// False: interrupted.
+  bool read_teacher_rows(const data::Dataset& rows, const data::Dataset* held_out) {
+    if (!has_teacher()) {
+      comm::together(training_.group(), [&] {
+        train_rows_ = soft_labels(train_file_, rows.size());
+        if (held_out) eval_rows_ = soft_labels(eval_file_, held_out->size());
+      });
+      return true;
+    }
+    if (cache_.empty() || !objective_->has_teacher()) return true;
+    bool interrupted = false;
+    for (const bool first : {true, false})
+      comm::together(training_.group(), [&] {
+        if ((training_.group().rank() == 0) != first) return;
+        try {
+          train_rows_ = open_cache("train", rows, first);
+          if (held_out) eval_rows_ = open_cache("eval", *held_out, first);
+        } catch (const objective::CacheInterrupted&) {
+          interrupted = true;
+        }
+        if (interrupted && training_.group().size() > 1)
+          throw RunError("distillation", "interrupted; the same command goes on with the teacher's cache");
+      });
+    if (interrupted) log::info("interrupted; the same command goes on with the teacher's cache");
+    return !interrupted;
+  }
+
+  std::shared_ptr<const objective::TeacherRows> soft_labels(const fs::path& file, int64_t rows) const {
+    format::TextOptions layout;
+    layout.format = task_.layout.format;
+    layout.header = task_.layout.header;
+    for (const std::string& column : soft_columns_) layout.columns.push_back(format::column_from_text(column));
+    return objective::read_soft_labels(file, layout, rows);
+  }
+
+  /// Rank 0 fills it.
+  std::shared_ptr<const objective::TeacherRows> open_cache(const std::string& name, const data::Dataset& rows,
+                                                           bool fills) const {
+    const objective::CacheIdentity identity{
+        fmt::format("{}, {}, {}", teacher_->weights_hash(), model::describe_model(teacher_->config()), teacher_precision()),
+        hash_text(rows.fingerprint()), fmt::format("at most {} tokens, {}", max_length_, truncation_)};
+    std::vector<int32_t> lengths;
+    for (int64_t i = 0; i < rows.size(); ++i)
+      lengths.push_back(static_cast<int32_t>(objective_->length(rows.get(i))));
+    const std::vector<objective::KeptActivation> kept = objective_->teacher_activations();
+    if (!fills) return objective::open_teacher_cache(cache_ / name, identity, kept, lengths, 0, nullptr);
+    std::optional<Model> teacher;  // made if it is asked
+    std::map<std::string, at::Tensor> found;
+    return objective::open_teacher_cache(
+        cache_ / name, identity, kept, lengths, std::max<int64_t>(training_.micro_batch_tokens, 1),
+        [&](int64_t begin, int64_t end) {
+          if (!teacher) teacher = objective_->collecting(make_teacher(), found);
+          std::vector<data::Sample> samples;
+          for (int64_t i = begin; i < end; ++i) {
+            samples.push_back(rows.get(i));
+            samples.back().sample_id = i;
+          }
+          const at::NoGradGuard no_gradient;
+          LossSink none;
+          teacher->forward({}, objective_->collate(samples, {}), {}, none);
+          return found;
+        });
+  }
+
+  Model make_student() {
+    model::BertOptions encoder;
+    if (student_) encoder = student_->options(training_.dtype(), training_.device.place(), model::kClassifier);
+    encoder.config = config_;
+    encoder.dtype = training_.dtype();
+    encoder.device = training_.device.place();
+    encoder.seed = static_cast<uint64_t>(training_.seed);
+    encoder.repeatable = training_.deterministic;
+    Model student = objective_->build_student(encoder);
+    if (!init_layers_.empty())
+      model::load_layers(student, config_, *teacher_,
+                         model::parse_init_layers(init_layers_, config_.num_hidden_layers, teacher_->config().num_hidden_layers));
+    else if (student_ && student_->has_weights())
+      student_->load(student, training_.starts_anew(), model::kClassifier);
+    return student;
+  }
+
+  Model make_teacher() const {
+    const at::ScalarType type = teacher_precision() == "fp64" ? at::kDouble : at::kFloat;
+    model::BertOptions encoder = teacher_->options(type, training_.device.place());
+    encoder.repeatable = training_.deterministic;
+    Model teacher = objective_->build_teacher(encoder);
+    teacher_->load_all(teacher, model::Head::logits);
+    if (teacher_precision() != "fp64") model::prepare_inference(teacher, teacher_precision());
+    return teacher;
+  }
+
+  std::string teacher_precision() const { return teacher_precision_.empty() ? training_.precision : teacher_precision_; }
+
+  train::TrainerOptions trainer_options() const {
+    train::TrainerOptions options = training_.trainer();
+    options.best_metric = !training_.best_metric.empty() ? training_.best_metric
+                          : prediction()                 ? task_.best_metric
+                                                         : "loss";
+    options.greater_is_better = options.best_metric != "loss";
+    options.identity = objective_->identity();
+    options.identity.merge(std::map<std::string, std::string>{
+        {"stage", stage_},
+        {"model", model::describe_model(config_)},
+        {"teacher", teacher_ ? teacher_->weights_hash() : fmt::format("columns {}", fmt::join(soft_columns_, ", "))},
+        {"teacher_precision", teacher_precision()},
+        {"teacher_cache", cache_.empty() ? "no" : "yes"},
+        {"initial_weights", student_ ? student_->weights_hash() : "none"},
+        {"init_layers", init_layers_},
+        {"tokenizer", hash_text(tokenizer_->fingerprint())}});
+    options.run_info = {{"command", "distill"},
+                        {"stage", stage_},
+                        {"teacher", teacher_path_.string()},
+                        {"student", student_name_},
+                        {"terms", describe(objective_->options().terms)},
+                        {"layers", describe(objective_->options().layers)}};
+    return options;
+  }
+
+  fs::path teacher_path_, data_, eval_data_, train_file_, eval_file_;
+  fs::path cache_;
+  std::vector<std::string> soft_columns_;
+  std::string student_name_, stage_, init_layers_, layer_map_ = "uniform", soft_mean_ = "classes", teacher_precision_;
+  std::vector<std::string> terms_;
+  double temperature_ = 1, mlm_probability_ = 0.15;
+  int64_t relation_heads_ = 12, relation_layer_ = 0, max_length_ = 128;
+  TaskOptions task_options_;
+  std::string truncation_ = "longest_first";
+  TrainingOptions training_;
+
+  eval::Task task_;
+  std::optional<model::Pretrained> teacher_, student_;
+  format::BertConfig config_;  ///< the student's
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+  std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
+  std::unique_ptr<objective::Distillation> objective_;  ///< with the teacher in the model
+  std::shared_ptr<const objective::TeacherRows> train_rows_, eval_rows_;  ///< instead of it
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_distill() {
+  return std::make_unique<Distill>();
+}
+
+}  // namespace funicular::cli

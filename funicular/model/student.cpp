@@ -1,0 +1,120 @@
+#include "funicular/model/student.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "funicular/base/error.h"
+#include "funicular/model/builder.h"
+#include "funicular/model/weights.h"
+
+namespace funicular::model {
+
+namespace {
+
+struct Sizes {
+  const char* name;
+  int64_t layers, hidden, inner, heads;
+};
+constexpr Sizes kStudents[] = {
+    {"tinybert4", 4, 312, 1200, 12}, {"tinybert6", 6, 768, 3072, 12}, {"minilm6", 6, 384, 1536, 12}};
+
+/// "bert.encoder.layer.1.output.dense.weight" → that of layers[1] - 1.
+std::string name_in_teacher(const std::string& name, const std::vector<int64_t>& layers) {
+  const std::string prefix = kLayers;
+  if (!name.starts_with(prefix)) return name;
+  size_t layer = 0;
+  const char* const begin = name.data() + prefix.size();
+  const auto parsed = std::from_chars(begin, name.data() + name.size(), layer);
+  return prefix + std::to_string(layers.at(layer) - 1) + std::string(parsed.ptr, name.data() + name.size());
+}
+
+/// "3-layers" → 3; 0 for other names.
+int64_t layers_named(const std::string& name) {
+  int64_t layers = 0;
+  const auto parsed = std::from_chars(name.data(), name.data() + name.size(), layers);
+  const std::string rest(parsed.ptr, name.data() + name.size());
+  return parsed.ec == std::errc() && (rest == "-layers" || rest == "-layer") && layers > 0 ? layers : 0;
+}
+
+}  // namespace
+
+const std::vector<std::string>& student_names() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const Sizes& sizes : kStudents) all.emplace_back(sizes.name);
+    return all;
+  }();
+  return names;
+}
+
+format::BertConfig student_config(const std::string& name, const format::BertConfig& teacher) {
+  format::BertConfig config = teacher;
+  if (const int64_t layers = layers_named(name); layers > 0) {
+    config.num_hidden_layers = layers;
+    return config;
+  }
+  for (const Sizes& sizes : kStudents) {
+    if (name != sizes.name) continue;
+    config.num_hidden_layers = sizes.layers;
+    config.hidden_size = sizes.hidden;
+    config.intermediate_size = sizes.inner;
+    config.num_attention_heads = sizes.heads;
+    return config;
+  }
+  const auto& names = student_names();
+  const std::string near = nearest(name, names.data(), names.data() + names.size());
+  throw InputError("model", "--student {}: neither a folder, nor a config.json, nor one of {}, nor such as 3-layers{}", name,
+                   fmt::join(names, ", "), near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_layers, int64_t teacher_layers) {
+  std::vector<int64_t> layers;
+  if (text == "even") {
+    if (student_layers > teacher_layers)
+      throw InputError("model", "--init-layers even: the student has {} layers and the teacher {}; expected no more",
+                       student_layers, teacher_layers);
+    for (int64_t layer = 1; layer <= student_layers; ++layer)
+      layers.push_back(layer * teacher_layers / student_layers);
+    return layers;
+  }
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::string_view number = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), number.size() + 1));
+    int64_t layer = 0;
+    const auto parsed = std::from_chars(number.data(), number.data() + number.size(), layer);
+    if (parsed.ec != std::errc() || parsed.ptr != number.data() + number.size() || layer < 1 || layer > teacher_layers)
+      throw InputError("model", "--init-layers {}: expected even, or layers of the teacher from 1 to {}, found \"{}\"",
+                       text, teacher_layers, number);
+    layers.push_back(layer);
+  }
+  if (static_cast<int64_t>(layers.size()) != student_layers)
+    throw InputError("model", "--init-layers {}: names {} layers; expected {}, one for each of the student's", text,
+                     layers.size(), student_layers);
+  return layers;
+}
+
+void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,
+                 const std::vector<int64_t>& layers) {
+  const format::BertConfig& theirs = teacher.config();
+  struct Size {
+    const char* name;
+    int64_t student, teacher;
+  };
+  for (const Size& size : {Size{"hidden_size", config.hidden_size, theirs.hidden_size},
+                           Size{"intermediate_size", config.intermediate_size, theirs.intermediate_size},
+                           Size{"vocab_size", config.vocab_size, theirs.vocab_size},
+                           Size{"max_position_embeddings", config.max_position_embeddings, theirs.max_position_embeddings},
+                           Size{"type_vocab_size", config.type_vocab_size, theirs.type_vocab_size}})
+    if (size.student != size.teacher)
+      throw InputError("model",
+                       "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
+                       "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
+                       size.name, size.student, size.teacher);
+  load_pretrained(student, teacher.path(), kClassifier,
+                  [&](const std::string& name) { return name_in_teacher(name, layers); });
+}
+
+}  // namespace funicular::model

@@ -1,0 +1,289 @@
+#include "funicular/objective/distillation.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/data/datasets.h"
+#include "funicular/model/builder.h"
+#include "funicular/objective/classification.h"
+#include "funicular/objective/masked_lm.h"
+#include "funicular/objective/metrics.h"
+
+namespace funicular::objective {
+
+namespace {
+
+using Kind = DistillationKind;
+
+// ---- heads
+
+/// The head of masked words. `gives`: the activation kLogits, of the hidden words [M, V], besides the loss.
+void add_hidden_words(model::Builder& builder, double mlm, bool gives) {
+  const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
+  std::vector<Port> outputs;
+  if (gives)
+    outputs.push_back({model::kLogits, [words = builder.config().vocab_size](const MicroBatch& batch) {
+                         return std::vector<int64_t>{batch["mlm_rows"].size(0), words};
+                       }});
+  builder.add_segment(
+      "masked_lm", {model::hidden_of_head(builder.options())}, std::move(outputs),
+      [=](Activations in, const Pass& pass) {
+        const at::Tensor hidden =
+            nn::residual_norm(model::apply_linear(in.at(model::kHidden), weights.transform, weights.activation), {}, {},
+                              weights.norm.weights(), nn::RowKeys(), {});
+        const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
+        if (mlm > 0)
+          pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"]), mlm);
+        if (!gives) return Activations{};
+        return Activations{{model::kLogits, nn::linear(hidden, decoder).to(bias.scalar_type()) + bias}};
+      },
+      {weights.decoder});
+}
+
+model::Head hidden_words_head(double mlm, bool gives) {
+  model::Head head = model::Head::masked_lm;
+  head.add = [=](model::Builder& builder) { add_hidden_words(builder, mlm, gives); };
+  return head;
+}
+
+/// Divergence from the teacher's to the student's words.
+Segment tokens_segment(double weight, double temperature) {
+  const std::string theirs = std::string(kTeacher) + model::kLogits;
+  return {std::string(kDistillation) + "tokens", {}, {{model::kLogits}, {theirs}}, {}, [=](Activations in, const Pass& pass) {
+            const at::Tensor own = (in.at(model::kLogits) / temperature).log_softmax(1);
+            const at::Tensor target = (in.at(theirs).to(own.scalar_type()) / temperature).log_softmax(1);
+            pass.loss.add("tokens", (target.exp() * (target - own)).sum() * (temperature * temperature), weight);
+            return Activations{};
+          }};
+}
+
+// ---- checks
+
+void require_same(const char* what, int64_t student, int64_t teacher, const std::string& remedy) {
+  if (student != teacher)
+    throw InputError("distillation", "the student has {} {}, the teacher {}; expected the same: {}", student, what,
+                     teacher, remedy);
+}
+
+void check_relations(const DistillationOptions& o) {
+  const int64_t heads = o.relation_heads;
+  if (heads < 1 || o.student.hidden_size % heads != 0 || o.teacher.hidden_size % heads != 0)
+    throw InputError("distillation", "{} relation heads do not divide the sizes {} of the student and {} of the teacher",
+                     heads, o.student.hidden_size, o.teacher.hidden_size);
+  if (o.relation_layer < 0 || o.relation_layer > o.teacher.num_hidden_layers)
+    throw InputError("distillation", "the relation layer {} is not there; the teacher has the layers 1 to {}",
+                     o.relation_layer, o.teacher.num_hidden_layers);
+}
+
+void check_map(const DistillationOptions& o) {
+  LayerPair before;
+  for (const LayerPair& pair : o.layers) {
+    if (pair.student <= before.student || pair.student > o.student.num_hidden_layers ||
+        pair.teacher <= before.teacher || pair.teacher > o.teacher.num_hidden_layers)
+      throw InputError("distillation",
+                       "the layer map {} is out of range; the student has the layers 1 to {}, the teacher 1 to {}, "
+                       "and both ascend",
+                       describe(o.layers), o.student.num_hidden_layers, o.teacher.num_hidden_layers);
+    before = pair;
+  }
+}
+
+/// Every layer of the student must have a part in the loss.
+void check_reach(const DistillationOptions& o) {
+  if (o.reads_logits() || o.reads_hidden_words() || o.has(Kind::cosine) || o.has(Kind::relations)) return;
+  const int64_t last = o.student.num_hidden_layers;
+  const int64_t reached = o.layers.empty() ? 0 : o.layers.back().student;
+  if ((o.has(Kind::attention) || o.has(Kind::hidden)) && reached == last) return;
+  throw InputError("distillation",
+                   "with the terms {} and the layer map {} the student's layers above {} would learn nothing; expected "
+                   "a map that ends with layer {}, or a term of the logits",
+                   describe(o.terms), describe(o.layers), reached, last);
+}
+
+void check(const DistillationOptions& o, bool teacher_is_rows) {
+  if (o.terms.empty()) throw InputError("distillation", "there is no term; expected at least one");
+  if (!(o.temperature > 0))
+    throw InputError("distillation", "the temperature is {}; expected more than 0", o.temperature);
+  const bool layers = o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient);
+  if (o.reads_logits() && o.reads_hidden_words())
+    throw InputError("distillation", "terms of the logits of texts (soft, hard) and of hidden words (tokens, mlm) "
+                                     "stand on different heads; expected one kind");
+  if (o.reads_logits() && o.documents)
+    throw InputError("distillation", "soft and hard are terms of a task's rows; documents have no classes");
+  if (!teacher_is_rows && (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.has(Kind::tokens) || o.has(Kind::soft)))
+    require_same("tokens in its vocabulary", o.student.vocab_size, o.teacher.vocab_size,
+                 "both read the same numbers, so that the student takes the teacher's tokeniser");
+  if (o.has(Kind::attention))
+    require_same("attention heads", o.student.num_attention_heads, o.teacher.num_attention_heads,
+                 "scores are compared head by head; a student with as many heads, or the term relations, which takes "
+                 "any number");
+  if (o.has(Kind::patient) || o.has(Kind::cosine))
+    require_same("channels (hidden_size)", o.student.hidden_size, o.teacher.hidden_size,
+                 "patient and cosine compare channel by channel; the term hidden has a projection");
+  if (o.has(Kind::soft))
+    require_same("classes", o.student.num_labels, o.teacher.num_labels, "the student takes the teacher's classes");
+  if (layers) check_map(o);
+  if (o.has(Kind::relations)) check_relations(o);
+  check_reach(o);
+}
+
+std::unique_ptr<Objective> inner_of(const text::Tokenizer& tokenizer, const DistillationOptions& o) {
+  if (o.reads_hidden_words()) {
+    MaskedLmOptions masking = o.masking;
+    masking.sequence = o.sequence;
+    return std::make_unique<MaskedLm>(tokenizer, masking);
+  }
+  return std::make_unique<Classification>(tokenizer, ClassificationOptions{.sequence = o.sequence,
+                                                                           .num_labels = o.student.num_labels,
+                                                                           .regression = model::is_regression(o.student),
+                                                                           .labelled = o.reads_logits(),
+                                                                           .metrics = o.metrics});
+}
+
+}  // namespace
+
+double DistillationOptions::weight(Kind kind) const {
+  for (const DistillationTerm& term : terms)
+    if (term.kind == kind) return term.weight;
+  return 0;
+}
+
+int64_t DistillationOptions::teacher_layers_read() const {
+  if (has(Kind::soft) || has(Kind::tokens) || has(Kind::cosine)) return teacher.num_hidden_layers;
+  int64_t highest = 0;
+  if (has(Kind::attention) || has(Kind::hidden) || has(Kind::patient))
+    for (const LayerPair& pair : layers) highest = std::max(highest, pair.teacher);
+  if (has(Kind::relations)) highest = std::max(highest, teacher_relation_layer());
+  return highest;
+}
+
+Distillation::Distillation(const text::Tokenizer& tokenizer, DistillationOptions options,
+                           std::function<Model()> make_teacher, std::shared_ptr<const TeacherRows> rows)
+    : options_(std::move(options)),
+      make_teacher_(std::move(make_teacher)),
+      rows_(std::move(rows)),
+      sequence_(tokenizer.sequence()) {
+  check(options_, rows_ != nullptr);
+  inner_ = inner_of(tokenizer, options_);
+  reads_teacher_ = std::any_of(options_.terms.begin(), options_.terms.end(), [](const DistillationTerm& term) {
+    return term.kind != Kind::hard && term.kind != Kind::mlm;
+  });
+}
+
+std::shared_ptr<const data::Dataset> Distillation::samples(std::shared_ptr<const data::TokenStore> store) const {
+  if (options_.documents)
+    return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 1));
+  return std::make_shared<data::RowDataset>(std::move(store));
+}
+
+MicroBatch Distillation::collate(std::span<const data::Sample> samples, const RandomState& random) const {
+  MicroBatch batch = inner_->collate(samples, random);
+  add_distillation_counts(batch, options_);
+  if (rows_) rows_->add(batch, samples);
+  return batch;
+}
+
+model::Head Distillation::head() const {
+  model::Head head = options_.reads_logits() ? model::Head::logits : model::Head::none;
+  if (options_.reads_hidden_words())
+    head = hidden_words_head(options_.weight(Kind::mlm), options_.has(Kind::tokens));
+  if (!options_.has(Kind::hidden)) return head;
+  const int64_t theirs = options_.teacher.hidden_size;
+  head.add = [add = head.add, theirs](model::Builder& builder) {
+    add(builder);
+    const model::LinearWeights projection =
+        builder.add_linear(std::string(kDistillation) + "projection", theirs, builder.config().hidden_size);
+    projection.weight->exported = projection.bias->exported = false;
+  };
+  head.parameters = [count = head.parameters, theirs](const format::BertConfig& config) {
+    return count(config) + theirs * (config.hidden_size + 1);
+  };
+  return head;
+}
+
+std::unique_ptr<Metrics> Distillation::metrics() const {
+  if (options_.has(Kind::mlm) && options_.terms.size() == 1) return inner_->metrics();
+  if (!options_.reads_logits() || model::is_regression(options_.student)) return nullptr;
+  return inner_->metrics();
+}
+
+std::map<std::string, std::string> Distillation::identity() const {
+  std::map<std::string, std::string> all = inner_->identity();
+  const DistillationOptions& o = options_;
+  all["distillation"] = fmt::format(
+      "{}; layers {}; temperature {}; mean over {}; {} relation heads of layer {}", describe(o.terms),
+      describe(o.layers), o.temperature, o.mean_over_classes ? "rows and classes" : "rows", o.relation_heads,
+      o.teacher_relation_layer());
+  return all;
+}
+
+Model Distillation::build_student(model::BertOptions encoder) const {
+  encoder.head = head();
+  encoder.gives = student_outputs(options_);
+  return model::build_bert(encoder);
+}
+
+Model Distillation::build_teacher(model::BertOptions encoder) const {
+  encoder.config.num_hidden_layers = options_.teacher_layers_read();
+  encoder.gives = teacher_outputs(options_);
+  encoder.head = model::Head::none;
+  encoder.head.add = [](model::Builder&) {};  // not even a pooler, which not every teacher has
+  encoder.head.parameters = [](const format::BertConfig&) { return int64_t{0}; };
+  if (options_.has(Kind::soft)) encoder.head = model::Head::logits;
+  if (options_.has(Kind::tokens)) encoder.head = hidden_words_head(0, true);
+  return model::build_bert(encoder);
+}
+
+std::vector<KeptActivation> Distillation::teacher_activations() const {
+  const model::LayerOutputs outputs = teacher_outputs(options_);
+  const int64_t hidden = options_.teacher.hidden_size;
+  std::vector<KeptActivation> all;
+  if (options_.has(Kind::soft))
+    all.push_back({std::string(kTeacher) + model::kLogits, options_.teacher.num_labels, false});
+  for (const int64_t layer : outputs.hidden) all.push_back({kTeacher + model::hidden_port(layer), hidden, true});
+  for (const int64_t layer : outputs.query_key_value)
+    all.push_back({kTeacher + model::query_key_value_port(layer), 3 * hidden, true});
+  return all;
+}
+
+Model Distillation::collecting(Model teacher, TensorMap& found) const {
+  Segment segment;
+  segment.name = std::string(kDistillation) + "collect";
+  for (const KeptActivation& kept : teacher_activations())
+    segment.inputs.push_back({kept.name.substr(std::string(kTeacher).size())});
+  segment.forward = [&found](Activations in, const Pass&) {
+    found.clear();
+    for (auto& [name, value] : in) found[kTeacher + name] = std::move(value);
+    return Activations{};
+  };
+  teacher.segments.push_back(std::move(segment));
+  return teacher;
+}
+
+Model Distillation::compose(Model student, Model teacher) const {
+  if (has_teacher())
+    student.append(std::move(teacher), {.prefix = kTeacher, .frozen = true, .exported = false, .first = true});
+  const auto add_terms = [options = options_](Model& model) {
+    add_distillation_segments(model, options);
+    if (options.has(Kind::tokens))
+      model.segments.push_back(tokens_segment(options.weight(Kind::tokens), options.temperature));
+  };
+  if (student.replicate)
+    student.replicate = [both = std::move(student.replicate), add_terms] {
+      Model model = both();
+      add_terms(model);
+      return model;
+    };
+  add_terms(student);
+  return student;
+}
+
+Model Distillation::build(model::BertOptions encoder) const {
+  return compose(build_student(std::move(encoder)), has_teacher() ? make_teacher_() : Model());
+}
+
+}  // namespace funicular::objective

@@ -1,0 +1,319 @@
+#include "funicular/objective/distillation_terms.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "funicular/base/error.h"
+#include "funicular/model/builder.h"
+#include "funicular/nn/distances.h"
+#include "funicular/objective/distillation.h"
+
+namespace funicular::objective {
+
+namespace {
+
+using Kind = DistillationKind;
+
+std::string teachers(const std::string& activation) {
+  return kTeacher + activation;
+}
+
+// ---- layers
+
+int64_t parse_layer(std::string_view text, const std::string& map, const char* whose, int64_t least, int64_t layers) {
+  int64_t number = -1;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < least || number > layers)
+    throw InputError("distillation",
+                     "the layer map \"{}\" names the {} layer \"{}\"; expected {} to {}, ascending; pairs "
+                     "STUDENT:TEACHER with commas between them, or uniform or last",
+                     map, whose, text, least, layers);
+  return number;
+}
+
+LayerMap parse_pairs(const std::string& text, int64_t student_layers, int64_t teacher_layers) {
+  LayerMap map;
+  std::string_view rest = text;
+  while (!rest.empty()) {
+    const std::string_view pair = rest.substr(0, rest.find(','));
+    rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
+    const size_t colon = std::min(pair.find(':'), pair.size());
+    const LayerPair before = map.empty() ? LayerPair{0, 0} : map.back();
+    const std::string_view teacher = pair.substr(std::min(pair.size(), colon + 1));
+    map.push_back({parse_layer(pair.substr(0, colon), text, "student's", before.student + 1, student_layers),
+                   parse_layer(teacher, text, "teacher's", before.teacher + 1, teacher_layers)});
+  }
+  return map;
+}
+
+/// What is read of a model's layers by the terms of layers.
+model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*side, int64_t last, int64_t relations) {
+  model::LayerOutputs gives;
+  if (o.has(Kind::hidden)) gives.hidden.insert(0);
+  for (const LayerPair& pair : o.layers) {
+    const bool patient = o.has(Kind::patient) && pair.student < o.student.num_hidden_layers;
+    if (o.has(Kind::hidden) || patient) gives.hidden.insert(pair.*side);
+    if (o.has(Kind::attention)) gives.query_key_value.insert(pair.*side);
+  }
+  if (o.has(Kind::cosine)) gives.hidden.insert(last);
+  if (o.has(Kind::relations)) gives.query_key_value.insert(relations);
+  return gives;
+}
+
+// ---- segments
+
+/// The terms of one layer of the student.
+struct LayerTerms {
+  std::string student_hidden, teacher_hidden;            ///< empty: not read
+  std::string student_relations, teacher_relations;      ///< query_key_value of the same
+  double attention = 0, hidden = 0, patient = 0, relations = 0, cosine = 0;
+  int64_t heads = 1, relation_heads = 1;
+  model::LinearWeights projection;
+
+  void add(const Activations& in, const Pass& pass) const;
+};
+
+at::Tensor first_rows(const at::Tensor& hidden, const MicroBatch& batch) {
+  return hidden.index_select(0, model::first_tokens(batch).to(hidden.device()));
+}
+
+/// Rows of length 1, wide enough for sums.
+at::Tensor normalised(const at::Tensor& rows, at::ScalarType type) {
+  const at::Tensor wide = rows.to(type);
+  return wide / wide.norm(2, {1}, /*keepdim=*/true).clamp_min(1e-12);
+}
+
+void LayerTerms::add(const Activations& in, const Pass& pass) const {
+  const Packing& packing = pass.batch.packing;
+  if (attention > 0)
+    pass.loss.add("attention",
+                  nn::score_distance(in.at(student_relations), in.at(teacher_relations), packing, heads), attention);
+  if (relations > 0)
+    pass.loss.add(
+        "relations",
+        nn::relation_divergence(in.at(student_relations), in.at(teacher_relations), packing, relation_heads),
+        relations);
+  if (student_hidden.empty()) return;
+  const at::Tensor &own = in.at(student_hidden), &theirs = in.at(teacher_hidden);
+  const at::ScalarType wide = own.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+  if (hidden > 0) {
+    const at::Tensor projected = model::apply_linear(own, projection, nn::Activation::none);
+    pass.loss.add("hidden", nn::squared_distance(projected, theirs), hidden);
+  }
+  if (patient > 0) {
+    const at::Tensor a = normalised(first_rows(own, pass.batch), wide), b = normalised(first_rows(theirs, pass.batch), wide);
+    pass.loss.add("patient", (a - b).square().sum(), patient);
+  }
+  if (cosine > 0) {
+    const at::Tensor similarity = (normalised(own, wide) * normalised(theirs, wide)).sum();
+    pass.loss.add("cosine", static_cast<double>(packing.tokens()) - similarity, cosine);
+  }
+}
+
+/// The ports that the terms read, if `layer` of the student learns from `teacher`.
+LayerTerms with_ports(LayerTerms terms, int64_t layer, int64_t teacher) {
+  if (terms.hidden > 0 || terms.patient > 0 || terms.cosine > 0) {
+    terms.student_hidden = model::hidden_port(layer);
+    terms.teacher_hidden = teachers(model::hidden_port(teacher));
+  }
+  if (terms.attention > 0 || terms.relations > 0) {
+    terms.student_relations = model::query_key_value_port(layer);
+    terms.teacher_relations = teachers(model::query_key_value_port(teacher));
+  }
+  return terms;
+}
+
+/// The map's terms: of the student's layer `pair.student`, 0 for the embeddings.
+LayerTerms mapped_terms(const Model& model, const DistillationOptions& o, const LayerPair& pair) {
+  LayerTerms terms;
+  terms.hidden = o.weight(Kind::hidden);
+  if (pair.student > 0) terms.attention = o.weight(Kind::attention);
+  if (pair.student > 0 && pair.student < o.student.num_hidden_layers) terms.patient = o.weight(Kind::patient);
+  terms.heads = o.student.num_attention_heads;
+  if (terms.hidden > 0) {
+    const std::string name = std::string(kDistillation) + "projection";
+    terms.projection = {model.find(name + ".weight"), model.find(name + ".bias")};
+  }
+  return with_ports(terms, pair.student, pair.teacher);
+}
+
+/// Adds a segment behind the student's layer, if there is anything in it.
+void add_layer_segment(Model& model, int64_t layer, const std::string& name, const LayerTerms& terms) {
+  Segment segment;
+  segment.name = kDistillation + name;
+  for (const std::string& port :
+       {terms.student_hidden, terms.teacher_hidden, terms.student_relations, terms.teacher_relations})
+    if (!port.empty()) segment.inputs.push_back({port});
+  if (segment.inputs.empty()) return;
+  if (terms.hidden > 0) segment.parameters = {terms.projection.weight, terms.projection.bias};
+  segment.forward = [terms](Activations in, const Pass& pass) {
+    terms.add(in, pass);
+    return Activations{};
+  };
+  const std::string before = layer == 0 ? "embeddings" : "layer." + std::to_string(layer - 1);
+  const auto found = std::find_if(model.segments.begin(), model.segments.end(),
+                                  [&](const Segment& one) { return one.name == before; });
+  if (found == model.segments.end()) throw InputError("distillation", "the student has no segment {}", before);
+  model.segments.insert(found + 1, std::move(segment));
+}
+
+void add_last_layer_segment(Model& model, const DistillationOptions& o) {
+  const int64_t last = o.student.num_hidden_layers;
+  LayerTerms cosine, relations;
+  cosine.cosine = o.weight(Kind::cosine);
+  relations.relations = o.weight(Kind::relations);
+  relations.relation_heads = o.relation_heads;
+  add_layer_segment(model, last, "cosine", with_ports(cosine, last, o.teacher.num_hidden_layers));
+  add_layer_segment(model, last, "relations", with_ports(relations, last, o.teacher_relation_layer()));
+}
+
+/// Cross-entropy of the teacher's distribution, or a regression's squared error.
+at::Tensor soft_loss(const at::Tensor& logits, const at::Tensor& teacher, double temperature, bool regression) {
+  const at::Tensor theirs = teacher.to(logits.scalar_type());
+  if (regression) return (logits - theirs).square().sum();
+  return -((theirs / temperature).softmax(1) * (logits / temperature).log_softmax(1)).sum();
+}
+
+at::Tensor hard_loss(const at::Tensor& logits, const at::Tensor& labels, bool regression) {
+  if (regression) return (logits.squeeze(1) - labels.to(logits.scalar_type())).square().sum();
+  return at::cross_entropy_loss(logits, labels, {}, at::Reduction::Sum);
+}
+
+void add_logits_segment(Model& model, const DistillationOptions& o) {
+  const double soft = o.weight(Kind::soft), hard = o.weight(Kind::hard), temperature = o.temperature;
+  const bool regression = model::is_regression(o.student);
+  Segment segment;
+  segment.name = std::string(kDistillation) + "logits";
+  segment.inputs.push_back({model::kLogits});
+  if (soft > 0) segment.inputs.push_back({teachers(model::kLogits)});
+  segment.forward = [=](Activations in, const Pass& pass) {
+    const at::Tensor& logits = in.at(model::kLogits);
+    if (soft > 0)
+      pass.loss.add("soft", soft_loss(logits, in.at(teachers(model::kLogits)), temperature, regression), soft);
+    const at::Tensor& labels = pass.batch["labels"];
+    if (hard > 0) pass.loss.add("hard", hard_loss(logits, labels, regression), hard);
+    pass.loss.output("labels", labels);
+    return Activations{};
+  };
+  model.segments.push_back(std::move(segment));
+}
+
+}  // namespace
+
+const std::vector<std::string>& distillation_names() {
+  static const std::vector<std::string> names{"attention", "hidden",    "soft",   "hard",   "patient",
+                                              "relations", "cosine", "tokens", "mlm"};
+  return names;
+}
+
+std::vector<DistillationTerm> parse_distillation_terms(const std::vector<std::string>& texts) {
+  const auto& names = distillation_names();
+  std::vector<DistillationTerm> terms;
+  for (const std::string& text : texts) {
+    const size_t equals = std::min(text.find('='), text.size());
+    const std::string name = text.substr(0, equals);
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (found == names.end()) {
+      const std::string near = nearest(name, names.data(), names.data() + names.size());
+      throw InputError("distillation", "unknown term \"{}\"{}; known are {}", name,
+                       near.empty() ? "" : ", did you mean " + near + "?", fmt::join(names, ", "));
+    }
+    DistillationTerm term{static_cast<Kind>(found - names.begin())};
+    if (equals < text.size()) {
+      const char *const begin = text.data() + equals + 1, *const end = text.data() + text.size();
+      const auto parsed = std::from_chars(begin, end, term.weight);
+      if (parsed.ec != std::errc() || parsed.ptr != end || !(term.weight > 0) || term.weight > 1e9)
+        throw InputError("distillation",
+                         "the term {} has the weight \"{}\"; expected a number above 0 (a term that is not wanted "
+                         "is left out)",
+                         name, std::string(begin, end));
+    }
+    for (const DistillationTerm& other : terms)
+      if (other.kind == term.kind) throw InputError("distillation", "the term {} is given twice", name);
+    terms.push_back(term);
+  }
+  return terms;
+}
+
+std::string describe(const std::vector<DistillationTerm>& terms) {
+  std::vector<std::string> texts;
+  for (const DistillationTerm& term : terms)
+    texts.push_back(fmt::format("{} {}", distillation_names()[static_cast<size_t>(term.kind)], term.weight));
+  return fmt::format("{}", fmt::join(texts, ", "));
+}
+
+LayerMap make_layer_map(const std::string& text, int64_t student_layers, int64_t teacher_layers) {
+  if (text != "uniform" && text != "last") return parse_pairs(text, student_layers, teacher_layers);
+  if (student_layers > teacher_layers)
+    throw InputError("distillation",
+                     "the student has {} layers and the teacher {}; expected no more than the teacher's, or a map "
+                     "of some of them, such as 1:1,2:2",
+                     student_layers, teacher_layers);
+  const bool uniform = text == "uniform";
+  if (uniform && teacher_layers % student_layers != 0)
+    throw InputError("distillation",
+                     "the map uniform takes every N-th layer of the teacher: {} layers cannot be divided among {}; "
+                     "expected the map last, or pairs STUDENT:TEACHER such as 1:{},{}:{}",
+                     teacher_layers, student_layers, std::max<int64_t>(1, teacher_layers / student_layers), student_layers,
+                     teacher_layers);
+  LayerMap map;
+  for (int64_t layer = 1; layer <= student_layers; ++layer)
+    map.push_back({layer, uniform ? layer * (teacher_layers / student_layers) : teacher_layers - student_layers + layer});
+  return map;
+}
+
+std::string describe(const LayerMap& map) {
+  std::vector<std::string> pairs;
+  for (const LayerPair& pair : map) pairs.push_back(fmt::format("{}:{}", pair.student, pair.teacher));
+  return fmt::format("{}", fmt::join(pairs, ","));
+}
+
+model::LayerOutputs student_outputs(const DistillationOptions& o) {
+  return outputs(o, &LayerPair::student, o.student.num_hidden_layers, o.student.num_hidden_layers);
+}
+
+model::LayerOutputs teacher_outputs(const DistillationOptions& o) {
+  return outputs(o, &LayerPair::teacher, o.teacher.num_hidden_layers, o.teacher_relation_layer());
+}
+
+void add_distillation_segments(Model& model, const DistillationOptions& options) {
+  LayerMap all = options.layers;
+  all.insert(all.begin(), LayerPair{});
+  for (const LayerPair& pair : all)
+    add_layer_segment(model, pair.student, std::to_string(pair.student), mapped_terms(model, options, pair));
+  add_last_layer_segment(model, options);
+  if (options.reads_logits()) add_logits_segment(model, options);
+}
+
+void add_distillation_counts(MicroBatch& batch, const DistillationOptions& o) {
+  const auto sequences = static_cast<double>(batch.packing.sequences()), tokens = static_cast<double>(batch.packing.tokens());
+  double pairs = 0;
+  const std::vector<int32_t>& offsets = batch.packing.host_offsets;
+  for (size_t s = 1; s < offsets.size(); ++s) {
+    const double length = offsets[s] - offsets[s - 1];
+    pairs += length * length;
+  }
+  const auto mapped = static_cast<double>(std::count_if(o.layers.begin(), o.layers.end(), [&](const LayerPair& pair) {
+    return pair.student < o.student.num_hidden_layers;
+  }));
+  const bool over_classes = o.mean_over_classes && !model::is_regression(o.student);
+  const std::map<Kind, double> counts = {
+      {Kind::attention, pairs * static_cast<double>(o.student.num_attention_heads)},
+      {Kind::hidden, tokens * static_cast<double>(o.teacher.hidden_size)},
+      {Kind::soft, sequences * (over_classes ? o.student.num_labels : 1)},
+      {Kind::hard, sequences},
+      {Kind::patient, sequences * mapped * static_cast<double>(o.student.hidden_size)},
+      {Kind::relations, tokens * static_cast<double>(o.relation_heads)},
+      {Kind::cosine, tokens}};
+  for (const DistillationTerm& term : o.terms) {
+    const std::string& name = distillation_names()[static_cast<size_t>(term.kind)];
+    if (const auto count = counts.find(term.kind); count != counts.end()) batch.counts[name] = count->second;
+    if (term.kind == Kind::tokens) batch.counts[name] = batch.counts.at("mlm");
+  }
+}
+
+}  // namespace funicular::objective

@@ -1,0 +1,239 @@
+#include "funicular/objective/teacher_rows.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/json.h"
+#include "funicular/base/log.h"
+#include "funicular/base/progress.h"
+
+namespace funicular::objective {
+
+namespace {
+
+// ---- soft labels
+
+constexpr double kSumBound = 1e-3;
+
+class SoftLabels final : public TeacherRows {
+ public:
+  SoftLabels(std::vector<float> logits, int64_t classes) : logits_(std::move(logits)), classes_(classes) {}
+  void add(MicroBatch& batch, std::span<const data::Sample> samples) const override {
+    const at::Tensor rows = at::empty({static_cast<int64_t>(samples.size()), classes_}, at::kFloat);
+    float* out = rows.data_ptr<float>();
+    for (const data::Sample& sample : samples)
+      out = std::copy_n(logits_.data() + sample.sample_id * classes_, classes_, out);
+    batch.tensors["teacher.logits"] = rows;
+  }
+
+ private:
+  std::vector<float> logits_;
+  int64_t classes_;
+};
+
+double probability(std::string_view text, const format::TextFile& file, uint64_t offset) {
+  double value = 0;
+  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !(value >= 0 && value <= 1))
+    throw InputError("distillation", "{}: expected a probability from 0 to 1, found \"{}\"", file.where(offset), text);
+  return value;
+}
+
+// ---- the cache's files
+
+constexpr int64_t kVersion = 1;
+
+at::ScalarType kept_type(const KeptActivation& kept) {
+  return kept.of_tokens ? at::kBFloat16 : at::kFloat;
+}
+
+/// Bytes of a row.
+int64_t row_bytes(const KeptActivation& kept) {
+  return kept.width * static_cast<int64_t>(c10::elementSize(kept_type(kept)));
+}
+
+class Cache final : public TeacherRows {
+ public:
+  Cache(fs::path folder, const CacheIdentity& identity, std::vector<KeptActivation> activations,
+        const std::vector<int32_t>& lengths)
+      : folder_(std::move(folder)), activations_(std::move(activations)), starts_{0} {
+    for (const int32_t length : lengths) starts_.push_back(starts_.back() + length);
+    stated_ = {{"version", kVersion},
+               {"teacher", identity.teacher},
+               {"data", identity.data},
+               {"sequences", identity.sequences},
+               {"rows", rows()},
+               {"tokens", starts_.back()}};
+    for (const KeptActivation& kept : activations_)
+      stated_["activations"].push_back({{"name", kept.name}, {"width", kept.width}, {"of_tokens", kept.of_tokens}});
+  }
+
+  int64_t rows() const { return static_cast<int64_t>(starts_.size()) - 1; }
+  /// How many rows are there. Throws InputError for another identity.
+  int64_t done() const;
+  void fill(int64_t begin, int64_t tokens, const TeacherPass& pass) const;
+  void map();
+  void add(MicroBatch& batch, std::span<const data::Sample> samples) const override;
+
+ private:
+  fs::path meta() const { return folder_ / "cache.json"; }
+  fs::path file(const KeptActivation& kept) const { return folder_ / (kept.name + ".bin"); }
+  /// Rows of the activation's file before sample `row`.
+  int64_t start(const KeptActivation& kept, int64_t row) const {
+    return kept.of_tokens ? starts_[static_cast<size_t>(row)] : row;
+  }
+  void state(int64_t rows) const;
+  void append(int64_t begin, int64_t end, const TensorMap& found) const;
+
+  fs::path folder_;
+  std::vector<KeptActivation> activations_;
+  std::vector<int64_t> starts_;  ///< tokens before each sample
+  OrderedJson stated_;
+  std::vector<MappedFile> files_;
+};
+
+int64_t Cache::done() const {
+  if (!fs::exists(meta())) return 0;
+  const OrderedJson found = parse_json_or_null<OrderedJson>(read_file(meta()));
+  const auto refuse = [&](const std::string& what, const std::string& theirs, const std::string& ours) {
+    throw InputError("distillation",
+                     "--cache-teacher {}: the cache there is of another {} ({}; this run has {}); choose another folder, "
+                     "or delete that one",
+                     folder_.string(), what, theirs, ours);
+  };
+  if (!found.is_object()) refuse("kind: cache.json is damaged", "no object", "version 1");
+  for (const auto& [key, value] : stated_.items())
+    if (const OrderedJson theirs = found.value(key, OrderedJson()); theirs != value)
+      refuse(key, theirs.dump(), value.dump());
+  const OrderedJson done = found.value("done", OrderedJson());
+  if (!done.is_number_integer() || done < 0 || done > rows()) refuse("kind: cache.json is damaged", done.dump(), "rows");
+  for (const KeptActivation& kept : activations_) {
+    std::error_code error;
+    const auto size = fs::file_size(file(kept), error);
+    if (error || static_cast<int64_t>(size) < start(kept, done) * row_bytes(kept))
+      refuse("size: a file is cut off", file(kept).string(), fmt::format("{} rows", done.get<int64_t>()));
+  }
+  return done;
+}
+
+void Cache::state(int64_t rows) const {
+  OrderedJson all = stated_;
+  all["done"] = rows;
+  write_file_atomically(meta(), all.dump(2) + "\n");
+}
+
+void Cache::append(int64_t begin, int64_t end, const TensorMap& found) const {
+  for (const KeptActivation& kept : activations_) {
+    const at::Tensor value = found.at(kept.name).to(at::kCPU, kept_type(kept)).contiguous();
+    const int64_t first = start(kept, begin), count = start(kept, end) - first;
+    if (value.dim() != 2 || value.size(0) != count || value.size(1) != kept.width)
+      throw InputError("distillation", "the teacher gave {} of [{}, {}]; expected [{}, {}]", kept.name, value.size(0),
+                       value.size(1), count, kept.width);
+    std::ofstream out(file(kept), std::ios::binary | std::ios::app);
+    out.write(static_cast<const char*>(value.const_data_ptr()), static_cast<std::streamsize>(value.nbytes()));
+    out.close();
+    if (!out) throw write_error(file(kept), errno);
+  }
+}
+
+void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) const {
+  constexpr int64_t kBatchesPerState = 16;
+  make_directories(folder_);
+  for (const KeptActivation& kept : activations_) {
+    if (!fs::exists(file(kept))) std::ofstream(file(kept), std::ios::binary).close();
+    fs::resize_file(file(kept), static_cast<uintmax_t>(start(kept, begin) * row_bytes(kept)));
+  }
+  const auto keep = [&](int64_t rows) {
+    for (const KeptActivation& kept : activations_) sync_path(file(kept));
+    state(rows);
+  };
+  if (begin == 0) keep(0);
+  const InterruptGuard guard;
+  ProgressOptions shown;
+  shown.unit = "rows";
+  shown.start = static_cast<uint64_t>(begin);
+  Progress progress("teacher", static_cast<uint64_t>(rows()), shown);
+  for (int64_t batch = 1; begin < rows(); ++batch) {
+    int64_t end = begin + 1;
+    while (end < rows() && starts_[static_cast<size_t>(end) + 1] - starts_[static_cast<size_t>(begin)] <= tokens) ++end;
+    append(begin, end, pass(begin, end));
+    begin = end;
+    progress.update(static_cast<uint64_t>(begin));
+    const bool stop = interrupt_requested() != 0;
+    if (stop || begin == rows() || batch % kBatchesPerState == 0) keep(begin);
+    if (stop) throw CacheInterrupted{};
+  }
+}
+
+void Cache::map() {
+  for (const KeptActivation& kept : activations_) files_.emplace_back(file(kept));
+}
+
+void Cache::add(MicroBatch& batch, std::span<const data::Sample> samples) const {
+  for (size_t i = 0; i < activations_.size(); ++i) {
+    const KeptActivation& kept = activations_[i];
+    int64_t count = 0;
+    for (const data::Sample& sample : samples)
+      count += start(kept, sample.sample_id + 1) - start(kept, sample.sample_id);
+    const at::Tensor rows = at::empty({count, kept.width}, kept_type(kept));
+    auto* out = static_cast<std::byte*>(rows.data_ptr());
+    for (const data::Sample& sample : samples) {
+      const int64_t first = start(kept, sample.sample_id), next = start(kept, sample.sample_id + 1);
+      const auto bytes = static_cast<size_t>((next - first) * row_bytes(kept));
+      std::memcpy(out, files_[i].bytes().data() + first * row_bytes(kept), bytes);
+      out += bytes;
+    }
+    batch.tensors[kept.name] = rows;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& path, format::TextOptions layout, int64_t rows) {
+  const auto classes = static_cast<int64_t>(layout.columns.size());
+  const format::TextFile file(path, std::move(layout));
+  std::vector<float> logits;
+  format::RowReader reader(file);
+  int64_t found = 0;
+  for (const format::Row* row = reader.next(); row; row = reader.next(), ++found) {
+    double sum = 0;
+    for (const std::string_view text : row->columns) {
+      const double value = probability(text, file, row->offset);
+      sum += value;
+      logits.push_back(static_cast<float>(std::log(value)));
+    }
+    if (std::abs(sum - 1) > kSumBound)
+      throw InputError("distillation",
+                       "{}: the probabilities sum to {:.6g}; expected 1 (logits become probabilities by a softmax)",
+                       file.where(row->offset), sum);
+  }
+  if (found != rows)
+    throw InputError("distillation", "{} has {} rows of probabilities; expected {}, one for each text", path.string(), found,
+                     rows);
+  return std::make_shared<SoftLabels>(std::move(logits), classes);
+}
+
+std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, const CacheIdentity& identity,
+                                                      const std::vector<KeptActivation>& activations,
+                                                      const std::vector<int32_t>& lengths, int64_t tokens,
+                                                      const TeacherPass& pass) {
+  auto cache = std::make_shared<Cache>(folder, identity, activations, lengths);
+  if (const int64_t done = cache->done(); pass && (done < cache->rows() || !fs::exists(folder / "cache.json"))) {
+    if (done > 0) log::info("the teacher's cache {} has {} of {} rows; going on", folder.string(), done, cache->rows());
+    cache->fill(done, tokens, pass);
+  } else if (!pass && done < cache->rows()) {
+    throw InputError("distillation", "the teacher's cache {} is not whole", folder.string());
+  }
+  cache->map();
+  return cache;
+}
+
+}  // namespace funicular::objective

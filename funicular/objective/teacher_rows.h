@@ -1,0 +1,60 @@
+#pragma once
+// What a teacher says of the rows of a data set, known before training: from a file, or kept from one pass over the
+// data.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/core/batch.h"
+#include "funicular/core/model.h"
+#include "funicular/data/sample.h"
+#include "funicular/format/delimited.h"
+
+namespace funicular::objective {
+
+class TeacherRows {
+ public:
+  virtual ~TeacherRows() = default;
+  /// Adds to a batch of these samples, in their order, the tensors that a teacher in the model would give, by the
+  /// same names. Thread-safe.
+  virtual void add(MicroBatch& batch, std::span<const data::Sample> samples) const = 0;
+};
+
+/// Probabilities of the classes, a column each, from the rows of a file: as logits, their logarithms [S, classes].
+/// Sample i is row i. Throws InputError naming FILE:LINE where a row's numbers are not from 0 to 1 or do not sum to 1
+/// (within 0.001), and where there are not `rows` rows.
+std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& file, format::TextOptions layout, int64_t rows);
+
+/// What a cache is of. A cache whose own differs is refused.
+struct CacheIdentity {
+  std::string teacher;    ///< weights, configuration, arithmetic
+  std::string data;       ///< the data set's contents
+  std::string sequences;  ///< how rows become sequences
+};
+
+/// An activation that is kept: a row of `width` numbers a sequence or a token; logits in float32, others in bfloat16.
+struct KeptActivation {
+  std::string name;  ///< as the batch has it
+  int64_t width = 0;
+  bool of_tokens = false;
+};
+
+/// What `teacher` gives, by name, for samples [begin, end) of the data set.
+using TeacherPass = std::function<TensorMap(int64_t begin, int64_t end)>;
+
+/// Opens the cache in `folder`, or makes it: `lengths[i]` is how many tokens the sequence of sample i has. What an
+/// interrupted process has left is gone on with. `pass` is called for neighbouring samples of at most `tokens`
+/// tokens (one longer sequence stands alone); null: the cache must be whole. Throws InputError for a cache of
+/// another identity, naming what differs; Interrupted where a signal came: what is done is kept.
+struct CacheInterrupted {};
+std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, const CacheIdentity& identity,
+                                                      const std::vector<KeptActivation>& activations,
+                                                      const std::vector<int32_t>& lengths, int64_t tokens,
+                                                      const TeacherPass& pass);
+
+}  // namespace funicular::objective

@@ -1,0 +1,284 @@
+"""What the options do that only distill has, and those that it reads in its own way."""
+
+from harness import HEADS, HIDDEN, LAYERS, json, write_model, write_rows
+
+from . import own
+from .lab import *
+
+DISTILL = Table()
+for option in ("--output", "--max-length", "--truncation", "--text-column"):
+    DISTILL[option] = own.FINETUNE[option]
+
+
+def layers(lab, **options):
+    """A step of the stage general on documents, of which one epoch has 12."""
+    documents = lab.tokenized("documents", lab.texts())
+    return lab.train(**{"stage": "general", "task": None, "train": None, "data": documents, "optim": "sgd", **options})
+
+
+def saved(run):
+    return json.loads((run.folder / "model" / "config.json").read_text())
+
+
+def student_config(lab, name, **changes):
+    return lab.once(f"{name}.json", lambda path: path.write_text(
+        json.dumps({**json.loads((lab.plain_model() / "config.json").read_text()), **changes})) and path)
+
+
+@DISTILL.row("--teacher", "the student learns from it: another one's answers are others")
+def teacher(lab):
+    other = lab.teacher(layer_norm_eps=0.5)
+    lab.assertNotEqual(lab.train().weights, lab.train(teacher=other).weights)
+    untrained = lab.once("untrained", lambda path: write_model(path, id2label={"0": "contra", "1": "pro"}, label2id={"contra": 0, "pro": 1}))
+    lab.refuses_to_train("lacks weights that this command needs", "classifier.weight", teacher=untrained)
+    larger = lab.once("larger", lambda path: write_model(path, vocabulary=own.VOCABULARY + ["more"], vocab_size=len(own.VOCABULARY) + 1))
+    lab.refuses_to_train("another tokeniser", teacher=larger)
+
+
+@DISTILL.row("--student", "a folder whose weights are the start, a config.json, or a name")
+def student(lab):
+    start = lab.train(learning_rate=NOTHING).weights
+    for name, values in tensors(lab.plain_model() / "model.safetensors").items():
+        lab.assertLess(max(map(abs, less(start["bert." + name], values))), 1e-200, name)
+    one_layer = student_config(lab, "one", num_hidden_layers=1)
+    lab.assertEqual(saved(lab.train(student=one_layer))["num_hidden_layers"], 1)
+    for name, sizes in (("tinybert4", (4, 312, 1200, 12)), ("tinybert6", (6, 768, 3072, 12)), ("minilm6", (6, 384, 1536, 12))):
+        found = saved(lab.train(student=name, max_steps=1, batch_size=1, precision="fp32", save_steps=0))
+        keys = ("num_hidden_layers", "hidden_size", "intermediate_size", "num_attention_heads")
+        lab.assertEqual(tuple(found[key] for key in keys), sizes)
+    found = saved(lab.train(student="1-layer"))
+    lab.assertEqual((found["num_hidden_layers"], found["hidden_size"]), (1, HIDDEN))
+    lab.refuses_to_train("did you mean tinybert4", student="tinybert")
+
+
+@DISTILL.row("--stage", "layers of documents, layers of rows, or answers")
+def stage(lab):
+    lab.assertEqual(saved(layers(lab))["architectures"], ["BertModel"])
+    lab.assertEqual(saved(lab.train(stage="intermediate"))["architectures"], ["BertModel"])
+    lab.assertEqual(saved(lab.train())["architectures"], ["BertForSequenceClassification"])
+    lab.refuses_to_train("--stage general expects --data", stage="general", task=None, train=None)
+    lab.refuses_to_train("--task is not for --stage general", stage="general", data=lab.folder)
+
+
+@DISTILL.row("--data", "its documents are what is trained on")
+def data(lab):
+    other = lab.tokenized("others", lab.texts([20, 19, 18]))
+    lab.assertEqual(layers(lab, data=other, batch_size=1, max_steps=3).tokens, [22, 21, 20])
+
+
+@DISTILL.row("--eval-data", "evaluations are of it")
+def eval_data(lab):
+    documents = lab.tokenized("held", lab.texts([5, 6], seed=9))
+    trained = lab.tokenized("documents", lab.texts())
+    loss = layers(lab, eval_data=documents, learning_rate=NOTHING).evaluations[-1]["eval_loss"]
+    lab.assertAlmostEqual(loss, layers(lab, data=documents, eval_data=trained, batch_size=2, learning_rate=NOTHING).each("loss")[0], places=9)
+
+
+@DISTILL.row("--task", "the file has the task's columns, and the classes the teacher's names")
+def task(lab):
+    rows = [("book", str(number % 2), "*", "film") for number in range(4)]
+    path = lab.once("four.tsv", lambda path: write_rows(path, None, rows))
+    teacher = lab.once("nameless", lambda path: lab.copy_model(lab.teacher(), path, id2label={"0": "LABEL_0", "1": "LABEL_1"},
+                                                               label2id={"LABEL_0": 0, "LABEL_1": 1}))
+    run = lab.train(task="cola", train=path, teacher=teacher, optim="sgd")
+    lab.assertEqual(own.read_words(run), {"film"})
+    lab.assertEqual(saved(run)["id2label"], {"0": "unacceptable", "1": "acceptable"})
+    lab.assertEqual(saved(lab.train())["id2label"], {"0": "contra", "1": "pro"})
+
+
+@DISTILL.row("--train", "its rows are what is trained on")
+def train(lab):
+    path = lab.data("few", ["film good", "book bad"])
+    run = lab.train(train=path, batch_size=2, optim="sgd")
+    lab.assertEqual((own.read_words(run), run.tokens), ({"film", "good", "book", "bad"}, [8]))
+    three = lab.once("three.tsv", lambda path: write_rows(path, ("label", "text"), [("pro", "a"), ("contra", "b"), ("neither", "c")]))
+    lab.refuses_to_train("three.tsv", "neither", train=three)
+
+
+@DISTILL.row("--eval", "the student is measured on its rows")
+def evaluation(lab):
+    run = lab.train(learning_rate=1e-30, precision="fp32", **lab.held_out(9))
+    found = lab.succeeds("evaluate", "--model", run.folder / "model", "--task", "custom", "--data", lab.held_out(9)["eval"]).json()
+    lab.assertAlmostEqual(run.evaluations[-1]["eval_accuracy"], found["accuracy"], places=6)
+
+
+@DISTILL.row("--metric-for-best-model", "the student that is kept is the best by it")
+def metric(lab):
+    words = {"max_steps": 6, "eval_steps": 1, "learning_rate": 0.05, **lab.held_out(20)}
+    for name, sign in (("accuracy", -1), ("loss", 1)):
+        run = lab.train(metric_for_best_model=name, **words)
+        lab.assertEqual(run.result["best_step"], own.best_by(run, name, sign), name)
+
+
+def with_probabilities(lab, name, shares):
+    def make(path):
+        rows = [("pro", "film good", str(share), str(1 - share)) for share in shares]
+        return write_rows(path, ("label", "text", "contra", "pro"), rows)
+    return lab.once(name + ".tsv", make)
+
+
+@DISTILL.row("--soft-columns", "the probabilities of the file are what is learnt, without a teacher")
+def soft_columns(lab):
+    def loss(name, shares, **options):
+        path = with_probabilities(lab, name, shares)
+        run = lab.train(teacher=None, soft_columns=["contra", "pro"], train=path, learning_rate=NOTHING, soft_mean="rows",
+                        batch_size=1, **options)
+        return run.each("loss")[0]
+    contra, pro, half = loss("contra", [1]), loss("pro", [0]), loss("half", [0.5])
+    lab.assertAlmostEqual(math.exp(-contra) + math.exp(-pro), 1, places=6)
+    lab.assertAlmostEqual((contra + pro) / 2, half, places=6)
+    wrong = lab.once("wrong.tsv", lambda path: write_rows(path, ("label", "text", "contra", "pro"), [("pro", "film", "0.5", "0.6")]))
+    lab.refuses_to_train("wrong.tsv:2", "sum to 1.1", teacher=None, soft_columns=["contra", "pro"], train=wrong)
+    minus = lab.once("minus.tsv", lambda path: write_rows(path, ("label", "text", "contra", "pro"), [("pro", "film", "-0.5", "1.5")]))
+    lab.refuses_to_train("minus.tsv:2", "from 0 to 1", teacher=None, soft_columns=["contra", "pro"], train=minus)
+    lab.refuses_to_train("--teacher", teacher=None)
+
+
+@DISTILL.row("--cache-teacher", "the teacher is asked once; the student is the same but for the cache's rounding")
+def cache_teacher(lab):
+    words = {"max_steps": 4, "precision": "fp32", "teacher_precision": "fp32", "optim": "sgd", **lab.held_out(8)}
+    plain = lab.train(**words)
+    cached = lab.train(cache_teacher=lab.folder / "cache", **words)
+    lab.assertLess(distance(cached.weights, plain.weights), 1e-6)
+    kept = json.loads((lab.folder / "cache" / "train" / "cache.json").read_text())
+    lab.assertEqual((kept["rows"], kept["done"]), (len(LENGTHS), len(LENGTHS)))
+    again = lab.train(cache_teacher=lab.folder / "cache", save_total_limit=1, **words)
+    lab.assertEqual(again.weights, cached.weights)
+    lab.refuses_to_train("the cache there is of another teacher", cache_teacher=lab.folder / "cache",
+                         teacher=lab.teacher(layer_norm_eps=0.5), **words)
+    lab.refuses_to_train("the cache there is of another sequences", cache_teacher=lab.folder / "cache", max_length=12,
+                         **{name: value for name, value in words.items() if name != "max_length"})
+    deep = {**words, "stage": "intermediate", "terms": ["attention", "hidden"]}
+    lab.assertLess(distance(lab.train(cache_teacher=lab.folder / "layers", **deep).weights, lab.train(**deep).weights), 1e-2)
+
+
+@DISTILL.row("--init-layers", "the student begins with those layers of the teacher")
+def init_layers(lab):
+    one_layer = student_config(lab, "one", num_hidden_layers=1)
+    theirs = tensors(lab.teacher() / "model.safetensors")
+    for text, layer in (("even", LAYERS), ("1", 1)):
+        start = lab.train(student=one_layer, init_layers=text, learning_rate=NOTHING).weights
+        name = "attention.output.dense.weight"
+        found = less(start["bert.encoder.layer.0." + name], theirs[f"encoder.layer.{layer - 1}.{name}"])
+        lab.assertLess(max(map(abs, found)), 1e-200)
+        lab.assertLess(max(map(abs, less(start["classifier.weight"], theirs["classifier.weight"]))), 1e-200)
+    lab.refuses_to_train("names 2 layers; expected 1", student=one_layer, init_layers="1,2")
+    lab.refuses_to_train("from 1 to 2", student=one_layer, init_layers="3")
+    narrow = student_config(lab, "narrow", hidden_size=16)
+    lab.refuses_to_train("hidden_size 16 and the teacher 32", student=narrow, init_layers="even")
+
+
+@DISTILL.row("--terms", "the loss is their weighted sum")
+def terms(lab):
+    def loss(*terms):
+        return lab.train(terms=list(terms), learning_rate=NOTHING, soft_mean="rows").each("loss")[0]
+    soft, hard = loss("soft"), loss("hard")
+    lab.assertAlmostEqual(loss("soft=0.25", "hard=2"), 0.25 * soft + 2 * hard, places=9)
+    lab.assertGreater(abs(soft - hard), 1e-3)
+    for name in ("patient", "cosine", "relations"):
+        lab.assertGreater(loss("soft", name + "=3"), soft, name)
+    lab.refuses_to_train("did you mean attention", terms=["atention"])
+    lab.refuses_to_train("above 0", terms=["soft=0"])
+    lab.refuses_to_train("given twice", terms=["soft", "soft=2"])
+    lab.refuses_to_train("soft and hard are terms of the stage prediction", terms=["soft"], stage="intermediate")
+    lab.refuses_to_train("attention heads", "relations", stage="intermediate", student=student_config(lab, "heads", num_attention_heads=1))
+    sixteen = student_config(lab, "narrow", hidden_size=16)
+    lab.refuses_to_train("channels", terms=["soft", "cosine"], student=sixteen)
+
+
+@DISTILL.row("--layer-map", "those layers of the teacher are learnt from")
+def layer_map(lab):
+    one_layer = student_config(lab, "one", num_hidden_layers=1)
+    losses = {text: layers(lab, student=one_layer, layer_map=text, learning_rate=NOTHING).each("loss")[0]
+              for text in ("uniform", "last", "1:1", "1:2")}
+    lab.assertEqual((losses["uniform"], losses["last"]), (losses["1:2"], losses["1:2"]))
+    lab.assertNotEqual(losses["1:1"], losses["1:2"])
+    words = {"stage": "intermediate", "student": one_layer}
+    lab.refuses_to_train("the teacher's layer", "expected 1 to 2", layer_map="1:3", **words)
+    lab.refuses_to_train("would learn nothing", layer_map="1:1", stage="intermediate")
+    three = student_config(lab, "three", num_hidden_layers=3)
+    lab.refuses_to_train("the student has 3 layers and the teacher 2", stage="intermediate", student=three)
+
+
+@DISTILL.row("--temperature", "the logits are divided by it")
+def temperature(lab):
+    def loss(temperature):
+        return lab.train(temperature=temperature, learning_rate=NOTHING, soft_mean="rows").each("loss")[0]
+    lab.assertAlmostEqual(loss(1e9), math.log(2), places=6)
+    lab.assertNotEqual(loss(1), loss(2))
+
+
+@DISTILL.row("--soft-mean", "soft is a mean over rows and classes, or over rows")
+def soft_mean(lab):
+    rows, classes = (lab.train(soft_mean=name, learning_rate=NOTHING).each("loss")[0] for name in ("rows", "classes"))
+    lab.assertAlmostEqual(rows, 2 * classes, places=12)
+    lab.assertEqual(classes, lab.train(learning_rate=NOTHING).each("loss")[0])
+
+
+@DISTILL.row("--relation-heads", "so many relations are compared")
+def relation_heads(lab):
+    def loss(heads):
+        return layers(lab, terms="relations", relation_heads=heads, learning_rate=NOTHING).each("loss")[0]
+    lab.assertEqual(len({loss(1), loss(4), loss(16)}), 3)
+    lab.refuses_to_train("3 relation heads do not divide", stage="intermediate", terms="relations", relation_heads=3)
+
+
+@DISTILL.row("--relation-layer", "the relations are those of that layer of the teacher")
+def relation_layer(lab):
+    found = [layers(lab, terms="relations", relation_heads=HEADS, relation_layer=layer, learning_rate=NOTHING).each("loss")[0]
+             for layer in (0, 1, 2)]
+    lab.assertEqual(found[0], found[2])
+    lab.assertNotEqual(found[0], found[1])
+    lab.refuses_to_train("the relation layer 3 is not there", stage="intermediate", terms="relations", relation_heads=2, relation_layer=3)
+
+
+@DISTILL.row("--mlm-probability", "that share of the tokens is hidden")
+def mlm_probability(lab):
+    documents = lab.tokenized("forty", [" ".join((own.WORDS + LETTERS)[:40])])
+    counts = []
+    for share in (0.05, 0.5):
+        run = layers(lab, data=documents, terms="mlm", mlm_probability=share, max_length=64, batch_size=1)
+        counts.append(sum(value < 0 for value in run.state("momentum_buffer")["cls.predictions.bias"]))
+    lab.assertEqual(counts, [2, 20])
+
+
+@DISTILL.row("--teacher-precision", "the teacher's arithmetic, by itself")
+def teacher_precision(lab):
+    losses = {name: lab.train(precision="fp32", teacher_precision=name, learning_rate=1e-30).each("loss")[0]
+              for name in ("fp32", "bf16", "int8")}
+    lab.assertEqual(len(set(losses.values())), 3)
+    lab.assertLess(max(losses.values()) - min(losses.values()), 0.1)
+    lab.assertEqual(lab.train(precision="fp32", learning_rate=1e-30).each("loss")[0], losses["fp32"])
+
+
+@DISTILL.row("--label-column", "the classes are those of that column")
+def label_column(lab):
+    path = own.columns_file(lab, "columns.tsv", "".join("\t".join(row) + "\n" for row in own.COLUMNS))
+    words = {"train": path, "batch_size": 2, "optim": "sgd", "text_column": "one"}
+    lab.assertEqual(own.read_words(lab.train(label_column="two", **words)), {"film", "book"})
+    lab.refuses_to_train("song", label_column="three", **words)
+
+
+@DISTILL.row("--format", "the file is read as that, whatever its name")
+def file_format(lab):
+    path = own.columns_file(lab, "csv.tsv", "".join(",".join(row) + "\n" for row in own.COLUMNS))
+    run = lab.train(train=path, batch_size=2, optim="sgd", format="csv", text_column="one", label_column="two")
+    lab.assertEqual(own.read_words(run), {"film", "book"})
+
+
+@DISTILL.row("--header", "the first row names the columns; without it, it is data")
+def header(lab):
+    path = own.columns_file(lab, "headless.tsv", "".join("\t".join(row) + "\n" for row in own.COLUMNS[1:]))
+    words = {"train": path, "optim": "sgd", "text_column": "1", "label_column": "2"}
+    lab.assertEqual(own.read_words(lab.train(header=False, batch_size=2, **words)), {"film", "book"})
+    lab.assertEqual(own.read_words(lab.train(header=True, batch_size=1, **words)), {"book"})
+
+
+@DISTILL.row("--multi-label", "is refused: a row has one class")
+def multi_label(lab):
+    lab.refuses_to_train("expected one class a row", multi_label=True)
+
+
+@DISTILL.row("--label-separator", "is that of rows with several labels, and has no effect on others")
+def label_separator(lab):
+    lab.assertEqual(lab.train(label_separator=";").weights, lab.train().weights)

@@ -1,0 +1,150 @@
+// Claims about students that train under a teacher: every strategy, recomputation, accumulation, resumption.
+#include <gtest/gtest.h>
+
+#include <csignal>
+
+#include "../comm/ranks.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/bench/generated_text.h"
+#include "funicular/objective/distillation.h"
+#include "funicular/text/word_piece.h"
+#include "helpers.h"
+
+namespace funicular::train {
+namespace {
+
+using namespace funicular::test;
+using comm::test::is_rank;
+using comm::test::with_ranks;
+
+constexpr int64_t kVocabulary = 97;
+
+format::BertConfig config_of(int64_t hidden, int64_t layers) {
+  format::BertConfig config;
+  config.vocab_size = kVocabulary;
+  config.hidden_size = hidden;
+  config.num_hidden_layers = layers;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 40;
+  config.max_position_embeddings = 40;
+  config.initializer_range = 0.2;
+  return config;
+}
+
+struct Task {
+  text::WordPiece tokenizer = bench::generated_tokenizer(kVocabulary);
+  bench::GeneratedText rows{{.longest = 40, .batch_size = 11, .vocabulary = kVocabulary}, 1};
+  objective::DistillationOptions options;
+
+  explicit Task(const std::vector<std::string>& terms) {
+    options.terms = objective::parse_distillation_terms(terms);
+    options.student = config_of(16, 2);
+    options.teacher = config_of(24, 4);
+    options.layers = objective::make_layer_map("uniform", 2, 4);
+    options.sequence.max_length = 40;
+  }
+  objective::Distillation objective() const {
+    return objective::Distillation(tokenizer, options, [this] {
+      return objective::Distillation(tokenizer, options)
+          .build_teacher({.config = options.teacher, .dtype = at::kDouble, .seed = 9});
+    });
+  }
+};
+
+struct How {
+  std::string strategy = "single";
+  comm::Group group = {};
+  Recompute recompute = Recompute::none;
+  int64_t micro_batch = 0;
+  fs::path output = {};
+  int64_t interrupt_at = 0;
+};
+
+/// The weights after six steps with dropout, a checkpoint every two.
+torch::Tensor train(const Task& task, const How& how) {
+  TrainerOptions options;
+  options.output = how.output;
+  options.max_steps = 6;
+  options.batch_size = 7;
+  options.micro_batch_size = how.micro_batch;
+  options.precision = Precision::fp64;
+  options.recompute = how.recompute;
+  options.save_steps = 2;
+  options.eval_steps = 3;
+  options.progress = false;
+  Trainer trainer(
+      options,
+      [&] { return parallel::make_strategy(how.strategy, how.group, {.bucket_bytes = 1, .devices = how.strategy == "dp" ? 2 : 1}); },
+      optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.1});
+  trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult& result) {
+    EXPECT_TRUE(result.finite);
+    if (step == how.interrupt_at) std::raise(SIGTERM);
+  };
+  const objective::Distillation objective = task.objective();
+  Model model = objective.build({.config = task.options.student, .dtype = at::kDouble, .seed = 3});
+  const bench::FirstSamples held_out(task.rows, 5);
+  trainer.fit(model, objective, task.rows, &held_out);
+  clear_interrupt();
+  std::vector<torch::Tensor> all;
+  for (const auto& parameter : model.parameters)
+    if (!parameter->constant) all.push_back(parameter->compute.detach().flatten());
+  return torch::cat(all);
+}
+
+double difference(const torch::Tensor& a, const torch::Tensor& b) {
+  return (a - b).abs().max().item<double>();
+}
+
+const std::vector<std::vector<std::string>> kTerms = {
+    {"attention", "hidden=0.5"}, {"soft", "hard=0.5"}, {"relations", "mlm"}};
+
+TEST(DistillationTraining, EveryStrategyTrainsAsOneProcess) {
+  with_ranks(2, [] {
+    log::set_level(log::Level::error);
+    const auto group = comm::Group::from_environment();
+    for (const auto& terms : kTerms) {
+      Task task(terms);
+      task.options.relation_heads = 4;
+      const torch::Tensor expected = train(task, {});
+      for (const char* name : {"ddp", "zero1", "zero2", "zero3", "ps-sync"})
+        EXPECT_LT(difference(train(task, {.strategy = name, .group = group}), expected), 1e-11) << name << terms[0];
+      EXPECT_LT(difference(train(task, {.strategy = "zero3", .group = group, .recompute = Recompute::full, .micro_batch = 2}), expected), 1e-11);
+    }
+    group.barrier();
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
+TEST(DistillationTraining, DevicesMicroBatchesAndRecomputationDoNotChangeIt) {
+  for (const auto& terms : kTerms) {
+    Task task(terms);
+    task.options.relation_heads = 4;
+    const torch::Tensor expected = train(task, {});
+    EXPECT_LT(difference(train(task, {.strategy = "dp"}), expected), 1e-11);
+    EXPECT_LT(difference(train(task, {.micro_batch = 2}), expected), 1e-11);
+    for (const Recompute mode : {Recompute::full, Recompute::selective, Recompute::sqrt})
+      EXPECT_EQ(difference(train(task, {.recompute = mode}), expected), 0) << recompute_name(mode);
+  }
+}
+
+TEST(DistillationTraining, ResumesBitForBit) {
+  const TemporaryFolder folder;
+  for (const auto& terms : kTerms) {
+    Task task(terms);
+    task.options.relation_heads = 4;
+    const How whole{.output = folder / ("whole-" + terms[0])};
+    How cut{.output = folder / ("cut-" + terms[0]), .interrupt_at = 3};
+    const torch::Tensor expected = train(task, whole);
+    train(task, cut);
+    EXPECT_FALSE(fs::exists(cut.output / "checkpoints" / "step-000006"));
+    cut.interrupt_at = 0;
+    EXPECT_EQ(difference(train(task, cut), expected), 0);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_EQ(read_file(cut.output / "checkpoints" / "step-000006" / file),
+                read_file(whole.output / "checkpoints" / "step-000006" / file));
+  }
+}
+
+}  // namespace
+}  // namespace funicular::train
