@@ -135,7 +135,7 @@ Finding check_tokenizer(const fs::path& model) {
   if (tokenizer->size() > config.vocab_size)
     return {Verdict::fail,
             fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer->size(), config.vocab_size),
-            "the tokeniser is another model's; copy the right tokenizer.json or vocab.txt into the folder"};
+            "the tokeniser is another model's; copy the right files of a tokeniser into the folder"};
   size_t unknown = 0;
   for (int32_t id : tokens.ids) unknown += id == tokenizer->special().unknown;
   Finding finding{Verdict::ok,

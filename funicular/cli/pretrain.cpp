@@ -37,7 +37,9 @@ class Pretrain final : public Command {
     arguments.add("data", "STORE", data_, "token store to train on (funicular tokenize makes it)")
         .alias("train-file")
         .required();
-    arguments.add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt")
+    arguments
+        .add("tokenizer", "DIR", tokenizer_,
+             "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt")
         .alias("tokenizer-name")
         .default_text("the model's folder");
     arguments.add("eval-data", "STORE", eval_data_, "token store to evaluate on")
@@ -127,8 +129,8 @@ class Pretrain final : public Command {
 
   void warn_of_another_tokenizer() const {
     if (tokenizer_.empty() || !pretrained_->has_weights()) return;
-    const bool has_tokenizer = fs::exists(model_ / "tokenizer.json") || fs::exists(model_ / "vocab.txt");
-    if (!has_tokenizer || format::load_tokenizer(model_)->fingerprint() == tokenizer_files_->fingerprint())
+    if (!format::has_tokenizer(model_) ||
+        format::load_tokenizer(model_)->fingerprint() == tokenizer_files_->fingerprint())
       return;
     log::warning(
         "the weights of {} were trained with the tokeniser in it, not with {}: their embeddings stand for "

@@ -50,7 +50,8 @@ class Tokenize final : public Command {
                 "75). With --verify it makes nothing, and reads a store that is there.") {
     arguments.section("Input and output");
     arguments
-        .add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
+        .add("tokenizer", "DIR", tokenizer_,
+             "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
         .required_unless("verify");
     arguments.add("input", "PATH", inputs_, "files, or folders of files").required_unless("verify");
     arguments.add("output", "STORE", output_, "the store to make, by convention NAME.tokens")
