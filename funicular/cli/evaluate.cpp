@@ -86,8 +86,8 @@ class Evaluate final : public Command {
     choose_task();
     length_ = max_length_.value_or(default_length());
     pretrained_->check_max_length(length_);
-    const text::WordPiece tokenizer = pretrained_->tokenizer();
-    return task_options_.name == "mlm" ? masked_lm(tokenizer) : classify(tokenizer);
+    const std::unique_ptr<text::Tokenizer> tokenizer = pretrained_->tokenizer();
+    return task_options_.name == "mlm" ? masked_lm(*tokenizer) : classify(*tokenizer);
   }
 
  private:
@@ -119,7 +119,7 @@ class Evaluate final : public Command {
                      task.columns() == 2 ? "pairs" : "single ones");
   }
 
-  int classify(const text::WordPiece& tokenizer) {
+  int classify(const text::Tokenizer& tokenizer) {
     const format::BertConfig& config = pretrained_->config();
     const eval::Task task = task_options_.task(arguments);
     check_number_of_texts(task);
@@ -148,7 +148,7 @@ class Evaluate final : public Command {
     const std::vector<std::string> labels =
         task.regression ? std::vector<std::string>() : labels_of_model(task, config, model_);
     const auto store = eval::open_task_store(task, data_, "eval", tokenizer, labels, folder.path());
-    report_truncated(*store, data_.string(), length_);
+    report_truncated(*store, data_.string(), length_, tokenizer.sequence());
     const auto kind = task.regression    ? eval::AnswerKind::number
                       : task.multi_label ? eval::AnswerKind::class_set
                                          : eval::AnswerKind::one_class;
@@ -164,7 +164,7 @@ class Evaluate final : public Command {
     return 0;
   }
 
-  int masked_lm(const text::WordPiece& tokenizer) {
+  int masked_lm(const text::Tokenizer& tokenizer) {
     task_options_.refuse_columns(arguments);
     const auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);

@@ -115,13 +115,14 @@ class Finetune final : public Command {
     pretrained_->check_max_length(max_length_);
     pretrained_->check_columns(task_.columns());
     model::check_sizes(config_, model_);
-    tokenizer_ = std::make_unique<text::WordPiece>(pretrained_->tokenizer());
+    tokenizer_ = pretrained_->tokenizer();
     open_stores();
     if (!task_.regression) log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
     refuse_measurements();
     if (training_.group().rank() == 0) {
-      report_truncated(*train_store_, train_file_.string(), max_length_);
-      if (eval_store_) report_truncated(*eval_store_, eval_file_.string(), max_length_);
+      report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
+      if (eval_store_)
+        report_truncated(*eval_store_, eval_file_.string(), max_length_, tokenizer_->sequence());
     }
     note_ = {task_.name, task_.columns(), max_length_, truncation_, Json::object()};
     if (const Json columns = task_options_.note(); !columns.is_null()) note_.source[kColumnsNote] = columns;
@@ -267,7 +268,7 @@ class Finetune final : public Command {
   format::BertConfig config_;  ///< with the classes of this run
   std::vector<std::string> classes_of_model_;
   model::TaskNote note_;
-  std::unique_ptr<text::WordPiece> tokenizer_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
 };
 

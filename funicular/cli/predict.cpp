@@ -130,7 +130,7 @@ class Predict final : public Command {
     require_place(output_, "--output");
     const model::Pretrained pretrained(model_);
     const format::BertConfig& config = pretrained.config();
-    const text::WordPiece tokenizer = pretrained.tokenizer();
+    const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
     const model::TaskNote note = pretrained.note();
     const int64_t length =
         max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
@@ -144,11 +144,11 @@ class Predict final : public Command {
     options_.multi_label = objective::is_multi_label(config);
     options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
     const auto objective =
-        objective::make_classifier(tokenizer, config, {.sequence = options_.sequence, .labelled = false});
+        objective::make_classifier(*tokenizer, config, {.sequence = options_.sequence, .labelled = false});
     Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
     pretrained.load_all(model, objective->head());
     model::prepare_inference(model, precision_);
-    answer(eval::Predictor(model, tokenizer, model::class_names(config), with_window()), layout, columns);
+    answer(eval::Predictor(model, *tokenizer, model::class_names(config), with_window()), layout, columns);
     return 0;
   }
 

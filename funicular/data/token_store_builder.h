@@ -32,6 +32,9 @@ struct StoreBuildOptions {
   /// Of LabelKind::sets: what stands between the labels of a row, blanks around it not counted; nothing between
   /// two is no label. A list of JSON needs none.
   std::string label_separator = ",";
+  /// The text is words separated by blanks, and only they begin words in the store: Chinese that was segmented before.
+  /// Of WordPiece, whose tokens are the same without the blanks.
+  bool presegmented = false;
   uint64_t block_bytes = kBlockBytes;  ///< of each part of a file that gets a checksum of its own; 1 or more
   /// Called on the building thread about ten times a second.
   std::function<void(const StoreProgress&)> progress = nullptr;
@@ -51,7 +54,7 @@ struct StoreBuildResult {
 /// Builds the store `output`. It appears under that name only when it is complete and on the disk; after an
 /// error or a crash whatever was there before is still there. Throws InputError (wrong rows: the first one in
 /// the source's order), RunError (disk), Error with ExitCode::interrupted.
-StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source,
+StoreBuildResult build_token_store(const text::Tokenizer& tokenizer, const RowSource& source,
                                    const fs::path& output, const StoreBuildOptions& options = {});
 
 }  // namespace funicular::data

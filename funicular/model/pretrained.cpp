@@ -107,13 +107,13 @@ std::string Pretrained::weights_hash() const {
   return "none";
 }
 
-text::WordPiece Pretrained::tokenizer(const fs::path& elsewhere) const {
+std::unique_ptr<text::Tokenizer> Pretrained::tokenizer(const fs::path& elsewhere) const {
   return load_tokenizer(config_, elsewhere.empty() ? path_ : elsewhere);
 }
 
-text::WordPiece load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
-  text::WordPiece tokenizer = format::load_tokenizer(folder);
-  if (const int64_t limit = tokenizer.id_limit(); limit > config.vocab_size)
+std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
+  std::unique_ptr<text::Tokenizer> tokenizer = format::load_tokenizer(folder);
+  if (const int64_t limit = tokenizer->id_limit(); limit > config.vocab_size)
     throw InputError(
         "tokenizer",
         "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
@@ -147,7 +147,7 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
 
 LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable) const {
   const std::string other = replaceable == kClassifier ? owner_of_classifier(config_) : "";
-  LoadReport report = load_pretrained(model, path_, replaceable, other.empty() ? "" : replaceable);
+  LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
   if (!other.empty() && starts_anew)
     log::warning("{} is a {}: its classifier is not one of whole texts, and a new one takes its place",
@@ -201,7 +201,7 @@ void prepare_inference(Model& model, const std::string& precision) {
 }
 
 void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
-                 const text::WordPiece& tokenizer, const fs::path& folder) {
+                 const text::Tokenizer& tokenizer, const fs::path& folder) {
   save_pretrained(model, config, head, folder);
   format::save_tokenizer(folder, tokenizer, static_cast<int>(config.max_position_embeddings));
 }

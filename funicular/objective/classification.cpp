@@ -12,9 +12,9 @@
 
 namespace funicular::objective {
 
-Classification::Classification(const text::WordPiece& tokenizer, const ClassificationOptions& options)
-    : options_(options), special_(tokenizer.special()) {
-  check_sequence_options(special_, options.sequence);
+Classification::Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options)
+    : options_(options), sequence_(tokenizer.sequence()) {
+  check_sequence_options(sequence_, options.sequence);
   const auto& weights = options.class_weights;
   if (has_own_loss() && options.regression)
     throw InputError("classification", "class weights and label smoothing are of classes, not of regression");
@@ -66,7 +66,7 @@ std::map<std::string, std::string> Classification::identity() const {
 }
 
 int64_t Classification::length(const data::Sample& sample) const {
-  return sequence_length(sample, options_.sequence);
+  return sequence_length(sample, sequence_, options_.sequence);
 }
 
 MicroBatch Classification::collate(std::span<const data::Sample> samples, const RandomState& random) const {
@@ -74,7 +74,7 @@ MicroBatch Classification::collate(std::span<const data::Sample> samples, const 
   std::vector<double> targets;
   std::vector<int64_t> classes;
   for (const data::Sample& sample : samples) {
-    packed.add(sample, special_, options_.sequence);
+    packed.add(sample, sequence_, options_.sequence);
     if (!options_.labelled) continue;
     targets.push_back(sample.label);
     if (options_.regression) continue;

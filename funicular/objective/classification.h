@@ -25,7 +25,7 @@ struct ClassificationOptions {
 class Classification : public Objective {
  public:
   /// Throws InputError for weights or a smoothing out of range.
-  Classification(const text::WordPiece& tokenizer, const ClassificationOptions& options);
+  Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options);
   /// Throws InputError naming the sample whose label is out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
@@ -38,7 +38,7 @@ class Classification : public Objective {
  private:
   bool has_own_loss() const { return !options_.class_weights.empty() || options_.label_smoothing > 0; }
   ClassificationOptions options_;
-  text::SpecialTokens special_;
+  text::SequenceTemplate sequence_;
 };
 
 }  // namespace funicular::objective

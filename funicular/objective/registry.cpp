@@ -9,10 +9,11 @@
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
+#include "funicular/objective/sentence_order.h"
 
 namespace funicular::objective {
 
-std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, const format::BertConfig& config,
+std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
                                            const ClassifierOptions& options) {
   if (is_multi_label(config))
     return std::make_unique<MultiLabel>(tokenizer, MultiLabelOptions{.sequence = options.sequence,
@@ -31,16 +32,16 @@ std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, con
 
 namespace {
 
-using Make = std::unique_ptr<Objective> (*)(const text::WordPiece&, const MaskedLmOptions&);
+using Make = std::unique_ptr<Objective> (*)(const text::Tokenizer&, const MaskedLmOptions&);
 
 template <class T>
-std::unique_ptr<Objective> make(const text::WordPiece& tokenizer, const MaskedLmOptions& options) {
+std::unique_ptr<Objective> make(const text::Tokenizer& tokenizer, const MaskedLmOptions& options) {
   return std::make_unique<T>(tokenizer, options);
 }
 
 // One row an objective.
-const std::vector<std::pair<std::string, Make>> kPretraining = {{"mlm", make<MaskedLm>},
-                                                                {"mlm-nsp", make<NextSentence>}};
+const std::vector<std::pair<std::string, Make>> kPretraining = {
+    {"mlm", make<MaskedLm>}, {"mlm-nsp", make<NextSentence>}, {"mlm-sop", make<SentenceOrder>}};
 
 }  // namespace
 
@@ -53,7 +54,7 @@ const std::vector<std::string>& pretraining_names() {
   return names;
 }
 
-std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::WordPiece& tokenizer,
+std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::Tokenizer& tokenizer,
                                             const MaskedLmOptions& options) {
   for (const auto& [known, make] : kPretraining)
     if (name == known) return make(tokenizer, options);
