@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import string
@@ -126,10 +127,13 @@ def exact(words):
     """The words of a command, which computes in fp32 where they leave the precision to the processor: what tests compare is then
     the same on all of them."""
     words = [str(word) for word in words]
-    precise = {"--precision", "--bf16", "--fp16", "--help", "--config"}
+    precise = {"--precision", "--bf16", "--fp16", "--help"}
     # Behind "launch -n 2 -- PROGRAM", perhaps.
     own = words[words.index(PROGRAM) + 1:] if PROGRAM in words else words
     if not own or own[0] not in ("pretrain", "finetune", "evaluate", "predict") or precise & {word.split("=")[0] for word in own}:
+        return words
+    file = pathlib.Path(own[own.index("--config") + 1]) if "--config" in own[:-1] else None
+    if file and file.is_file() and re.search(b"precision|bf16|fp16", file.read_bytes()):
         return words
     return [*words, "--precision", "fp32"]
 

@@ -61,7 +61,7 @@ class Usage(ProgramTest):
         self.refuses(["evaluate", "--model", "--task", "cola"], "--model expects DIR")
 
     def test_required_option_missing(self):
-        self.refuses(["evaluate", "--model", "m"], "--task NAME is required")
+        self.refuses(["finetune", "--model", "m"], "--task NAME is required")
 
     def test_option_given_twice(self):
         self.refuses(["evaluate", "--model", "a", "--model", "b"], "--model is given twice")

@@ -197,7 +197,7 @@ def evaluated_details(lab):
 @EVALUATE.row("--predictions", "each row's answer lies there")
 def evaluated_predictions(lab):
     path = lab.folder / "answers.jsonl"
-    data = many_columns(lab, "labels.tsv", [("text", "label"), ("film", "pro"), ("book", "contra")])
+    data = many_columns(lab, "two-answers.tsv", [("text", "label"), ("film", "pro"), ("book", "contra")])
     lab.succeeds("evaluate", "--model", classifier(lab, "bias", bias=[0, 3]), "--task", "custom", "--data", data, "--predictions", path)
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     lab.assertEqual([(line["row"], line["label"], line["predicted"]) for line in lines], [(1, "pro", "pro"), (2, "contra", "pro")])
