@@ -19,8 +19,8 @@
 #include "funicular/cli/verify_store.h"
 #include "funicular/core/error_text.h"
 #include "funicular/data/token_store.h"
-#include "funicular/format/safetensors.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/format/weight_files.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
 #include "funicular/runtime/device_kernels.h"
@@ -120,12 +120,14 @@ Finding check_config(const fs::path& model) {
 }
 
 Finding check_weights(const fs::path& model) {
-  const format::SafetensorsFile file(model / "model.safetensors");
-  model::check_sizes(format::read_bert_config(model), model);
+  const format::WeightFiles weights(model);
+  const format::BertConfig config = format::read_bert_config(model);
+  model::check_sizes(config, model);
+  model::refuse_unused_layers(config, model);
   uint64_t bytes = 0;
-  for (const auto& entry : file.entries()) bytes += entry.data.size();
+  for (const auto* entry : weights.entries()) bytes += entry->data.size();
   return {Verdict::ok,
-          fmt::format("{} tensors, {:.1f} MB", file.entries().size(), static_cast<double>(bytes) / 1e6), ""};
+          fmt::format("{} tensors, {:.1f} MB", weights.entries().size(), static_cast<double>(bytes) / 1e6), ""};
 }
 
 Finding check_tokenizer(const fs::path& model) {

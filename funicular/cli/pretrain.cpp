@@ -75,12 +75,13 @@ class Pretrain final : public Command {
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model model = objective_->build(encoder);
+    report_model(model, pretrained_->config());
     if (pretrained_->has_weights()) {
       const bool starts = training_.starts_anew();
       const bool is_new = !pretrained_->load(model, starts).missing.empty();
       if (is_new && starts && freeze_steps_ == 0)
         log::info("with --freeze-encoder-steps N a new head learns alone first, and does not spoil the rest");
-    } else {
+    } else if (training_.starts_anew()) {
       log::info("{} has no weights: training starts from random ones", model_.string());
     }
     // Held over both trainings: a signal between them is saved like one within, not a sudden end.

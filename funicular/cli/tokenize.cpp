@@ -114,7 +114,7 @@ class Tokenize final : public Command {
         .default_text("by each file's name");
     arguments
         .add("text-column", "COLUMN", text_columns_,
-             "tsv, csv, jsonl: the column to tokenise, or two for pairs; a number "
+             "tsv, csv, jsonl: the column to tokenise, or two for pairs; more are joined into one text; a number "
              "from 1, a name in the header, or a key")
         .alias("text-columns")
         .default_text("jsonl: text");
@@ -151,8 +151,6 @@ class Tokenize final : public Command {
     std::vector<fs::path> files;
     for (const auto& input : inputs_) add_input(input, files);
     if (!task_.empty()) return open_task(files);
-    if (text_columns_.size() > 2)
-      throw InputError("tokenize", "--text-column takes 1 or 2 columns, found {}", text_columns_.size());
     data::TextFileSourceOptions options;
     if (!format_.empty()) options.format = format::text_format_from_name(format_);
     options.header = header_;

@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/core/precision.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/format/weight_files.h"
 #include "funicular/nn/quantized.h"
 
 namespace funicular::model {
@@ -36,6 +37,14 @@ void require_finite(const Model& model, const fs::path& folder) {
 }
 
 }  // namespace
+
+/// The architecture of config.json whose head is called as that of a text classifier, and is another one; "" if
+/// there is none.
+static std::string owner_of_classifier(const format::BertConfig& config) {
+  for (const std::string& name : config.architectures)
+    if (name.ends_with("ForTokenClassification") || name.ends_with("ForMultipleChoice")) return name;
+  return "";
+}
 
 std::string hub_hint(const fs::path& folder) {
   const std::string name = folder.string();
@@ -88,8 +97,14 @@ Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_
 }
 
 std::string Pretrained::weights_hash() const {
-  const fs::path file = path_ / "model.safetensors";
-  return fs::is_regular_file(file) ? hash_text(hash_file(file)) : "none";
+  if (fs::is_directory(path_) && format::has_weight_files(path_)) {
+    const std::vector<fs::path> files = format::WeightFiles(path_).files();
+    if (files.size() == 1) return hash_text(hash_file(files.front()));
+    std::string all;
+    for (const fs::path& file : files) all += fmt::format("{} {}\n", file.filename().string(), hash_file(file));
+    return hash_text(hash_bytes(all));
+  }
+  return "none";
 }
 
 std::unique_ptr<text::Tokenizer> Pretrained::tokenizer(const fs::path& elsewhere) const {
@@ -131,8 +146,12 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
 }
 
 LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable) const {
-  LoadReport report = load_pretrained(model, path_, replaceable);
+  const std::string other = replaceable == kClassifier ? owner_of_classifier(config_) : "";
+  LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
+  if (!other.empty() && starts_anew)
+    log::warning("{} is a {}: its classifier is not one of whole texts, and a new one takes its place",
+                 path_.string(), other);
   if (!report.missing.empty() && starts_anew)
     log::info("new, randomly initialised: {}", list(report.missing));
   if (!report.unexpected.empty())
@@ -141,11 +160,21 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
 }
 
 void Pretrained::load_all(Model& model, const Head& head) const {
+  const std::string other = owner_of_classifier(config_);
+  if (head == Head::classification && !other.empty())
+    throw InputError("weights", "{} is a {}; expected a model that classifies whole texts ({})", path_.string(),
+                     other, head.purpose);
+  refuse_unused_layers(config_, path_);
   const LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
   if (!report.missing.empty())
     throw InputError("weights", "{} lacks weights that this command needs: {}; was the model {}?",
                      path_.string(), list(report.missing), head.purpose);
+  std::vector<std::string> left;
+  for (const std::string& name : report.unexpected)
+    if (name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos) left.push_back(name);
+  if (!left.empty())
+    log::warning("in {} and not used, for its config.json has no place for them: {}", path_.string(), list(left));
 }
 
 std::string describe_model(const format::BertConfig& config) {

@@ -25,7 +25,9 @@ std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, con
                                                                 .num_labels = config.num_labels,
                                                                 .regression = model::is_regression(config),
                                                                 .labelled = options.labelled,
-                                                                .metrics = options.metrics});
+                                                                .metrics = options.metrics,
+                                                                .class_weights = options.class_weights,
+                                                                .label_smoothing = options.label_smoothing});
 }
 
 namespace {

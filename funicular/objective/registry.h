@@ -17,6 +17,8 @@ struct ClassifierOptions {
   bool labelled = true;                          ///< false: for prediction
   std::vector<std::string> metrics{"accuracy"};  ///< of single labels: names of objective/metrics.h
   std::vector<double> thresholds = {};           ///< of several labels, see MultiLabelOptions
+  std::vector<double> class_weights = {};        ///< of single labels, see ClassificationOptions
+  double label_smoothing = 0;
 };
 
 /// What a classifier of this configuration learns, by its problem_type: MultiLabel, or Classification (of which

@@ -311,6 +311,47 @@ def multi_label(lab):
         lab.assertEqual((set(config["label2id"]), config["problem_type"].startswith("multi")), (names, several))
 
 
+@FINETUNE.row("--regression", "the labels are numbers")
+def regression(lab):
+    path = columns_file(lab, "numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")
+    run = lab.train(train=path, regression=True, batch_size=2, learning_rate=NOTHING)
+    config = json.loads((run.folder / "model" / "config.json").read_text())
+    lab.assertEqual((config["problem_type"], list(config["label2id"])), ("regression", ["LABEL_0"]))
+    answers = lab.succeeds("predict", "--model", run.folder / "model", stdin="film\nbook\n").out
+    first, second = (json.loads(line)["value"] for line in answers.splitlines())
+    lab.assertAlmostEqual(run.each("loss")[0], ((first - 1.5) ** 2 + (second + 2) ** 2) / 2, places=4)
+    lab.refuses_to_train("not both", train=path, regression=True, multi_label=True)
+
+
+def loss_of(lab, rows, **options):
+    """Of the first step, of a model whose classifier is new; and of each row alone."""
+    path = columns_file(lab, f"rows-{len(rows)}.tsv", "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    run = lab.train(train=path, batch_size=len(rows), learning_rate=NOTHING, **options)
+    lines = lab.succeeds("predict", "--model", run.folder / "model", stdin="".join(text + "\n" for text, _ in rows)).out.splitlines()
+    probabilities = [json.loads(line)["probabilities"] for line in lines]
+    return run.each("loss")[0], [{name: -math.log(share) for name, share in each.items()} for each in probabilities]
+
+
+ROWS = [("film", "a"), ("good book", "b"), ("old song", "a")]
+
+
+@FINETUNE.row("--class-weights", "rows of a class count as much as it says")
+def class_weights(lab):
+    loss, each = loss_of(lab, ROWS, class_weights=[1, 5])
+    expected = sum({"a": 1, "b": 5}[label] * own[label] for own, (_, label) in zip(each, ROWS)) / 7
+    lab.assertAlmostEqual(loss, expected, places=4)
+    loss, each = loss_of(lab, ROWS, class_weights="balanced")
+    means = [sum(own[name] for own, (_, label) in zip(each, ROWS) if label == name) / count for name, count in (("a", 2), ("b", 1))]
+    lab.assertAlmostEqual(loss, sum(means) / 2, places=4)
+
+
+@FINETUNE.row("--label-smoothing", "so much of a row is shared by all classes")
+def label_smoothing(lab):
+    loss, each = loss_of(lab, ROWS, label_smoothing=0.3)
+    expected = sum(0.7 * own[label] + 0.3 * (own["a"] + own["b"]) / 2 for own, (_, label) in zip(each, ROWS)) / 3
+    lab.assertAlmostEqual(loss, expected, places=4)
+
+
 @FINETUNE.row("--label-separator", "what stands between the labels of a row")
 def label_separator(lab):
     path = columns_file(lab, "separated.tsv", SETS)
