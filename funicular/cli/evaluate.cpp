@@ -88,7 +88,7 @@ class Evaluate final : public Command {
 
  private:
   int64_t default_length() const {
-    const int64_t longest = pretrained_->config().max_position_embeddings;
+    const int64_t longest = pretrained_->config().longest_sequence();
     if (note_.max_length > 0) return note_.max_length;
     return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
   }

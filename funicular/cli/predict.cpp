@@ -119,7 +119,7 @@ class Predict final : public Command {
     const text::WordPiece tokenizer = pretrained.tokenizer();
     const model::TaskNote note = pretrained.note();
     const int64_t length =
-        max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
+        max_length_.value_or(note.max_length > 0 ? note.max_length : config.longest_sequence());
     pretrained.check_max_length(length);
     options_.sequence.max_length = static_cast<int32_t>(length);
     options_.sequence.truncation = note.pair_truncation();

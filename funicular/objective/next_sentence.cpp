@@ -20,8 +20,8 @@ data::Sample::Column part(const data::Sample::Column& column, size_t begin, size
           {column.word_starts.bits, column.word_starts.begin + begin}};
 }
 
-/// The place in 1 … size - 1 at which a piece is cut: of the rows' beginnings the one nearest to `wanted`; else
-/// the first beginning of a word from there on, or before it; else `wanted`.
+/// The place in 1 … size - 1 at which a piece is cut: of the rows' beginnings the one nearest to `wanted`;
+/// else the first beginning of a word from there on, or before it; else `wanted`.
 size_t cut_near(const data::Sample& sample, size_t wanted) {
   const auto& [rows, first] = sample.row_starts;
   if (!rows.empty()) {
@@ -55,7 +55,7 @@ at::Tensor places_in(const at::Tensor& rows, const at::Tensor& wanted, const at:
 void add_pretraining_head(model::Builder& builder) {
   const int64_t hidden = builder.config().hidden_size;
   const model::MaskedLmWeights decoder = model::add_masked_lm_weights(builder);
-  const model::LinearWeights pooler = builder.add_linear("bert.pooler.dense", hidden, hidden);
+  const model::LinearWeights pooler = builder.add_linear(builder.in_encoder("pooler.dense"), hidden, hidden);
   const model::LinearWeights relation = builder.add_linear("cls.seq_relationship", 2, hidden);
   builder.add_segment(
       "pretraining", {model::hidden_of_head(builder.options())}, {},
@@ -170,6 +170,13 @@ model::Head NextSentence::head_of_both() {
   head.rows = rows_of_both;
   head.add = add_pretraining_head;
   head.parameters = head_parameters;
+  head.check = [](const format::BertConfig& config) {
+    model::Head::masked_lm.check(config);
+    if (config.model_type != "bert")
+      throw InputError("objective",
+                       "next-sentence prediction is BERT's; a {} is trained with --objective mlm",
+                       model::family_of(config).title);
+  };
   return head;
 }
 
