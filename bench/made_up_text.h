@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -24,7 +25,7 @@ inline std::string random_word(uint32_t number, bool chinese) {
 }
 
 struct Subject {
-  text::WordPiece tokenizer;
+  std::unique_ptr<text::Tokenizer> tokenizer;
   std::vector<std::string> lines;
 };
 
@@ -46,7 +47,9 @@ inline Subject made_up(bool chinese) {
       if (!chinese) text += i % 13 == 12 ? ", " : " ";
     }
   }
-  return {text::WordPiece(tokens, {}, {{.id = 4, .content = "[MASK]"}}), std::move(lines)};
+  std::vector<text::AddedToken> added{{.id = 4, .content = "[MASK]"}};
+  return {std::make_unique<text::WordPiece>(std::move(tokens), text::WordPieceOptions{}, std::move(added)),
+          std::move(lines)};
 }
 
 }  // namespace funicular::bench

@@ -30,7 +30,7 @@
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 #include "made_up_text.h"
 
 namespace {
@@ -46,7 +46,7 @@ double seconds_since(Clock::time_point start) {
 struct Input {
   fs::path tokenizer, text;
 
-  text::WordPiece load_tokenizer() const {
+  std::unique_ptr<text::Tokenizer> load_tokenizer() const {
     return tokenizer.empty() ? bench::made_up(false).tokenizer : format::load_tokenizer(tokenizer);
   }
   std::string load_text() const {
@@ -78,11 +78,11 @@ void write_corpus(std::string text, const fs::path& target, uint64_t bytes, uint
 }
 
 void build(const Input& input, const fs::path& corpus, const fs::path& store, int threads) {
-  const text::WordPiece tokenizer = input.load_tokenizer();
+  const std::unique_ptr<text::Tokenizer> tokenizer = input.load_tokenizer();
   const auto start = Clock::now();
   const data::TextFileSource source({corpus}, {.format = format::TextFormat::lines});
   const auto result =
-      data::build_token_store(tokenizer, source, store, {.threads = threads, .overwrite = true});
+      data::build_token_store(*tokenizer, source, store, {.threads = threads, .overwrite = true});
   fmt::print("text {:.1f} MB, {} rows, {} tokens, store {:.1f} MB\n",
              1e-6 * static_cast<double>(result.text_bytes), result.meta.rows, result.meta.tokens,
              1e-6 * static_cast<double>(result.store_bytes));

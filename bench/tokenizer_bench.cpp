@@ -49,7 +49,7 @@ void tokenize(benchmark::State& state, bool chinese) {
     for (const std::string& line : it.lines) {
       tokens.ids.clear();
       tokens.word_starts.clear();
-      it.tokenizer.tokenize(line, tokens);
+      it.tokenizer->tokenize(line, tokens);
       benchmark::DoNotOptimize(tokens.ids.data());
       bytes += static_cast<int64_t>(line.size());
     }
@@ -64,7 +64,7 @@ std::vector<int32_t> ids_of(const Subject& it, size_t begin, size_t end) {
   for (size_t line = begin; line < end; ++line) {
     tokens.ids.clear();
     tokens.word_starts.clear();
-    it.tokenizer.tokenize(it.lines[line], tokens);
+    it.tokenizer->tokenize(it.lines[line], tokens);
     ids.insert(ids.end(), tokens.ids.begin(), tokens.ids.end());
   }
   return ids;

@@ -16,7 +16,7 @@
 #include "funicular/data/sample.h"
 #include "funicular/format/bert_config.h"
 #include "funicular/model/heads.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::bench {
 
@@ -25,7 +25,7 @@ struct TechniquesSubject {
   const format::BertConfig& config;
   /// A new masked language model with this head and weights in float32.
   std::function<Model(const model::Head&)> build;
-  const text::WordPiece& tokenizer;
+  const text::Tokenizer& tokenizer;
   const data::Dataset& train;     ///< at least batch_size * larger samples
   const data::Dataset& held_out;  ///< for the evaluations of early stopping
 };

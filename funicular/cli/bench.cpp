@@ -120,7 +120,7 @@ class Bench final : public Command {
 
   int compare_techniques();
   struct Text {
-    std::unique_ptr<const text::WordPiece> tokenizer;
+    std::unique_ptr<const text::Tokenizer> tokenizer;
     std::shared_ptr<const data::Dataset> train, held_out;
   };
   Text open_text(format::BertConfig& config) const;
@@ -556,10 +556,12 @@ Bench::Text Bench::open_text(format::BertConfig& config) const {
   const fs::path folder = tokenizer_.empty() ? fs::path(model_) : tokenizer_;
   const auto store = data::TokenStore::open(data_);
   if (named) config.vocab_size = std::max(config.vocab_size, store->meta().vocabulary_size);
-  text.tokenizer = std::make_unique<text::WordPiece>(model::load_tokenizer(config, folder));
+  text.tokenizer = model::load_tokenizer(config, folder);
   store->require_tokenizer(*text.tokenizer);
-  const data::Split split = data::split_dataset(
-      std::make_shared<data::ChunkDataset>(store, techniques_.max_length - 2), 0.1, seed());
+  const data::Split split =
+      data::split_dataset(std::make_shared<data::ChunkDataset>(
+                              store, techniques_.max_length - text.tokenizer->sequence().special_count(1)),
+                          0.1, seed());
   text.train = split.train;
   text.held_out = split.held_out;
   return text;

@@ -131,16 +131,16 @@ Finding check_weights(const fs::path& model) {
 Finding check_tokenizer(const fs::path& model) {
   const auto tokenizer = format::load_tokenizer(model);
   const auto config = format::read_bert_config(model);
-  const auto tokens = tokenizer.tokenize("The quick brown fox jumps over the lazy dog.");
-  if (tokenizer.size() > config.vocab_size)
+  const auto tokens = tokenizer->tokenize("The quick brown fox jumps over the lazy dog.");
+  if (tokenizer->size() > config.vocab_size)
     return {Verdict::fail,
-            fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer.size(), config.vocab_size),
+            fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer->size(), config.vocab_size),
             "the tokeniser is another model's; copy the right tokenizer.json or vocab.txt into the folder"};
   size_t unknown = 0;
-  for (int32_t id : tokens.ids) unknown += id == tokenizer.special().unknown;
+  for (int32_t id : tokens.ids) unknown += id == tokenizer->special().unknown;
   Finding finding{Verdict::ok,
                   fmt::format("{} tokens; an English sentence becomes {} tokens, {} unknown",
-                              tokenizer.size(), tokens.ids.size(), unknown),
+                              tokenizer->size(), tokens.ids.size(), unknown),
                   ""};
   if (2 * unknown > tokens.ids.size()) {
     finding.verdict = Verdict::warn;
@@ -197,7 +197,7 @@ class Doctor final : public Command {
     if (model_.empty()) return;
     print("store's", [&] {
       const auto store = data::TokenStore::open(data_, {.verify = false});
-      store->require_tokenizer(format::load_tokenizer(model_));
+      store->require_tokenizer(*format::load_tokenizer(model_));
       return Finding{Verdict::ok, "made with the model's tokeniser", ""};
     });
   }

@@ -82,8 +82,8 @@ class Evaluate final : public Command {
     note_ = pretrained_->note();
     length_ = max_length_.value_or(default_length());
     pretrained_->check_max_length(length_);
-    const text::WordPiece tokenizer = pretrained_->tokenizer();
-    return task_options_.name == "mlm" ? masked_lm(tokenizer) : classify(tokenizer);
+    const std::unique_ptr<text::Tokenizer> tokenizer = pretrained_->tokenizer();
+    return task_options_.name == "mlm" ? masked_lm(*tokenizer) : classify(*tokenizer);
   }
 
  private:
@@ -93,7 +93,7 @@ class Evaluate final : public Command {
     return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
   }
 
-  int classify(const text::WordPiece& tokenizer) {
+  int classify(const text::Tokenizer& tokenizer) {
     const format::BertConfig& config = pretrained_->config();
     const eval::Task task = task_options_.task(arguments);
     if (fs::is_directory(data_))
@@ -102,7 +102,7 @@ class Evaluate final : public Command {
           fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
     if (model::is_regression(config))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
-    pretrained_->check_columns(task.columns());
+    pretrained_->check_columns(task.columns(), tokenizer.sequence());
     if (task.multi_label != objective::is_multi_label(config))
       throw InputError("task", "{} is a model of {}; {}", model_.string(),
                        task.multi_label ? "one label a text" : "any number of labels a text",
@@ -116,11 +116,11 @@ class Evaluate final : public Command {
     const eval::TemporaryFolder folder;
     const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
                                              labels_of_model(task, config, model_), folder.path());
-    report_truncated(*store, data_.string(), length_);
+    report_truncated(*store, data_.string(), length_, tokenizer.sequence());
     return measure(model, *objective, store);
   }
 
-  int masked_lm(const text::WordPiece& tokenizer) {
+  int masked_lm(const text::Tokenizer& tokenizer) {
     task_options_.refuse_columns(arguments);
     const auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);

@@ -99,15 +99,16 @@ class Finetune final : public Command {
     task_ = task_options_.task(arguments);
     check_best_metric();
     pretrained_->check_max_length(max_length_);
-    pretrained_->check_columns(task_.columns());
     model::check_sizes(config_, model_);
-    tokenizer_ = std::make_unique<text::WordPiece>(pretrained_->tokenizer());
+    tokenizer_ = pretrained_->tokenizer();
+    pretrained_->check_columns(task_.columns(), tokenizer_->sequence());
     open_stores();
     log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
     warn_of_measurements();
     if (training_.group().rank() == 0) {
-      report_truncated(*train_store_, train_file_.string(), max_length_);
-      if (eval_store_) report_truncated(*eval_store_, eval_file_.string(), max_length_);
+      report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
+      if (eval_store_)
+        report_truncated(*eval_store_, eval_file_.string(), max_length_, tokenizer_->sequence());
     }
     note_ = {task_.name, task_.columns(), max_length_, truncation_, {}};
     note_.store_in(config_);
@@ -219,7 +220,7 @@ class Finetune final : public Command {
   format::BertConfig config_;  ///< with the classes of this run
   std::vector<std::string> classes_of_model_;
   model::TaskNote note_;
-  std::unique_ptr<text::WordPiece> tokenizer_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
 };
 

@@ -520,8 +520,9 @@ void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int6
               truncated, rows, max_length);
 }
 
-void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length) {
-  const int64_t special = store.meta().columns + 1;
+void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length,
+                      const text::SequenceTemplate& sequence) {
+  const int64_t special = sequence.special_count(store.meta().columns);
   report_truncated(store.rows_longer_than(static_cast<uint64_t>(std::max<int64_t>(max_length - special, 0))),
                    store.rows(), of, max_length);
 }

@@ -13,6 +13,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/data/token_store.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/text/sequence_template.h"
 #include "funicular/train/trainer.h"
 
 namespace funicular::cli {
@@ -139,6 +140,7 @@ int report_result(const train::FitResult& result, const train::TrainerOptions& o
 /// Tells how many rows were too long to be read whole, if any.
 void report_truncated(int64_t truncated, int64_t rows, std::string_view of, int64_t max_length);
 /// The same of a store that was made for a model's sequences.
-void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length);
+void report_truncated(const data::TokenStore& store, std::string_view of, int64_t max_length,
+                      const text::SequenceTemplate& sequence);
 
 }  // namespace funicular::cli

@@ -116,7 +116,7 @@ class Predict final : public Command {
     const format::BertConfig& config = pretrained.config();
     if (model::is_regression(config))
       throw InputError("predict", "{} is a regression model; expected a classifier", model_.string());
-    const text::WordPiece tokenizer = pretrained.tokenizer();
+    const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
     const model::TaskNote note = pretrained.note();
     const int64_t length =
         max_length_.value_or(note.max_length > 0 ? note.max_length : config.longest_sequence());
@@ -124,15 +124,15 @@ class Predict final : public Command {
     options_.sequence.max_length = static_cast<int32_t>(length);
     options_.sequence.truncation = note.pair_truncation();
     const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
-    pretrained.check_columns(columns);
+    pretrained.check_columns(columns, tokenizer->sequence());
     options_.multi_label = objective::is_multi_label(config);
     options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
     const auto objective =
-        objective::make_classifier(tokenizer, config, {.sequence = options_.sequence, .labelled = false});
+        objective::make_classifier(*tokenizer, config, {.sequence = options_.sequence, .labelled = false});
     Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
     pretrained.load_all(model, objective->head());
     model::prepare_inference(model, precision_);
-    answer(eval::Predictor(model, tokenizer, model::class_names(config), with_window()), columns);
+    answer(eval::Predictor(model, *tokenizer, model::class_names(config), with_window()), columns);
     return 0;
   }
 

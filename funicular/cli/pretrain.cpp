@@ -124,7 +124,7 @@ class Pretrain final : public Command {
     pretrained_.emplace(model_, model::Pretrained::Expect::folder_or_config);
     if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);
     pretrained_->check_max_length(max_length_);
-    tokenizer_files_ = std::make_unique<text::WordPiece>(pretrained_->tokenizer(tokenizer_));
+    tokenizer_files_ = pretrained_->tokenizer(tokenizer_);
     objective::MaskedLmOptions options = masking_;
     options.sequence.max_length = static_cast<int32_t>(max_length_);
     objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options, electra_);
@@ -142,7 +142,7 @@ class Pretrain final : public Command {
   void warn_of_another_tokenizer() const {
     if (tokenizer_.empty() || !pretrained_->has_weights()) return;
     const bool has_tokenizer = fs::exists(model_ / "tokenizer.json") || fs::exists(model_ / "vocab.txt");
-    if (!has_tokenizer || format::load_tokenizer(model_).fingerprint() == tokenizer_files_->fingerprint())
+    if (!has_tokenizer || format::load_tokenizer(model_)->fingerprint() == tokenizer_files_->fingerprint())
       return;
     log::warning(
         "the weights of {} were trained with the tokeniser in it, not with {}: their embeddings stand for "
@@ -234,7 +234,7 @@ class Pretrain final : public Command {
 
   std::optional<model::Pretrained> pretrained_;
   std::unique_ptr<objective::Objective> objective_;
-  std::unique_ptr<text::WordPiece> tokenizer_files_;
+  std::unique_ptr<text::Tokenizer> tokenizer_files_;
   std::shared_ptr<const data::Dataset> train_, evaluation_;
 };
 

@@ -16,7 +16,7 @@
 #include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/pretrained.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::cli {
 
@@ -74,7 +74,7 @@ class Tokenize final : public Command {
                        model::hub_hint(tokenizer_));
     const auto tokenizer = format::load_tokenizer(tokenizer_);
     const auto source = open_source();
-    const auto result = build(tokenizer, *source);
+    const auto result = build(*tokenizer, *source);
     summarise(result);
     return 0;
   }
@@ -169,7 +169,7 @@ class Tokenize final : public Command {
     return std::make_unique<eval::TaskSource>(task, files.front());
   }
 
-  data::StoreBuildResult build(const text::WordPiece& tokenizer, const data::RowSource& source) const {
+  data::StoreBuildResult build(const text::Tokenizer& tokenizer, const data::RowSource& source) const {
     ProgressOptions shown;
     shown.unit = "B";
     Progress line("tokenize", total_bytes(source), shown);

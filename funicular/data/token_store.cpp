@@ -5,7 +5,7 @@
 #include "funicular/base/json.h"
 #include "funicular/data/store_files.h"
 #include "funicular/data/store_verification.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 #include <fmt/ranges.h>
 
@@ -211,11 +211,6 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
   if (json.contains("block_bytes")) meta.block_bytes = parse_count(json, "block_bytes", 1, kMaxCount, origin);
   meta.files = parse_files(member(json, "files", origin), meta, origin);
   return meta;
-}
-
-std::string describe_tokenizer(const text::WordPiece& tokenizer) {
-  return fmt::format("WordPiece, {} tokens, {}", tokenizer.size(),
-                     tokenizer.options().lowercase ? "lower-cased" : "cased");
 }
 
 namespace {
@@ -426,8 +421,8 @@ void TokenStore::require_tokenizer(uint64_t fingerprint, std::string_view descri
       description.empty() ? "" : ", ", hash_text(fingerprint));
 }
 
-void TokenStore::require_tokenizer(const text::WordPiece& tokenizer) const {
-  require_tokenizer(tokenizer.fingerprint(), describe_tokenizer(tokenizer));
+void TokenStore::require_tokenizer(const text::Tokenizer& tokenizer) const {
+  require_tokenizer(tokenizer.fingerprint(), tokenizer.description());
 }
 
 bool TokenStore::found_damaged() const {

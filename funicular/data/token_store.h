@@ -31,7 +31,7 @@
 #include "funicular/data/sample.h"
 
 namespace funicular::text {
-class WordPiece;
+class Tokenizer;
 }
 
 namespace funicular::data {
@@ -83,9 +83,6 @@ std::string seal_store_meta(std::string_view object);
 /// from the counts. `origin` names the file in errors. Throws InputError.
 StoreMeta read_store_meta(std::string_view text, std::string_view origin);
 
-/// What people read about a tokeniser, e.g. "WordPiece, 30522 tokens, lower-cased".
-std::string describe_tokenizer(const text::WordPiece& tokenizer);
-
 /// A half-open range of rows or of tokens.
 struct StoreRange {
   uint64_t begin = 0, end = 0;
@@ -129,7 +126,7 @@ class TokenStore {
 
   /// Throws InputError, naming both tokenisers, unless the store was made with one of this fingerprint.
   void require_tokenizer(uint64_t fingerprint, std::string_view description = "") const;
-  void require_tokenizer(const text::WordPiece& tokenizer) const;
+  void require_tokenizer(const text::Tokenizer& tokenizer) const;
 
   const StoreMeta& meta() const { return meta_; }
   const fs::path& folder() const { return folder_; }

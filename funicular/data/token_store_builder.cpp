@@ -4,7 +4,7 @@
 #include "funicular/base/error.h"
 #include "funicular/data/store_writer.h"
 #include "funicular/format/list.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 #include <fmt/ranges.h>
 
@@ -27,7 +27,7 @@ namespace {
 /// Tokenises pieces; one for each thread.
 class PieceEncoder {
  public:
-  PieceEncoder(const text::WordPiece& tokenizer, const StoreMeta& meta, const StoreBuildOptions& options)
+  PieceEncoder(const text::Tokenizer& tokenizer, const StoreMeta& meta, const StoreBuildOptions& options)
       : tokenizer_(tokenizer),
         meta_(meta),
         fixed_names_(options.label_names),
@@ -113,7 +113,7 @@ class PieceEncoder {
       out.word_bits[i / 64] |= uint64_t{text_.word_starts[i] != 0} << (i % 64);
   }
 
-  const text::WordPiece& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   const StoreMeta& meta_;
   const std::vector<std::string>& fixed_names_;
   text::TokenizedText text_;
@@ -126,7 +126,7 @@ class PieceEncoder {
 /// those that wait behind it. The number of pieces under way is bounded, and so is memory.
 class Pipeline {
  public:
-  Pipeline(const text::WordPiece& tokenizer, const RowSource& source, StoreWriter& writer,
+  Pipeline(const text::Tokenizer& tokenizer, const RowSource& source, StoreWriter& writer,
            const StoreMeta& meta, const StoreBuildOptions& options)
       : tokenizer_(tokenizer),
         source_(source),
@@ -256,7 +256,7 @@ class Pipeline {
                                          fmt::format_args()));
   }
 
-  const text::WordPiece& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   const RowSource& source_;
   StoreWriter& writer_;
   const StoreMeta& meta_;
@@ -274,13 +274,13 @@ class Pipeline {
   uint64_t skipped_ = 0;
 };
 
-StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source,
+StoreMeta initial_meta(const text::Tokenizer& tokenizer, const RowSource& source,
                        const StoreBuildOptions& options) {
   if (options.labels != LabelKind::none && !source.has_labels())
     throw InputError("token store", "labels are wanted, but the input has none; say which column holds them");
   StoreMeta meta;
   meta.tokenizer_fingerprint = tokenizer.fingerprint();
-  meta.tokenizer_description = describe_tokenizer(tokenizer);
+  meta.tokenizer_description = tokenizer.description();
   meta.vocabulary_size = tokenizer.id_limit();
   meta.token_bytes = meta.vocabulary_size <= 65536 ? 2 : 4;
   meta.columns = source.columns();
@@ -293,7 +293,7 @@ StoreMeta initial_meta(const text::WordPiece& tokenizer, const RowSource& source
 
 }  // namespace
 
-StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source,
+StoreBuildResult build_token_store(const text::Tokenizer& tokenizer, const RowSource& source,
                                    const fs::path& output, const StoreBuildOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   const StoreMeta meta = initial_meta(tokenizer, source, options);

@@ -51,7 +51,7 @@ struct StoreBuildResult {
 /// Builds the store `output`. It appears under that name only when it is complete and on the disk; after an
 /// error or a crash whatever was there before is still there. Throws InputError (wrong rows: the first one in
 /// the source's order), RunError (disk), Error with ExitCode::interrupted.
-StoreBuildResult build_token_store(const text::WordPiece& tokenizer, const RowSource& source,
+StoreBuildResult build_token_store(const text::Tokenizer& tokenizer, const RowSource& source,
                                    const fs::path& output, const StoreBuildOptions& options = {});
 
 }  // namespace funicular::data

@@ -36,7 +36,7 @@ at::Tensor probabilities_of(const at::Tensor& logits, bool multi_label) {
 class Predictor::TokenisedRows {
  public:
   template <class Texts>  // of std::string or std::string_view
-  void add(const text::WordPiece& tokenizer, const Texts& texts, int columns) {
+  void add(const text::Tokenizer& tokenizer, const Texts& texts, int columns) {
     data::Sample& sample = samples_.emplace_back();
     sample.sample_id = static_cast<int64_t>(samples_.size()) - 1;
     sample.column_count = columns;
@@ -61,7 +61,7 @@ class Predictor::TokenisedRows {
   int64_t tabs_ = 0;
 };
 
-Predictor::Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
+Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer, std::vector<std::string> labels,
                      PredictorOptions options)
     : model_(model),
       tokenizer_(tokenizer),
@@ -198,7 +198,7 @@ Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns
     done.rows += size;
     done.tabs += window.tabs();
     done.truncated += std::count_if(window.samples().begin(), window.samples().end(), [&](const auto& row) {
-      return objective::is_truncated(row, options_.sequence);
+      return objective::is_truncated(row, tokenizer_.sequence(), options_.sequence);
     });
   }
   return done;

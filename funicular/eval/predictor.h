@@ -12,7 +12,7 @@
 #include "funicular/core/model.h"
 #include "funicular/format/delimited.h"
 #include "funicular/objective/classification.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::eval {
 
@@ -40,7 +40,7 @@ using TextRow = std::array<std::string, 2>;
 class Predictor {
  public:
   /// `labels`: names of the classes. Throws InputError for a vocabulary without [CLS] or [SEP].
-  Predictor(const Model& model, const text::WordPiece& tokenizer, std::vector<std::string> labels,
+  Predictor(const Model& model, const text::Tokenizer& tokenizer, std::vector<std::string> labels,
             PredictorOptions options);
 
   /// Predictions for rows of `columns` (1 or 2) texts. Throws RunError where the model gives no finite
@@ -70,7 +70,7 @@ class Predictor {
   Prediction to_prediction(const float* probabilities, int64_t classes) const;
 
   const Model& model_;
-  const text::WordPiece& tokenizer_;
+  const text::Tokenizer& tokenizer_;
   std::vector<std::string> label_keys_;  ///< as JSON
   PredictorOptions options_;
   objective::Classification objective_;

@@ -48,7 +48,7 @@ Task custom_task(const CustomColumns& custom) {
 }
 
 /// Everything that decides the store's contents.
-uint64_t store_key(const Task& task, const fs::path& file, const text::WordPiece& tokenizer,
+uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer& tokenizer,
                    const std::vector<std::string>& labels) {
   std::string text =
       fmt::format("1 {} {} {} {}", hash_file(file), tokenizer.fingerprint(), task.layout.header,
@@ -130,7 +130,7 @@ uint64_t TaskSource::read(size_t piece, const data::RowSink& sink) const {
 
 std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
                                                         const std::string& name,
-                                                        const text::WordPiece& tokenizer,
+                                                        const text::Tokenizer& tokenizer,
                                                         const std::vector<std::string>& labels,
                                                         const fs::path& folder, bool verify) {
   const TaskSource source(task, file);

@@ -9,7 +9,7 @@
 #include "funicular/base/file.h"
 #include "funicular/data/row_source.h"
 #include "funicular/data/token_store.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::eval {
 
@@ -68,7 +68,7 @@ class TaskSource final : public data::RowSource {
 /// without rows.
 std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
                                                         const std::string& name,
-                                                        const text::WordPiece& tokenizer,
+                                                        const text::Tokenizer& tokenizer,
                                                         const std::vector<std::string>& labels,
                                                         const fs::path& folder, bool verify = true);
 

@@ -6,6 +6,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/text/word_piece.h"
 
 namespace funicular::format {
 namespace {
@@ -367,18 +368,20 @@ OrderedJson config_json(const WordPiece& tokenizer, int model_max_length) {
 
 }  // namespace
 
-WordPiece load_tokenizer(const fs::path& path) {
+std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path) {
   if (!fs::is_directory(path)) {
     if (!fs::exists(path)) throw InputError(component, "{}: no such file or folder", path.string());
-    return path.extension() == ".json" ? load_json(path) : load_vocabulary(path);
+    return std::make_unique<WordPiece>(path.extension() == ".json" ? load_json(path) : load_vocabulary(path));
   }
-  if (fs::exists(path / "tokenizer.json")) return load_json(path / "tokenizer.json");
-  if (fs::exists(path / "vocab.txt")) return load_vocabulary(path / "vocab.txt");
+  if (fs::exists(path / "tokenizer.json"))
+    return std::make_unique<WordPiece>(load_json(path / "tokenizer.json"));
+  if (fs::exists(path / "vocab.txt")) return std::make_unique<WordPiece>(load_vocabulary(path / "vocab.txt"));
   throw InputError(component, "{}: no tokenizer in this folder; expected tokenizer.json or vocab.txt",
                    path.string());
 }
 
-void save_tokenizer(const fs::path& folder, const WordPiece& tokenizer, int model_max_length) {
+void save_tokenizer(const fs::path& folder, const text::Tokenizer& any, int model_max_length) {
+  const auto& tokenizer = dynamic_cast<const WordPiece&>(any);
   make_directories(folder);
   std::string lines;
   for (int32_t id = 0; id < tokenizer.model_size(); ++id)

@@ -1,8 +1,10 @@
 #pragma once
 // Tokenizer files of Hugging Face: tokenizer.json, vocab.txt, tokenizer_config.json.
 
+#include <memory>
+
 #include "funicular/base/file.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::format {
 
@@ -12,11 +14,11 @@ namespace funicular::format {
 /// transformers' BertTokenizer hold. Of a tokenizer.json, padding, truncation and decoder are ignored: rows
 /// are cut and batches made elsewhere. Throws InputError naming the file, what was found and what is
 /// supported.
-text::WordPiece load_tokenizer(const fs::path& path);
+std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path);
 
 /// Writes tokenizer.json, vocab.txt and tokenizer_config.json into `folder` (made if missing), so that
 /// transformers' AutoTokenizer and load_tokenizer give the same ids. `model_max_length` is the longest row of
 /// the model, special tokens included. Throws RunError if a file cannot be written.
-void save_tokenizer(const fs::path& folder, const text::WordPiece& tokenizer, int model_max_length = 512);
+void save_tokenizer(const fs::path& folder, const text::Tokenizer& tokenizer, int model_max_length = 512);
 
 }  // namespace funicular::format

@@ -92,13 +92,13 @@ std::string Pretrained::weights_hash() const {
   return fs::is_regular_file(file) ? hash_text(hash_file(file)) : "none";
 }
 
-text::WordPiece Pretrained::tokenizer(const fs::path& elsewhere) const {
+std::unique_ptr<text::Tokenizer> Pretrained::tokenizer(const fs::path& elsewhere) const {
   return load_tokenizer(config_, elsewhere.empty() ? path_ : elsewhere);
 }
 
-text::WordPiece load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
-  text::WordPiece tokenizer = format::load_tokenizer(folder);
-  if (const int64_t limit = tokenizer.id_limit(); limit > config.vocab_size)
+std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
+  std::unique_ptr<text::Tokenizer> tokenizer = format::load_tokenizer(folder);
+  if (const int64_t limit = tokenizer->id_limit(); limit > config.vocab_size)
     throw InputError(
         "tokenizer",
         "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
@@ -112,13 +112,14 @@ void check_positions(int64_t max_length, const format::BertConfig& config) {
                      config.longest_sequence());
 }
 
-void Pretrained::check_columns(int columns) const {
-  if (columns > config_.type_vocab_size)
-    throw InputError(
-        "model",
-        "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
-        "at least 2, or rows of one text",
-        path_.string(), config_.type_vocab_size);
+void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequence) const {
+  for (const text::SequenceTemplate::Step& step : sequence.steps(columns))
+    if (step.type >= config_.type_vocab_size)
+      throw InputError(
+          "model",
+          "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
+          "at least 2, or rows of one text",
+          path_.string(), config_.type_vocab_size);
 }
 
 BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
@@ -178,12 +179,12 @@ void prepare_inference(Model& model, const std::string& precision) {
 }
 
 void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
-                 const text::WordPiece& tokenizer, const fs::path& folder) {
+                 const text::Tokenizer& tokenizer, const fs::path& folder) {
   save_pretrained(model, config, head, folder);
   save_tokenizer(config, tokenizer, folder);
 }
 
-void save_tokenizer(const format::BertConfig& config, const text::WordPiece& tokenizer,
+void save_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
                     const fs::path& folder) {
   format::save_tokenizer(folder, tokenizer, static_cast<int>(config.longest_sequence()));
 }

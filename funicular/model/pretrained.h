@@ -9,8 +9,8 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/model/bert.h"
 #include "funicular/model/weights.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/truncation.h"
-#include "funicular/text/word_piece.h"
 
 namespace funicular::model {
 
@@ -32,7 +32,7 @@ struct TaskNote {
 };
 
 /// A tokeniser whose ids fit the model. Throws InputError otherwise.
-text::WordPiece load_tokenizer(const format::BertConfig& config, const fs::path& folder);
+std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder);
 
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
 void check_positions(int64_t max_length, const format::BertConfig& config);
@@ -54,11 +54,11 @@ class Pretrained {
   /// Tells weights apart; "none" where there are none.
   std::string weights_hash() const;
   /// Throws InputError unless its ids fit the model. `elsewhere`: another folder's tokeniser; empty: its own.
-  text::WordPiece tokenizer(const fs::path& elsewhere = {}) const;
+  std::unique_ptr<text::Tokenizer> tokenizer(const fs::path& elsewhere = {}) const;
 
   void check_max_length(int64_t max_length) const { check_positions(max_length, config_); }
-  /// Throws InputError for two text columns where there is a single segment embedding.
-  void check_columns(int columns) const;
+  /// Throws InputError where a sequence of so many texts has token types that the model has no embedding of.
+  void check_columns(int columns, const text::SequenceTemplate& sequence) const;
 
   /// What a model of this folder is built with. Throws InputError where the weights that are there do not
   /// have the configuration's sizes. `replaceable`: see load_pretrained.
@@ -95,10 +95,10 @@ void prepare_inference(Model& model, const std::string& precision);
 
 /// Writes weights, config.json and the tokeniser's files.
 void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
-                 const text::WordPiece& tokenizer, const fs::path& folder);
+                 const text::Tokenizer& tokenizer, const fs::path& folder);
 
 /// The tokeniser's files alone.
-void save_tokenizer(const format::BertConfig& config, const text::WordPiece& tokenizer,
+void save_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
                     const fs::path& folder);
 
 /// Brings the rows of the classifier's last layer (`layer`, see classes_layer) from the order of the classes

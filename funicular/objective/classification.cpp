@@ -9,9 +9,9 @@
 
 namespace funicular::objective {
 
-Classification::Classification(const text::WordPiece& tokenizer, const ClassificationOptions& options)
-    : options_(options), special_(tokenizer.special()) {
-  check_sequence_options(special_, options.sequence);
+Classification::Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options)
+    : options_(options), sequence_(tokenizer.sequence()) {
+  check_sequence_options(sequence_, options.sequence);
 }
 
 std::shared_ptr<const data::Dataset> Classification::samples(
@@ -29,7 +29,7 @@ std::map<std::string, std::string> Classification::identity() const {
 }
 
 int64_t Classification::length(const data::Sample& sample) const {
-  return sequence_length(sample, options_.sequence);
+  return sequence_length(sample, sequence_, options_.sequence);
 }
 
 MicroBatch Classification::collate(std::span<const data::Sample> samples, const RandomState& random) const {
@@ -37,7 +37,7 @@ MicroBatch Classification::collate(std::span<const data::Sample> samples, const 
   std::vector<double> targets;
   std::vector<int64_t> classes;
   for (const data::Sample& sample : samples) {
-    packed.add(sample, special_, options_.sequence);
+    packed.add(sample, sequence_, options_.sequence);
     if (!options_.labelled) continue;
     targets.push_back(sample.label);
     if (options_.regression) continue;

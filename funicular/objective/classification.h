@@ -18,7 +18,7 @@ struct ClassificationOptions {
 /// or `regression` = S.
 class Classification : public Objective {
  public:
-  Classification(const text::WordPiece& tokenizer, const ClassificationOptions& options);
+  Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options);
   /// Throws InputError naming the sample whose label is out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
@@ -30,7 +30,7 @@ class Classification : public Objective {
 
  private:
   ClassificationOptions options_;
-  text::SpecialTokens special_;
+  text::SequenceTemplate sequence_;
 };
 
 }  // namespace funicular::objective

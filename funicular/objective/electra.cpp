@@ -169,24 +169,24 @@ Model join_electra(model::BertOptions discriminator, model::BertOptions generato
   return model;
 }
 
-Electra::Electra(const text::WordPiece& tokenizer, const MaskedLmOptions& masking,
+Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking,
                  const ElectraOptions& options)
     : masking_(with_shares(masking)),
       options_(options),
-      special_(tokenizer.special()),
+      sequence_(tokenizer.sequence()),
       masker_(tokenizer, masking_) {
-  check_sequence_options(special_, masking.sequence);
+  check_sequence_options(sequence_, masking.sequence);
   if (!(options.generator_size > 0 && options.generator_size <= 1))
     throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
                      options.generator_size);
 }
 
 int64_t Electra::length(const data::Sample& sample) const {
-  return sequence_length(sample, masking_.sequence);
+  return sequence_length(sample, sequence_, masking_.sequence);
 }
 
 std::shared_ptr<const data::Dataset> Electra::samples(std::shared_ptr<const data::TokenStore> store) const {
-  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(masking_.sequence, 1));
+  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, masking_.sequence, 1));
 }
 
 MicroBatch Electra::collate(std::span<const data::Sample> samples, const RandomState& random) const {
@@ -194,7 +194,7 @@ MicroBatch Electra::collate(std::span<const data::Sample> samples, const RandomS
   TokenMasker masker = masker_;
   for (const data::Sample& sample : samples) {
     const size_t begin = packed.token_ids.size();
-    packed.add(sample, special_, masking_.sequence);
+    packed.add(sample, sequence_, masking_.sequence);
     masker.mask(packed, begin, sample, random.seed);
   }
   MicroBatch batch = packed.to_batch(random);
@@ -227,7 +227,7 @@ std::map<std::string, std::string> Electra::identity() const {
 }
 
 void Electra::save_more(const Model& model, const format::BertConfig& config,
-                        const text::WordPiece& tokenizer, const fs::path& folder) const {
+                        const text::Tokenizer& tokenizer, const fs::path& folder) const {
   if (!options_.keep_generator) return;
   const std::string prefix = kGenerator;
   std::map<std::string, at::Tensor> weights;

@@ -32,7 +32,7 @@ class Electra : public Objective {
  public:
   /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK], and for
   /// options out of range. `masking.mask_share` and `random_share` are not read.
-  Electra(const text::WordPiece& tokenizer, const MaskedLmOptions& masking, const ElectraOptions& options);
+  Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking, const ElectraOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
   /// Documents in the fewest pieces that fit a sequence.
@@ -46,13 +46,13 @@ class Electra : public Objective {
   std::unique_ptr<Metrics> metrics() const override;
   std::map<std::string, std::string> identity() const override;
   /// The generator, as transformers' ElectraForMaskedLM, in folder/generator.
-  void save_more(const Model& model, const format::BertConfig& config, const text::WordPiece& tokenizer,
+  void save_more(const Model& model, const format::BertConfig& config, const text::Tokenizer& tokenizer,
                  const fs::path& folder) const override;
 
  private:
   MaskedLmOptions masking_;
   ElectraOptions options_;
-  text::SpecialTokens special_;
+  text::SequenceTemplate sequence_;
   TokenMasker masker_;  ///< copied for each batch
 };
 

@@ -5,13 +5,13 @@
 
 namespace funicular::objective {
 
-MaskedLm::MaskedLm(const text::WordPiece& tokenizer, const MaskedLmOptions& options)
-    : options_(options), special_(tokenizer.special()), masker_(tokenizer, options) {
-  check_sequence_options(special_, options.sequence);
+MaskedLm::MaskedLm(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
+    : options_(options), sequence_(tokenizer.sequence()), masker_(tokenizer, options) {
+  check_sequence_options(sequence_, options.sequence);
 }
 
 std::shared_ptr<const data::Dataset> MaskedLm::samples(std::shared_ptr<const data::TokenStore> store) const {
-  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(options_.sequence, 1));
+  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 1));
 }
 
 std::unique_ptr<Metrics> MaskedLm::metrics() const {
@@ -23,7 +23,7 @@ std::map<std::string, std::string> MaskedLm::identity() const {
 }
 
 int64_t MaskedLm::length(const data::Sample& sample) const {
-  return sequence_length(sample, options_.sequence);
+  return sequence_length(sample, sequence_, options_.sequence);
 }
 
 MicroBatch MaskedLm::collate(std::span<const data::Sample> samples, const RandomState& random) const {
@@ -31,7 +31,7 @@ MicroBatch MaskedLm::collate(std::span<const data::Sample> samples, const Random
   TokenMasker masker = masker_;
   for (const data::Sample& sample : samples) {
     const size_t begin = packed.token_ids.size();
-    packed.add(sample, special_, options_.sequence);
+    packed.add(sample, sequence_, options_.sequence);
     masker.mask(packed, begin, sample, random.seed);
   }
   MicroBatch batch = packed.to_batch(random);

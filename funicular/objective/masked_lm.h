@@ -13,7 +13,7 @@ namespace funicular::objective {
 class MaskedLm : public Objective {
  public:
   /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK].
-  MaskedLm(const text::WordPiece& tokenizer, const MaskedLmOptions& options);
+  MaskedLm(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
   /// Documents in the fewest pieces that fit a sequence.
@@ -25,7 +25,7 @@ class MaskedLm : public Objective {
 
  private:
   MaskedLmOptions options_;
-  text::SpecialTokens special_;
+  text::SequenceTemplate sequence_;
   TokenMasker masker_;  ///< copied for each batch
 };
 

@@ -11,9 +11,9 @@
 
 namespace funicular::objective {
 
-MultiLabel::MultiLabel(const text::WordPiece& tokenizer, const MultiLabelOptions& options)
-    : options_(options), special_(tokenizer.special()) {
-  check_sequence_options(special_, options.sequence);
+MultiLabel::MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions& options)
+    : options_(options), sequence_(tokenizer.sequence()) {
+  check_sequence_options(sequence_, options.sequence);
   const auto& thresholds = options.thresholds;
   if (!thresholds.empty() && thresholds.size() != static_cast<size_t>(options.num_labels))
     throw InputError("multi-label", "expected a threshold for each of the {} labels, found {}",
@@ -24,7 +24,7 @@ MultiLabel::MultiLabel(const text::WordPiece& tokenizer, const MultiLabelOptions
 }
 
 int64_t MultiLabel::length(const data::Sample& sample) const {
-  return sequence_length(sample, options_.sequence);
+  return sequence_length(sample, sequence_, options_.sequence);
 }
 
 std::shared_ptr<const data::Dataset> MultiLabel::samples(
@@ -34,7 +34,7 @@ std::shared_ptr<const data::Dataset> MultiLabel::samples(
 
 MicroBatch MultiLabel::collate(std::span<const data::Sample> samples, const RandomState& random) const {
   PackedSequences packed;
-  for (const data::Sample& sample : samples) packed.add(sample, special_, options_.sequence);
+  for (const data::Sample& sample : samples) packed.add(sample, sequence_, options_.sequence);
   MicroBatch batch = packed.to_batch(random);
   if (!options_.labelled) return batch;
   const auto rows = static_cast<int64_t>(samples.size());

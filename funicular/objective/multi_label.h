@@ -28,7 +28,7 @@ struct MultiLabelOptions {
 class MultiLabel : public Objective {
  public:
   /// Throws InputError for thresholds of another number than the labels, or outside of 0..1.
-  MultiLabel(const text::WordPiece& tokenizer, const MultiLabelOptions& options);
+  MultiLabel(const text::Tokenizer& tokenizer, const MultiLabelOptions& options);
   /// Throws InputError naming the sample whose label is out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
@@ -43,7 +43,7 @@ class MultiLabel : public Objective {
 
  private:
   MultiLabelOptions options_;
-  text::SpecialTokens special_;
+  text::SequenceTemplate sequence_;
 };
 
 /// Whether the configuration is of a model with any number of labels a text.

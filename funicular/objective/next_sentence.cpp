@@ -108,20 +108,20 @@ class PretrainingMetrics final : public Metrics {
 
 }  // namespace
 
-NextSentence::NextSentence(const text::WordPiece& tokenizer, const MaskedLmOptions& options)
-    : options_(options), special_(tokenizer.special()), masker_(tokenizer, options) {
-  check_sequence_options(special_, options.sequence);
+NextSentence::NextSentence(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
+    : options_(options), sequence_(tokenizer.sequence()), masker_(tokenizer, options) {
+  check_sequence_options(sequence_, options.sequence);
 }
 
 std::shared_ptr<const data::Dataset> NextSentence::samples(
     std::shared_ptr<const data::TokenStore> store) const {
-  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(options_.sequence, 2));
+  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 2));
 }
 
 int64_t NextSentence::length(const data::Sample& sample) const {
   // A piece of one token may stand beside one of another document.
   const int64_t tokens = std::max<int64_t>(static_cast<int64_t>(sample.columns[0].tokens.size()), 2);
-  return std::min<int64_t>(tokens + 3, options_.sequence.max_length);
+  return std::min<int64_t>(tokens + sequence_.special_count(2), options_.sequence.max_length);
 }
 
 std::optional<uint64_t> NextSentence::other_document_key(const data::Sample& sample) const {
@@ -152,7 +152,7 @@ MicroBatch NextSentence::collate(std::span<const data::Sample> samples, const Ra
   for (const data::Sample& sample : samples) {
     const size_t begin = packed.token_ids.size();
     const Pair pair = cut(sample, random.seed);
-    packed.add(pair.sample, special_, options_.sequence);
+    packed.add(pair.sample, sequence_, options_.sequence);
     masker.mask(packed, begin, sample, random.seed);
     labels.push_back(pair.follows ? 0 : 1);
   }

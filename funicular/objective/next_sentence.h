@@ -19,12 +19,12 @@ namespace funicular::objective {
 class NextSentence : public Objective {
  public:
   /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK].
-  NextSentence(const text::WordPiece& tokenizer, const MaskedLmOptions& options);
+  NextSentence(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   /// At most: a piece of another document may be shorter.
   int64_t length(const data::Sample& sample) const override;
   std::optional<uint64_t> other_document_key(const data::Sample& sample) const override;
-  /// Documents in the fewest pieces that fit a sequence with three special tokens.
+  /// Documents in the fewest pieces that fit a sequence of two segments.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   /// transformers' BertForPreTraining. Loss terms `mlm` and `next_sentence`. Outputs:
   /// `next_sentence_logits` [S, 2], `next_sentence_labels`. Taps: `logits`, `next_sentence_logits`.
@@ -43,7 +43,7 @@ class NextSentence : public Objective {
 
  private:
   MaskedLmOptions options_;
-  text::SpecialTokens special_;
+  text::SequenceTemplate sequence_;
   TokenMasker masker_;  ///< copied for each batch
 };
 

@@ -17,7 +17,7 @@
 #include "funicular/data/sample.h"
 #include "funicular/data/token_store.h"
 #include "funicular/model/bert.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::objective {
 
@@ -46,7 +46,7 @@ class Objective {
   virtual std::unique_ptr<Metrics> metrics() const { return nullptr; }
   /// What it leaves in the folder of the model of head(), beside that model, on a run's end.
   virtual void save_more(const Model& /*model*/, const format::BertConfig& /*config*/,
-                         const text::WordPiece& /*tokenizer*/, const fs::path& /*folder*/) const {}
+                         const text::Tokenizer& /*tokenizer*/, const fs::path& /*folder*/) const {}
   /// What must be the same for a run to go on from a checkpoint: in words, by name.
   virtual std::map<std::string, std::string> identity() const = 0;
 };

@@ -12,7 +12,7 @@
 
 namespace funicular::objective {
 
-std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, const format::BertConfig& config,
+std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
                                            const ClassifierOptions& options) {
   if (is_multi_label(config))
     return std::make_unique<MultiLabel>(tokenizer, MultiLabelOptions{.sequence = options.sequence,
@@ -29,16 +29,16 @@ std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, con
 
 namespace {
 
-using Make = std::unique_ptr<Objective> (*)(const text::WordPiece&, const MaskedLmOptions&,
+using Make = std::unique_ptr<Objective> (*)(const text::Tokenizer&, const MaskedLmOptions&,
                                             const ElectraOptions&);
 
 template <class T>
-std::unique_ptr<Objective> make(const text::WordPiece& tokenizer, const MaskedLmOptions& options,
+std::unique_ptr<Objective> make(const text::Tokenizer& tokenizer, const MaskedLmOptions& options,
                                 const ElectraOptions&) {
   return std::make_unique<T>(tokenizer, options);
 }
 
-std::unique_ptr<Objective> make_electra(const text::WordPiece& tokenizer, const MaskedLmOptions& options,
+std::unique_ptr<Objective> make_electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& options,
                                         const ElectraOptions& electra) {
   return std::make_unique<Electra>(tokenizer, options, electra);
 }
@@ -58,7 +58,7 @@ const std::vector<std::string>& pretraining_names() {
   return names;
 }
 
-std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::WordPiece& tokenizer,
+std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::Tokenizer& tokenizer,
                                             const MaskedLmOptions& options, const ElectraOptions& electra) {
   for (const auto& [known, make] : kPretraining)
     if (name == known) return make(tokenizer, options, electra);

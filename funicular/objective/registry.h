@@ -22,13 +22,13 @@ struct ClassifierOptions {
 
 /// What a classifier of this configuration learns, by its problem_type: MultiLabel, or Classification (of
 /// which a single label is regression, as transformers takes it).
-std::unique_ptr<Objective> make_classifier(const text::WordPiece& tokenizer, const format::BertConfig& config,
+std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
                                            const ClassifierOptions& options);
 
 /// The values of `pretrain --objective`.
 const std::vector<std::string>& pretraining_names();
 /// `electra`: read by the objective of this name alone. Throws InputError for another name.
-std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::WordPiece& tokenizer,
+std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::Tokenizer& tokenizer,
                                             const MaskedLmOptions& options,
                                             const ElectraOptions& electra = {});
 

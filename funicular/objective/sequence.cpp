@@ -8,11 +8,12 @@ namespace funicular::objective {
 
 namespace {
 
-text::PairLengths kept_lengths(const data::Sample& sample, const SequenceOptions& options) {
+text::PairLengths kept_lengths(const data::Sample& sample, const text::SequenceTemplate& form,
+                               const SequenceOptions& options) {
   const text::PairLengths full{
       static_cast<int32_t>(sample.columns[0].tokens.size()),
       sample.column_count > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
-  const auto limit = static_cast<int32_t>(options.max_length - special_count(sample));
+  const auto limit = static_cast<int32_t>(text_length(form, options, sample.column_count));
   if (full.first + full.second <= limit) return full;
   // Cutting "only the second" of a single text means cutting the text.
   return text::truncate_pair(full, limit,
@@ -21,29 +22,27 @@ text::PairLengths kept_lengths(const data::Sample& sample, const SequenceOptions
 
 }  // namespace
 
-int64_t text_length(const SequenceOptions& options, int columns) {
-  return options.max_length - (columns + 1);
+int64_t text_length(const text::SequenceTemplate& form, const SequenceOptions& options, int columns) {
+  return options.max_length - form.special_count(columns);
 }
 
-int64_t special_count(const data::Sample& sample) {
-  return sample.column_count > 1 ? 3 : 2;
+int64_t sequence_length(const data::Sample& sample, const text::SequenceTemplate& form,
+                        const SequenceOptions& options) {
+  const text::PairLengths kept = kept_lengths(sample, form, options);
+  return kept.first + kept.second + form.special_count(sample.column_count);
 }
 
-int64_t sequence_length(const data::Sample& sample, const SequenceOptions& options) {
-  const text::PairLengths kept = kept_lengths(sample, options);
-  return kept.first + kept.second + special_count(sample);
-}
-
-bool is_truncated(const data::Sample& sample, const SequenceOptions& options) {
-  size_t tokens = static_cast<size_t>(special_count(sample));
+bool is_truncated(const data::Sample& sample, const text::SequenceTemplate& form,
+                  const SequenceOptions& options) {
+  size_t tokens = static_cast<size_t>(form.special_count(sample.column_count));
   for (int column = 0; column < sample.column_count; ++column)
     tokens += sample.columns[static_cast<size_t>(column)].tokens.size();
   return tokens > static_cast<size_t>(options.max_length);
 }
 
-void PackedSequences::add(const data::Sample& sample, const text::SpecialTokens& special,
+void PackedSequences::add(const data::Sample& sample, const text::SequenceTemplate& form,
                           const SequenceOptions& options) {
-  const text::PairLengths kept = kept_lengths(sample, options);
+  const text::PairLengths kept = kept_lengths(sample, form, options);
   const size_t before = token_ids.size();
   const auto push = [&](int64_t token, int64_t type, uint8_t can_mask, uint8_t starts) {
     token_ids.push_back(token);
@@ -51,16 +50,19 @@ void PackedSequences::add(const data::Sample& sample, const text::SpecialTokens&
     maskable.push_back(can_mask);
     word_starts.push_back(starts);
   };
-  push(special.cls, 0, 0, 1);
-  for (int column = 0; column < sample.column_count; ++column) {
-    const data::Sample::Column& source = sample.columns[static_cast<size_t>(column)];
-    const int32_t count = column == 0 ? kept.first : kept.second;
+  for (const text::SequenceTemplate::Step& step : form.steps(sample.column_count)) {
+    if (step.column < 0) {
+      push(step.token, step.type, 0, 1);
+      continue;
+    }
+    const data::Sample::Column& source = sample.columns[static_cast<size_t>(step.column)];
+    const int32_t count = step.column == 0 ? kept.first : kept.second;
     for (int32_t i = 0; i < count; ++i) {
       const auto place = static_cast<size_t>(i);
       // The first piece of a cut text starts a unit even where the cut fell inside a word.
-      push(source.tokens[place], column, 1, i == 0 || !source.word_starts.bits || source.word_starts[place]);
+      push(source.tokens[place], step.type, 1,
+           i == 0 || !source.word_starts.bits || source.word_starts[place]);
     }
-    push(special.sep, column, 0, 1);
   }
   lengths.push_back(static_cast<int32_t>(token_ids.size() - before));
   sample_ids.push_back(sample.sample_id);
@@ -75,14 +77,14 @@ MicroBatch PackedSequences::to_batch(const RandomState& random) const {
   return batch;
 }
 
-void check_sequence_options(const text::SpecialTokens& special, const SequenceOptions& options) {
-  if (special.cls < 0 || special.sep < 0)
-    throw InputError("objective", "the vocabulary has no {}; BERT's sequences need [CLS] and [SEP]",
-                     special.cls < 0 ? "[CLS]" : "[SEP]");
-  if (options.max_length < 4)
+void check_sequence_options(const text::SequenceTemplate& form, const SequenceOptions& options) {
+  if (!form.missing().empty())
+    throw InputError("objective", "the vocabulary has no {}, which sequences need", form.missing().front());
+  const int32_t special = form.special_count(2);
+  if (options.max_length <= special)
     throw InputError("objective",
-                     "expected a maximum length of at least 4 tokens (three of them special), found {}",
-                     options.max_length);
+                     "expected a maximum length of at least {} tokens ({} of them special), found {}",
+                     special + 1, special, options.max_length);
 }
 
 }  // namespace funicular::objective

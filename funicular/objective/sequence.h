@@ -1,14 +1,14 @@
 #pragma once
-// From a sample's columns to BERT's sequence: [CLS] a [SEP], or [CLS] a [SEP] b [SEP] with token types 0
-// and 1.
+// From a sample's columns to the sequence that the tokenizer's template describes: BERT's is [CLS] a [SEP], or
+// [CLS] a [SEP] b [SEP] with token types 0 and 1.
 
 #include <cstdint>
 #include <vector>
 
 #include "funicular/core/batch.h"
 #include "funicular/data/sample.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/truncation.h"
-#include "funicular/text/word_piece.h"
 
 namespace funicular::objective {
 
@@ -18,16 +18,15 @@ struct SequenceOptions {
 };
 
 /// Tokens of text that a sequence of so many columns has room for.
-int64_t text_length(const SequenceOptions& options, int columns);
-
-/// Tokens that the special tokens take: 2, or 3 for pairs.
-int64_t special_count(const data::Sample& sample);
+int64_t text_length(const text::SequenceTemplate& form, const SequenceOptions& options, int columns);
 
 /// Length of the sample's sequence after truncation, special tokens included.
-int64_t sequence_length(const data::Sample& sample, const SequenceOptions& options);
+int64_t sequence_length(const data::Sample& sample, const text::SequenceTemplate& form,
+                        const SequenceOptions& options);
 
 /// Whether the sample's texts are too long to be read whole.
-bool is_truncated(const data::Sample& sample, const SequenceOptions& options);
+bool is_truncated(const data::Sample& sample, const text::SequenceTemplate& form,
+                  const SequenceOptions& options);
 
 /// Sequences of a micro-batch, end to end on the host.
 struct PackedSequences {
@@ -36,12 +35,13 @@ struct PackedSequences {
   std::vector<int32_t> lengths;                    ///< [S]
   std::vector<int64_t> sample_ids, draw_ids;       ///< [S]
 
-  void add(const data::Sample& sample, const text::SpecialTokens& special, const SequenceOptions& options);
+  void add(const data::Sample& sample, const text::SequenceTemplate& form, const SequenceOptions& options);
   /// Puts token_ids and token_type_ids into tensors, and fills the packing.
   MicroBatch to_batch(const RandomState& random) const;
 };
 
-/// Throws InputError unless the vocabulary has [CLS] and [SEP] and the maximum length leaves room for text.
-void check_sequence_options(const text::SpecialTokens& special, const SequenceOptions& options);
+/// Throws InputError unless the vocabulary has the template's special tokens ([CLS] and [SEP]) and the maximum
+/// length leaves room for text.
+void check_sequence_options(const text::SequenceTemplate& form, const SequenceOptions& options);
 
 }  // namespace funicular::objective

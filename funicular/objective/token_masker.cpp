@@ -16,7 +16,7 @@ uint64_t TokenMasker::key_of(const data::Sample& sample, const MaskedLmOptions& 
   return static_cast<uint64_t>(sample.sample_id * options.static_masks + sample.epoch % options.static_masks);
 }
 
-TokenMasker::TokenMasker(const text::WordPiece& tokenizer, const MaskedLmOptions& options)
+TokenMasker::TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
     : options_(options) {
   if (!(options.probability > 0 && options.probability < 1))
     throw InputError("mlm", "expected a masking probability between 0 and 1, found {}", options.probability);

@@ -10,7 +10,7 @@
 #include "funicular/data/sample.h"
 #include "funicular/objective/masking.h"
 #include "funicular/objective/sequence.h"
-#include "funicular/text/word_piece.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::objective {
 
@@ -29,7 +29,7 @@ struct MaskedLmOptions {
 class TokenMasker {
  public:
   /// Throws InputError without [MASK], and for shares out of range.
-  TokenMasker(const text::WordPiece& tokenizer, const MaskedLmOptions& options);
+  TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
 
   /// Hides tokens of the sequence that begins at `begin` and is the last in `packed`; `sample` is what it was
   /// made of.

@@ -62,13 +62,13 @@ class LabelledText final : public data::Dataset {
 
 /// What is trained: rows, and how they become batches. Keeps alive what the objective refers to.
 struct Text {
-  std::unique_ptr<text::WordPiece> tokenizer;
+  std::unique_ptr<text::Tokenizer> tokenizer;
   std::shared_ptr<const data::Dataset> rows;
   std::unique_ptr<objective::Objective> objective;
 };
 
 std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::BertConfig& config,
-                                                   const text::WordPiece& tokenizer) {
+                                                   const text::Tokenizer& tokenizer) {
   const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
   if (task.head == model::Head::classification)
     return std::make_unique<objective::Classification>(
@@ -78,7 +78,7 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
   return std::make_unique<objective::MaskedLm>(tokenizer, objective::MaskedLmOptions{.sequence = sequence});
 }
 
-std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::WordPiece& tokenizer,
+std::shared_ptr<const data::Dataset> rows_of_store(const ProofTask& task, const text::Tokenizer& tokenizer,
                                                    const objective::Objective& objective) {
   const launch::Environment place = launch::read_environment();  // of a host's ranks each verifies its blocks
   const auto store = data::TokenStore::open(task.data, {.part = place.local_rank, .parts = place.local_size});
@@ -106,7 +106,7 @@ Text open_text(const ProofTask& task, const format::BertConfig& config) {
   if (fs::is_regular_file(task.model) || task.model.empty())
     throw InputError("prove",
                      "rows of a token store need the tokeniser of a model folder; give one with --model");
-  text.tokenizer = std::make_unique<text::WordPiece>(format::load_tokenizer(task.model));
+  text.tokenizer = format::load_tokenizer(task.model);
   text.objective = objective_of(task, config, *text.tokenizer);
   text.rows = rows_of_store(task, *text.tokenizer, *text.objective);
   return text;

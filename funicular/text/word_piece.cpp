@@ -1,6 +1,8 @@
 #include "funicular/text/word_piece.h"
 
-#include <algorithm>
+#include <fmt/format.h>
+
+#include <span>
 #include <utility>
 
 #include "funicular/text/ascii_run.h"
@@ -195,12 +197,21 @@ void WordPiece::tokenize(std::string_view utf8, TokenizedText& out) const {
   buffer.flush();
 }
 
-TokenizedText WordPiece::tokenize(std::string_view utf8) const {
-  TokenizedText result;
-  tokenize(utf8, result);
-  return result;
+std::string WordPiece::description() const {
+  return fmt::format("WordPiece, {} tokens, {}", size(), options().lowercase ? "lower-cased" : "cased");
 }
 
+std::string WordPiece::token_text(int32_t id) const {
+  const std::string& token = vocabulary()[static_cast<size_t>(id)];
+  const std::string& prefix = options().continuing_prefix;
+  const bool piece =
+      id < model_size() && !prefix.empty() && token.size() > prefix.size() && token.starts_with(prefix);
+  return piece ? token.substr(prefix.size()) : token;
+}
+
+const SequenceTemplate& WordPiece::sequence() const {
+  return tables_->sequence;
+}
 const std::vector<std::string>& WordPiece::vocabulary() const {
   return tables_->vocabulary;
 }
@@ -216,12 +227,6 @@ const std::vector<AddedToken>& WordPiece::added_tokens() const {
 const SpecialTokens& WordPiece::special() const {
   return tables_->special;
 }
-int64_t WordPiece::id_limit() const {
-  int64_t limit = size();
-  for (const AddedToken& token : added_tokens()) limit = std::max(limit, int64_t{token.id} + 1);
-  return limit;
-}
-
 int32_t WordPiece::id_of(std::string_view token) const {
   return tables_->id_of(token);
 }

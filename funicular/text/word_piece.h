@@ -3,12 +3,11 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "funicular/text/truncation.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::text {
 
@@ -26,56 +25,30 @@ struct WordPieceOptions {
   std::string pad_token = "[PAD]", cls_token = "[CLS]", sep_token = "[SEP]", mask_token = "[MASK]";
 };
 
-/// A token that is matched in the raw text before anything else, e.g. "[MASK]".
-struct AddedToken {
-  int32_t id = -1;
-  std::string content;
-  bool special = true;
-  bool normalized = false, lstrip = false, rstrip = false, single_word = false;
-};
-
-/// Ids of the tokens that the objectives need; -1 where the vocabulary has none.
-struct SpecialTokens {
-  int32_t pad = -1, unknown = -1, cls = -1, sep = -1, mask = -1;
-};
-
-/// One tokenised text, without [CLS] and [SEP].
-struct TokenizedText {
-  std::vector<int32_t> ids;
-  std::vector<uint8_t>
-      word_starts;  ///< 1 where a token begins a word (no "##" piece), for whole-word masking
-};
-
-/// Immutable and safe to share between threads.
-class WordPiece {
+/// In `word_starts`, a word is what BertPreTokenizer splits; "##" pieces begin none.
+class WordPiece final : public Tokenizer {
  public:
   /// `vocabulary[i]` is token i. Added tokens are matched in the text; their ids either name the same token
   /// in the vocabulary or follow it without a gap. Throws InputError (duplicate tokens, no unknown token, …).
   WordPiece(std::vector<std::string> vocabulary, WordPieceOptions options, std::vector<AddedToken> added);
-  ~WordPiece();
+  ~WordPiece() override;
   WordPiece(WordPiece&&) noexcept;
   WordPiece& operator=(WordPiece&&) noexcept;
 
-  /// Appends the tokens of `utf8`, without special tokens. Invalid UTF-8 is read as U+FFFD.
-  void tokenize(std::string_view utf8, TokenizedText& out) const;
-  TokenizedText tokenize(std::string_view utf8) const;
+  using Tokenizer::tokenize;
+  void tokenize(std::string_view utf8, TokenizedText& out) const override;
 
-  /// All tokens: those of the model, then the added ones that it lacks.
-  const std::vector<std::string>& vocabulary() const;
-  /// How many of them the model has, that is, may be pieces of words.
-  int32_t model_size() const;
+  std::string_view type() const override { return "WordPiece"; }
+  std::string description() const override;
+  const SequenceTemplate& sequence() const override;
+  const SpecialTokens& special() const override;
+  const std::vector<std::string>& vocabulary() const override;
+  int32_t model_size() const override;
+  const std::vector<AddedToken>& added_tokens() const override;
+  int32_t id_of(std::string_view token) const override;
+  std::string token_text(int32_t id) const override;
+  uint64_t fingerprint() const override;
   const WordPieceOptions& options() const;
-  const std::vector<AddedToken>& added_tokens() const;
-  const SpecialTokens& special() const;
-  int32_t size() const { return static_cast<int32_t>(vocabulary().size()); }
-  /// More than every id, those of added tokens included.
-  int64_t id_limit() const;
-  /// -1 if there is no such token.
-  int32_t id_of(std::string_view token) const;
-
-  /// Hash of everything that decides ids: two tokenisers with equal fingerprints give equal ids for every
-  /// text.
-  uint64_t fingerprint() const;
 
  private:
   struct Tables;

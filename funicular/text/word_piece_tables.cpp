@@ -151,6 +151,7 @@ WordPieceTables::WordPieceTables(std::vector<std::string> tokens, WordPieceOptio
     plain_characters = std::make_unique<CharacterTable>(NormalizerRules(), pieces, unknown);
   special = {id_of(options.pad_token), unknown, id_of(options.cls_token), id_of(options.sep_token),
              id_of(options.mask_token)};
+  sequence = SequenceTemplate::bert(options.cls_token, special.cls, options.sep_token, special.sep);
   fingerprint = hash_rules(*this);
 }
 

@@ -34,6 +34,7 @@ struct WordPieceTables {
       plain_characters;  // for text that is normalised already; if it is needed
   WordTable words;
   SpecialTokens special;
+  SequenceTemplate sequence;
   uint64_t fingerprint;
   uint32_t serial;  // tells the instances apart in the threads' caches
   bool ascii_words, ascii_lower;

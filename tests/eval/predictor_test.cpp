@@ -12,6 +12,7 @@
 #include "funicular/base/json.h"
 #include "funicular/core/precision.h"
 #include "funicular/model/bert.h"
+#include "funicular/text/word_piece.h"
 
 namespace funicular::eval {
 namespace {

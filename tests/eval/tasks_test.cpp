@@ -6,6 +6,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
+#include "funicular/text/word_piece.h"
 
 namespace funicular::eval {
 namespace {

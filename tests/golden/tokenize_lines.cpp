@@ -15,6 +15,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/text/truncation.h"
 
 namespace {
 
@@ -36,7 +37,7 @@ std::vector<std::string_view> texts_in(const std::string& input) {
   return texts;
 }
 
-std::string answers(const funicular::text::WordPiece& tokenizer, const std::string_view* first,
+std::string answers(const funicular::text::Tokenizer& tokenizer, const std::string_view* first,
                     const std::string_view* last) {
   std::string result;
   funicular::text::TokenizedText tokens;
@@ -60,7 +61,7 @@ void tokenize(const char* path, size_t threads) {
   std::vector<std::thread> workers;
   for (size_t i = 0; i < threads; ++i)
     workers.emplace_back([&, i] {
-      results[i] = answers(tokenizer, texts.data() + texts.size() * i / threads,
+      results[i] = answers(*tokenizer, texts.data() + texts.size() * i / threads,
                            texts.data() + texts.size() * (i + 1) / threads);
     });
   for (std::thread& worker : workers) worker.join();
@@ -87,7 +88,7 @@ int main(int argc, char** argv) {
     if (argc == 2 && std::string_view(argv[1]) == "--truncate")
       truncate();
     else if (argc == 4 && std::string_view(argv[1]) == "--copy")
-      funicular::format::save_tokenizer(argv[3], funicular::format::load_tokenizer(argv[2]));
+      funicular::format::save_tokenizer(argv[3], *funicular::format::load_tokenizer(argv[2]));
     else if (argc == 2 || argc == 3)
       tokenize(argv[1], argc == 3 ? std::max(1, std::atoi(argv[2])) : 1);
     else

@@ -16,6 +16,7 @@
 #include "funicular/data/other_document.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/objective/registry.h"
+#include "funicular/text/word_piece.h"
 #include "funicular/train/source.h"
 
 namespace funicular::objective {

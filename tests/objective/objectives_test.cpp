@@ -14,6 +14,7 @@
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
+#include "funicular/text/word_piece.h"
 
 namespace funicular::objective {
 namespace {

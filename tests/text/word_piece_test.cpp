@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "funicular/base/error.h"
+#include "funicular/text/truncation.h"
 
 namespace funicular::text {
 namespace {

@@ -1,0 +1,76 @@
+#pragma once
+// From text to token ids: what every kind of tokenizer offers.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/text/sequence_template.h"
+
+namespace funicular::text {
+
+/// A token that is matched in the raw text before anything else, e.g. "[MASK]".
+struct AddedToken {
+  int32_t id = -1;
+  std::string content;
+  bool special = true;
+  bool normalized = false, lstrip = false, rstrip = false, single_word = false;
+};
+
+/// Ids of the tokens that the objectives need; -1 where the vocabulary has none.
+struct SpecialTokens {
+  int32_t pad = -1, unknown = -1, cls = -1, sep = -1, mask = -1;
+};
+
+/// One tokenised text, without special tokens around it.
+struct TokenizedText {
+  std::vector<int32_t> ids;
+  std::vector<uint8_t> word_starts;  ///< 1 where a token begins a word, for whole-word masking
+};
+
+/// Immutable and safe to share between threads.
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  /// As the model of a tokenizer.json is called: "WordPiece", "BPE".
+  virtual std::string_view type() const = 0;
+  /// For people, e.g. "WordPiece, 30522 tokens, lower-cased".
+  virtual std::string description() const = 0;
+
+  /// Appends the tokens of `utf8`, without special tokens around them. Invalid UTF-8 is read as U+FFFD.
+  virtual void tokenize(std::string_view utf8, TokenizedText& out) const = 0;
+  TokenizedText tokenize(std::string_view utf8) const;
+
+  /// How texts and special tokens are put together.
+  virtual const SequenceTemplate& sequence() const = 0;
+  virtual const SpecialTokens& special() const = 0;
+
+  /// All tokens as the files spell them: those of the model, then the added ones that it lacks.
+  virtual const std::vector<std::string>& vocabulary() const = 0;
+  /// How many of them the model has, that is, may be pieces of words.
+  virtual int32_t model_size() const = 0;
+  virtual const std::vector<AddedToken>& added_tokens() const = 0;
+  int32_t size() const { return static_cast<int32_t>(vocabulary().size()); }
+  /// More than every id, those of added tokens included.
+  int64_t id_limit() const;
+  /// -1 if there is no such token.
+  virtual int32_t id_of(std::string_view token) const = 0;
+  /// The text that a token stands for, e.g. "ed" of "##ed" or " the" of "Ġthe". Of byte-level tokens, bytes that
+  /// need not be whole characters. 0 <= id < size().
+  virtual std::string token_text(int32_t id) const = 0;
+
+  /// Hash of everything that decides ids: two tokenizers with equal fingerprints give equal ids for every
+  /// text.
+  virtual uint64_t fingerprint() const = 0;
+
+ protected:
+  Tokenizer() = default;
+  Tokenizer(const Tokenizer&) = default;
+  Tokenizer& operator=(const Tokenizer&) = default;
+  Tokenizer(Tokenizer&&) noexcept = default;
+  Tokenizer& operator=(Tokenizer&&) noexcept = default;
+};
+
+}  // namespace funicular::text
