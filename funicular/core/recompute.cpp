@@ -320,6 +320,13 @@ std::vector<at::Tensor> recomputed(const std::vector<at::Tensor>& inputs,
   return results;
 }
 
+std::vector<size_t> recompute_groups(const Model& model, Recompute mode) {
+  const size_t first = model.first_segments_frozen();
+  std::vector<size_t> begins = recompute_groups(model.segments.size() - first, mode);
+  for (size_t& begin : begins) begin += first;
+  return begins;
+}
+
 std::vector<size_t> recompute_groups(size_t segments, Recompute mode) {
   const size_t groups = mode == Recompute::full
                             ? segments
@@ -341,7 +348,9 @@ Activations forward_recomputed(const Model& model, Recompute mode, Activations i
     return model.forward(std::move(input), batch, taps, loss, options);
   const auto kept =
       std::make_shared<const MicroBatch>(model.device().is_cpu() ? batch : batch.to(model.device()));
-  const std::vector<size_t> begins = recompute_groups(model.segments.size(), mode);
+  const std::vector<size_t> begins = recompute_groups(model, mode);
+  if (begins.empty()) return model.forward(std::move(input), batch, taps, loss, options);
+  model.run_segments(0, begins.front(), input, {*kept, taps, loss, options});
   for (size_t g = 0; g + 1 < begins.size(); ++g)
     input =
         forward_group(std::make_shared<Group>(model, begins[g], begins[g + 1], kept, options), input, loss);

@@ -48,6 +48,9 @@ Activations forward_recomputed(const Model& model, Recompute mode, Activations i
 /// The first segment of each group that `mode` (full or sqrt) makes of `segments` segments; increasing from
 /// 0. Larger groups come first: the last is the one that is not recomputed.
 std::vector<size_t> recompute_groups(size_t segments, Recompute mode);
+/// Those of a model: frozen segments at its beginning, which have no backward pass, are in no group. Frozen
+/// segments behind others are computed once more with their group.
+std::vector<size_t> recompute_groups(const Model& model, Recompute mode);
 
 /// function(inputs), of whose graph only `inputs` is kept; the rest is computed again in the backward pass.
 /// `weights` are the leaves that the function reads besides its inputs: they get their gradients in .grad.

@@ -152,7 +152,8 @@ std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
   return [names = std::move(names)](const std::string& name) { return names.contains(canonical(name)); };
 }
 
-LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable) {
+LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable,
+                           const std::function<std::string(const std::string&)>& source_name) {
   const fs::path path = weights_file(folder);
   const format::SafetensorsFile file(path);
   std::map<std::string, const TensorEntry*> entries;
@@ -162,7 +163,7 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
   std::map<std::string, bool> used;
   for (const auto& parameter : model.parameters)
     for (const Parameter::Slice& slice : parameter->slices) {
-      const std::string name = canonical(slice.name);
+      const std::string name = canonical(source_name ? source_name(slice.name) : slice.name);
       const auto entry = entries.find(name);
       if (entry == entries.end()) {
         report.missing.push_back(slice.name);

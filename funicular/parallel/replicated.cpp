@@ -233,7 +233,7 @@ void Replicated::visit_blocks(StateVisitor& visitor, const std::string& kind,
 void Replicated::visit_frozen(StateVisitor& visitor) const {
   const bool first = group_.rank() == 0;
   for (const auto& parameter : model_->parameters) {
-    if (parameter->trainable) continue;
+    if (parameter->trainable || parameter->constant) continue;
     const at::Tensor value = parameter->master.detach();
     for (const Parameter::Slice& slice : parameter->slices) {
       const at::Tensor local =

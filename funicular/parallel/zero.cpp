@@ -427,7 +427,7 @@ void Zero::forward_without_data() {
 void Zero::backward_without_data() {
   const size_t count = used_by_.size();
   const bool grouped = (recompute_ == Recompute::full || recompute_ == Recompute::sqrt) && count > 1;
-  std::vector<size_t> begins = grouped ? recompute_groups(count, recompute_) : std::vector<size_t>{0};
+  std::vector<size_t> begins = grouped ? recompute_groups(model(), recompute_) : std::vector<size_t>{0};
   begins.push_back(count);
   in_backward_ = true;
   for (size_t g = begins.size() - 1; g-- > 0;) {
