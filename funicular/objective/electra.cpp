@@ -45,8 +45,9 @@ void add_generator_head(model::Builder& builder) {
   builder.add_segment("generator", {model::hidden_of_head(builder.options()), model::of_tokens(kIds)},
                       {model::of_tokens(kIds), model::of_tokens(kReplaced)},
                       [weights](Activations in, const Pass& pass) {
-                        nn::VocabularyDraw draw{.uniforms = pass.batch[kBits].to(at::kDouble) * 0x1p-53,
-                                                .wants_best = pass.loss.keep_outputs};
+                        nn::VocabularyDraw draw;
+                        draw.uniforms = pass.batch[kBits].to(at::kDouble) * 0x1p-53;
+                        draw.wants_best = pass.loss.keep_outputs;
                         model::add_masked_lm_loss(in.at(model::kHidden), weights, pass, &draw);
                         if (draw.wants_best) {
                           pass.loss.output("mlm_best", draw.best);

@@ -105,7 +105,9 @@ TEST(Sampling, BesideALossTheTokensAreOfItsLogitsTileByTile) {
   for (const bool learns : {true, false}) {
     const at::Tensor mine[] = {learns ? leaf(hidden) : hidden, learns ? leaf(weight) : weight,
                                learns ? leaf(bias) : bias};
-    VocabularyDraw drawn{.uniforms = uniforms, .wants_best = true};
+    VocabularyDraw drawn;
+    drawn.uniforms = uniforms;
+    drawn.wants_best = true;
     const at::Tensor loss = vocabulary_cross_entropy(mine[0], mine[1], mine[2], labels, &drawn);
     EXPECT_TRUE(at::equal(drawn.tokens, by_definition(logits, bias, uniforms)));
     EXPECT_TRUE(at::equal(drawn.best, (logits + bias).argmax(-1)));
@@ -121,7 +123,8 @@ TEST(Sampling, BesideALossTheTokensAreOfItsLogitsTileByTile) {
 }
 
 TEST(Sampling, OfNoRowsNothingIsDrawn) {
-  VocabularyDraw drawn{.uniforms = at::empty({0}, at::kDouble)};
+  VocabularyDraw drawn;
+  drawn.uniforms = at::empty({0}, at::kDouble);
   const at::Tensor loss = vocabulary_cross_entropy(at::empty({0, 4}), torch::randn({9, 4}), torch::randn({9}),
                                                    at::empty({0}, at::kLong), &drawn);
   EXPECT_EQ(drawn.tokens.numel(), 0);
