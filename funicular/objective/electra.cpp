@@ -9,7 +9,6 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/random.h"
-#include "funicular/data/datasets.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/electra.h"
 #include "funicular/model/pretrained.h"
@@ -172,34 +171,14 @@ Model join_electra(model::BertOptions discriminator, model::BertOptions generato
 
 Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking,
                  const ElectraOptions& options)
-    : masking_(with_shares(masking)),
-      options_(options),
-      sequence_(tokenizer.sequence()),
-      masker_(tokenizer, masking_) {
-  check_sequence_options(sequence_, masking.sequence);
+    : options_(options), masked_lm_(tokenizer, with_shares(masking)) {
   if (!(options.generator_size > 0 && options.generator_size <= 1))
     throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
                      options.generator_size);
 }
 
-int64_t Electra::length(const data::Sample& sample) const {
-  return sequence_length(sample, sequence_, masking_.sequence);
-}
-
-std::shared_ptr<const data::Dataset> Electra::samples(std::shared_ptr<const data::TokenStore> store) const {
-  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, masking_.sequence, 1));
-}
-
 MicroBatch Electra::collate(std::span<const data::Sample> samples, const RandomState& random) const {
-  PackedSequences packed;
-  TokenMasker masker = masker_;
-  for (const data::Sample& sample : samples) {
-    const size_t begin = packed.token_ids.size();
-    packed.add(sample, sequence_, masking_.sequence);
-    masker.mask(packed, begin, sample, random.seed);
-  }
-  MicroBatch batch = packed.to_batch(random);
-  masker.finish(batch);
+  MicroBatch batch = masked_lm_.collate(samples, random);
   batch.tensors[kBits] = bits_of(batch, random);
   batch.counts[kReplaced] = static_cast<double>(batch.packing.tokens());
   return batch;
@@ -222,9 +201,10 @@ std::unique_ptr<Metrics> Electra::metrics() const {
 }
 
 std::map<std::string, std::string> Electra::identity() const {
-  return {
-      {"objective", fmt::format("electra, a generator of {} of the width, weight {}, {}",
-                                options_.generator_size, options_.weight, TokenMasker::describe(masking_))}};
+  std::map<std::string, std::string> all = masked_lm_.identity();
+  all["objective"] = fmt::format("electra, a generator of {} of the width, weight {}, {}",
+                                 options_.generator_size, options_.weight, all["objective"]);
+  return all;
 }
 
 void Electra::save_more(const Model& model, const format::BertConfig& config,

@@ -5,8 +5,7 @@
 
 #include <memory>
 
-#include "funicular/objective/objective.h"
-#include "funicular/objective/token_masker.h"
+#include "funicular/objective/masked_lm.h"
 
 namespace funicular::objective {
 
@@ -34,9 +33,10 @@ class Electra : public Objective {
   /// options out of range. `masking.mask_share` and `random_share` are not read.
   Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking, const ElectraOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
-  int64_t length(const data::Sample& sample) const override;
-  /// Documents in the fewest pieces that fit a sequence.
-  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
+  int64_t length(const data::Sample& sample) const override { return masked_lm_.length(sample); }
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
+    return masked_lm_.samples(std::move(store));
+  }
   /// The discriminator's.
   model::Head head() const override;
   /// The discriminator of these options, and before it a generator with random weights; see join_electra.
@@ -50,10 +50,8 @@ class Electra : public Objective {
                  const fs::path& folder) const override;
 
  private:
-  MaskedLmOptions masking_;
   ElectraOptions options_;
-  text::SequenceTemplate sequence_;
-  TokenMasker masker_;  ///< copied for each batch
+  MaskedLm masked_lm_;  ///< whose batches the generator reads
 };
 
 /// Begins the names of the generator's own weights.
