@@ -92,7 +92,7 @@ class Evaluate final : public Command {
 
  private:
   int64_t default_length() const {
-    const int64_t longest = pretrained_->config().max_position_embeddings;
+    const int64_t longest = pretrained_->config().longest_sequence();
     if (note_.max_length > 0) return note_.max_length;
     return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
   }
@@ -133,7 +133,7 @@ class Evaluate final : public Command {
                        task.name == "custom" ? (task.regression ? "--regression" : "--task custom without --regression")
                                              : task.name,
                        task.regression ? "regression model" : "classifier");
-    pretrained_->check_columns(task.columns());
+    pretrained_->check_columns(task.columns(), tokenizer.sequence());
     if (task.multi_label != objective::is_multi_label(config))
       throw InputError("task", "{} is a model of {}; {}", model_.string(),
                        task.multi_label ? "one label a text" : "any number of labels a text",

@@ -22,8 +22,9 @@ constexpr Sizes kStudents[] = {
 
 /// "bert.encoder.layer.1.output.dense.weight" → that of layers[1] - 1.
 std::string name_in_teacher(const std::string& name, const std::vector<int64_t>& layers) {
-  const std::string prefix = kLayers;
-  if (!name.starts_with(prefix)) return name;
+  const size_t found = name.find(kLayers);
+  if (found == std::string::npos) return name;
+  const std::string prefix = name.substr(0, found + std::string_view(kLayers).size());
   size_t layer = 0;
   const char* const begin = name.data() + prefix.size();
   const auto parsed = std::from_chars(begin, name.data() + name.size(), layer);
