@@ -225,8 +225,8 @@ class Distill final : public Command {
     task_ = task_options_.task(arguments);
     if (task_.multi_label || config_.problem_type == "multi_label_classification")
       throw InputError("distillation", "texts with several labels are not distilled; expected one class a row");
-    if (teacher_) teacher_->check_columns(task_.columns());
-    if (student_) student_->check_columns(task_.columns());
+    if (teacher_) teacher_->check_columns(task_.columns(), tokenizer_->sequence());
+    if (student_) student_->check_columns(task_.columns(), tokenizer_->sequence());
     const comm::Group& group = training_.group();
     for (const bool first : {true, false})
       comm::together(group, [&] {
@@ -372,7 +372,7 @@ class Distill final : public Command {
 
   Model make_student() {
     model::BertOptions encoder;
-    if (student_) encoder = student_->options(training_.dtype(), training_.device.place(), model::kClassifier);
+    if (student_) encoder = student_->options(training_.dtype(), training_.device.place(), model::classes_layer(student_->config()));
     encoder.config = config_;
     encoder.dtype = training_.dtype();
     encoder.device = training_.device.place();
@@ -383,7 +383,7 @@ class Distill final : public Command {
       model::load_layers(student, config_, *teacher_,
                          model::parse_init_layers(init_layers_, config_.num_hidden_layers, teacher_->config().num_hidden_layers));
     else if (student_ && student_->has_weights())
-      student_->load(student, training_.starts_anew(), model::kClassifier);
+      student_->load(student, training_.starts_anew(), model::classes_layer(student_->config()));
     return student;
   }
 

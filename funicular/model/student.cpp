@@ -114,7 +114,7 @@ void load_layers(Model& student, const format::BertConfig& config, const Pretrai
                        "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
                        "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
                        size.name, size.student, size.teacher);
-  load_pretrained(student, teacher.path(), kClassifier,
+  load_pretrained(student, teacher.path(), classes_layer(config),
                   [&](const std::string& name) { return name_in_teacher(name, layers); });
 }
 

@@ -17,15 +17,15 @@
 namespace funicular::text {
 namespace {
 
-struct ThreadScratch {
+struct BpeThreadScratch {
   WordCache cache;
   std::string text;
   std::vector<Symbol> symbols;
   MergeScratch merging;
 };
 
-ThreadScratch& thread_scratch() {
-  thread_local ThreadScratch scratch;
+BpeThreadScratch& thread_scratch() {
+  thread_local BpeThreadScratch scratch;
   return scratch;
 }
 
@@ -40,9 +40,9 @@ inline WordKey key_of(const char* text, size_t size) {
 }
 
 // Reads text without added tokens.
-class Scanner {
+class BpeScanner {
  public:
-  Scanner(const ByteBpeTables& tables, TokenBuffer& out, ThreadScratch& scratch)
+  BpeScanner(const ByteBpeTables& tables, TokenBuffer& out, BpeThreadScratch& scratch)
       : tables_(tables), out_(out), scratch_(scratch) {}
 
   void scan(std::string_view piece) {
@@ -94,7 +94,7 @@ class Scanner {
 
   const ByteBpeTables& tables_;
   TokenBuffer& out_;
-  ThreadScratch& scratch_;
+  BpeThreadScratch& scratch_;
 };
 
 }  // namespace
@@ -116,7 +116,7 @@ void ByteBpe::tokenize(std::string_view utf8, TokenizedText& out) const {
   std::string valid, composed;
   if (!is_valid_utf8(utf8)) utf8 = valid = to_valid_utf8(utf8);
   TokenBuffer buffer(out);
-  Scanner scanner(tables, buffer, thread_scratch());
+  BpeScanner scanner(tables, buffer, thread_scratch());
   const auto added = [&](int32_t id, std::string_view) { buffer.put(id, true); };
   const auto scan = [&](std::string_view piece) { scanner.scan(piece); };
   tables.raw.split(
