@@ -3,18 +3,20 @@
 import re
 
 from harness import *
-from options import answering, machine, measuring, own, processes, tokenizing, training
+from options import answering, machine, masking, measuring, own, processes, tokenizing, training
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
             "machine": machine.MACHINE, "ranks": machine.RANKS}
 TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
-          "pretrain": {"own": own.PRETRAIN, **TRAINING},
+          "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
+          "mask": {"own": masking.MASK},
           "finetune": {"own": own.FINETUNE, **TRAINING},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
           "launch": {"ranks": processes.LAUNCH},
           "prove": {"layouts": processes.PROVE},
+          "plan": {"schedules": processes.PLAN},
           "bench": {"time": measuring.TIME, "others": measuring.OTHERS},
           "doctor": {"checks": tokenizing.DOCTOR},
           "completion": {"shell": tokenizing.COMPLETION}}
@@ -53,6 +55,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_pretrain_own(self):
+        self.show()
+
+    def test_pretrain_masking(self):
+        self.show()
+
+    def test_mask_own(self):
         self.show()
 
     def test_pretrain_batches(self):
@@ -98,6 +106,9 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_prove_layouts(self):
+        self.show()
+
+    def test_plan_schedules(self):
         self.show()
 
     def test_bench_time(self):
