@@ -277,8 +277,10 @@ ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
   std::string origin;
   const Json config = read_tokenizer_config(folder, origin);
   const std::string kind = json_get_or<std::string>(config, "tokenizer_class", "", origin);
+  const auto cls = config.find("cls_token");
   const bool is_gpt2 =
-      kind.starts_with("GPT2") || (kind.empty() && !ids.contains("<s>") && ids.contains("<|endoftext|>"));
+      kind.starts_with("GPT2") || (!kind.starts_with("Roberta") && (cls == config.end() || cls->is_null()) &&
+                                   !ids.contains("<s>") && ids.contains("<|endoftext|>"));
   const std::string end = is_gpt2 ? "<|endoftext|>" : "</s>";
   ByteBpeOptions options;
   if (is_gpt2) {
@@ -377,19 +379,20 @@ OrderedJson config_json(const ByteBpe& tokenizer, int model_max_length) {
   const auto name = [&](const std::string& token) {
     return token.empty() || tokenizer.id_of(token) < 0 ? OrderedJson() : OrderedJson(token);
   };
+  OrderedJson added = OrderedJson::object();  // their flags, for which vocab.json has no place
+  for (OrderedJson token : added_json(tokenizer)) {
+    const std::string id = token["id"].dump();
+    token.erase("id");
+    added[id] = std::move(token);
+  }
   OrderedJson inputs = {"input_ids", "token_type_ids", "attention_mask"};
   if (!options.reads_types) inputs.erase(1);
-  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
-          {"add_prefix_space", options.add_prefix_space},
-          {"trim_offsets", options.trim_offsets},
-          {"model_max_length", model_max_length},
-          {"model_input_names", inputs},
-          {"clean_up_tokenization_spaces", false},
-          {"unk_token", name(options.unknown_token)},
-          {"pad_token", name(options.pad_token)},
-          {"cls_token", name(options.cls_token)},
-          {"sep_token", name(options.sep_token)},
-          {"mask_token", name(options.mask_token)}};
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_prefix_space", options.add_prefix_space},
+          {"trim_offsets", options.trim_offsets},         {"added_tokens_decoder", std::move(added)},
+          {"model_max_length", model_max_length},         {"model_input_names", inputs},
+          {"clean_up_tokenization_spaces", false},        {"unk_token", name(options.unknown_token)},
+          {"pad_token", name(options.pad_token)},         {"cls_token", name(options.cls_token)},
+          {"sep_token", name(options.sep_token)},         {"mask_token", name(options.mask_token)}};
 }
 
 }  // namespace

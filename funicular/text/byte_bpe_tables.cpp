@@ -1,5 +1,6 @@
 #include "funicular/text/byte_bpe_tables.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -106,6 +107,7 @@ ByteBpeTables::ByteBpeTables(std::vector<std::string> tokens, std::vector<Merge>
           options.unknown_byte_token, model_size);
     unknown_byte = found->second;
   }
+  find_joins();
   spelled = whole_words();
   words = WordTable(spelled);
   for (size_t i = 0; options.ignore_merges && i < spelled.size(); ++i)
@@ -113,6 +115,29 @@ ByteBpeTables::ByteBpeTables(std::vector<std::string> tokens, std::vector<Merge>
   special = {id_of(options.pad_token), id_of(options.unknown_token), id_of(options.cls_token),
              id_of(options.sep_token), id_of(options.mask_token)};
   fingerprint = hash_rules(*this);
+}
+
+// Not of tokenizers with bytes that are unknown, for what stands for them may merge with anything, nor where whole
+// words are tokens, which parts of words are not.
+void ByteBpeTables::find_joins() {
+  const bool in_parts =
+      !options.ignore_merges && std::find(byte_ids.begin(), byte_ids.end(), -1) == byte_ids.end();
+  if (!in_parts) {
+    for (auto& row : joins) row.fill(~uint64_t{0});
+    return;
+  }
+  std::string left, right;
+  for (const Merge& merge : merges.merges()) {
+    left.clear();
+    right.clear();
+    // Tokens that spell no bytes never come of a text.
+    if (!append_token_bytes(vocabulary[static_cast<size_t>(merge.left)], left) ||
+        !append_token_bytes(vocabulary[static_cast<size_t>(merge.right)], right) || left.empty() ||
+        right.empty())
+      continue;
+    const auto first = static_cast<uint8_t>(left.back()), second = static_cast<uint8_t>(right.front());
+    joins[first][second / 64] |= uint64_t{1} << (second % 64);
+  }
 }
 
 // The tokens that are what their own bytes are spelled as, so that a word need not be merged to find them.
