@@ -25,6 +25,7 @@ class Command {
 };
 
 std::unique_ptr<Command> make_tokenize();
+std::unique_ptr<Command> make_mask();
 std::unique_ptr<Command> make_pretrain();
 std::unique_ptr<Command> make_finetune();
 std::unique_ptr<Command> make_evaluate();

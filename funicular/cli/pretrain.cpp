@@ -9,6 +9,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/comm/together.h"
 #include "funicular/data/datasets.h"
@@ -53,18 +54,9 @@ class Pretrain final : public Command {
     arguments
         .add("objective", "NAME", objective_name_,
              "what is learnt: mlm, hidden tokens; mlm-nsp, also whether the second half of a sequence "
-             "follows the "
-             "first")
+             "follows the first; mlm-sop, also whether its two halves are in their order")
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
-    arguments.add("mlm-probability", "SHARE", masking_.probability, "share of the tokens to predict")
-        .above(0);
-    arguments.add("whole-words", masking_.whole_words, "hide whole words instead of single pieces")
-        .alias("mlm-whole-word");
-    arguments
-        .add("static-masks", "N", masking_.static_masks,
-             "mask each sequence in N ways, which come again every N epochs; 0: anew whenever it is met")
-        .range(0);
     arguments
         .add("freeze-encoder-steps", "STEPS", freeze_steps_,
              "first train only the head, with the encoder frozen, for so many "
@@ -72,6 +64,7 @@ class Pretrain final : public Command {
         .range(0);
     arguments.add("head-learning-rate", "RATE", head_rate_, "peak learning rate of those first steps")
         .above(0);
+    masking_.declare(arguments);
   }
 
   int run() override {
@@ -104,10 +97,15 @@ class Pretrain final : public Command {
       training_.refuse_evaluation_options("--eval-data STORE or --eval-fraction SHARE");
     training_.apply();
     training_.check_output({model_, data_, tokenizer_, eval_data_});
+    for (const fs::path& file : masking_.files()) training_.check_output({file});
+    const objective::MaskedLmOptions options = masking_.options(max_length_);
+    if (masking_.pack_sentences == "across" && eval_fraction_ > 0)
+      throw InputError(
+          "usage",
+          "--pack-sentences across puts documents into one sequence, so none can be held out; give "
+          "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
-    if (masking_.probability >= 1)
-      throw InputError("usage", "--mlm-probability must be below 1, found {}", masking_.probability);
     if (fs::is_regular_file(model_) && tokenizer_.empty())
       throw InputError("usage", "--model {} is a file; give the folder of its tokeniser with --tokenizer",
                        model_.string());
@@ -115,8 +113,6 @@ class Pretrain final : public Command {
     if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);
     pretrained_->check_max_length(max_length_);
     tokenizer_files_ = pretrained_->tokenizer(tokenizer_);
-    objective::MaskedLmOptions options = masking_;
-    options.sequence.max_length = static_cast<int32_t>(max_length_);
     objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options);
     warn_of_another_tokenizer();
     train_ = open_store(data_);
@@ -215,7 +211,7 @@ class Pretrain final : public Command {
   double eval_fraction_ = 0, head_rate_ = 1e-3;
   std::string objective_name_ = "mlm";
   int64_t max_length_ = 128, freeze_steps_ = 0;
-  objective::MaskedLmOptions masking_;
+  MaskingOptions masking_;
   TrainingOptions training_;
 
   std::optional<model::Pretrained> pretrained_;

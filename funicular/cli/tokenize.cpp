@@ -13,6 +13,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/verify_store.h"
 #include "funicular/data/token_store_builder.h"
+#include "funicular/data/word_references.h"
 #include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/pretrained.h"
@@ -74,7 +75,16 @@ class Tokenize final : public Command {
                        model::hub_hint(tokenizer_));
     const auto tokenizer = format::load_tokenizer(tokenizer_);
     const auto source = open_source();
-    const auto result = build(*tokenizer, *source);
+    std::optional<data::ReferencedSource> referenced;
+    if (!word_refs_.empty()) {
+      if (skip_bad_rows_)
+        throw InputError(
+            "usage",
+            "--word-refs has a line for each row, so none can be skipped; leave out --skip-bad-rows");
+      referenced.emplace(*source, word_refs_);
+    }
+    const auto result =
+        build(*tokenizer, referenced ? static_cast<const data::RowSource&>(*referenced) : *source);
     summarise(result);
     return 0;
   }
@@ -121,6 +131,17 @@ class Tokenize final : public Command {
              "the classes in the order of their numbers; others are refused")
         .default_text("those in the input");
     arguments.add("header", header_, "tsv, csv: the first row names the columns");
+    arguments
+        .add("words", "NAME", words_,
+             "which tokens begin words, for masking: the tokeniser's; presegmented: those after blanks "
+             "alone, for "
+             "Chinese whose words are separated by blanks")
+        .choices({"tokenizer", "presegmented"});
+    arguments
+        .add("word-refs", "FILE", word_refs_,
+             "a JSON list a row of the positions that continue a word, as transformers' run_chinese_ref.py "
+             "writes")
+        .default_text("none");
     arguments.add("skip-bad-rows", skip_bad_rows_,
                   "leave out rows that cannot be read, and count them, instead of stopping");
   }
@@ -183,6 +204,7 @@ class Tokenize final : public Command {
                                               : data::LabelKind::classes;
     options.label_separator = label_separator_;
     options.label_names = label_names_;
+    options.presegmented = words_ == "presegmented";
     options.progress = [&](const data::StoreProgress& now) {
       line.update(now.bytes, fmt::format("{} rows  {} tokens", short_number(static_cast<double>(now.rows)),
                                          short_number(static_cast<double>(now.tokens))));
@@ -212,9 +234,10 @@ class Tokenize final : public Command {
     if (unknown > 20) log::warning("many tokens are unknown; is this the right tokeniser for this text?");
   }
 
-  fs::path tokenizer_, output_, verify_;
+  fs::path tokenizer_, output_, verify_, word_refs_;
   std::vector<fs::path> inputs_;
-  std::string task_, format_, label_column_, label_type_ = "class", label_separator_ = ",";
+  std::string task_, format_, label_column_, label_type_ = "class", label_separator_ = ",",
+                                             words_ = "tokenizer";
   std::vector<std::string> text_columns_, label_names_;
   bool overwrite_ = false, header_ = false, skip_bad_rows_ = false;
   int64_t threads_ = 0;

@@ -19,6 +19,8 @@ struct SourceRow {
   std::span<const std::string_view> columns;  ///< the columns to tokenise
   std::string_view label;                     ///< as it is written; "" where the source has no labels
   bool new_document = true;
+  /// Positions of tokens of columns[0] that continue a word, [CLS] being 0; see word_references.h.
+  std::span<const int32_t> continued = {};
 };
 
 /// Thrown by a RowSink for a row that makes no sense; the source adds where the row stands.

@@ -63,6 +63,8 @@ struct Sample {
   int64_t draw_id = 0;                 ///< ordinal of this draw in the run: a sample met twice has two
   int64_t epoch = 0;                   ///< of the draw
   RowStarts row_starts;                ///< of columns[0], where the data set knows them
+  /// Places of columns[0], ascending, before which a separator stands: where documents are packed into a sequence.
+  std::vector<int32_t> separators = {};
   Column other;  ///< a piece of another document, where the objective reads one; else empty
 };
 

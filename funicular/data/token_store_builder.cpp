@@ -31,7 +31,8 @@ class PieceEncoder {
       : tokenizer_(tokenizer),
         meta_(meta),
         fixed_names_(options.label_names),
-        separator_(options.label_separator) {}
+        separator_(options.label_separator),
+        presegmented_(options.presegmented) {}
 
   /// Returns how many bad rows the source left out.
   uint64_t encode(const RowSource& source, size_t piece, EncodedRows& out) {
@@ -52,11 +53,34 @@ class PieceEncoder {
     if (row.new_document) out.document_rows.push_back(out.rows);
     const size_t begin = text_.ids.size();
     for (const auto column : row.columns) {
-      tokenizer_.tokenize(column, text_);
+      if (presegmented_)
+        add_words(column);
+      else
+        tokenizer_.tokenize(column, text_);
       out.column_ends.push_back(text_.ids.size());
+    }
+    for (const int32_t position : row.continued) {
+      const size_t tokens = text_.ids.size() - begin;
+      if (static_cast<size_t>(position) > tokens)
+        throw BadRow(
+            fmt::format("the row has {} tokens, and its word references name position {}", tokens, position));
+      text_.word_starts[begin + static_cast<size_t>(position) - 1] = 0;
     }
     out.longest_row = std::max<uint64_t>(out.longest_row, text_.ids.size() - begin);
     ++out.rows;
+  }
+
+  /// What blanks separate is a word each, whatever its tokens.
+  void add_words(std::string_view text) {
+    constexpr std::string_view kWide = "\xE3\x80\x80";  // U+3000
+    while (!text.empty()) {
+      const size_t wide = text.find(kWide), narrow = text.find_first_of(" \t\r\n");
+      const size_t end = std::min({wide, narrow, text.size()});
+      const size_t first = text_.ids.size();
+      tokenizer_.tokenize(text.substr(0, end), text_);
+      for (size_t i = first + 1; i < text_.ids.size(); ++i) text_.word_starts[i] = 0;
+      text.remove_prefix(std::min(end + (end == wide ? kWide.size() : 1), text.size()));
+    }
   }
 
   void add_label(std::string_view label, EncodedRows& out) {
@@ -118,6 +142,7 @@ class PieceEncoder {
   const std::vector<std::string>& fixed_names_;
   text::TokenizedText text_;
   const std::string& separator_;
+  bool presegmented_;
   std::unordered_map<std::string, int32_t> numbers_;
   std::vector<int32_t> set_;
 };
@@ -278,6 +303,11 @@ StoreMeta initial_meta(const text::Tokenizer& tokenizer, const RowSource& source
                        const StoreBuildOptions& options) {
   if (options.labels != LabelKind::none && !source.has_labels())
     throw InputError("token store", "labels are wanted, but the input has none; say which column holds them");
+  if (options.presegmented && tokenizer.type() != "WordPiece")
+    throw InputError(
+        "token store",
+        "words that blanks separate are marked for WordPiece; tokens of {} begin words where blanks do",
+        tokenizer.type());
   StoreMeta meta;
   meta.tokenizer_fingerprint = tokenizer.fingerprint();
   meta.tokenizer_description = tokenizer.description();

@@ -32,6 +32,9 @@ struct StoreBuildOptions {
   /// Of LabelKind::sets: what stands between the labels of a row, blanks around it not counted; nothing between
   /// two is no label. A list of JSON needs none.
   std::string label_separator = ",";
+  /// The text is words separated by blanks, and only they begin words in the store: Chinese that was segmented before.
+  /// Of WordPiece, whose tokens are the same without the blanks.
+  bool presegmented = false;
   uint64_t block_bytes = kBlockBytes;  ///< of each part of a file that gets a checksum of its own; 1 or more
   /// Called on the building thread about ten times a second.
   std::function<void(const StoreProgress&)> progress = nullptr;

@@ -1,6 +1,7 @@
 #include "funicular/objective/masked_lm.h"
 
 #include "funicular/data/datasets.h"
+#include "funicular/data/sentences.h"
 #include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
@@ -11,7 +12,11 @@ MaskedLm::MaskedLm(const text::Tokenizer& tokenizer, const MaskedLmOptions& opti
 }
 
 std::shared_ptr<const data::Dataset> MaskedLm::samples(std::shared_ptr<const data::TokenStore> store) const {
-  return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 1));
+  const int64_t length = text_length(sequence_, options_.sequence, 1);
+  if (options_.pack == PackSentences::none)
+    return std::make_shared<data::ChunkDataset>(std::move(store), length);
+  return std::make_shared<data::SentencesDataset>(std::move(store), length,
+                                                  options_.pack == PackSentences::across);
 }
 
 std::unique_ptr<Metrics> MaskedLm::metrics() const {

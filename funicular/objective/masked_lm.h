@@ -16,7 +16,7 @@ class MaskedLm : public Objective {
   MaskedLm(const text::Tokenizer& tokenizer, const MaskedLmOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override;
-  /// Documents in the fewest pieces that fit a sequence.
+  /// Documents in the fewest pieces that fit a sequence, or whole rows as MaskedLmOptions::pack says.
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   model::Head head() const override { return model::Head::masked_lm; }
   /// Perplexity.

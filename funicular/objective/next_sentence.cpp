@@ -15,11 +15,6 @@ namespace funicular::objective {
 
 namespace {
 
-data::Sample::Column part(const data::Sample::Column& column, size_t begin, size_t end) {
-  return {column.tokens.subspan(begin, end - begin),
-          {column.word_starts.bits, column.word_starts.begin + begin}};
-}
-
 /// The place in 1 … size - 1 at which a piece is cut: of the rows' beginnings the one nearest to `wanted`; else
 /// the first beginning of a word from there on, or before it; else `wanted`.
 size_t cut_near(const data::Sample& sample, size_t wanted) {
@@ -52,7 +47,7 @@ at::Tensor places_in(const at::Tensor& rows, const at::Tensor& wanted, const at:
   return at::searchsorted(rows, wanted).to(device);
 }
 
-void add_pretraining_head(model::Builder& builder) {
+void add_pretraining_head(model::Builder& builder, const std::string& name) {
   const int64_t hidden = builder.config().hidden_size;
   const model::MaskedLmWeights decoder = model::add_masked_lm_weights(builder);
   const model::LinearWeights pooler = builder.add_linear("bert.pooler.dense", hidden, hidden);
@@ -69,13 +64,12 @@ void add_pretraining_head(model::Builder& builder) {
         const at::Tensor logits =
             nn::linear(pooled, relation.weight->compute).to(relation.bias->compute.scalar_type()) +
             relation.bias->compute;
-        pass.taps("next_sentence_logits", logits);
-        pass.loss.output("next_sentence_logits", logits);
-        const auto labels = pass.batch.tensors.find("next_sentence_labels");
+        pass.taps(name + "_logits", logits);
+        pass.loss.output(name + "_logits", logits);
+        const auto labels = pass.batch.tensors.find(name + "_labels");
         if (labels == pass.batch.tensors.end()) return Activations{};
-        pass.loss.output("next_sentence_labels", labels->second);
-        pass.loss.add("next_sentence",
-                      at::cross_entropy_loss(logits, labels->second, {}, at::Reduction::Sum));
+        pass.loss.output(name + "_labels", labels->second);
+        pass.loss.add(name, at::cross_entropy_loss(logits, labels->second, {}, at::Reduction::Sum));
         return Activations{};
       },
       {decoder.decoder});
@@ -90,27 +84,64 @@ int64_t head_parameters(const format::BertConfig& config) {
 
 class PretrainingMetrics final : public Metrics {
  public:
+  explicit PretrainingMetrics(const std::string& relation) : relation_(relation) {}
   void start() override { sequences_ = right_ = mlm_ = 0; }
   void add(const TensorMap& outputs) override {
-    const at::Tensor best = outputs.at("next_sentence_logits").argmax(-1).to(at::kCPU);
-    const at::Tensor truth = outputs.at("next_sentence_labels").to(at::kCPU);
+    const at::Tensor best = outputs.at(relation_ + "_logits").argmax(-1).to(at::kCPU);
+    const at::Tensor truth = outputs.at(relation_ + "_labels").to(at::kCPU);
     right_ += static_cast<double>(best.eq(truth).sum().item<int64_t>());
-    sequences_ += static_cast<double>(truth.numel());
+    sequences_ += static_cast<double>(truth.ge(0).sum().item<int64_t>());
   }
   void losses(const std::map<std::string, double>& terms) override { mlm_ = terms.at("mlm"); }
   std::map<std::string, double> finish(double) override {
-    return {{"perplexity", perplexity(mlm_)}, {"next_sentence_accuracy", right_ / sequences_}};
+    return {{"perplexity", perplexity(mlm_)}, {relation_ + "_accuracy", right_ / sequences_}};
   }
 
  private:
+  std::string relation_;
   double sequences_ = 0, right_ = 0, mlm_ = 0;
 };
 
 }  // namespace
 
+data::Sample::Column part_of(const data::Sample::Column& column, size_t begin, size_t end) {
+  return {column.tokens.subspan(begin, end - begin),
+          {column.word_starts.bits, column.word_starts.begin + begin}};
+}
+
+Cut cut_in_two(const data::Sample& sample, uint64_t key, uint64_t seed) {
+  const RandomBlock block = philox(make_key(seed, Purpose::next_sentence), make_counter(0, 0, key));
+  const size_t size = sample.columns[0].tokens.size();
+  const bool coin = (block[2] & 1) != 0;
+  if (size < 2) return {size, coin};
+  const uint64_t wanted = 1 + uniform_below((uint64_t{block[0]} << 32) | block[1], size - 1);
+  return {cut_near(sample, static_cast<size_t>(wanted)), coin};
+}
+
+void require_pairs(const MaskedLmOptions& options) {
+  if (options.pack != PackSentences::none)
+    throw InputError("objective",
+                     "--pack-sentences fills sequences of one text; give --objective mlm, or leave it out");
+}
+
+model::Head pretraining_head(const std::string& relation) {
+  model::Head head = model::Head::masked_lm;
+  head.name = "pretraining";
+  head.architecture = "BertForPreTraining";
+  head.rows = rows_of_both;
+  head.add = [relation](model::Builder& builder) { add_pretraining_head(builder, relation); };
+  head.parameters = head_parameters;
+  return head;
+}
+
+std::unique_ptr<Metrics> pretraining_metrics(const std::string& relation) {
+  return std::make_unique<PretrainingMetrics>(relation);
+}
+
 NextSentence::NextSentence(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
     : options_(options), sequence_(tokenizer.sequence()), masker_(tokenizer, options) {
   check_sequence_options(sequence_, options.sequence);
+  require_pairs(options);
 }
 
 std::shared_ptr<const data::Dataset> NextSentence::samples(
@@ -131,17 +162,14 @@ std::optional<uint64_t> NextSentence::other_document_key(const data::Sample& sam
 NextSentence::Pair NextSentence::cut(const data::Sample& sample, uint64_t seed) const {
   const data::Sample::Column& whole = sample.columns[0];
   const size_t size = whole.tokens.size();
-  const RandomBlock block = philox(make_key(seed, Purpose::next_sentence),
-                                   make_counter(0, 0, TokenMasker::key_of(sample, options_)));
-  Pair pair{sample, (block[2] & 1) == 0 || sample.other.tokens.size() == 0};
-  const size_t place = size < 2 ? size
-                                : cut_near(sample, 1 + static_cast<size_t>(uniform_below(
-                                                           (uint64_t{block[0]} << 32) | block[1], size - 1)));
+  const auto [place, coin] = cut_in_two(sample, TokenMasker::key_of(sample, options_), seed);
+  Pair pair{sample, !coin || sample.other.tokens.size() == 0};
   pair.sample.column_count = 2;
-  pair.sample.columns[0] = part(whole, 0, place);
+  pair.sample.columns[0] = part_of(whole, 0, place);
   const size_t most = std::max<size_t>(size - place, 1);
-  pair.sample.columns[1] = pair.follows ? part(whole, place, size)
-                                        : part(sample.other, 0, std::min(most, sample.other.tokens.size()));
+  pair.sample.columns[1] = pair.follows
+                               ? part_of(whole, place, size)
+                               : part_of(sample.other, 0, std::min(most, sample.other.tokens.size()));
   return pair;
 }
 
@@ -164,17 +192,11 @@ MicroBatch NextSentence::collate(std::span<const data::Sample> samples, const Ra
 }
 
 model::Head NextSentence::head_of_both() {
-  model::Head head = model::Head::masked_lm;
-  head.name = "pretraining";
-  head.architecture = "BertForPreTraining";
-  head.rows = rows_of_both;
-  head.add = add_pretraining_head;
-  head.parameters = head_parameters;
-  return head;
+  return pretraining_head("next_sentence");
 }
 
 std::unique_ptr<Metrics> NextSentence::metrics() const {
-  return std::make_unique<PretrainingMetrics>();
+  return pretraining_metrics("next_sentence");
 }
 
 std::map<std::string, std::string> NextSentence::identity() const {

@@ -9,6 +9,7 @@
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
+#include "funicular/objective/sentence_order.h"
 
 namespace funicular::objective {
 
@@ -37,8 +38,8 @@ std::unique_ptr<Objective> make(const text::Tokenizer& tokenizer, const MaskedLm
 }
 
 // One row an objective.
-const std::vector<std::pair<std::string, Make>> kPretraining = {{"mlm", make<MaskedLm>},
-                                                                {"mlm-nsp", make<NextSentence>}};
+const std::vector<std::pair<std::string, Make>> kPretraining = {
+    {"mlm", make<MaskedLm>}, {"mlm-nsp", make<NextSentence>}, {"mlm-sop", make<SentenceOrder>}};
 
 }  // namespace
 

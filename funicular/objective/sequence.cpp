@@ -13,11 +13,21 @@ text::PairLengths kept_lengths(const data::Sample& sample, const text::SequenceT
   const text::PairLengths full{
       static_cast<int32_t>(sample.columns[0].tokens.size()),
       sample.column_count > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
-  const auto limit = static_cast<int32_t>(text_length(form, options, sample.column_count));
+  const auto limit = static_cast<int32_t>(text_length(form, options, sample.column_count)) -
+                     static_cast<int32_t>(sample.separators.size());
   if (full.first + full.second <= limit) return full;
   // Cutting "only the second" of a single text means cutting the text.
   return text::truncate_pair(full, limit,
                              sample.column_count > 1 ? options.truncation : text::Truncation::longest_first);
+}
+
+/// The special token that ends a single text.
+int32_t separator_of(const text::SequenceTemplate& form) {
+  const text::SequenceTemplate::Step& last = form.steps(1).back();
+  if (last.column >= 0)
+    throw InputError("objective",
+                     "the tokenizer puts no special token behind a text; none can separate documents");
+  return last.token;
 }
 
 }  // namespace
@@ -29,7 +39,8 @@ int64_t text_length(const text::SequenceTemplate& form, const SequenceOptions& o
 int64_t sequence_length(const data::Sample& sample, const text::SequenceTemplate& form,
                         const SequenceOptions& options) {
   const text::PairLengths kept = kept_lengths(sample, form, options);
-  return kept.first + kept.second + form.special_count(sample.column_count);
+  return kept.first + kept.second + form.special_count(sample.column_count) +
+         static_cast<int64_t>(sample.separators.size());
 }
 
 bool is_truncated(const data::Sample& sample, const text::SequenceTemplate& form,
@@ -57,11 +68,18 @@ void PackedSequences::add(const data::Sample& sample, const text::SequenceTempla
     }
     const data::Sample::Column& source = sample.columns[static_cast<size_t>(step.column)];
     const int32_t count = step.column == 0 ? kept.first : kept.second;
+    size_t separators = 0;
     for (int32_t i = 0; i < count; ++i) {
       const auto place = static_cast<size_t>(i);
+      bool starts_text = i == 0;
+      if (separators < sample.separators.size() && sample.separators[separators] == i) {
+        push(separator_of(form), step.type, 0, 1);
+        starts_text = true;
+        ++separators;
+      }
       // The first piece of a cut text starts a unit even where the cut fell inside a word.
       push(source.tokens[place], step.type, 1,
-           i == 0 || !source.word_starts.bits || source.word_starts[place]);
+           starts_text || !source.word_starts.bits || source.word_starts[place]);
     }
   }
   lengths.push_back(static_cast<int32_t>(token_ids.size() - before));

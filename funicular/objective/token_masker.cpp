@@ -1,15 +1,32 @@
 #include "funicular/objective/token_masker.h"
 
-#include <fmt/format.h>
 #include <torch/types.h>
 
 #include <algorithm>
-#include <cmath>
-#include <utility>
-
-#include "funicular/base/error.h"
 
 namespace funicular::objective {
+
+namespace {
+
+/// The maskable tokens of a sequence.
+struct Maskable {
+  std::vector<int32_t> tokens;
+  std::vector<uint8_t> word_starts, text_starts;
+  std::vector<size_t> places;  ///< in the packed batch
+
+  Maskable(const PackedSequences& packed, size_t begin) {
+    for (size_t i = begin; i < packed.token_ids.size(); ++i) {
+      if (!packed.maskable[i]) continue;
+      tokens.push_back(static_cast<int32_t>(packed.token_ids[i]));
+      word_starts.push_back(packed.word_starts[i]);
+      text_starts.push_back(places.empty() || places.back() + 1 != i);
+      places.push_back(i);
+    }
+  }
+  MaskView view() const { return {tokens, word_starts, text_starts}; }
+};
+
+}  // namespace
 
 uint64_t TokenMasker::key_of(const data::Sample& sample, const MaskedLmOptions& options) {
   if (options.static_masks == 0) return static_cast<uint64_t>(sample.draw_id);
@@ -18,44 +35,33 @@ uint64_t TokenMasker::key_of(const data::Sample& sample, const MaskedLmOptions& 
 
 TokenMasker::TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions& options)
     : options_(options) {
-  if (!(options.probability > 0 && options.probability < 1))
-    throw InputError("mlm", "expected a masking probability between 0 and 1, found {}", options.probability);
-  if (options.static_masks < 0)
-    throw InputError("mlm", "expected a number of static masks of at least 0, found {}",
-                     options.static_masks);
-  if (options.whole_words)
-    selector_ = std::make_shared<WholeWordSelector>();
-  else
-    selector_ = std::make_shared<TokenSelector>();
-  replacer_ = std::make_shared<BertReplacer>(tokenizer.special().mask, tokenizer.size(), options.mask_share,
-                                             options.random_share);
+  check_masking(options);
+  if (!options.word_dictionary.empty())
+    chinese_words_ = std::make_shared<const ChineseWords>(tokenizer, options.word_dictionary);
+  selector_ = make_selector(tokenizer, options);
+  replacer_ = make_replacer(tokenizer, options);
 }
 
 void TokenMasker::mask(PackedSequences& packed, size_t begin, const data::Sample& sample, uint64_t seed) {
-  std::vector<int32_t> tokens;
-  std::vector<uint8_t> starts;
-  std::vector<size_t> places;
-  for (size_t i = begin; i < packed.token_ids.size(); ++i) {
-    if (!packed.maskable[i]) continue;
-    tokens.push_back(static_cast<int32_t>(packed.token_ids[i]));
-    starts.push_back(packed.word_starts[i]);
-    places.push_back(i);
-  }
-  if (tokens.empty()) return;
-  const MaskView view{tokens, starts};
+  Maskable text(packed, begin);
+  if (text.tokens.empty()) return;
+  if (chinese_words_) chinese_words_->mark(text.view(), text.word_starts);
+  const MaskView view = text.view();
   const MaskKey key{seed, key_of(sample, options_)};
-  const auto budget =
-      std::max<int64_t>(1, std::llround(options_.probability * static_cast<double>(tokens.size())));
+  const int64_t budget = mask_budget(static_cast<int64_t>(text.tokens.size()),
+                                     static_cast<int64_t>(packed.token_ids.size() - begin), options_);
   std::vector<Unit> chosen;
   selector_->select(view, budget, key, chosen);
   std::sort(chosen.begin(), chosen.end(), [](const Unit& a, const Unit& b) { return a.begin < b.begin; });
-  std::vector<int32_t> shown = tokens;
-  replacer_->replace(view, chosen, key, shown);
+  std::vector<int32_t> shown = text.tokens;
+  ReplacementReport report;
+  replacer_->replace(view, chosen, key, shown, options_.observer ? &report : nullptr);
+  if (options_.observer) options_.observer({sample, view, text.places, chosen, shown, report});
   for (const Unit& unit : chosen)
     for (auto place = static_cast<size_t>(unit.begin); place < static_cast<size_t>(unit.end); ++place) {
-      rows_.push_back(static_cast<int64_t>(places[place]));
-      labels_.push_back(tokens[place]);
-      packed.token_ids[places[place]] = shown[place];
+      rows_.push_back(static_cast<int64_t>(text.places[place]));
+      labels_.push_back(text.tokens[place]);
+      packed.token_ids[text.places[place]] = shown[place];
     }
 }
 
@@ -65,13 +71,6 @@ void TokenMasker::finish(MicroBatch& batch) {
   batch.counts["mlm"] = static_cast<double>(labels_.size());
   rows_.clear();
   labels_.clear();
-}
-
-std::string TokenMasker::describe(const MaskedLmOptions& options) {
-  std::string text = fmt::format("probability {}, {}, at most {} tokens", options.probability,
-                                 options.whole_words ? "whole words" : "tokens", options.sequence.max_length);
-  if (options.static_masks > 0) text += fmt::format(", {} static masks", options.static_masks);
-  return text;
 }
 
 }  // namespace funicular::objective

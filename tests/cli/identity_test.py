@@ -57,8 +57,29 @@ class Identity(ProgramTest):
             "tokenizer": words(model=other_words, data=other), "freeze_encoder_steps": words(freeze_encoder_steps=1),
             "batch_size": words(batch_size=2), "seed": words(seed=43), "shuffle": words() + ["--no-shuffle"],
             "drop_last": words() + ["--drop-last"], "precision": words(precision="bf16"), "optimizer": words(optim="lamb")})
-        for changed in (words() + ["--whole-words"], words(max_length=24)):
+        for changed in (words() + ["--whole-words"], words(max_length=24), words(objective="mlm-sop"), words(masking="span"),
+                        words(masking="ngram"), words(compat="google"), words(pack_sentences="within")):
             self.refuses(changed, "cannot be resumed", "objective was ")
+
+    def test_of_a_pretraining_holds_what_is_in_the_files_of_words(self):
+        model = self.model()
+        store = self.store(model)
+        files = {"lexicon": "very good\n", "word_weights": "film\t2\n", "similar_words": "film\tbook\n", "word_dictionary": "中国 3 n\n"}
+        more = {"lexicon": {"masking": "entity"}, "similar_words": {"replacement": "similar"}}
+        for name, text in files.items():
+            with self.subTest(name):
+                path = self.folder / (name + ".txt")
+                path.write_text(text)
+                values = {"model": model, "data": store, "output": self.folder / name, "max_steps": 1, "batch_size": 4,
+                          "max_length": 16, "masking": "whole-word", name: path, **more.get(name, {})}
+                words = ["pretrain"] + [word for option, value in values.items() for word in ("--" + option.replace("_", "-"), str(value))]
+                self.succeeds(*words)
+                self.assertIn("resumed", self.succeeds(*words).err)
+                moved = path.rename(self.folder / ("moved " + name))
+                words[words.index(str(path))] = str(moved)
+                self.assertIn("resumed", self.succeeds(*words).err)
+                moved.write_text(text.replace("film", "song").replace("very", "not").replace("3", "4"))
+                self.refuses(words, "cannot be resumed", "objective was ")
 
 
 if __name__ == "__main__":

@@ -3,13 +3,14 @@
 import re
 
 from harness import *
-from options import answering, machine, measuring, own, processes, tokenizing, training
+from options import answering, machine, masking, measuring, own, processes, tokenizing, training
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
             "machine": machine.MACHINE, "ranks": machine.RANKS}
 TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
-          "pretrain": {"own": own.PRETRAIN, **TRAINING},
+          "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
+          "mask": {"own": masking.MASK},
           "finetune": {"own": own.FINETUNE, **TRAINING},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
@@ -54,6 +55,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_pretrain_own(self):
+        self.show()
+
+    def test_pretrain_masking(self):
+        self.show()
+
+    def test_mask_own(self):
         self.show()
 
     def test_pretrain_batches(self):

@@ -124,6 +124,9 @@ def objective(lab):
     written = json.loads((both.folder / "model" / "config.json").read_text())
     lab.assertEqual(written["architectures"], ["BertForPreTraining"])
     lab.assertIn("cls.seq_relationship.weight", both.weights)
+    order = lab.train(objective="mlm-sop")
+    lab.assertIn("cls.seq_relationship.weight", order.weights)
+    lab.assertNotEqual(order.each("loss"), both.each("loss"))
     lab.refuses_to_train("--objective expects one of mlm", objective="clm")
 
 

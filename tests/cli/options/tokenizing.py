@@ -147,6 +147,46 @@ def header(lab):
         lab.assertEqual(tokenize(lab, tabs(TABLE), "--format", "tsv", "--text-column", 1, *words).rows, rows)
 
 
+def word_starts(store):
+    bits = (store.folder / "words.bin").read_bytes()
+    return "".join(str(bits[place // 8] >> place % 8 & 1) for place in range(store.meta["tokens"]))
+
+
+def chinese(lab):
+    vocabulary = [token if not token.isdigit() else "中国人民研究生命起源"[int(token)] for token in VOCABULARY]
+    return lab.once("chinese", lambda path: write_model(path, vocabulary=vocabulary))
+
+
+def chinese_starts(lab, text, *words):
+    path, output = lab.folder / "chinese.txt", lab.folder / f"{len(list(lab.folder.glob('*.tokens')))}.tokens"
+    path.write_text(text)
+    lab.succeeds("tokenize", "--tokenizer", chinese(lab), "--input", path, "--output", output, *words)
+    return word_starts(Store(output))
+
+
+@TOKENIZE.row("--words", "blanks alone begin words, or what the tokenizer says")
+def words(lab):
+    text = "中国 人民 goods，\u3000研究 生命\n起源 film ab\n"
+    lab.assertEqual(chinese_starts(lab, text), "1111" + "101" + "1111" + "11" + "1" + "10")
+    lab.assertEqual(chinese_starts(lab, text, "--words", "presegmented"), "1010" + "100" + "1010" + "10" + "1" + "10")
+
+
+@TOKENIZE.row("--word-refs", "the positions that a line names continue a word")
+def word_refs(lab):
+    refs = lab.folder / "refs.txt"
+    refs.write_text("[2, 4]\n[]\n[ 3 ]\n")
+    lab.assertEqual(chinese_starts(lab, "中国人民\n研究\n\nfilm 生命\n", "--word-refs", refs), "1010" + "11" + "110")
+    words = ["tokenize", "--tokenizer", chinese(lab), "--input", lab.folder / "chinese.txt", "--output", lab.folder / "x.tokens",
+             "--word-refs", refs]
+    for text, phrase in (("[2]\n[]\n", "expected a line of references for each of the 3 rows of the input, found 2"),
+                         ("[2]\n[0]\n[]\n", f'{refs}:2: expected a JSON list of positions of at least 1, found "[0]"'),
+                         ("[2]\n\n[]\n", f"{refs}:2: expected a JSON list"), ("[2]\n[1,]\n[]\n", f"{refs}:2: expected a JSON list"),
+                         ("[]\n[3]\n[]\n", "chinese.txt:2"), ("", "found 0")):
+        refs.write_text(text)
+        lab.refuses(words, phrase)
+    lab.refuses([*words, "--skip-bad-rows"], "leave out --skip-bad-rows")
+
+
 @TOKENIZE.row("--skip-bad-rows", "a row that cannot be read is left out; without it, the command stops there")
 def skip_bad_rows(lab):
     text = "film\t1\nbook\nsong\t2\n"

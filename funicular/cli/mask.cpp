@@ -1,0 +1,128 @@
+// funicular mask: shows what pretrain would hide, and counts it.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "funicular/base/error.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/masking_options.h"
+#include "funicular/cli/options.h"
+#include "funicular/data/token_store_builder.h"
+#include "funicular/eval/tasks.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/objective/mask_statistics.h"
+#include "funicular/objective/registry.h"
+#include "funicular/train/source.h"
+
+namespace funicular::cli {
+
+namespace {
+
+class Mask final : public Command {
+ public:
+  Mask()
+      : Command(
+            "mask", "Show what pretrain would hide, with statistics",
+            "Masks sequences of a text or of a token store as pretrain does with the same options, and "
+            "counts what is hidden and what is shown instead. With --show it prints masked sequences first: "
+            "{what stood there|what is shown}, in colours on a terminal.") {
+    arguments.section("Input and output");
+    arguments
+        .add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
+        .alias("model")
+        .required();
+    arguments.add("input", "PATH", input_, "text files: a line a row, documents separated by blank lines")
+        .required_unless("data");
+    arguments.add("data", "STORE", data_, "token store to take sequences of instead").default_text("none");
+    arguments.add("show", show_, "print masked sequences");
+    arguments.add("examples", "N", examples_, "of --show: so many of them").range(1);
+    arguments.add("sequences", "N", sequences_, "sequences to mask and count, spread over the whole input")
+        .range(1);
+    arguments.add("json", json_, "print one JSON object instead");
+    arguments.add("objective", "NAME", objective_name_, "what the sequences are made for, as of pretrain")
+        .choices(objective::pretraining_names());
+    declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
+    masking_.declare(arguments);
+    declare_seed(arguments, seed_, "of every random choice");
+  }
+
+  int run() override {
+    if (!input_.empty() && !data_.empty())
+      throw InputError("usage", "--input and --data are both given; give one of them");
+    if (!fs::exists(tokenizer_))
+      throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
+                       model::hub_hint(tokenizer_));
+    const std::unique_ptr<text::Tokenizer> loaded = format::load_tokenizer(tokenizer_);
+    const text::Tokenizer& tokenizer = *loaded;
+    const bool colours = !json_ && ::isatty(STDOUT_FILENO) != 0;
+    objective::MaskStatistics statistics;
+    Json shown = Json::array();
+    objective::MaskedLmOptions options = masking_.options(max_length_);
+    options.observer = [&](const objective::MaskedSequence& sequence) {
+      statistics.add(sequence);
+      if (!show_ || static_cast<int64_t>(shown.size()) == examples_) return;
+      shown.push_back(objective::masked_text(sequence, tokenizer, colours));
+    };
+    const auto objective = objective::make_pretraining(objective_name_, tokenizer, options);
+    mask(*objective, open_store(tokenizer));
+    report(statistics, shown);
+    return 0;
+  }
+
+ private:
+  std::shared_ptr<const data::TokenStore> open_store(const text::Tokenizer& tokenizer) {
+    if (data_.empty()) {
+      temporary_.emplace();
+      const data::TextFileSource source(input_, {.format = format::TextFormat::text});
+      data_ = temporary_->path() / "input.tokens";
+      data::build_token_store(tokenizer, source, data_, {.refuse_empty = true});
+    }
+    auto store = data::TokenStore::open(data_);
+    store->require_tokenizer(tokenizer);
+    return store;
+  }
+
+  void mask(const objective::Objective& objective, std::shared_ptr<const data::TokenStore> store) const {
+    const auto dataset = objective.samples(std::move(store));
+    const int64_t size = dataset->size();
+    if (size == 0)
+      throw InputError("data", "{}: the store holds no text; expected at least one row", data_.string());
+    const train::DatasetSource<objective::Objective> source(objective, *dataset);
+    for (int64_t i = 0; i < sequences_; ++i) {
+      const int64_t sample = sequences_ <= size ? i * size / sequences_ : i % size;
+      source.collate(std::vector<data::Draw>{{sample, i}}, {.seed = static_cast<uint64_t>(seed_)});
+    }
+  }
+
+  void report(const objective::MaskStatistics& statistics, const Json& shown) const {
+    if (json_) {
+      Json all = statistics.json();
+      if (show_) all["examples"] = shown;
+      fmt::print("{}\n", all.dump());
+      return;
+    }
+    for (const Json& line : shown) fmt::print("{}\n", line.get<std::string>());
+    if (show_) fmt::print("\n");
+    fmt::print("{}", statistics.text());
+  }
+
+  fs::path tokenizer_, data_;
+  std::vector<fs::path> input_;
+  bool show_ = false, json_ = false;
+  int64_t examples_ = 10, sequences_ = 1000, max_length_ = 128, seed_ = 42;
+  std::string objective_name_ = "mlm";
+  MaskingOptions masking_;
+  std::optional<eval::TemporaryFolder> temporary_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_mask() {
+  return std::make_unique<Mask>();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,104 @@
+#include "funicular/cli/masking_options.h"
+
+#include <charconv>
+
+#include "funicular/base/error.h"
+
+namespace funicular::cli {
+
+namespace {
+
+std::vector<double> read_shares(const std::vector<std::string>& words) {
+  std::vector<double> shares;
+  for (const std::string& word : words) {
+    double share = 0;
+    const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), share);
+    if (error != std::errc() || end != word.data() + word.size())
+      throw InputError("usage", "--ngram-shares expects numbers, found \"{}\"", word);
+    shares.push_back(share);
+  }
+  return shares;
+}
+
+}  // namespace
+
+void MaskingOptions::declare(Arguments& arguments) {
+  arguments_ = &arguments;
+  arguments.section("What is hidden, and what is shown instead");
+  arguments.add("mlm-probability", "SHARE", probability, "share of the tokens to predict").above(0);
+  arguments
+      .add("masking", "NAME", masking,
+           "what is hidden as a whole: single tokens, words, ngram (1 to 4 words), span (1 to 10 words, "
+           "replaced "
+           "as one), or the entities of --lexicon")
+      .choices(objective::masking_names());
+  arguments.add("whole-words", whole_words, "as --masking whole-word").alias("mlm-whole-word");
+  arguments
+      .add("ngram-shares", "SHARE", ngram_shares, "of ngram: shares of 1, 2, 3 … words; ALBERT's are 6 3 2")
+      .default_text("0.4 0.3 0.2 0.1");
+  arguments.add("lexicon", "FILE", lexicon, "of entity: one entity a line; the longest are hidden whole")
+      .default_text("none");
+  arguments
+      .add("word-dictionary", "FILE", word_dictionary,
+           "Chinese words: lines of a word, a blank and its frequency, as jieba's dict.txt; without it each "
+           "character is a word, unless the store knows words")
+      .default_text("none");
+  arguments
+      .add("word-weights", "FILE", word_weights,
+           "lines of a word, a tab and a weight: how often words are hidden compared with others, which "
+           "weigh 1")
+      .default_text("none");
+  arguments
+      .add("replacement", "NAME", replacement,
+           "80 % of what is hidden becomes [MASK] (bert) or a similar word (similar), 10 % random tokens")
+      .choices(objective::replacement_names());
+  arguments
+      .add("similar-words", "FILE", similar_words,
+           "of similar: lines of a word, a tab and similar words, or word vectors as text")
+      .default_text("none");
+  arguments.add("similar-count", "N", similar_count, "of word vectors: so many of the nearest words")
+      .range(1);
+  arguments
+      .add("similar-vocabulary", "WORDS", similar_vocabulary,
+           "of word vectors: only the first so many words of the file")
+      .range(2);
+  arguments
+      .add("compat", "NAME", compat,
+           "hide and show by the published rules of a program, its faults included (docs/masking.md)")
+      .choices(objective::compat_names());
+  arguments
+      .add("pack-sentences", "NAME", pack_sentences,
+           "fill sequences with whole rows, within documents or across them (a separator between), as "
+           "RoBERTa; "
+           "none: cut documents into pieces of nearly equal lengths")
+      .choices(objective::pack_names());
+  arguments
+      .add("static-masks", "N", static_masks,
+           "mask each sequence in N ways, which come again every N epochs; 0: anew whenever it is met")
+      .range(0);
+}
+
+objective::MaskedLmOptions MaskingOptions::options(int64_t max_length) const {
+  if (probability >= 1) throw InputError("usage", "--mlm-probability must be below 1, found {}", probability);
+  if (whole_words && arguments_->given("masking") && masking != "whole-word")
+    throw InputError(
+        "usage", "--whole-words is --masking whole-word, found --masking {} too; give one of them", masking);
+  objective::MaskedLmOptions all;
+  all.sequence.max_length = static_cast<int32_t>(max_length);
+  all.probability = probability;
+  all.masking = objective::masking_from(whole_words ? "whole-word" : masking);
+  if (!ngram_shares.empty()) all.ngram_shares = objective::normalised(read_shares(ngram_shares));
+  all.replacement = objective::replacement_from(replacement);
+  all.compat = objective::compat_from(compat);
+  all.pack = objective::pack_from(pack_sentences);
+  all.similar_words = similar_words;
+  all.similar = {.count = similar_count, .most_words = similar_vocabulary};
+  all.lexicon = lexicon;
+  all.word_dictionary = word_dictionary;
+  all.word_weights = word_weights;
+  all.static_masks = static_masks;
+  objective::check_masking(all);
+  return all;
+}
+
+}  // namespace funicular::cli

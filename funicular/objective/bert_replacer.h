@@ -1,0 +1,47 @@
+#pragma once
+// [MASK], another token or the same: what BERT and its successors show in the place of hidden tokens.
+
+#include <memory>
+#include <vector>
+
+#include "funicular/objective/masking.h"
+
+namespace funicular::objective {
+
+/// Tokens of which random ones are drawn, all equally likely.
+using RandomTokens = std::shared_ptr<const std::vector<int32_t>>;
+
+/// The random token of a place: the 64 bits after those of the decision choose it.
+int32_t random_token(const std::vector<int32_t>& tokens, const RandomBlock& block);
+
+/// Shares of the hidden tokens; the rest stays as it is.
+struct ReplacementShares {
+  double mask = 0.8;    ///< shown as [MASK], or as a similar word
+  double random = 0.1;  ///< shown as a random token
+};
+
+/// Throws InputError unless they are shares with a sum of at most 1.
+void check_shares(const ReplacementShares& shares);
+
+/// BERT's rule (Devlin et al. 2019, section 3.1): each chosen token becomes [MASK] with probability shares.mask, a
+/// random token with shares.random, and stays as it is otherwise.
+class BertReplacer : public Replacer {
+ public:
+  /// For what one decision is: each token, each word (fairseq), each unit (spans: Joshi et al. 2019, section 3.1).
+  enum class Together { token, word, unit };
+
+  /// Throws InputError for a `mask_token` below 0, for shares out of range, and where random tokens are wanted and
+  /// there is none.
+  BertReplacer(int32_t mask_token, RandomTokens random_tokens, ReplacementShares shares = {},
+               Together together = Together::token);
+  void replace(const MaskView& view, std::span<const Unit> chosen, const MaskKey& key,
+               std::span<int32_t> input, ReplacementReport* report = nullptr) const override;
+
+ private:
+  int32_t mask_token_;
+  RandomTokens random_tokens_;
+  ReplacementShares shares_;
+  Together together_;
+};
+
+}  // namespace funicular::objective

@@ -1,0 +1,68 @@
+#pragma once
+// Chooses units in the order of keyed random numbers.
+
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "funicular/objective/units.h"
+#include "funicular/objective/word_weights.h"
+
+namespace funicular::objective {
+
+/// When enough units are chosen. At least one always is.
+struct Fill {
+  enum class Rule {
+    /// Units in their order until the budget is reached, rounded so that the expected number of tokens is the budget:
+    /// a unit that reaches beyond it is taken whole, and the others end so much earlier as units reach beyond on the
+    /// average. Whether a unit is chosen does not depend on its size, so the sizes of the chosen ones are those of
+    /// all. A choice with a larger budget contains that with a smaller one.
+    expected,
+    /// Units in their order that still fit the budget; those that do not are passed over (Google's BERT).
+    fitting,
+    /// Each unit with probability `share`, whatever the budget (Hugging Face's collator).
+    each,
+    /// The first `share` of the units, rounded up or down at random (fairseq).
+    number
+  };
+  Rule rule = Rule::expected;
+  double share = 0;  ///< of `each` and `number`
+};
+
+/// The order: unit with the smallest -ln(1 - u) / weight first, u keyed by its first place. That is the largest
+/// (1 - u)^(1/weight) first (Efraimidis and Spirakis 2006, "Weighted random sampling with a reservoir"), a choice
+/// without replacement by weight. With equal weights, the order of u itself.
+class UnitSelector : public Selector {
+ public:
+  explicit UnitSelector(std::shared_ptr<const Units> units, Fill fill = {},
+                        std::shared_ptr<const WordWeights> weights = nullptr)
+      : units_(std::move(units)), fill_(fill), weights_(std::move(weights)) {}
+  void select(const MaskView& view, int64_t budget, const MaskKey& key,
+              std::vector<Unit>& chosen) const override;
+
+ private:
+  struct Ranked {
+    double turn = 0;    ///< of weighted units; infinite for weight 0
+    uint64_t bits = 0;  ///< decides between equal turns
+    Unit unit;
+  };
+  std::vector<Ranked> ranked(const MaskView& view, const MaskKey& key) const;
+
+  std::shared_ptr<const Units> units_;
+  Fill fill_;
+  std::shared_ptr<const WordWeights> weights_;
+};
+
+/// Single tokens, all equally likely.
+class TokenSelector : public UnitSelector {
+ public:
+  TokenSelector() : UnitSelector(std::make_shared<TokenUnits>()) {}
+};
+
+/// Whole words, all equally likely.
+class WholeWordSelector : public UnitSelector {
+ public:
+  WholeWordSelector() : UnitSelector(std::make_shared<WordUnits>()) {}
+};
+
+}  // namespace funicular::objective

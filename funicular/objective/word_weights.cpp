@@ -1,0 +1,56 @@
+#include "funicular/objective/word_weights.h"
+
+#include <charconv>
+#include <cmath>
+
+namespace funicular::objective {
+
+WordWeights WordWeights::read(const fs::path& file, const text::Tokenizer& tokenizer) {
+  WordWeights weights;
+  int64_t lines = 0;
+  for_each_line(file, [&](std::string_view line, int64_t number) {
+    const size_t tab = line.find('\t');
+    double weight = -1;
+    if (tab != std::string_view::npos) {
+      const char *begin = line.data() + tab + 1, *end = line.data() + line.size();
+      const auto [read, error] = std::from_chars(begin, end, weight);
+      if (error != std::errc() || read != end) weight = -1;
+    }
+    if (!(weight >= 0 && std::isfinite(weight)) || tab == 0)
+      throw InputError("masking",
+                       "{}:{}: expected a word, a tab and a finite weight of at least 0, found \"{}\"",
+                       file.string(), number, line);
+    for (const text::TokenizedText& tokens : phrase_forms(tokenizer, line.substr(0, tab)))
+      weights.set(tokens.ids, weight);
+    ++lines;
+  });
+  if (lines == 0)
+    throw InputError("masking", "{}: the file is empty; expected lines of a word, a tab and its weight",
+                     file.string());
+  return weights;
+}
+
+void WordWeights::set(std::span<const int32_t> word, double weight) {
+  const int32_t number = words_.add(word, static_cast<int32_t>(weights_.size()));
+  if (static_cast<size_t>(number) == weights_.size()) weights_.push_back(1);
+  weights_[static_cast<size_t>(number)] = weight;
+}
+
+double WordWeights::of(std::span<const int32_t> word) const {
+  const int32_t number = words_.find(word);
+  return number == Phrases::none ? 1 : weights_[static_cast<size_t>(number)];
+}
+
+double WordWeights::of(const MaskView& view, const Unit& unit) const {
+  double sum = 0, words = 0;
+  for (int32_t begin = unit.begin; begin < unit.end;) {
+    int32_t end = begin + 1;
+    while (end < unit.end && !view.word_starts[static_cast<size_t>(end)]) ++end;
+    sum += of(view.tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin)));
+    ++words;
+    begin = end;
+  }
+  return sum / words;
+}
+
+}  // namespace funicular::objective

@@ -1,0 +1,106 @@
+"""Masking of every kind, objectives and packed sentences: the same however training is laid out; wrong files have their messages."""
+
+import shutil
+
+from harness import *
+from options.lab import Lab, distance
+from options.masking import FORTY, similar_file, text_file
+
+
+class Layouts(Lab):
+    """Of three steps: a layout changes neither what is hidden nor what is learnt."""
+
+    def kinds(self):
+        lexicon = text_file(self, "good bad\nfilm book very\n", "lexicon")
+        return {"order": {"objective": "mlm-sop", "masking": "ngram"},
+                "rows": {"pack_sentences": "across", "masking": "span"},
+                "similar": {"masking": "whole-word", "replacement": "similar", "similar_words": similar_file(self)},
+                "next": {"objective": "mlm-nsp", "masking": "entity", "lexicon": lexicon, "static_masks": 2}}
+
+    def each_kind(self, check):
+        self.command = "pretrain"
+        for name, options in self.kinds().items():
+            with self.subTest(name):
+                check({"max_steps": 3, "save_total_limit": 0, "save_steps": 1, "shuffle": True, "weight_decay": 0.01,
+                       "model": self.model_with_dropout(), **options})
+
+    def model_with_dropout(self):
+        return self.once("dropout", lambda path: write_model(path))
+
+    def test_by_workers_are_the_same_to_the_bit(self):
+        def check(options):
+            weights = [self.train(num_workers=number, **options).weights for number in (0, 3)]
+            self.assertEqual(*weights)
+        self.each_kind(check)
+
+    def test_by_micro_batches_recomputation_and_two_ranks_differ_by_rounding(self):
+        def check(options):
+            one = self.train(**options)
+            for other in (self.train(micro_batch_size=1, **options), self.train(recompute="full", **options),
+                          self.train(gradient_accumulation_steps=2, **options), self.train(ranks=2, **options)):
+                self.assertLess(distance(other.weights, one.weights), 1e-11)
+                for mine, theirs in zip(one.each("loss"), other.each("loss"), strict=True):
+                    self.assertAlmostEqual(mine, theirs, places=10)
+        self.each_kind(check)
+
+    def test_resumed_after_each_step_end_with_the_same_bytes(self):
+        def check(options):
+            whole = self.train(**options)
+            for step in (1, 2):
+                cut = self.folder / f"cut-{len(list(self.folder.glob('cut-*')))}"
+                shutil.copytree(whole.folder, cut)
+                for later in range(step + 1, 4):
+                    shutil.rmtree(cut / "checkpoints" / f"step-{later:06}")
+                again = self.train(output=cut, **options)
+                for name in ("model", "optimizer"):
+                    path = pathlib.Path("checkpoints") / "step-000003" / f"{name}.safetensors"
+                    self.assertEqual((cut / path).read_bytes(), (whole.folder / path).read_bytes())
+                self.assertIn("resumed", again.err)
+        self.each_kind(check)
+
+
+class WordFiles(Lab):
+    """Files that the options of masking name."""
+
+    def says(self, name, text, *phrases, **options):
+        path = text_file(self, text, name)
+        words = [word for option, value in {name: path, **options}.items() for word in ("--" + option.replace("_", "-"), value)]
+        self.refuses(["mask", "--tokenizer", self.plain_model(), "--input", text_file(self, FORTY), *words],
+                     *[phrase.replace("FILE", str(path)) for phrase in phrases])
+
+    def test_that_are_ragged_are_refused_with_file_and_line(self):
+        similar = {"masking": "whole-word", "replacement": "similar"}
+        self.says("lexicon", "good bad\nfilm\tbook\n", "FILE:2: expected one entity a line", "found a tab", masking="entity")
+        self.says("word_weights", "good\t1\nbad\n", "FILE:2: expected a word, a tab and a finite weight", 'found "bad"',
+                  masking="whole-word")
+        for weight in ("-1", "nan", "inf", "1x", ""):
+            self.says("word_weights", f"good\t{weight}\n", "FILE:1: expected a word, a tab and a finite weight", masking="whole-word")
+        self.says("similar_words", "good\tbad\nfilm\n", "FILE:2: expected a word, a tab and similar words", **similar)
+        self.says("similar_words", "good 1 2\nbad 1\n", "FILE:2: expected a word and 2 numbers", "found 2 fields", **similar)
+        self.says("similar_words", "good 1 2\nbad 1 two\n", 'FILE:2: expected a finite number, found "two"', **similar)
+        self.says("word_dictionary", "中国 3 n\n中国\n", "FILE:2: expected a word, a blank and its frequency", masking="whole-word")
+
+    def test_that_are_empty_or_missing_are_refused_but_for_a_lexicon(self):
+        similar = {"masking": "whole-word", "replacement": "similar"}
+        self.says("word_weights", "", "FILE: the file is empty", masking="whole-word")
+        self.says("similar_words", "", "FILE: no word has a similar one", **similar)
+        self.says("word_dictionary", "\n", "FILE: the dictionary is empty", masking="whole-word")
+        self.refuses(["mask", "--tokenizer", self.plain_model(), "--input", text_file(self, FORTY), "--masking", "entity", "--lexicon",
+                      self.folder / "none.txt"], "none.txt")
+        empty = text_file(self, "", "lexicon")
+        words = ["mask", "--tokenizer", self.plain_model(), "--input", text_file(self, FORTY), "--show"]
+        self.assertEqual(self.succeeds(*words, "--masking", "entity", "--lexicon", empty).out,
+                         self.succeeds(*words, "--masking", "whole-word").out)
+
+    def test_that_no_option_reads_are_refused(self):
+        self.says("lexicon", "good\n", "--lexicon does nothing without --masking entity")
+        self.says("similar_words", "good\tbad\n", "--similar-words does nothing without --replacement similar")
+        self.says("word_weights", "good\t1\n", "--word-weights weighs words; give --masking whole-word")
+        self.says("word_dictionary", "中国 3\n", "--word-dictionary is of words; give --masking whole-word")
+        words = ["mask", "--tokenizer", self.plain_model(), "--input", text_file(self, FORTY)]
+        self.refuses([*words, "--masking", "entity"], "--masking entity needs a file; give --lexicon FILE")
+        self.refuses([*words, "--whole-words", "--replacement", "similar"], "--replacement similar needs a file; give --similar-words FILE")
+
+
+if __name__ == "__main__":
+    unittest.main()

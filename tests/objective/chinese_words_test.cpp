@@ -1,0 +1,57 @@
+#include "funicular/objective/chinese_words.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "funicular/text/word_piece.h"
+
+namespace funicular::objective {
+namespace {
+
+class ChineseWordsFile : public ::testing::Test {
+ protected:
+  void SetUp() override { std::ofstream(path_) << "研究 10 v\n研究生 4 n\n生命 8 n\n命 3 n\n起源 5 n\n"; }
+  void TearDown() override { fs::remove(path_); }
+
+  /// The words of a text, by the starts that are left.
+  std::vector<std::string> words(const std::string& text, size_t text_start = 0) const {
+    const ChineseWords chinese(tokenizer_, path_);
+    text::TokenizedText tokens = tokenizer_.tokenize(text);
+    std::vector<uint8_t> text_starts(tokens.ids.size());
+    if (text_start > 0) text_starts[text_start] = 1;
+    chinese.mark({tokens.ids, tokens.word_starts, text_starts}, tokens.word_starts);
+    std::vector<std::string> all;
+    for (size_t i = 0; i < tokens.ids.size(); ++i) {
+      if (tokens.word_starts[i]) all.emplace_back();
+      all.back() += tokenizer_.token_text(tokens.ids[i]);
+    }
+    return all;
+  }
+
+  text::WordPiece tokenizer_{{"[UNK]", "[CLS]", "[SEP]", "[MASK]", "研", "究", "生", "命", "起", "源", "，",
+                              "play", "##ing", "3", "。"},
+                             {},
+                             {}};
+  fs::path path_ = fs::temp_directory_path() / ("funicular_words_" + std::to_string(::getpid()));
+};
+
+TEST_F(ChineseWordsFile, AreThoseOfTheDictionary) {
+  EXPECT_EQ(words("研究生命起源"), (std::vector<std::string>{"研究", "生命", "起源"}));
+  EXPECT_EQ(words("研究，生命"), (std::vector<std::string>{"研究", "，", "生命"}));
+}
+
+TEST_F(ChineseWordsFile, LeaveEnglishAsItIs) {
+  EXPECT_EQ(words("研究playing生命3 起源playing"),
+            (std::vector<std::string>{"研究", "playing", "生命", "3", "起源", "playing"}));
+}
+
+TEST_F(ChineseWordsFile, EndWhereATextOrAnUnknownCharacterEndsThem) {
+  EXPECT_EQ(words("研究生", 1), (std::vector<std::string>{"研", "究", "生"}));
+  EXPECT_EQ(words("研鑫究"), (std::vector<std::string>{"研", "[UNK]", "究"}));
+}
+
+}  // namespace
+}  // namespace funicular::objective
