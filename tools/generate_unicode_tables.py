@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Writes funicular/text/unicode_tables.cpp from the observed behaviour of Hugging Face `tokenizers`.
 
-BertNormalizer and BertPreTokenizer rest on several libraries with different versions of Unicode, and agree with none
+BertNormalizer, BertPreTokenizer, NFC and the pattern of ByteLevel rest on several libraries with different versions of Unicode, and agree with none
 of them as a whole. So every property is measured by asking the package itself, one code point at a time; properties
 of sequences that per-character tables rely on are checked here, and the script stops if one does not hold.
 
@@ -116,6 +116,30 @@ def flags_of(table, word, white):
     return result
 
 
+def categories():
+    """Of every code point: 1 for \\p{L}, 2 for \\p{N}, 3 for \\s, 0 for all others, as ByteLevel's pattern has them."""
+    pieces = pre_tokenizers.ByteLevel(add_prefix_space=False).pre_tokenize_str
+    result = []
+    for c in CODE_POINTS:
+        kinds = [kind for kind, known in ((1, "a"), (2, "1"), (0, "!")) if len(pieces(known + chr(c))) == 1]
+        require(len(kinds) < 2, f"U+{c:04X} is of two kinds")
+        require(kinds or len(pieces("\t" + chr(c))) == 1, f"U+{c:04X} is of no kind")
+        result.append(kinds[0] if kinds else 3)
+    return result
+
+
+def compositions(table):
+    """(first, second) -> primary composite; Hangul is algorithmic."""
+    nfc, pairs = normalizers.NFC().normalize_str, {}
+    for c, parts in table.items():
+        if nfc(parts) != chr(c):
+            continue  # excluded from composition
+        first, second = nfc(parts[:-1]), parts[-1]
+        require(len(first) == 1 and nfc(first + second) == chr(c), f"U+{c:04X} is not composed of two")
+        pairs[ord(first), ord(second)] = c
+    return pairs
+
+
 def check(table, ranks, flags, lowered):
     """What the normaliser takes for granted."""
     by_code = dict(zip(CODE_POINTS, flags))
@@ -151,9 +175,9 @@ def array(kind, name, numbers):
     return f"const {kind} {name}[] = {{\n{rows(numbers)}\n}};\nconst std::size_t {name}_size = {len(numbers)};\n"
 
 
-def flag_ranges(flags):
+def change_points(values):
     numbers, previous = [], None
-    for c, flag in zip(CODE_POINTS, flags):
+    for c, flag in zip(CODE_POINTS, values):
         if flag != previous:
             numbers.append(c << 8 | flag)
             previous = flag
@@ -210,11 +234,13 @@ def main():
             "// clang-format off\n"
             '#include "funicular/text/unicode_tables.h"\n\nnamespace funicular::text::unicode {\n\n'
             + "\n".join([
-                array("uint32_t", "flag_ranges", flag_ranges(flags)),
+                array("uint32_t", "flag_ranges", change_points(flags)),
                 array("uint32_t", "rank_ranges", rank_ranges(ranks)),
                 array("uint32_t", "lower_ranges", lower_ranges(lowered)),
                 array("uint32_t", "lower_sequences", sequences(long_lower)),
                 array("uint32_t", "decompositions", sequences(table)),
+                array("uint32_t", "compositions", [n for (a, b), c in sorted(compositions(table).items()) for n in (a, b, c)]),
+                array("uint32_t", "category_ranges", change_points(categories())),
             ])
             + "\n}  // namespace funicular::text::unicode\n")
 

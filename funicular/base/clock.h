@@ -1,5 +1,5 @@
 #pragma once
-// Durations.
+// Measures how long something took, with a clock that never runs backwards.
 
 #include <algorithm>
 #include <chrono>

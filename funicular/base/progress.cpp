@@ -113,11 +113,16 @@ bool Progress::due(Clock::time_point now) {
   return true;
 }
 
-void Progress::update(uint64_t done, std::string_view extra) {
+void Progress::update(uint64_t done, std::string_view extra, double beside_left) {
   const std::lock_guard lock(display_mutex());
   last_done_ = done;
   const auto now = Clock::now();
-  if (due(now)) draw(line(done, extra, now));
+  if (due(now)) draw(line(done, extra, beside_left, now));
+}
+
+void Progress::spent_beside(double seconds) {
+  const std::lock_guard lock(display_mutex());
+  beside_ += seconds;
 }
 
 void Progress::show(std::string_view text) {
@@ -132,11 +137,13 @@ void Progress::finish(std::string_view message) {
   if (terminal_ && message.empty()) return;
   const auto now = Clock::now();
   const double seconds = seconds_between(start_, now);
-  const std::string text = message.empty()
-                               ? fmt::format("{}  {} in {}", name_, amount(static_cast<double>(last_done_)),
-                                             short_duration(seconds))
-                               : fmt::format("{}  {}", name_, message);
-  std::fputs((text + "\n").c_str(), options_.stream);
+  std::string text = fmt::format("{}  {}", name_, message);
+  if (message.empty() && last_done_ > 0)
+    text = fmt::format("{}  {} in {}", name_, amount(static_cast<double>(last_done_)),
+                       short_duration(seconds));
+  else if (message.empty())  // nothing was counted
+    text = fmt::format("{}  done in {}", name_, short_duration(seconds));
+  std::fputs((stamp() + text + "\n").c_str(), options_.stream);
   std::fflush(options_.stream);
 }
 
@@ -148,8 +155,9 @@ std::string Progress::amount(double done) const {
   return scaled ? number.substr(0, number.size() - 1) + " " + number.back() + "B" : number + " B";
 }
 
-std::string Progress::line(uint64_t done, std::string_view extra, Clock::time_point now) const {
-  const double seconds = seconds_between(start_, now);
+std::string Progress::line(uint64_t done, std::string_view extra, double beside_left,
+                           Clock::time_point now) const {
+  const double seconds = std::max(0.0, seconds_between(start_, now) - beside_);
   const uint64_t here = done - std::min(done, options_.start);
   const double rate = seconds > 0 ? static_cast<double>(here) / seconds : 0;
   std::string text = name_;
@@ -163,9 +171,14 @@ std::string Progress::line(uint64_t done, std::string_view extra, Clock::time_po
   // There are 0.35 steps a second, but no 0.35 B.
   text += fmt::format("  {}/s", amount(options_.unit == "B" ? std::floor(rate) : rate));
   if (total_ > done && rate > 0)
-    text += fmt::format("  {} left", short_duration(static_cast<double>(total_ - done) / rate));
+    text += fmt::format("  {} left", short_duration(static_cast<double>(total_ - done) / rate + beside_left));
   if (!extra.empty()) text += fmt::format("  {}", extra);
   return text;
+}
+
+/// The time, where the line is one among the messages of a file.
+std::string Progress::stamp() const {
+  return terminal_ || options_.stream != stderr ? std::string() : log::time_stamp();
 }
 
 void Progress::draw(const std::string& text) {
@@ -174,7 +187,7 @@ void Progress::draw(const std::string& text) {
     fmt::print(options_.stream, "\r{}\x1b[K", shown);
     display().drawn_on = options_.stream;
   } else {
-    fmt::print(options_.stream, "{}\n", text);
+    fmt::print(options_.stream, "{}{}\n", stamp(), text);
   }
   std::fflush(options_.stream);
 }

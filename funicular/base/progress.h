@@ -34,8 +34,11 @@ class Progress {
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
-  /// `done` so far (not the increment). Cheap when nothing is to be drawn.
-  void update(uint64_t done, std::string_view extra = {});
+  /// `done` so far (not the increment). Cheap when nothing is to be drawn. `beside_left`: seconds until the end
+  /// that will go into other things than those counted, as evaluations; part of the time left.
+  void update(uint64_t done, std::string_view extra = {}, double beside_left = 0);
+  /// Seconds that went into other things than those counted: not in the rate.
+  void spent_beside(double seconds);
   /// Clears the line; on a plain stream, and with a message on a terminal too, prints one last line.
   void finish(std::string_view message = {});
   /// As update, but with the whole line after the name made by the caller.
@@ -45,7 +48,8 @@ class Progress {
   using Clock = std::chrono::steady_clock;
   bool due(Clock::time_point now);
   std::string amount(double done) const;
-  std::string line(uint64_t done, std::string_view extra, Clock::time_point now) const;
+  std::string line(uint64_t done, std::string_view extra, double beside_left, Clock::time_point now) const;
+  std::string stamp() const;
   void draw(const std::string& line);
 
   std::string name_;
@@ -55,6 +59,7 @@ class Progress {
   bool finished_ = false;
   Clock::time_point start_, last_;
   uint64_t last_done_ = 0;
+  double beside_ = 0;  ///< see spent_beside
 };
 
 /// "1234567" as "1.23M"; "0:04", "12:07", "3:25:00" for seconds.

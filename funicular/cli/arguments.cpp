@@ -9,6 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/cli/config_file.h"
+#include "funicular/cli/foreign_options.h"
 
 namespace funicular::cli {
 
@@ -234,6 +235,8 @@ Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin
   if (toggle && toggle->kind_ == Option::Kind::toggle)
     throw InputError(kComponent, "{}: {} is no name of an option; write {} = false", origin, name,
                      toggle->name());
+  const std::string_view answer = answer_to_foreign_option(normalise(name));
+  if (!answer.empty()) throw InputError(kComponent, "{}: there is no --{}: {}", origin, normalise(name), answer);
   std::vector<std::string> candidates{"config", "help"};
   for (const auto& option : options_) {
     candidates.push_back(option->name_);

@@ -253,6 +253,13 @@ class Distill final : public Command {
     if (task_.multi_label || config_.problem_type == "multi_label_classification")
       throw InputError("distillation",
                        "texts with several labels are not distilled; expected one class a row");
+    if (prediction() && teacher_ && task_.regression != model::is_regression(config_))
+      throw InputError("distillation", "the teacher {} {}, the task {} {}; expected the teacher's task",
+                       teacher_path_.string(), task_.regression ? "gives classes" : "gives a number",
+                       task_.name, task_.regression ? "asks for a number" : "for classes");
+    if (task_.regression && !has_teacher())
+      throw InputError("usage", "--soft-columns are probabilities of classes; the task {} asks for a number",
+                       task_.name);
     if (teacher_) teacher_->check_columns(task_.columns());
     if (student_) student_->check_columns(task_.columns());
     const comm::Group& group = training_.group();
@@ -273,11 +280,11 @@ class Distill final : public Command {
     train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, labels, folder, verify);
     const std::vector<std::string>& found = train_store_->meta().label_names;
     const size_t expected = has_teacher() ? static_cast<size_t>(config_.num_labels) : soft_columns_.size();
-    if (prediction() && found.size() != expected)
+    if (prediction() && !task_.regression && found.size() != expected)
       throw InputError("distillation", "{} has {} classes ({}), {} {}; expected the same",
                        train_file_.string(), found.size(), fmt::join(found, ", "),
                        has_teacher() ? "the teacher" : "--soft-columns", expected);
-    if (prediction()) {
+    if (prediction() && !task_.regression) {
       config_.id2label = found;
       config_.num_labels = static_cast<int>(found.size());
       if (!has_teacher()) config_.problem_type = "single_label_classification";
@@ -410,7 +417,7 @@ class Distill final : public Command {
   Model make_student() {
     model::BertOptions encoder;
     if (student_)
-      encoder = student_->options(training_.dtype(), training_.device.place(), model::kClassifier);
+      encoder = student_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
     encoder.config = config_;
     encoder.dtype = training_.dtype();
     encoder.device = training_.device.place();
@@ -422,7 +429,7 @@ class Distill final : public Command {
                          model::parse_init_layers(init_layers_, config_.num_hidden_layers,
                                                   teacher_->config().num_hidden_layers));
     else if (student_ && student_->has_weights())
-      student_->load(student, training_.starts_anew(), model::kClassifier);
+      student_->load(student, training_.starts_anew(), model::classes_layer(config_));
     return student;
   }
 

@@ -19,8 +19,8 @@
 #include "funicular/cli/verify_store.h"
 #include "funicular/core/error_text.h"
 #include "funicular/data/token_store.h"
-#include "funicular/format/safetensors.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/format/weight_files.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
 #include "funicular/runtime/device_kernels.h"
@@ -113,19 +113,21 @@ Finding check_device() {
 Finding check_config(const fs::path& model) {
   const auto config = format::read_bert_config(model);
   return {Verdict::ok,
-          fmt::format("BERT, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
-                      config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
-                      config.vocab_size, config.max_position_embeddings),
+          fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
+                      model::family_of(config).title, config.num_hidden_layers, config.hidden_size,
+                      config.num_attention_heads, config.vocab_size, config.longest_sequence()),
           ""};
 }
 
 Finding check_weights(const fs::path& model) {
-  const format::SafetensorsFile file(model / "model.safetensors");
-  model::check_sizes(format::read_bert_config(model), model);
+  const format::WeightFiles weights(model);
+  const format::BertConfig config = format::read_bert_config(model);
+  model::check_sizes(config, model);
+  model::refuse_unused_layers(config, model);
   uint64_t bytes = 0;
-  for (const auto& entry : file.entries()) bytes += entry.data.size();
+  for (const auto* entry : weights.entries()) bytes += entry->data.size();
   return {Verdict::ok,
-          fmt::format("{} tensors, {:.1f} MB", file.entries().size(), static_cast<double>(bytes) / 1e6), ""};
+          fmt::format("{} tensors, {:.1f} MB", weights.entries().size(), static_cast<double>(bytes) / 1e6), ""};
 }
 
 Finding check_tokenizer(const fs::path& model) {
@@ -135,7 +137,7 @@ Finding check_tokenizer(const fs::path& model) {
   if (tokenizer->size() > config.vocab_size)
     return {Verdict::fail,
             fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer->size(), config.vocab_size),
-            "the tokeniser is another model's; copy the right tokenizer.json or vocab.txt into the folder"};
+            "the tokeniser is another model's; copy the right files of a tokeniser into the folder"};
   size_t unknown = 0;
   for (int32_t id : tokens.ids) unknown += id == tokenizer->special().unknown;
   Finding finding{Verdict::ok,

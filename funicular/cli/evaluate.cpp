@@ -12,6 +12,7 @@
 #include "funicular/cli/options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/data/store_files.h"
+#include "funicular/eval/answer_sheet.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
@@ -55,31 +56,34 @@ class Evaluate final : public Command {
                 "and perplexity of a masked language model on a token store.") {
     arguments.section("Input");
     declare_model(arguments, model_, "model folder");
-    task_options_.declare_name(arguments, tasks());
+    task_options_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
     arguments.add("data", "FILE|STORE", data_, "the rows; for mlm a token store")
         .alias("validation-file")
         .required();
     declare_max_length(arguments, max_length_, "longer rows are truncated")
         .default_text("as in fine-tuning, else the model's longest; mlm: 128");
     task_options_.declare(arguments);
+    arguments.section("Answers");
+    arguments.add("details", details_, "also the scores of each class and the confusion matrix");
+    arguments.add("predictions", "FILE", predictions_, "also a JSON object a row: what is right, and the answer")
+        .default_text("none");
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, batch_size_)
         .default_text("as --micro-batch-tokens allows, " + std::to_string(kMostRows) +
                       " at most; without that limit " + std::to_string(kRows));
     declare_micro_batch_tokens(arguments, batch_tokens_, "0: no limit");
-    arguments.add("precision", "NAME", precision_, "arithmetic").choices([] {
-      std::vector<std::string> names = model::inference_precisions();
-      names.push_back("fp64");
-      return names;
-    }());
+    declare_inference_precision(arguments, precision_, {"fp64"});
     declare_seed(arguments, seed_, "of the masks of --task mlm");
     device_.declare(arguments);
   }
 
   int run() override {
     device_.apply();
+    precision_ = resolve_inference_precision(precision_, device_.place());
     pretrained_.emplace(model_);
     note_ = pretrained_->note();
+    require_place(predictions_, "--predictions");
+    choose_task();
     length_ = max_length_.value_or(default_length());
     pretrained_->check_max_length(length_);
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained_->tokenizer();
@@ -88,21 +92,48 @@ class Evaluate final : public Command {
 
  private:
   int64_t default_length() const {
-    const int64_t longest = pretrained_->config().max_position_embeddings;
+    const int64_t longest = pretrained_->config().longest_sequence();
     if (note_.max_length > 0) return note_.max_length;
     return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
+  }
+
+  /// What is not given is as in fine-tuning.
+  void choose_task() {
+    if (task_options_.name.empty()) task_options_.name = note_.task;
+    if (task_options_.name.empty())
+      throw InputError("usage", "{} does not say what it was fine-tuned for; give --task", model_.string());
+    if (task_options_.name == "mlm" && (details_ || !predictions_.empty()))
+      throw InputError("usage", "{} is of classifiers, not of --task mlm", details_ ? "--details" : "--predictions");
+    if (task_options_.name != "custom" || note_.task != "custom") return;
+    task_options_.take_note(note_.source, arguments);
+    const format::BertConfig& config = pretrained_->config();
+    if (!arguments.given("multi-label")) task_options_.custom.multi_label = objective::is_multi_label(config);
+    if (!arguments.given("regression")) task_options_.custom.regression = model::is_regression(config);
+  }
+
+  /// A model of pairs reads pairs, and one of single texts those.
+  void check_number_of_texts(const eval::Task& task) const {
+    if (note_.task.empty() || task.columns() == note_.text_columns) return;
+    throw InputError("task", "{} was fine-tuned on {}, found {}; give as many with --text-column, or leave it out",
+                     model_.string(), note_.text_columns == 2 ? "pairs of texts" : "single texts",
+                     task.columns() == 2 ? "pairs" : "single ones");
   }
 
   int classify(const text::Tokenizer& tokenizer) {
     const format::BertConfig& config = pretrained_->config();
     const eval::Task task = task_options_.task(arguments);
+    check_number_of_texts(task);
     if (fs::is_directory(data_))
       throw InputError(
           "evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data_.string(), task.name,
           fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
-    if (model::is_regression(config))
-      throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
-    pretrained_->check_columns(task.columns());
+    if (model::is_regression(config) != task.regression)
+      throw InputError("task", "{} is a {}; {} needs a {}", model_.string(),
+                       task.regression ? "classifier" : "regression model",
+                       task.name == "custom" ? (task.regression ? "--regression" : "--task custom without --regression")
+                                             : task.name,
+                       task.regression ? "regression model" : "classifier");
+    pretrained_->check_columns(task.columns(), tokenizer.sequence());
     if (task.multi_label != objective::is_multi_label(config))
       throw InputError("task", "{} is a model of {}; {}", model_.string(),
                        task.multi_label ? "one label a text" : "any number of labels a text",
@@ -114,10 +145,23 @@ class Evaluate final : public Command {
                                     .thresholds = objective::thresholds_in(note_.source, config.num_labels)});
     const Model model = load(*objective);
     const eval::TemporaryFolder folder;
-    const auto store = eval::open_task_store(task, data_, "eval", tokenizer,
-                                             labels_of_model(task, config, model_), folder.path());
+    const std::vector<std::string> labels =
+        task.regression ? std::vector<std::string>() : labels_of_model(task, config, model_);
+    const auto store = eval::open_task_store(task, data_, "eval", tokenizer, labels, folder.path());
     report_truncated(*store, data_.string(), length_, tokenizer.sequence());
-    return measure(model, *objective, store);
+    const auto kind = task.regression    ? eval::AnswerKind::number
+                      : task.multi_label ? eval::AnswerKind::class_set
+                                         : eval::AnswerKind::one_class;
+    eval::AnswerSheet sheet(objective->metrics(), kind, labels,
+                            objective::thresholds_in(note_.source, config.num_labels));
+    OrderedJson found = measure(model, *objective, store, &sheet);
+    if (details_) {
+      found["classes"] = sheet.classes();
+      found["confusion_matrix"] = sheet.confusion_matrix();
+    }
+    if (!predictions_.empty()) sheet.write(predictions_);
+    fmt::print("{}\n", found.dump());
+    return 0;
   }
 
   int masked_lm(const text::Tokenizer& tokenizer) {
@@ -125,7 +169,9 @@ class Evaluate final : public Command {
     const auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);
     const objective::MaskedLm objective(tokenizer, {.sequence = {static_cast<int32_t>(length_)}});
-    return measure(load(objective), objective, store);
+    const std::unique_ptr<Metrics> metrics = objective.metrics();
+    fmt::print("{}\n", measure(load(objective), objective, store, metrics.get()).dump());
+    return 0;
   }
 
   Model load(const objective::Objective& objective) const {
@@ -136,29 +182,29 @@ class Evaluate final : public Command {
     return model;
   }
 
-  int measure(const Model& model, const objective::Objective& objective,
-              const std::shared_ptr<const data::TokenStore>& store) {
+  OrderedJson measure(const Model& model, const objective::Objective& objective,
+                      const std::shared_ptr<const data::TokenStore>& store, Metrics* metrics) {
     const std::shared_ptr<const data::Dataset> samples = objective.samples(store);
-    const std::unique_ptr<Metrics> metrics = objective.metrics();
     const train::DatasetSource source(objective, *samples);
-    const auto result = train::evaluate(model, source, metrics.get(),
+    const auto result = train::evaluate(model, source, metrics,
                                         batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
                                         batch_tokens_, static_cast<uint64_t>(seed_));
-    for (const auto& [name, value] : result)
-      if (!std::isfinite(value))
+    // A correlation may not be defined; a loss is.
+    for (const char* name : {"loss", "perplexity"})
+      if (const auto found = result.find(name); found != result.end() && !std::isfinite(found->second))
         throw RunError("evaluate", "{} is {}: the weights of {} are damaged, or became so in training", name,
-                       value, model_.string());
+                       found->second, model_.string());
     OrderedJson json(result);
     json["samples"] = samples->size();
-    fmt::print("{}\n", json.dump());
-    return 0;
+    return json;
   }
 
-  fs::path model_, data_;
+  fs::path model_, data_, predictions_;
+  bool details_ = false;
   TaskOptions task_options_;
   std::optional<int64_t> max_length_, batch_size_;
   int64_t batch_tokens_ = 8192, seed_ = 42, length_ = 0;
-  std::string precision_ = "fp32";
+  std::string precision_ = kAutoPrecision;
   DeviceOptions device_;
   std::optional<model::Pretrained> pretrained_;
   model::TaskNote note_;

@@ -40,15 +40,15 @@ bool is_number(const std::string& text) {
 class Finetune final : public Command {
  public:
   Finetune()
-      : Command("finetune", "Train a classifier of texts or pairs of texts",
-                "Trains a pre-trained model to classify texts or pairs of texts. The files of the named "
+      : Command("finetune", "Train a classifier of texts or pairs of texts, or a regression",
+                "Trains a pre-trained model to classify texts or pairs of texts, or to give each a number. The files of the named "
                 "tasks are GLUE's; "
                 "--task custom takes any TSV, CSV or JSON lines file. RUN/model is the model of the best "
                 "evaluation, as a "
                 "Hugging Face folder; the last line of output is one JSON object with its metrics.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "pre-trained model folder");
-    task_options_.declare_name(arguments, eval::task_names());
+    task_options_.declare_name(arguments, eval::task_names()).required();
     arguments.add("train", "FILE", train_file_, "training rows").alias("train-file").required();
     arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best model is chosen by them")
         .alias("validation-file")
@@ -58,6 +58,16 @@ class Finetune final : public Command {
     declare_max_length(arguments, max_length_, "longer rows are truncated");
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices(text::truncation_names());
+    arguments
+        .add("class-weights", "WEIGHT", class_weights_,
+             "how much a row of each class counts in training: a number for each class, in the order of their "
+             "names; or balanced, where all classes count as much in all")
+        .default_text("1 each");
+    arguments
+        .add("label-smoothing", "SHARE", label_smoothing_,
+             "in training, the share of a row that all classes get in equal parts")
+        .alias("label-smoothing-factor")
+        .range(0, 0.999);
     task_options_.declare(arguments);
   }
 
@@ -65,13 +75,17 @@ class Finetune final : public Command {
     open();
     const auto objective = objective::make_classifier(
         *tokenizer_, config_,
-        {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()}, .metrics = task_.metrics});
+        {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()},
+         .metrics = task_.metrics,
+         .class_weights = class_weights(),
+         .label_smoothing = label_smoothing_});
     model::BertOptions encoder =
-        pretrained_->options(training_.dtype(), training_.device.place(), model::kClassifier);
+        pretrained_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
     encoder.config = config_;
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model model = objective->build(encoder);
+    report_model(model, config_);
     load(model);
     const train::TrainerOptions options = trainer_options(*objective);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
@@ -99,31 +113,62 @@ class Finetune final : public Command {
     task_ = task_options_.task(arguments);
     check_best_metric();
     pretrained_->check_max_length(max_length_);
-    pretrained_->check_columns(task_.columns());
     model::check_sizes(config_, model_);
     tokenizer_ = pretrained_->tokenizer();
+    pretrained_->check_columns(task_.columns(), tokenizer_->sequence());
     open_stores();
-    log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
-    warn_of_measurements();
+    if (!task_.regression) log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
+    refuse_measurements();
     if (training_.group().rank() == 0) {
       report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
       if (eval_store_)
         report_truncated(*eval_store_, eval_file_.string(), max_length_, tokenizer_->sequence());
     }
-    note_ = {task_.name, task_.columns(), max_length_, truncation_, {}};
+    note_ = {task_.name, task_.columns(), max_length_, truncation_, Json::object()};
+    if (const Json columns = task_options_.note(); !columns.is_null()) note_.source[kColumnsNote] = columns;
     note_.store_in(config_);
   }
 
   /// Numbers with a fraction, and more of them than a scale has, are measured rather than chosen.
-  void warn_of_measurements() const {
+  void refuse_measurements() const {
     const std::vector<std::string>& names = config_.id2label;
-    if (names.size() > kMostGrades && std::all_of(names.begin(), names.end(), is_number) &&
+    if (!task_.regression && names.size() > kMostGrades && std::all_of(names.begin(), names.end(), is_number) &&
         std::any_of(names.begin(), names.end(),
                     [](const std::string& name) { return name.find('.') != name.npos; }))
-      log::warning(
-          "the labels of {} are {} different numbers, and each is taken for a class of its own; for a few "
-          "classes round them first (regression is not there)",
-          train_file_.string(), names.size());
+      throw InputError(
+          "task",
+          "{}: the labels are {} different numbers ({}), which would be a class each; to learn the numbers give "
+          "--task custom --regression, for a few classes round them first",
+          train_file_.string(), names.size(), show(names));
+  }
+
+  /// Of --class-weights, one a class; empty: all the same.
+  std::vector<double> class_weights() const {
+    if (class_weights_.empty()) return {};
+    if (task_.regression || task_.multi_label)
+      throw InputError("usage", "--class-weights is of one class a text, not of --{}",
+                       task_.regression ? "regression" : "multi-label");
+    const size_t classes = config_.id2label.size();
+    std::vector<double> weights;
+    if (class_weights_ == std::vector<std::string>{"balanced"}) {
+      // Rows / (classes * rows of the class), as scikit-learn has it.
+      weights.resize(classes);
+      const int64_t rows = train_store_->rows();
+      for (int64_t row = 0; row < rows; ++row) weights.at(static_cast<size_t>(train_store_->row(row).label)) += 1;
+      for (double& weight : weights) weight = static_cast<double>(rows) / (static_cast<double>(classes) * weight);
+      return weights;
+    }
+    for (const std::string& text : class_weights_) {
+      double value = 0;
+      const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
+      if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !(value > 0))
+        throw InputError("usage", "--class-weights expects numbers above 0, or balanced, found \"{}\"", text);
+      weights.push_back(value);
+    }
+    if (weights.size() != classes)
+      throw InputError("usage", "--class-weights: there are {} classes ({}), found {} weights", classes,
+                       show(config_.id2label), weights.size());
+    return weights;
   }
 
   /// Rank 0 makes the stores, or verifies those that are there; the others find them. Of another host's ranks
@@ -136,8 +181,10 @@ class Finetune final : public Command {
       });
     classes_of_model_ = model::class_names(config_);
     config_.id2label = train_store_->meta().label_names;
-    config_.num_labels = static_cast<int>(config_.id2label.size());
-    config_.problem_type = task_.multi_label ? "multi_label_classification" : "single_label_classification";
+    config_.num_labels = task_.regression ? 1 : static_cast<int>(config_.id2label.size());
+    config_.problem_type = task_.regression    ? "regression"
+                           : task_.multi_label ? "multi_label_classification"
+                                               : "single_label_classification";
   }
 
   void open_own_stores() {
@@ -146,8 +193,8 @@ class Finetune final : public Command {
     train_store_ =
         eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder, verify);
     const std::vector<std::string>& labels = train_store_->meta().label_names;
-    if (labels.empty()) throw InputError("task", "{}: no row has a label", train_file_.string());
-    if (labels.size() < 2 && !task_.multi_label)
+    if (labels.empty() && !task_.regression) throw InputError("task", "{}: no row has a label", train_file_.string());
+    if (labels.size() < 2 && !task_.multi_label && !task_.regression)
       throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two",
                        train_file_.string(), fmt::join(labels, ""));
     if (!eval_file_.empty())
@@ -158,7 +205,8 @@ class Finetune final : public Command {
   /// made.
   void load(Model& model) const {
     const bool starts_anew = training_.starts_anew();
-    const model::LoadReport report = pretrained_->load(model, starts_anew, model::kClassifier);
+    const std::string classes = model::classes_layer(config_);
+    const model::LoadReport report = pretrained_->load(model, starts_anew, classes);
     const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
     if (!report.mismatched.empty()) {
       if (starts_anew)
@@ -170,10 +218,10 @@ class Finetune final : public Command {
     }
     const bool has_classifier =
         std::none_of(report.missing.begin(), report.missing.end(),
-                     [](const std::string& name) { return name.starts_with(model::kClassifier); });
-    if (!has_classifier || from == to) return;
+                     [&](const std::string& name) { return name.starts_with(classes); });
+    if (!has_classifier || from == to || task_.regression) return;
     if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
-      model::reorder_classes(model, from, to);
+      model::reorder_classes(model, classes, from, to);
     else if (starts_anew)
       log::warning(
           "the classifier of {} is the start of training: its classes {} are taken for {}, in this order",
@@ -191,7 +239,7 @@ class Finetune final : public Command {
   train::TrainerOptions trainer_options(const objective::Objective& objective) const {
     train::TrainerOptions options = training_.trainer();
     options.best_metric = training_.best_metric.empty() ? task_.best_metric : training_.best_metric;
-    options.greater_is_better = options.best_metric != "loss";
+    options.greater_is_better = options.best_metric != "loss" && options.best_metric != "mean_absolute_error";
     options.identity = objective.identity();
     options.identity.merge(std::map<std::string, std::string>{
         {"task", task_.name},
@@ -212,6 +260,8 @@ class Finetune final : public Command {
   TaskOptions task_options_;
   int64_t max_length_ = 128;
   std::string truncation_ = "longest_first";
+  std::vector<std::string> class_weights_;
+  double label_smoothing_ = 0;
   TrainingOptions training_;
 
   eval::Task task_;

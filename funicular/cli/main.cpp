@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <exception>
 #include <filesystem>
@@ -49,6 +50,8 @@ std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
          "Exit codes: 0 done; 1 the run failed; 2 wrong usage or input; 75 interrupted after saving, resume "
          "to go on.\n"
          "FUNICULAR_LOG=debug|info|warning|error sets which messages are shown.\n"
+         "FUNICULAR_LOG_TIMES=off leaves out the time that begins each message where standard error is no "
+         "terminal.\n"
          "FUNICULAR_ALLOCATOR=caching|small-pages|system sets where tensors take their memory from.\n"
          "FUNICULAR_VERIFY_FIRST=BYTES sets how much of a token store is verified before it is used, not "
          "meanwhile.\n";
@@ -76,6 +79,25 @@ void refuse_ranks(const std::string& command) {
                      command, ranks);
 }
 
+/// Whether rank 0, which got the same words, says what is wrong with them. (funicular launch itself shows an error
+/// once; torchrun, srun and mpirun show what every rank writes.)
+bool rank_0_says_it() {
+  try {
+    return !launch::process_variable("FUNICULAR_LAUNCH") && launch::read_environment().rank > 0;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+Arguments::Outcome parse(Arguments& arguments, const std::vector<std::string>& words) {
+  try {
+    return arguments.parse(words);
+  } catch (const InputError&) {
+    if (rank_0_says_it()) std::exit(static_cast<int>(ExitCode::usage));
+    throw;
+  }
+}
+
 int run(const std::vector<std::unique_ptr<Command>>& commands, const std::vector<std::string>& words) {
   if (words.empty()) {
     std::fputs(overview(commands).c_str(), stderr);
@@ -86,7 +108,7 @@ int run(const std::vector<std::unique_ptr<Command>>& commands, const std::vector
   if (words[0] == "--version") return print(version_text()), 0;
   Command& command = find_command(commands, help ? words[1] : words[0]);
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (help || command.arguments.parse(rest) == Arguments::Outcome::help)
+  if (help || parse(command.arguments, rest) == Arguments::Outcome::help)
     return print(command.arguments.help()), 0;
   refuse_ranks(command.arguments.command());
   use_caching_allocator();
@@ -106,6 +128,7 @@ int guarded(const std::vector<std::string>& words) {
   // launcher may kill this one.
   const auto commands = all_commands();
   try {
+    log::check_environment();
     const int code = run(commands, words);
     require_output_written();
     return code;

@@ -14,11 +14,15 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/launch/processors.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/nn/precision_choice.h"
 #include "funicular/runtime/device_kernels.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/resume.h"
 #include "funicular/train/saved_model.h"
 
 namespace funicular::cli {
@@ -124,8 +128,10 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
            "none, or from the one in PATH")
       .alias("resume-from-checkpoint");
   arguments.section("Machine and randomness");
-  arguments.add("precision", "NAME", options.precision, "arithmetic")
-      .choices({"fp32", "fp64", "bf16", "fp16"});
+  arguments
+      .add("precision", "NAME", options.precision,
+           "arithmetic; auto: bf16 where the processor multiplies it, else fp32, and that of the run that goes on")
+      .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"});
   arguments
       .add(
           "bf16", [&options] { options.precision = "bf16"; }, "as --precision bf16")
@@ -203,6 +209,23 @@ Option& declare_micro_batch_tokens(Arguments& arguments, int64_t& target, const 
   return arguments
       .add("micro-batch-tokens", "TOKENS", target, "real tokens per forward pass at most; " + remark)
       .range(static_cast<double>(least));
+}
+
+Option& declare_inference_precision(Arguments& arguments, std::string& target,
+                                    const std::vector<std::string>& more) {
+  std::vector<std::string> names{kAutoPrecision};
+  names.insert(names.end(), model::inference_precisions().begin(), model::inference_precisions().end());
+  names.insert(names.end(), more.begin(), more.end());
+  return arguments
+      .add("precision", "NAME", target, "arithmetic; auto: bf16 where the processor multiplies it, else fp32")
+      .choices(std::move(names));
+}
+
+std::string resolve_inference_precision(const std::string& precision, at::Device device) {
+  if (precision != kAutoPrecision) return precision;
+  const nn::PrecisionChoice choice = nn::choose_inference_precision(device);
+  log::info("precision: {}, {} (--precision auto)", choice.name, choice.reason);
+  return choice.name;
 }
 
 Option& declare_seed(Arguments& arguments, int64_t& target, std::string of) {
@@ -336,6 +359,8 @@ void TrainingOptions::apply() {
   if (warmup_steps && warmup_ratio && *warmup_steps > 0 && *warmup_ratio > 0)
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
                      *warmup_steps, *warmup_ratio);
+  const bool choose = precision == kAutoPrecision;
+  if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
   strategy = chosen_strategy();
   if (strategy == "pipeline" && !arguments_->given("pipeline-parallel"))
@@ -372,6 +397,7 @@ void TrainingOptions::apply() {
         strategy);
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
+  if (choose) choose_precision();
   warn_of_idle_options();
   strategy_factory()();
 }
@@ -396,6 +422,17 @@ void TrainingOptions::check_pipelines(int ranks) const {
   if (data_parallel && *data_parallel * pipeline_parallel != ranks)
     throw InputError("usage", "--pipeline-parallel {} and --data-parallel {} take {} ranks, and there are {}",
                      pipeline_parallel, *data_parallel, pipeline_parallel * *data_parallel, ranks);
+}
+
+void TrainingOptions::choose_precision() {
+  const std::string choice = comm::from_first(group_, [&] {
+    const std::string earlier = train::precision_of_run(output, resume);
+    const nn::PrecisionChoice own = nn::choose_training_precision(device.place());
+    return earlier.empty() ? fmt::format("{} {}", own.name, own.reason) : earlier + " as the run began";
+  });
+  const size_t blank = choice.find(' ');
+  precision = choice.substr(0, blank);
+  log::info("precision: {}, {} (--precision auto)", precision, choice.substr(blank + 1));
 }
 
 void require_place(const fs::path& file, const char* option) {
@@ -567,6 +604,14 @@ optim::OptimizerSpec TrainingOptions::optimizer() const {
 
 at::ScalarType TrainingOptions::dtype() const {
   return precision == "fp64" ? at::kDouble : at::kFloat;
+}
+
+void report_model(const Model& model, const format::BertConfig& config) {
+  log::info("the model: {:.1f} million parameters, {} layers of {} heads, hidden size {}, feed-forward size {}, {} "
+            "tokens, {} positions",
+            static_cast<double>(model.parameter_count()) / 1e6, config.num_hidden_layers,
+            config.num_attention_heads, config.hidden_size, config.intermediate_size, config.vocab_size,
+            config.max_position_embeddings);
 }
 
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,

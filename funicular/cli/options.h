@@ -11,7 +11,9 @@
 
 #include "funicular/cli/arguments.h"
 #include "funicular/comm/group.h"
+#include "funicular/core/model.h"
 #include "funicular/data/token_store.h"
+#include "funicular/format/bert_config.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/text/sequence_template.h"
 #include "funicular/train/trainer.h"
@@ -53,6 +55,16 @@ struct DeviceOptions {
   at::Device place() const { return at::Device(device); }
 };
 
+/// The value of --precision that stands for the one that fits this machine (nn/precision_choice.h).
+inline constexpr const char* kAutoPrecision = "auto";
+
+/// --precision of a command that uses a model, "auto" by default; `more`: values besides those of
+/// model::inference_precisions.
+Option& declare_inference_precision(Arguments& arguments, std::string& target,
+                                    const std::vector<std::string>& more = {});
+/// What takes the place of "auto", said; anything else stays.
+std::string resolve_inference_precision(const std::string& precision, at::Device device);
+
 /// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where
 /// it has them, but for the batch, which here is the global one.
 struct TrainingOptions {
@@ -77,7 +89,7 @@ struct TrainingOptions {
   std::optional<double> warmup_ratio;
   double max_grad_norm = 1;
 
-  std::string precision = "fp32";
+  std::string precision = kAutoPrecision;  ///< after apply() never that
   double loss_scale = 0;  ///< of fp16; 0: dynamic, by the following
   optim::LossScalerOptions scaler;
   std::string recompute = "none";
@@ -126,6 +138,8 @@ struct TrainingOptions {
   std::string chosen_strategy() const;
   /// Throws InputError unless pipelines fit the ranks.
   void check_pipelines(int ranks) const;
+  /// Puts what fits in the place of "auto", the same on all ranks: a run that goes on keeps its precision.
+  void choose_precision();
   /// Of options that were given and do nothing beside the others.
   void warn_of_idle_options() const;
 
@@ -138,6 +152,9 @@ inline constexpr const char* kHeadRun = "head";
 
 /// Throws InputError unless a file can be made there, or none is wanted: told before work that would be lost.
 void require_place(const fs::path& file, const char* option);
+
+/// Says what is trained, once, when training begins: the model's shape and its parameters.
+void report_model(const Model& model, const format::BertConfig& config);
 
 /// Says on standard output, as one JSON object, what a training ended with (the best evaluation where there
 /// was one) and returns the exit code. Rank 0 says it; returns when all ranks are here.

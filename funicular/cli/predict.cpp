@@ -14,6 +14,7 @@
 #include "funicular/base/temporary.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/task_options.h"
 #include "funicular/eval/predictor.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/multi_label.h"
@@ -85,9 +86,9 @@ class Predict final : public Command {
   Predict()
       : Command(
             "predict", "Classify lines of text",
-            "Reads one text a line (or two, separated by a tab; UTF-8) and writes one JSON object a line, in "
-            "the same order: the "
-            "label, its probability as score, and the probabilities of all labels.") {
+            "Reads one text a line (or two, separated by a tab; UTF-8), or the rows of a table, and writes one "
+            "JSON object for each, in the same order: the label, its probability as score, and the "
+            "probabilities of all labels; or the value of a regression model.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
@@ -95,10 +96,24 @@ class Predict final : public Command {
         .default_text("standard output");
     arguments.add("pairs", pairs_, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
+    arguments
+        .add("format", "NAME", format_,
+             "lines: a text a line; tsv, csv, jsonl: rows, of which the columns are read that the model was "
+             "fine-tuned on")
+        .choices({"lines", "tsv", "csv", "jsonl"})
+        .default_text("by the file's name; lines of standard input");
+    arguments
+        .add("text-column", "COLUMN", columns_.custom.text,
+             "of tables: one text column, or two for pairs, or more, which are joined into one text")
+        .alias("text-columns")
+        .default_text("as in fine-tuning, else text");
+    arguments
+        .add("header", columns_.custom.header, "the first row of TSV and CSV names the columns; --no-header: it is data")
+        .default_text("as in fine-tuning, else on");
     declare_max_length(arguments, max_length_, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
     arguments.section("Machine");
-    arguments.add("precision", "NAME", precision_, "arithmetic").choices(model::inference_precisions());
+    declare_inference_precision(arguments, precision_);
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
         .alias("batch-tokens");
     arguments
@@ -111,20 +126,21 @@ class Predict final : public Command {
 
   int run() override {
     device_.apply();
+    precision_ = resolve_inference_precision(precision_, device_.place());
     require_place(output_, "--output");
     const model::Pretrained pretrained(model_);
     const format::BertConfig& config = pretrained.config();
-    if (model::is_regression(config))
-      throw InputError("predict", "{} is a regression model; expected a classifier", model_.string());
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
     const model::TaskNote note = pretrained.note();
     const int64_t length =
-        max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
+        max_length_.value_or(note.max_length > 0 ? note.max_length : config.longest_sequence());
     pretrained.check_max_length(length);
     options_.sequence.max_length = static_cast<int32_t>(length);
     options_.sequence.truncation = note.pair_truncation();
-    const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
-    pretrained.check_columns(columns);
+    const format::TextOptions layout = layout_of(note);
+    const auto columns = static_cast<int>(layout.columns.empty() ? texts_of_line(note) : layout.columns.size());
+    pretrained.check_columns(format::texts_of_columns(static_cast<size_t>(columns)), tokenizer->sequence());
+    options_.regression = model::is_regression(config);
     options_.multi_label = objective::is_multi_label(config);
     options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
     const auto objective =
@@ -132,7 +148,7 @@ class Predict final : public Command {
     Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
     pretrained.load_all(model, objective->head());
     model::prepare_inference(model, precision_);
-    answer(eval::Predictor(model, *tokenizer, model::class_names(config), with_window()), columns);
+    answer(eval::Predictor(model, *tokenizer, model::class_names(config), with_window()), layout, columns);
     return 0;
   }
 
@@ -144,7 +160,50 @@ class Predict final : public Command {
     return options;
   }
 
-  void answer(const eval::Predictor& predictor, int columns) const {
+  size_t texts_of_line(const model::TaskNote& note) const {
+    return (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
+  }
+
+  format::TextFormat format_of_input() const {
+    if (!format_.empty()) return format::text_format_from_name(format_);
+    if (input_.empty() || arguments.given("pairs")) return format::TextFormat::lines;
+    const format::TextFormat guess = format::guess_text_format(input_);
+    return guess == format::TextFormat::text ? format::TextFormat::lines : guess;
+  }
+
+  /// How the input's rows lie. Lines have no columns; those of tables are the ones of fine-tuning, unless they are
+  /// given.
+  format::TextOptions layout_of(const model::TaskNote& note) {
+    format::TextOptions layout;
+    layout.format = format_of_input();
+    if (layout.format == format::TextFormat::lines) {
+      for (const char* option : {"text-column", "header"})
+        if (arguments.given(option))
+          throw InputError("usage", "--{} is of tables; --input is read as lines (--format tsv, csv or jsonl)", option);
+      if (texts_of_line(note) == 2) layout.format = format::TextFormat::tsv;
+      layout.keep_blank_lines = true;  // one answer a line, also for a blank one
+      return layout;
+    }
+    if (arguments.given("pairs"))
+      throw InputError("usage", "--pairs is of lines; give the columns of {} with --text-column", format_);
+    if (note.task == "custom") {
+      columns_.take_note(note.source, arguments);
+    } else if (!note.task.empty()) {
+      const eval::Task task = eval::find_task(note.task);
+      if (!arguments.given("text-column")) layout.columns = task.layout.text_columns;
+      if (!arguments.given("header")) columns_.custom.header = task.layout.header;
+    }
+    layout.header = columns_.custom.header && layout.format != format::TextFormat::jsonl;
+    if (!layout.columns.empty()) return layout;
+    if (columns_.custom.text.empty()) columns_.custom.text = {"text"};
+    for (const auto& column : columns_.custom.text) layout.columns.push_back(format::column_from_text(column));
+    if (!note.task.empty() && format::texts_of_columns(layout.columns.size()) != note.text_columns)
+      throw InputError("usage", "{} was fine-tuned on {}; give as many with --text-column", model_.string(),
+                       note.text_columns == 2 ? "pairs of texts" : "single texts");
+    return layout;
+  }
+
+  void answer(const eval::Predictor& predictor, const format::TextOptions& layout, int columns) const {
     std::error_code error;
     if (!input_.empty() && !output_.empty() && fs::equivalent(input_, output_, error))
       throw InputError("usage",
@@ -153,15 +212,12 @@ class Predict final : public Command {
     const Input input(input_);
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     Output output(output_);
-    format::TextOptions layout;
-    layout.format = columns == 2 ? format::TextFormat::tsv : format::TextFormat::lines;
-    layout.keep_blank_lines = true;  // one answer a line, also for a blank one
     format::StreamRowReader rows(input.descriptor, input.name, layout);
     const auto done =
         predictor.stream(rows, columns, input.name, [&](std::string_view lines) { output.write(lines); });
     output.finish();
     report_truncated(done.truncated, done.rows, input.name, options_.sequence.max_length);
-    if (done.tabs > 0)
+    if (done.tabs > 0 && layout.format == format::TextFormat::lines)
       log::warning(
           "{}: {} of {} lines hold a tab, and each whole line was taken as one text; --pairs takes two "
           "texts a line, and of a table give only the column of the text (cut -f)",
@@ -169,7 +225,8 @@ class Predict final : public Command {
   }
 
   fs::path model_, input_, output_;
-  std::string precision_ = "fp32";
+  std::string precision_ = kAutoPrecision, format_;
+  TaskOptions columns_{"custom", {}};
   bool pairs_ = false;
   std::optional<int64_t> max_length_, window_;
   eval::PredictorOptions options_;

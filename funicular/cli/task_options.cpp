@@ -4,16 +4,16 @@
 
 namespace funicular::cli {
 
-void TaskOptions::declare_name(Arguments& arguments, std::vector<std::string> names) {
-  arguments.add("task", "NAME", name, "the task").alias("task-name").choices(std::move(names)).required();
+Option& TaskOptions::declare_name(Arguments& arguments, std::vector<std::string> names) {
+  return arguments.add("task", "NAME", name, "the task").alias("task-name").choices(std::move(names));
 }
 
 void TaskOptions::declare(Arguments& arguments) {
   arguments.section("Columns of a custom task");
   arguments
       .add("text-column", "COLUMN", custom.text,
-           "one text column, or two for pairs: a name of the header, a JSON key, "
-           "or a number from 1")
+           "one text column, or two for pairs, or more, which are joined into one text: a name of the header, a "
+           "JSON key, or a number from 1")
       .alias("text-columns")
       .default_text("text");
   arguments.add("label-column", "COLUMN", custom.label, "the column of the label").alias("label-column-name");
@@ -22,6 +22,10 @@ void TaskOptions::declare(Arguments& arguments) {
       .default_text("by the file's name");
   arguments.add("header", custom.header,
                 "the first row of TSV and CSV names the columns; --no-header: it is data");
+  arguments
+      .add("regression", custom.regression,
+           "the labels are numbers that the model learns to give, and not classes")
+      .alias("is-regression");
   arguments.add("multi-label", custom.multi_label,
                 "a row has any number of labels: in JSON lines a list, elsewhere separated");
   arguments.add("label-separator", "TEXT", custom.label_separator, "what stands between the labels of a row");
@@ -30,7 +34,7 @@ void TaskOptions::declare(Arguments& arguments) {
 void TaskOptions::refuse_columns(const Arguments& arguments) const {
   if (name == "custom") return;
   for (const char* option :
-       {"text-column", "label-column", "format", "header", "multi-label", "label-separator"})
+       {"text-column", "label-column", "format", "header", "regression", "multi-label", "label-separator"})
     if (arguments.given(option))
       throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
 }
@@ -38,6 +42,26 @@ void TaskOptions::refuse_columns(const Arguments& arguments) const {
 eval::Task TaskOptions::task(const Arguments& arguments) const {
   refuse_columns(arguments);
   return eval::find_task(name, custom);
+}
+
+Json TaskOptions::note() const {
+  if (name != "custom") return nullptr;
+  return {{"text", custom.text.empty() ? std::vector<std::string>{"text"} : custom.text},
+          {"label", custom.label},
+          {"header", custom.header},
+          {"label_separator", custom.label_separator}};
+}
+
+void TaskOptions::take_note(const Json& note, const Arguments& arguments) {
+  if (!note.is_object() || !note.contains(kColumnsNote)) return;
+  constexpr const char* kOrigin = "config.json (key \"funicular\")";
+  const Json& columns = note[kColumnsNote];
+  if (!columns.is_object()) throw InputError("config", "{}: expected an object as \"{}\"", kOrigin, kColumnsNote);
+  if (!arguments.given("text-column")) custom.text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
+  if (!arguments.given("label-column")) custom.label = json_get<std::string>(columns, "label", kOrigin);
+  if (!arguments.given("header")) custom.header = json_get<bool>(columns, "header", kOrigin);
+  if (!arguments.given("label-separator"))
+    custom.label_separator = json_get<std::string>(columns, "label_separator", kOrigin);
 }
 
 }  // namespace funicular::cli

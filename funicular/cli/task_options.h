@@ -1,9 +1,10 @@
 #pragma once
-// --task and what describes a custom one: shared by finetune and evaluate.
+// --task and what describes a custom one: shared by finetune, evaluate and predict.
 
 #include <string>
 #include <vector>
 
+#include "funicular/base/json.h"
 #include "funicular/cli/arguments.h"
 #include "funicular/eval/tasks.h"
 
@@ -13,14 +14,23 @@ struct TaskOptions {
   std::string name;
   eval::CustomColumns custom;
 
-  /// --task, required.
-  void declare_name(Arguments& arguments, std::vector<std::string> names);
+  /// --task.
+  Option& declare_name(Arguments& arguments, std::vector<std::string> names);
   /// The columns of a custom task.
   void declare(Arguments& arguments);
   /// Throws InputError where --text-column and its like are given for a task that has its own layout.
   void refuse_columns(const Arguments& arguments) const;
   /// Refuses columns as refuse_columns does.
   eval::Task task(const Arguments& arguments) const;
+
+  /// The columns of a custom task, for config.json (key "funicular"); null for a task that has its own layout.
+  Json note() const;
+  /// Takes what `note` says (an object of config.json's key "funicular", its key "columns") for all that is not
+  /// given. Throws InputError for a note that makes no sense.
+  void take_note(const Json& note, const Arguments& arguments);
 };
+
+/// The key of TaskOptions::note within config.json's "funicular".
+inline constexpr const char* kColumnsNote = "columns";
 
 }  // namespace funicular::cli

@@ -50,7 +50,8 @@ class Tokenize final : public Command {
                 "75). With --verify it makes nothing, and reads a store that is there.") {
     arguments.section("Input and output");
     arguments
-        .add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
+        .add("tokenizer", "DIR", tokenizer_,
+             "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
         .required_unless("verify");
     arguments.add("input", "PATH", inputs_, "files, or folders of files").required_unless("verify");
     arguments.add("output", "STORE", output_, "the store to make, by convention NAME.tokens")
@@ -113,7 +114,7 @@ class Tokenize final : public Command {
         .default_text("by each file's name");
     arguments
         .add("text-column", "COLUMN", text_columns_,
-             "tsv, csv, jsonl: the column to tokenise, or two for pairs; a number "
+             "tsv, csv, jsonl: the column to tokenise, or two for pairs; more are joined into one text; a number "
              "from 1, a name in the header, or a key")
         .alias("text-columns")
         .default_text("jsonl: text");
@@ -150,8 +151,6 @@ class Tokenize final : public Command {
     std::vector<fs::path> files;
     for (const auto& input : inputs_) add_input(input, files);
     if (!task_.empty()) return open_task(files);
-    if (text_columns_.size() > 2)
-      throw InputError("tokenize", "--text-column takes 1 or 2 columns, found {}", text_columns_.size());
     data::TextFileSourceOptions options;
     if (!format_.empty()) options.format = format::text_format_from_name(format_);
     options.header = header_;

@@ -504,9 +504,8 @@ Work Group::start_send(const at::Tensor& tensor, int to) const {
   Work work;
   if (tensor.numel() == 0) return work;
   work.pending_ = impl_->start_transfer(
-      describe("send", tensor, element, fmt::format(" to rank {}", to)), tensor, [&](Link& link) {
-        return link.send(bytes(tensor), tensor.numel() * bytes_of(element), to);
-      });
+      describe("send", tensor, element, fmt::format(" to rank {}", to)), tensor,
+      [&](Link& link) { return link.send(bytes(tensor), tensor.numel() * bytes_of(element), to); });
   return work;
 }
 
@@ -517,9 +516,8 @@ Work Group::start_receive(const at::Tensor& tensor, int from) const {
   Work work;
   if (tensor.numel() == 0) return work;
   work.pending_ = impl_->start_transfer(
-      describe("receive", tensor, element, fmt::format(" from rank {}", from)), tensor, [&](Link& link) {
-        return link.receive(bytes(tensor), tensor.numel() * bytes_of(element), from);
-      });
+      describe("receive", tensor, element, fmt::format(" from rank {}", from)), tensor,
+      [&](Link& link) { return link.receive(bytes(tensor), tensor.numel() * bytes_of(element), from); });
   return work;
 }
 

@@ -1,5 +1,5 @@
 #pragma once
-// What one rank cannot do, none does.
+// Runs an action on every rank, so that an error on one rank becomes an error on all of them.
 
 #include <exception>
 #include <functional>
@@ -10,11 +10,12 @@
 
 namespace funicular::comm {
 
-/// Calls `action` on every rank; if it throws on any, throws on all: what it threw where it threw, and
-/// elsewhere an error of the same kind that names the first such rank. Collective; `action` must not be.
+/// Calls `action` on every rank. If the action throws on some ranks, this function throws on all: on those ranks the
+/// same exception, on the others an error of the same kind that names the first rank that failed. All ranks must call
+/// it. The action itself must not call collectives.
 void together(const comm::Group& group, const std::function<void()>& action);
 
-/// What rank 0 makes, on all ranks; throws as together does. Collective.
+/// Calls `make` on rank 0 and returns its result on all ranks. Throws as together does. All ranks must call it.
 std::string from_first(const comm::Group& group, const std::function<std::string()>& make);
 
 }  // namespace funicular::comm

@@ -31,8 +31,7 @@ void require_columns(int columns) {
 TextFileSource::TextFileSource(const std::vector<fs::path>& files, TextFileSourceOptions options)
     : options_(std::move(options)) {
   if (files.empty()) throw InputError("tokenize", "no input files; expected at least one");
-  if (!options_.text_columns.empty()) columns_ = static_cast<int>(options_.text_columns.size());
-  require_columns(columns_);
+  if (!options_.text_columns.empty()) columns_ = format::texts_of_columns(options_.text_columns.size());
   for (const auto& file : files) add(file);
 }
 
@@ -98,13 +97,19 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
                         : std::make_shared<const format::TextFile>(
                               part.path, resolve_columns(part.path, file_options(), options_.label_column));
   format::RowReader reader(*file, part.file ? part.chunk : file->whole());
-  const auto columns = static_cast<size_t>(columns_);
+  const size_t columns = std::max<size_t>(1, options_.text_columns.size());
+  std::string joined;
+  std::string_view whole;
   uint64_t left_out = 0;
   while (const format::Row* row = reader.next()) {
     SourceRow given{row->columns, {}, row->new_document};
     if (row->columns.size() != columns + has_labels())
       reader.fail("expected {} columns, found {}", columns + has_labels(), row->columns.size());
     if (has_labels()) given = {row->columns.first(columns), row->columns.back(), row->new_document};
+    if (columns > 2) {
+      whole = joined = format::join_columns(given.columns);
+      given.columns = {&whole, 1};
+    }
     try {
       sink(given);
     } catch (const BadRow& error) {

@@ -49,7 +49,7 @@ struct TextFileSourceOptions {
   std::optional<format::TextFormat> format = {};  ///< none: guessed from each file's name
   bool header = false;                            ///< tsv, csv
   std::vector<format::Column> text_columns =
-      {};  ///< 1 or 2; empty: the line, the first column, or jsonl's "text"
+      {};  ///< 1, 2, or more, which are joined into one; empty: the line, the first column, or jsonl's "text"
   std::optional<format::Column> label_column = {};
   bool keep_blank_lines = false;  ///< lines: an empty line is an empty row
   bool lists = false;             ///< jsonl: the label may be a list, see format/list.h

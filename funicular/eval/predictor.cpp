@@ -26,8 +26,10 @@ void stop_if_interrupted() {
   if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
 }
 
-at::Tensor probabilities_of(const at::Tensor& logits, bool multi_label) {
-  return multi_label ? logits.sigmoid() : at::softmax(logits, -1);
+/// Of regression the numbers themselves.
+at::Tensor probabilities_of(const at::Tensor& logits, const PredictorOptions& options) {
+  if (options.regression) return logits;
+  return options.multi_label ? logits.sigmoid() : at::softmax(logits, -1);
 }
 
 }  // namespace
@@ -82,7 +84,7 @@ Prediction Predictor::to_prediction(const float* probabilities, int64_t classes)
   for (const float probability : result.probabilities)
     if (!std::isfinite(probability))
       throw RunError("predict",
-                     "the model gives a probability of {}; its weights are damaged, or became so in training",
+                     "the model answers {}; its weights are damaged, or became so in training",
                      probability);
   const auto best = std::max_element(result.probabilities.begin(), result.probabilities.end());
   result.label = best - result.probabilities.begin();
@@ -105,7 +107,7 @@ std::vector<Prediction> Predictor::forward(std::span<const data::Sample> samples
   if (logits == sink.outputs().end())
     throw InputError("predict", "the model gives no logits; expected one with a classification head");
   const at::Tensor probabilities =
-      probabilities_of(logits->second.to(at::kFloat), options_.multi_label).to(at::kCPU).contiguous();
+      probabilities_of(logits->second.to(at::kFloat), options_).to(at::kCPU).contiguous();
   const int64_t classes = probabilities.size(1);
   if (classes != static_cast<int64_t>(label_keys_.size()))
     throw InputError("predict", "the model has {} classes, but there are {} labels", classes,
@@ -150,6 +152,7 @@ std::vector<Prediction> Predictor::predict(const TokenisedRows& rows) const {
 
 std::string Predictor::to_json(const Prediction& prediction) const {
   std::string text;
+  if (options_.regression) return fmt::format("{{\"value\": {:.6g}}}", prediction.score);
   if (options_.multi_label) {
     for (const int64_t label : prediction.labels)
       text += (text.empty() ? "" : ", ") + label_keys_[static_cast<size_t>(label)];
@@ -172,8 +175,17 @@ Predictor::TokenisedRows Predictor::read_window(format::StreamRowReader& rows, i
     if (!row) break;
     if (row->columns.size() != static_cast<size_t>(columns))
       throw InputError("predict", "{}:{}: expected {}, found {}", origin, rows.line(),
-                       columns == 1 ? "one text" : "two texts separated by a tab", row->columns.size());
-    window.add(tokenizer_, row->columns, columns);
+                       columns == 1   ? "one text"
+                       : columns == 2 ? "two texts separated by a tab"
+                                      : fmt::format("{} texts", columns),
+                       row->columns.size());
+    if (columns > 2) {
+      const std::string joined = format::join_columns(row->columns);
+      const std::string_view whole[] = {joined};
+      window.add(tokenizer_, std::span(whole), 1);
+    } else {
+      window.add(tokenizer_, row->columns, columns);
+    }
   }
   return window;
 }

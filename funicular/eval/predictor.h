@@ -24,11 +24,12 @@ struct PredictorOptions {
   /// A text has any number of labels: each whose probability is at least its threshold.
   bool multi_label = false;
   std::vector<double> thresholds = {};  ///< one a label; empty: 0.5 for all
+  bool regression = false;              ///< the model gives one number a text; there is one label, its name unused
 };
 
 struct Prediction {
   int64_t label = 0;                 ///< the most probable class
-  float score = 0;                   ///< its probability
+  float score = 0;                   ///< its probability; of regression the number itself
   std::vector<float> probabilities;  ///< of all classes, in the order of their numbers
   std::vector<int64_t> labels = {};  ///< of multi-label: those given, ascending
 };
@@ -48,7 +49,7 @@ class Predictor {
   std::vector<Prediction> predict(std::span<const TextRow> rows, int columns) const;
 
   /// {"label": …, "score": …, "probabilities": {…}} on one line, without a line end; of multi-label
-  /// {"labels": […], "probabilities": {…}}.
+  /// {"labels": […], "probabilities": {…}}, of regression {"value": …}.
   std::string to_json(const Prediction& prediction) const;
 
   struct Streamed {
@@ -56,7 +57,7 @@ class Predictor {
     int64_t truncated = 0;  ///< rows longer than options.sequence.max_length
     int64_t tabs = 0;       ///< rows of one text that holds a tab: lines of a table, perhaps
   };
-  /// Reads rows to the end and writes one JSON line each, window by window; a thread reads and tokenises a
+  /// `columns`: of a row, 1, 2 for pairs, or more, which are joined into one text. Reads rows to the end and writes one JSON line each, window by window; a thread reads and tokenises a
   /// window while the one before is computed. Throws InputError naming `origin` and the
   /// line of a row without the right number of columns; then the rows of the windows before are written.
   Streamed stream(format::StreamRowReader& rows, int columns, std::string_view origin,

@@ -28,10 +28,16 @@ data::TextFileSourceOptions tsv(bool header, std::vector<Column> text, Column la
   return layout;
 }
 
+void make_regression(Task& task) {
+  task.regression = true;
+  task.metrics = objective::regression_metric_names();
+  task.best_metric = "pearson";
+}
+
 Task custom_task(const CustomColumns& custom) {
-  if (custom.text.size() > 2)
-    throw InputError("task", "a custom task has one or two text columns, found {}: {}", custom.text.size(),
-                     fmt::join(custom.text, ", "));
+  if (custom.multi_label && custom.regression)
+    throw InputError("task", "a text has several labels or a number to predict, not both; leave out one of "
+                             "--multi-label and --regression");
   Task task{"custom", {}, {}, {}, {"accuracy", "macro_f1"}, "accuracy"};
   if (!custom.format.empty()) task.layout.format = format::text_format_from_name(custom.format);
   task.layout.header = custom.header;
@@ -44,6 +50,7 @@ Task custom_task(const CustomColumns& custom) {
     task.metrics = objective::multi_label_metric_names();
     task.best_metric = "micro_f1";
   }
+  if (custom.regression) make_regression(task);
   return task;
 }
 
@@ -62,6 +69,7 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer
   add(*task.layout.label_column);
   for (const auto* list : {&task.spellings, &task.label_names, &labels})
     for (const std::string& label : *list) text += fmt::format(" {}:{}", label.size(), label);
+  if (task.regression) text += " numbers";
   if (task.multi_label) text += fmt::format(" sets by {}", task.label_separator);
   return hash_bytes(text);
 }
@@ -78,7 +86,7 @@ void remove_older(const fs::path& folder, const std::string& name, const fs::pat
 }  // namespace
 
 const std::vector<std::string>& task_names() {
-  static const std::vector<std::string> names{"cola", "sst2", "mrpc", "rte", "custom"};
+  static const std::vector<std::string> names{"cola", "sst2", "mrpc", "stsb", "rte", "custom"};
   return names;
 }
 
@@ -97,6 +105,11 @@ Task find_task(const std::string& name, const CustomColumns& custom) {
             digits,
             {"accuracy", "f1"},
             "accuracy"};
+  if (name == "stsb") {
+    Task task{name, tsv(true, {"sentence1", "sentence2"}, "score"), {}, {}, {}, ""};
+    make_regression(task);
+    return task;
+  }
   if (name == "rte")
     return {name,
             tsv(true, {"sentence1", "sentence2"}, "label"),
@@ -139,7 +152,9 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
   const auto build = [&](bool overwrite) {
     data::StoreBuildOptions options;
     options.overwrite = overwrite;
-    options.labels = task.multi_label ? data::LabelKind::sets : data::LabelKind::classes;
+    options.labels = task.multi_label  ? data::LabelKind::sets
+                     : task.regression ? data::LabelKind::values
+                                       : data::LabelKind::classes;
     options.label_names = labels;
     options.label_separator = task.label_separator;
     options.stop = [] { return interrupt_requested() != 0; };

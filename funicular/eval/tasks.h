@@ -24,22 +24,25 @@ struct Task {
   std::string best_metric;               ///< the one by which the best model is chosen; greater is better
   bool multi_label = false;              ///< a row has any number of labels
   std::string label_separator = ",";     ///< between them, see format/list.h
+  bool regression = false;               ///< the labels are numbers to predict
 
-  int columns() const { return static_cast<int>(layout.text_columns.size()); }
+  /// Texts of a row: 1, or 2 for pairs.
+  int columns() const { return format::texts_of_columns(layout.text_columns.size()); }
 };
 
-/// cola, sst2, mrpc, rte, custom.
+/// cola, sst2, mrpc, stsb, rte, custom.
 const std::vector<std::string>& task_names();
 
 /// Where a custom task's columns lie. Numbers count from 1, anything else is a name in the header or a JSON
 /// key.
 struct CustomColumns {
-  std::vector<std::string> text;  ///< one or two; empty: "text"
+  std::vector<std::string> text;  ///< one, two for pairs, or more, which are joined into one; empty: "text"
   std::string label = "label";
   std::string format;  ///< tsv | csv | jsonl; empty: guessed from each file's name
   bool header = true;  ///< tsv, csv: the first row names the columns
   bool multi_label = false;
   std::string label_separator = ",";
+  bool regression = false;
 };
 
 /// Throws InputError for an unknown name, suggesting the nearest.

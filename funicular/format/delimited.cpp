@@ -216,6 +216,15 @@ TextFormat guess_text_format(const fs::path& path) {
   return TextFormat::text;
 }
 
+std::string join_columns(std::span<const std::string_view> columns) {
+  std::string text;
+  for (const std::string_view column : columns) {
+    if (!text.empty() && !column.empty()) text += ' ';
+    text += column;
+  }
+  return text;
+}
+
 Column column_from_text(std::string_view text) {
   size_t number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);

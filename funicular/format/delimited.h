@@ -44,6 +44,14 @@ using Column = std::variant<size_t, std::string>;
 /// A column as a person writes it: a number counts from 1 (as in `cut -f`), anything else is a name.
 Column column_from_text(std::string_view text);
 
+/// How many texts a row of so many text columns is: one, or a pair of two; more than two are joined into one.
+constexpr int texts_of_columns(size_t columns) {
+  return columns == 2 ? 2 : 1;
+}
+
+/// The columns as one text, a blank between them; empty ones are left out.
+std::string join_columns(std::span<const std::string_view> columns);
+
 enum class BadRows {
   fail,  ///< throw InputError naming file:line, expected and found
   skip,  ///< leave them out and count them

@@ -1,5 +1,6 @@
 #pragma once
-// Tokenizer files of Hugging Face: tokenizer.json, vocab.txt, tokenizer_config.json.
+// Tokenizer files of Hugging Face: tokenizer.json, vocab.txt, vocab.json with merges.txt,
+// tokenizer_config.json.
 
 #include <memory>
 
@@ -8,17 +9,23 @@
 
 namespace funicular::format {
 
-/// Reads a BERT tokenizer. `path` is a folder (its tokenizer.json is preferred to its vocab.txt) or one of
-/// these two files. Beside vocab.txt, a tokenizer_config.json is read if there is one (do_lower_case,
+/// Reads a tokenizer of BERT (WordPiece), or of GPT-2, RoBERTa or ModernBERT (byte-level BPE). `path` is a
+/// folder (its tokenizer.json is preferred to its vocab.txt, and this to vocab.json with merges.txt) or one
+/// of these files. Beside vocab.txt, a tokenizer_config.json is read if there is one (do_lower_case,
 /// strip_accents, tokenize_chinese_chars, names of the special tokens); without it the defaults of
-/// transformers' BertTokenizer hold. Of a tokenizer.json, padding, truncation and decoder are ignored: rows
-/// are cut and batches made elsewhere. Throws InputError naming the file, what was found and what is
-/// supported.
+/// transformers' BertTokenizer hold. Beside vocab.json the defaults are those of RobertaTokenizer, or of
+/// GPT2Tokenizer where tokenizer_config.json names that or the vocabulary has <|endoftext|> and no <s>. Of a
+/// tokenizer.json, padding, truncation and decoder are ignored: rows are cut and batches made elsewhere.
+/// Throws InputError naming the file, what was found and what is supported.
 std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path);
 
-/// Writes tokenizer.json, vocab.txt and tokenizer_config.json into `folder` (made if missing), so that
-/// transformers' AutoTokenizer and load_tokenizer give the same ids. `model_max_length` is the longest row of
-/// the model, special tokens included. Throws RunError if a file cannot be written.
+/// Whether a folder has files of a tokenizer.
+bool has_tokenizer(const fs::path& folder);
+
+/// Writes tokenizer.json, tokenizer_config.json, and vocab.txt or vocab.json with merges.txt into `folder`
+/// (made if missing), so that transformers' AutoTokenizer and load_tokenizer give the same ids.
+/// `model_max_length` is the longest row of the model, special tokens included. Throws RunError if a file
+/// cannot be written.
 void save_tokenizer(const fs::path& folder, const text::Tokenizer& tokenizer, int model_max_length = 512);
 
 }  // namespace funicular::format

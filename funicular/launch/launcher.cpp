@@ -186,7 +186,7 @@ class Round {
         const std::vector<RankStart>& starts)
       : options_(options), signals_(signals), control_(control) {
     for (const RankStart& start : starts) {
-      ranks_.push_back(std::make_unique<RankProcess>(start));
+      ranks_.push_back(std::make_unique<RankProcess>(start, errors_));
       guardian_.watch(ranks_.back()->pid());
     }
   }
@@ -270,12 +270,13 @@ class Round {
 
   void report(const RankProcess& rank) const {
     std::string lines;
-    // A host's launch has named the rank, and its lines.
-    if (options_.hosts.empty())
+    // A host's launch has named the rank, and its lines; what is wrong in the input has just been read.
+    const bool told = !options_.hosts.empty() || rank.ending().code == kUsage;
+    if (!told)
       for (const std::string& line : rank.last_lines()) lines += "\n  | " + line;
     log::error("[launch] {} (process {}) {} after {:.1f} s{}{}", rank.name(), rank.pid(),
                ending_text(rank.ending()), rank.seconds(),
-               !options_.hosts.empty() ? ""
+               told            ? ""
                : lines.empty()         ? "; it had written nothing"
                                        : "; its last lines:",
                lines);
@@ -336,6 +337,7 @@ class Round {
   const SignalQueue& signals_;
   ControlInput& control_;
   Guardian guardian_;
+  RepeatedErrors errors_;
   std::vector<std::unique_ptr<RankProcess>> ranks_;
   RankProcess* failure_ = nullptr;
   int passed_on_ = 0, signals_seen_ = 0;
@@ -437,6 +439,8 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, const std::stri
   set_variable(common, "MASTER_ADDR", options.address);
   set_variable(common, "MASTER_PORT", fmt::to_string(port));
   set_variable(common, "FUNICULAR_LAUNCH", "1");
+  // A rank writes to a pipe, but a person at a terminal reads it.
+  if (::isatty(STDERR_FILENO)) set_variable(common, "FUNICULAR_LOG_TIMES", "off");
   if (!secret.empty()) set_variable(common, kSecretVariable, secret);
   set_variable(common, "FUNICULAR_RESTART", fmt::to_string(restart));
   const bool threads_given = std::getenv(kThreads) != nullptr;

@@ -146,8 +146,8 @@ std::string find_program(const std::string& name) {
   throw InputError(kLaunch, "no program \"{}\" in the folders of PATH; give its path", name);
 }
 
-RankProcess::RankProcess(const RankStart& start)
-    : name_(start.name), prefix_(start.prefix), start_(std::chrono::steady_clock::now()) {
+RankProcess::RankProcess(const RankStart& start, RepeatedErrors& errors)
+    : name_(start.name), prefix_(start.prefix), errors_(errors), start_(std::chrono::steady_clock::now()) {
   Pipe in, out, err, status;
   const std::vector<char*> arguments = pointers(start.arguments), environment = pointers(start.environment);
   cpu_set_t processors;
@@ -204,7 +204,8 @@ double RankProcess::seconds() const {
 }
 
 void RankProcess::write_line(int stream, std::string_view line) {
-  write_all(stream == 0 ? STDOUT_FILENO : STDERR_FILENO, fmt::format("{}{}\n", prefix_, line));
+  if (stream == 0 || !errors_.is_repeated(line, streams_[stream].reader))
+    write_all(stream == 0 ? STDOUT_FILENO : STDERR_FILENO, fmt::format("{}{}\n", prefix_, line));
   last_lines_.emplace_back(line.substr(0, 1000));
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "funicular/launch/line_splitter.h"
+#include "funicular/launch/repeated_errors.h"
 
 namespace funicular::launch {
 
@@ -48,8 +49,9 @@ struct Ending {
 /// and all, unless it was reaped.
 class RankProcess {
  public:
-  /// Throws InputError if the program cannot be executed, RunError if there can be no process.
-  explicit RankProcess(const RankStart& start);
+  /// `errors`: what all ranks have told so far; it outlives this object. Throws InputError if the program cannot
+  /// be executed, RunError if there can be no process.
+  RankProcess(const RankStart& start, RepeatedErrors& errors);
   ~RankProcess();
   RankProcess(const RankProcess&) = delete;
   RankProcess& operator=(const RankProcess&) = delete;
@@ -76,11 +78,13 @@ class RankProcess {
   struct Stream {
     int descriptor = -1;
     LineSplitter lines;
+    RepeatedErrors::Reader reader;
   };
   void write_line(int stream, std::string_view line);
   void close_stream(int stream);
 
   const std::string name_, prefix_;
+  RepeatedErrors& errors_;
   pid_t pid_ = -1;
   int control_ = -1;  ///< the writing end of its standard input, or -1
   bool running_ = false;

@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/core/precision.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/format/weight_files.h"
 #include "funicular/nn/quantized.h"
 
 namespace funicular::model {
@@ -36,6 +37,14 @@ void require_finite(const Model& model, const fs::path& folder) {
 }
 
 }  // namespace
+
+/// The architecture of config.json whose head is called as that of a text classifier, and is another one; "" if
+/// there is none.
+static std::string owner_of_classifier(const format::BertConfig& config) {
+  for (const std::string& name : config.architectures)
+    if (name.ends_with("ForTokenClassification") || name.ends_with("ForMultipleChoice")) return name;
+  return "";
+}
 
 std::string hub_hint(const fs::path& folder) {
   const std::string name = folder.string();
@@ -88,8 +97,14 @@ Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_
 }
 
 std::string Pretrained::weights_hash() const {
-  const fs::path file = path_ / "model.safetensors";
-  return fs::is_regular_file(file) ? hash_text(hash_file(file)) : "none";
+  if (fs::is_directory(path_) && format::has_weight_files(path_)) {
+    const std::vector<fs::path> files = format::WeightFiles(path_).files();
+    if (files.size() == 1) return hash_text(hash_file(files.front()));
+    std::string all;
+    for (const fs::path& file : files) all += fmt::format("{} {}\n", file.filename().string(), hash_file(file));
+    return hash_text(hash_bytes(all));
+  }
+  return "none";
 }
 
 std::unique_ptr<text::Tokenizer> Pretrained::tokenizer(const fs::path& elsewhere) const {
@@ -107,18 +122,19 @@ std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config
 }
 
 void check_positions(int64_t max_length, const format::BertConfig& config) {
-  if (max_length > config.max_position_embeddings)
+  if (max_length > config.longest_sequence())
     throw InputError("usage", "--max-length {} is more than the model's {} positions", max_length,
-                     config.max_position_embeddings);
+                     config.longest_sequence());
 }
 
-void Pretrained::check_columns(int columns) const {
-  if (columns > config_.type_vocab_size)
-    throw InputError(
-        "model",
-        "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
-        "at least 2, or rows of one text",
-        path_.string(), config_.type_vocab_size);
+void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequence) const {
+  for (const text::SequenceTemplate::Step& step : sequence.steps(columns))
+    if (step.type >= config_.type_vocab_size)
+      throw InputError(
+          "model",
+          "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
+          "at least 2, or rows of one text",
+          path_.string(), config_.type_vocab_size);
 }
 
 BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
@@ -131,8 +147,12 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
 }
 
 LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable) const {
-  LoadReport report = load_pretrained(model, path_, replaceable);
+  const std::string other = replaceable == kClassifier ? owner_of_classifier(config_) : "";
+  LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
+  if (!other.empty() && starts_anew)
+    log::warning("{} is a {}: its classifier is not one of whole texts, and a new one takes its place",
+                 path_.string(), other);
   if (!report.missing.empty() && starts_anew)
     log::info("new, randomly initialised: {}", list(report.missing));
   if (!report.unexpected.empty())
@@ -141,21 +161,37 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
 }
 
 void Pretrained::load_all(Model& model, const Head& head) const {
+  const std::string other = owner_of_classifier(config_);
+  if (head == Head::classification && !other.empty())
+    throw InputError("weights", "{} is a {}; expected a model that classifies whole texts ({})", path_.string(),
+                     other, head.purpose);
+  refuse_unused_layers(config_, path_);
   const LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
   if (!report.missing.empty())
     throw InputError("weights", "{} lacks weights that this command needs: {}; was the model {}?",
                      path_.string(), list(report.missing), head.purpose);
+  std::vector<std::string> left;
+  for (const std::string& name : report.unexpected)
+    if (name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos) left.push_back(name);
+  if (!left.empty())
+    log::warning("in {} and not used, for its config.json has no place for them: {}", path_.string(), list(left));
 }
 
 std::string describe_model(const format::BertConfig& config) {
-  return fmt::format(
-      "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, normalisation "
-      "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
-      config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.intermediate_size,
-      config.vocab_size, config.max_position_embeddings, config.type_vocab_size, config.hidden_act,
-      config.layer_norm_eps, config.hidden_dropout_prob, config.attention_probs_dropout_prob,
-      config.classifier_dropout_probability());
+  const std::string family =
+      config.model_type == "bert"
+          ? ""
+          : fmt::format("{} with embeddings of {}, ", config.model_type, config.embedding_width());
+  return family + fmt::format(
+                      "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, "
+                      "normalisation "
+                      "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
+                      config.num_hidden_layers, config.num_attention_heads, config.hidden_size,
+                      config.intermediate_size, config.vocab_size, config.max_position_embeddings,
+                      config.type_vocab_size, config.hidden_act, config.layer_norm_eps,
+                      config.hidden_dropout_prob, config.attention_probs_dropout_prob,
+                      config.classifier_dropout_probability());
 }
 
 const std::vector<std::string>& inference_precisions() {
@@ -174,7 +210,12 @@ void prepare_inference(Model& model, const std::string& precision) {
 void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
                  const text::Tokenizer& tokenizer, const fs::path& folder) {
   save_pretrained(model, config, head, folder);
-  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.max_position_embeddings));
+  save_tokenizer(config, tokenizer, folder);
+}
+
+void save_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
+                    const fs::path& folder) {
+  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.longest_sequence()));
 }
 
 text::Truncation TaskNote::pair_truncation() const {
@@ -202,14 +243,18 @@ void TaskNote::store_in(format::BertConfig& config) const {
   note["truncation"] = truncation;
 }
 
-void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to) {
+std::string classes_layer(const format::BertConfig& config) {
+  return family_of(config).classifier.output + ".";
+}
+
+void reorder_classes(Model& model, const std::string& layer, const std::vector<std::string>& from,
+                     const std::vector<std::string>& to) {
   std::vector<int64_t> rows;
   for (const std::string& name : to) rows.push_back(std::find(from.begin(), from.end(), name) - from.begin());
   const at::NoGradGuard no_gradient;
   const at::Tensor order = at::tensor(rows, at::TensorOptions().dtype(at::kLong)).to(model.device());
   for (const auto& parameter : model.parameters)
-    if (parameter->name.starts_with(kClassifier))
-      parameter->master.copy_(parameter->master.index_select(0, order));
+    if (parameter->name.starts_with(layer)) parameter->master.copy_(parameter->master.index_select(0, order));
 }
 
 std::vector<std::string> class_names(const format::BertConfig& config) {

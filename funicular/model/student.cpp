@@ -22,8 +22,9 @@ constexpr Sizes kStudents[] = {
 
 /// "bert.encoder.layer.1.output.dense.weight" → that of layers[1] - 1.
 std::string name_in_teacher(const std::string& name, const std::vector<int64_t>& layers) {
-  const std::string prefix = kLayers;
-  if (!name.starts_with(prefix)) return name;
+  const size_t found = name.find(kLayers);
+  if (found == std::string::npos) return name;
+  const std::string prefix = name.substr(0, found + std::string_view(kLayers).size());
   size_t layer = 0;
   const char* const begin = name.data() + prefix.size();
   const auto parsed = std::from_chars(begin, name.data() + name.size(), layer);
@@ -120,7 +121,7 @@ void load_layers(Model& student, const format::BertConfig& config, const Pretrai
           "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
           "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
           size.name, size.student, size.teacher);
-  load_pretrained(student, teacher.path(), kClassifier,
+  load_pretrained(student, teacher.path(), classes_layer(config),
                   [&](const std::string& name) { return name_in_teacher(name, layers); });
 }
 

@@ -223,8 +223,7 @@ model::Head Distillation::head() const {
 
 std::unique_ptr<Metrics> Distillation::metrics() const {
   if (options_.has(Kind::mlm) && options_.terms.size() == 1) return inner_->metrics();
-  if (!options_.reads_logits() || model::is_regression(options_.student)) return nullptr;
-  return inner_->metrics();
+  return options_.reads_logits() ? inner_->metrics() : nullptr;
 }
 
 std::map<std::string, std::string> Distillation::identity() const {

@@ -185,6 +185,41 @@ std::map<std::string, double> ClassificationMetrics::finish(double) {
   return compute(names_, predicted_, truth_);
 }
 
+// ---- regression
+
+const std::vector<std::string>& regression_metric_names() {
+  static const std::vector<std::string> names{"pearson", "spearmanr", "mean_absolute_error"};
+  return names;
+}
+
+void RegressionMetrics::start() {
+  predicted_.clear();
+  truth_.clear();
+}
+
+void RegressionMetrics::add(const TensorMap& outputs) {
+  const auto logits = outputs.find("logits");
+  const auto labels = outputs.find("labels");
+  if (logits == outputs.end() || labels == outputs.end())
+    throw RunError("metrics", "expected the outputs logits and labels of each micro-batch, found {} outputs",
+                   outputs.size());
+  const at::Tensor found = logits->second.to(at::kCPU, at::kDouble).reshape({-1}).contiguous();
+  const at::Tensor truth = labels->second.to(at::kCPU, at::kDouble).contiguous();
+  predicted_.insert(predicted_.end(), found.const_data_ptr<double>(),
+                    found.const_data_ptr<double>() + found.numel());
+  truth_.insert(truth_.end(), truth.const_data_ptr<double>(), truth.const_data_ptr<double>() + truth.numel());
+}
+
+std::map<std::string, double> RegressionMetrics::finish(double) {
+  constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+  double error = 0;
+  for (size_t i = 0; i < truth_.size(); ++i) error += std::abs(predicted_[i] - truth_[i]);
+  const bool pairs = truth_.size() > 1;
+  return {{"pearson", pairs ? pearson(predicted_, truth_) : kUndefined},
+          {"spearmanr", pairs ? spearmanr(predicted_, truth_) : kUndefined},
+          {"mean_absolute_error", error / static_cast<double>(truth_.size())}};
+}
+
 // ---- any number of labels a row
 
 namespace {

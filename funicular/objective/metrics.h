@@ -58,6 +58,21 @@ class ClassificationMetrics final : public Metrics {
   std::vector<int64_t> predicted_, truth_;
 };
 
+/// pearson, spearmanr, mean_absolute_error.
+const std::vector<std::string>& regression_metric_names();
+
+/// Metrics of a regression: of its outputs "logits" [S, 1] and "labels" [S]. A correlation that is not defined, of
+/// fewer than two rows or of constant numbers, is NaN.
+class RegressionMetrics final : public Metrics {
+ public:
+  void start() override;
+  void add(const TensorMap& outputs) override;
+  std::map<std::string, double> finish(double loss) override;
+
+ private:
+  std::vector<double> predicted_, truth_;
+};
+
 // ---- any number of labels a row
 //
 // `truth` and `predicted` are 0 or 1, `scores` any numbers of which greater ones speak for the label; all are

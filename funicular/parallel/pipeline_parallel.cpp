@@ -219,7 +219,8 @@ void PipelineParallel::allocate(Model& model, const MatrixTypes& types, UpdateTa
 void PipelineParallel::tell(const Model& model) const {
   std::string text;
   for (size_t s = 0; s < stages_.size(); ++s) {
-    const std::string &first = model.segments[stages_[s].begin].name, &last = model.segments[stages_[s].end - 1].name;
+    const std::string &first = model.segments[stages_[s].begin].name,
+                      &last = model.segments[stages_[s].end - 1].name;
     text += fmt::format("{}{}{} on rank {}", s == 0 ? "" : ", ", first, first == last ? "" : " to " + last,
                         rows_.rank_of_stage[s]);
   }

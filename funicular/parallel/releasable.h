@@ -1,5 +1,5 @@
 #pragma once
-// Memory that is there only while it is needed.
+// A tensor whose memory can be given back and taken again, for weights that a rank holds only while it uses them.
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Allocator.h>

@@ -63,8 +63,7 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
       return map_scratch_tensor(folder, size, tensor);
     };
   optimizer_->attach(target_);
-  if (needs_events())
-    hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
+  if (needs_events()) hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
 }
 
 void Replicated::detach() {
@@ -330,7 +329,8 @@ void Replicated::compare_replicas(int64_t update) const {
     const std::string name = first.substr(begin, first.find('\n', begin) - begin);
     throw RunError(
         "strategy",
-        "after update {} the weights of rank {} (of those that hold the same) are no longer those of rank 0; the first that differs is "
+        "after update {} the weights of rank {} (of those that hold the same) are no longer those of rank 0; "
+        "the first that differs is "
         "{}. Either something besides the strategy writes to the weights of one rank, or the ranks' "
         "processors "
         "compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is damaged; the "

@@ -39,8 +39,8 @@ struct StepSettings {
   /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
   double loss_scale = 1;
   Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
-  /// Of strategies that are not synchronous: the next update after which all ranks meet; one before this: it
-  /// is this.
+  /// Only for strategies that are not synchronous: the update after which all ranks meet. If it is smaller than
+  /// `update`, they meet after this update.
   int64_t meeting = 0;
   /// Called before the update, when visit_gradients gives those of the global batch; may be empty.
   std::function<void()> inspect{};

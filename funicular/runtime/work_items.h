@@ -1,5 +1,5 @@
 #pragma once
-// Work that threads take piece by piece.
+// Spreads independent pieces of work over threads, which take the pieces one after the other.
 
 #include <ATen/Parallel.h>
 
@@ -9,10 +9,10 @@
 
 namespace funicular {
 
-/// body(item, worker) for items 0 to count - 1, over at's threads, which take them in turn: threads differ in
-/// speed, items in their work, and what is cut in equal shares ends with the slowest. Who takes which item is
-/// left open, so that no result may depend on it. Of workers 0 to workers - 1 each is one thread at a time:
-/// what is theirs needs no lock.
+/// Calls body(item, worker) for items 0 to count - 1 on LibTorch's threads. A thread that is done takes the next item,
+/// because threads differ in speed and items in their work: equal shares would end with the slowest thread. The order
+/// is not fixed, so results must not depend on it. `worker`, from 0 to workers - 1, numbers the thread: two threads
+/// never have the same number at a time, so data kept by worker need no lock.
 template <class Body>
 void for_each_item(int64_t count, int64_t workers, Body body) {
   std::atomic<int64_t> next{0};
@@ -22,7 +22,7 @@ void for_each_item(int64_t count, int64_t workers, Body body) {
   });
 }
 
-/// body(item), by as many workers as there are threads.
+/// Calls body(item), with as many workers as there are threads.
 template <class Body>
 void for_each_item(int64_t count, Body body) {
   for_each_item(count, at::get_num_threads(), [&](int64_t item, int64_t) { body(item); });

@@ -2,14 +2,48 @@
 
 #include <algorithm>
 #include <cstring>
+#include <unordered_map>
 #include <utility>
 
+#include "funicular/base/error.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/unicode_tables.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
 namespace {
+
+constexpr std::string_view component = "tokenizer";
+
+void check_id(const AddedToken& token, const std::vector<std::string>& vocabulary, size_t model_size) {
+  const auto id = static_cast<size_t>(token.id);  // a negative one becomes too large
+  if (id < model_size && vocabulary[id] != token.content)
+    throw InputError(component, "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary",
+                     token.content, token.id, vocabulary[id]);
+  if (id >= model_size && id != vocabulary.size())
+    throw InputError(component,
+                     "the added token \"{}\" has the id {}: expected {}, the next one after the vocabulary",
+                     token.content, token.id, vocabulary.size());
+}
+
+AddedTokenMatcher match(const std::vector<AddedToken>& added, const AddedTokenMatcher::Normalize* normalize) {
+  std::vector<AddedToken> tokens;
+  std::vector<std::string> patterns;
+  std::unordered_map<std::string, std::string> seen;
+  for (const AddedToken& token : added) {
+    if (token.normalized != (normalize != nullptr)) continue;
+    tokens.push_back(token);
+    patterns.push_back(normalize ? (*normalize)(token.content) : token.content);
+    if (patterns.back().empty())
+      throw InputError(component, "nothing is left of the added token \"{}\" when it is normalised",
+                       token.content);
+    const auto [first, fresh] = seen.emplace(patterns.back(), token.content);
+    if (!fresh)
+      throw InputError(component, "the added tokens \"{}\" and \"{}\" are the same when normalised",
+                       first->second, token.content);
+  }
+  return {std::move(tokens), patterns};
+}
 
 bool starts_with(std::string_view text, unicode::Flag flag) {
   if (text.empty()) return false;
@@ -37,6 +71,37 @@ size_t skip_white_back(std::string_view text, size_t at) {
 }
 
 }  // namespace
+
+std::vector<AddedToken> by_id(std::vector<AddedToken> added) {
+  std::stable_sort(added.begin(), added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
+  return added;
+}
+
+std::vector<std::string> with_added_tokens(std::vector<std::string> vocabulary,
+                                           const std::vector<AddedToken>& added) {
+  const size_t model_size = vocabulary.size();
+  std::unordered_map<std::string_view, int32_t> seen;
+  for (const AddedToken& token : added) {
+    if (token.content.empty() || !is_valid_utf8(token.content))
+      throw InputError(component, "the added token {} is empty or not valid UTF-8", token.id);
+    const auto [first, fresh] = seen.emplace(token.content, token.id);
+    if (!fresh)
+      throw InputError(component, "the added token \"{}\" has two ids, {} and {}", token.content,
+                       first->second, token.id);
+    check_id(token, vocabulary, model_size);
+    if (static_cast<size_t>(token.id) == vocabulary.size()) vocabulary.push_back(token.content);
+  }
+  return vocabulary;
+}
+
+AddedTokenMatcher AddedTokenMatcher::raw(const std::vector<AddedToken>& added) {
+  return match(added, nullptr);
+}
+
+AddedTokenMatcher AddedTokenMatcher::normalized(const std::vector<AddedToken>& added,
+                                                const Normalize& normalize) {
+  return match(added, &normalize);
+}
 
 AddedTokenMatcher::AddedTokenMatcher(std::vector<AddedToken> tokens, const std::vector<std::string>& patterns)
     : tokens_(std::move(tokens)) {

@@ -3,29 +3,46 @@
 // leftmost position the longest token wins; then single_word, lstrip and rstrip are applied.
 
 #include <array>
+#include <functional>
+#include <string>
 #include <string_view>
 #include <vector>
 
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/trie.h"
-#include "funicular/text/word_piece.h"
 
 namespace funicular::text {
 
+/// In the order of their ids.
+std::vector<AddedToken> by_id(std::vector<AddedToken> added);
+/// The vocabulary with the added tokens (by id) that it lacks behind its own. Throws InputError for tokens
+/// that occur twice, are empty, have another token's id, or leave a gap.
+std::vector<std::string> with_added_tokens(std::vector<std::string> vocabulary,
+                                           const std::vector<AddedToken>& added);
+
 class AddedTokenMatcher {
  public:
+  using Normalize = std::function<std::string(std::string_view)>;
+
   AddedTokenMatcher() = default;
   /// `patterns[i]` is what to look for in place of `tokens[i].content`.
   AddedTokenMatcher(std::vector<AddedToken> tokens, const std::vector<std::string>& patterns);
+  /// Of those that are looked for in raw text.
+  static AddedTokenMatcher raw(const std::vector<AddedToken>& added);
+  /// Of those that are looked for, normalised, in normalised text. Throws InputError where nothing is left of
+  /// one, or two become the same.
+  static AddedTokenMatcher normalized(const std::vector<AddedToken>& added, const Normalize& normalize);
 
   bool empty() const { return tokens_.empty(); }
 
-  /// Calls piece(std::string_view) for the text between tokens (never empty) and token(int32_t id), in order.
+  /// Calls piece(std::string_view) for the text between tokens (never empty) and token(int32_t id,
+  /// std::string_view text) for each token with the white space that it takes in, in order.
   template <class Piece, class Token>
   void split(std::string_view text, Piece piece, Token token) const {
     size_t done = 0;
     for (Match match; (match = next(text, match.search_from, done)).token != nullptr; done = match.end) {
       if (done < match.begin) piece(text.substr(done, match.begin - done));
-      token(match.token->id);
+      token(match.token->id, text.substr(match.begin, match.end - match.begin));
     }
     if (done < text.size()) piece(text.substr(done));
   }

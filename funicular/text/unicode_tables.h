@@ -32,5 +32,15 @@ extern const uint32_t lower_sequences[];
 extern const std::size_t lower_sequences_size;
 extern const uint32_t decompositions[];
 extern const std::size_t decompositions_size;
+// Triples (first, second, what they are composed to); without Hangul.
+extern const uint32_t compositions[];
+extern const std::size_t compositions_size;
+
+/// What the pattern of the ByteLevel pre-tokenizer tells apart.
+enum Category : uint8_t { other = 0, letter = 1, number = 2, white_space = 3 };  // \p{L}, \p{N}, \s
+
+// Change points, as those of flags.
+extern const uint32_t category_ranges[];
+extern const std::size_t category_ranges_size;
 
 }  // namespace funicular::text::unicode

@@ -7,6 +7,7 @@
 
 #include "funicular/text/ascii_run.h"
 #include "funicular/text/normalizer.h"
+#include "funicular/text/token_buffer.h"
 #include "funicular/text/utf8.h"
 #include "funicular/text/word_piece_tables.h"
 
@@ -23,30 +24,6 @@ ThreadScratch& thread_scratch() {
   thread_local ThreadScratch scratch;
   return scratch;
 }
-
-// Tokens on their way to the result, moved there in blocks.
-class TokenBuffer {
- public:
-  explicit TokenBuffer(TokenizedText& out) : out_(out) {}
-  ~TokenBuffer() = default;
-  void put(int32_t id, bool starts_word) {
-    if (count_ == block) flush();
-    ids_[count_] = id;
-    starts_[count_++] = starts_word;
-  }
-  void flush() {
-    out_.ids.insert(out_.ids.end(), ids_, ids_ + count_);
-    out_.word_starts.insert(out_.word_starts.end(), starts_, starts_ + count_);
-    count_ = 0;
-  }
-
- private:
-  static constexpr int block = 512;
-  TokenizedText& out_;
-  int count_ = 0;
-  int32_t ids_[block];
-  uint8_t starts_[block];
-};
 
 // Reads text without added tokens.
 class Scanner {
@@ -179,7 +156,7 @@ void WordPiece::tokenize(std::string_view utf8, TokenizedText& out) const {
   const WordPieceTables& tables = *tables_;
   TokenBuffer buffer(out);
   ThreadScratch& scratch = thread_scratch();
-  const auto added = [&](int32_t id) { buffer.put(id, true); };
+  const auto added = [&](int32_t id, std::string_view) { buffer.put(id, true); };
   const auto scan = [&](std::string_view piece) {
     Scanner(tables, tables.characters, buffer, scratch).scan(piece);
   };

@@ -1,7 +1,6 @@
 #include "funicular/text/word_piece_tables.h"
 
 #include <algorithm>
-#include <atomic>
 #include <unordered_map>
 
 #include "funicular/base/error.h"
@@ -35,64 +34,10 @@ void check_vocabulary(const std::vector<std::string>& vocabulary, const WordPiec
                      options.max_characters_per_word);
 }
 
-void check_id(const AddedToken& token, const std::vector<std::string>& vocabulary, size_t model_size) {
-  const auto id = static_cast<size_t>(token.id);  // a negative one becomes too large
-  if (id < model_size && vocabulary[id] != token.content)
-    throw InputError(component, "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary",
-                     token.content, token.id, vocabulary[id]);
-  if (id >= model_size && id != vocabulary.size())
-    throw InputError(component,
-                     "the added token \"{}\" has the id {}: expected {}, the next one after the vocabulary",
-                     token.content, token.id, vocabulary.size());
-}
-
-// The vocabulary with the added tokens that the model lacks behind its own.
-std::vector<std::string> with_added(std::vector<std::string> vocabulary,
-                                    const std::vector<AddedToken>& added) {
-  const size_t model_size = vocabulary.size();
-  std::unordered_map<std::string_view, int32_t> seen;
-  for (const AddedToken& token : added) {
-    if (token.content.empty() || !is_valid_utf8(token.content))
-      throw InputError(component, "the added token {} is empty or not valid UTF-8", token.id);
-    const auto [first, fresh] = seen.emplace(token.content, token.id);
-    if (!fresh)
-      throw InputError(component, "the added token \"{}\" has two ids, {} and {}", token.content,
-                       first->second, token.id);
-    check_id(token, vocabulary, model_size);
-    if (static_cast<size_t>(token.id) == vocabulary.size()) vocabulary.push_back(token.content);
-  }
-  return vocabulary;
-}
-
-std::vector<AddedToken> by_id(std::vector<AddedToken> added) {
-  std::stable_sort(added.begin(), added.end(), [](const auto& a, const auto& b) { return a.id < b.id; });
-  return added;
-}
-
 Trie make_trie(const std::vector<std::string>& vocabulary, size_t size) {
   std::vector<Trie::Key> keys;
   for (size_t i = 0; i < size; ++i) keys.emplace_back(vocabulary[i], static_cast<int32_t>(i));
   return Trie(std::move(keys));
-}
-
-// Matches the tokens in raw text, or in normalised text if there are rules.
-AddedTokenMatcher make_matcher(const std::vector<AddedToken>& added, const NormalizerRules* rules) {
-  std::vector<AddedToken> tokens;
-  std::vector<std::string> patterns;
-  std::unordered_map<std::string, std::string> seen;
-  for (const AddedToken& token : added) {
-    if (token.normalized != (rules != nullptr)) continue;
-    tokens.push_back(token);
-    patterns.push_back(rules ? normalize(token.content, *rules) : token.content);
-    if (patterns.back().empty())
-      throw InputError(component, "nothing is left of the added token \"{}\" when it is normalised",
-                       token.content);
-    const auto [first, fresh] = seen.emplace(patterns.back(), token.content);
-    if (!fresh)
-      throw InputError(component, "the added tokens \"{}\" and \"{}\" are the same when normalised",
-                       first->second, token.content);
-  }
-  return {std::move(tokens), patterns};
 }
 
 int32_t id_in(const Trie& pieces, std::string_view token) {
@@ -122,28 +67,24 @@ uint64_t hash_rules(const WordPieceTables& tables) {
   return hash.digest();
 }
 
-uint32_t next_serial() {
-  static std::atomic<uint32_t> serial{0};
-  return ++serial;
-}
-
 }  // namespace
 
 WordPieceTables::WordPieceTables(std::vector<std::string> tokens, WordPieceOptions chosen,
                                  std::vector<AddedToken> extra)
     : options((check_vocabulary(tokens, chosen), std::move(chosen))),
       added(by_id(std::move(extra))),
-      vocabulary(with_added(tokens, added)),
+      vocabulary(with_added_tokens(tokens, added)),
       model_size(tokens.size()),
       pieces(make_trie(vocabulary, model_size)),
       continuing(pieces.find(options.continuing_prefix)),
       unknown(id_in(pieces, options.unknown_token)),
       rules(options),
       characters(rules, pieces, unknown),
-      raw(make_matcher(added, nullptr)),
-      normalized(make_matcher(added, &rules)),
+      raw(AddedTokenMatcher::raw(added)),
+      normalized(AddedTokenMatcher::normalized(
+          added, [this](std::string_view text) { return normalize(text, rules); })),
       words(std::span(vocabulary).first(model_size)),
-      serial(next_serial()),
+      serial(next_tokenizer_serial()),
       ascii_words(characters.ascii_words(rules.lower) &&
                   options.max_characters_per_word >= static_cast<int>(WordKey::longest)),
       ascii_lower(rules.lower) {

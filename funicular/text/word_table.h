@@ -2,6 +2,7 @@
 // Short words to token ids: the whole vocabulary (shared, immutable), and the latest words of a thread (a
 // cache).
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -46,6 +47,12 @@ class WordTable {
   std::vector<Slot> slots_;
   size_t mask_;
 };
+
+/// Tells tokenizers apart in the threads' caches: never 0, each time another one.
+inline uint32_t next_tokenizer_serial() {
+  static std::atomic<uint32_t> serial{0};
+  return ++serial;
+}
 
 /// The pieces of words met lately by one thread, of all tokenisers that it uses. Direct-mapped: a new word
 /// takes the place of an old one with the same hash.

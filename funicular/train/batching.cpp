@@ -47,7 +47,8 @@ BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks, int64_t pie
     throw InputError("trainer",
                      "a batch of {} sequences cannot be cut into {} micro-batches{}; accumulate at most {}",
                      plan.batch, plan.accumulation, of_ranks(ranks), each);
-  if (plan.micro_batch == 0) plan.micro_batch = divide_up(each, plan.accumulation > 0 ? plan.accumulation : pieces);
+  if (plan.micro_batch == 0)
+    plan.micro_batch = divide_up(each, plan.accumulation > 0 ? plan.accumulation : pieces);
   if (plan.micro_batch > plan.batch)
     throw InputError(
         "trainer",

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "funicular/base/error.h"
+#include "funicular/base/json.h"
 #include "funicular/base/log.h"
 #include "funicular/format/manifest.h"
 #include "funicular/train/saved_model.h"
@@ -13,6 +14,27 @@
 namespace funicular::train {
 
 namespace {
+
+constexpr const char* kEvaluationData = "evaluation_data";
+
+/// "learning_rate was 5e-05 and is 0.001" of what differs; values that are objects of JSON field by field.
+void add_difference(const std::string& name, const std::string& before, const std::string& now,
+                    std::vector<std::string>& found) {
+  if (before == now) return;
+  const auto object = [](const std::string& text) {
+    return text.starts_with('{') ? parse_json_or_null<OrderedJson>(text) : OrderedJson();
+  };
+  OrderedJson old_fields = object(before), fields = object(now);
+  if (!old_fields.is_object() || !fields.is_object() || old_fields.value("name", "") != fields.value("name", ""))
+    return found.push_back(fmt::format("{} was {} and is {}", name, before, now));
+  const auto show = [](const OrderedJson& fields_of, const std::string& key) {
+    return fields_of.contains(key) ? fields_of[key].dump() : std::string("nothing");
+  };
+  OrderedJson all = old_fields;
+  all.update(fields);
+  for (const auto& [key, unused] : all.items())
+    add_difference(key, show(old_fields, key), show(fields, key), found);
+}
 
 /// " batch_size was 32 and is 16"; more than one each on a line of its own; empty if the two are equal.
 std::string difference(const std::map<std::string, std::string>& old_values,
@@ -24,10 +46,7 @@ std::string difference(const std::map<std::string, std::string>& old_values,
   std::map<std::string, std::string> all = old_values;
   all.insert(values.begin(), values.end());
   std::vector<std::string> found;
-  for (const auto& [name, unused] : all)
-    if (value_in(old_values, name) != value_in(values, name))
-      found.push_back(
-          fmt::format("{} was {} and is {}", name, value_in(old_values, name), value_in(values, name)));
+  for (const auto& [name, unused] : all) add_difference(name, value_in(old_values, name), value_in(values, name), found);
   if (found.empty()) return {};
   return found.size() == 1 ? " " + found.front() : fmt::format("\n  {}", fmt::join(found, "\n  "));
 }
@@ -81,6 +100,27 @@ fs::path find_checkpoint(const fs::path& output, const std::string& resume) {
   return found;
 }
 
+std::string precision_of_run(const fs::path& output, const std::string& resume) {
+  if (resume == "never") return "";
+  std::vector<fs::path> folders;
+  if (resume == "auto")
+    folders = {output / "checkpoints", output / "head" / "checkpoints"};
+  else
+    folders = {fs::path(resume) / "checkpoints", fs::path(resume)};
+  std::vector<fs::path> checkpoints;
+  for (const fs::path& folder : folders)
+    for (const auto& [step, path] : list_checkpoints(folder)) checkpoints.push_back(path);
+  if (resume != "auto") checkpoints.emplace_back(resume);
+  std::error_code ignored;
+  for (const fs::path& checkpoint : checkpoints) {
+    if (!fs::exists(checkpoint / "state.json", ignored)) continue;
+    const auto state = parse_json_or_null<OrderedJson>(read_file(checkpoint / "state.json"));
+    if (!state.is_object() || !state.contains("identity") || !state["identity"].is_object()) continue;
+    if (std::string name = state["identity"].value("precision", ""); !name.empty()) return name;
+  }
+  return "";
+}
+
 void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,
                      const std::map<std::string, std::string>& settings, const fs::path& checkpoint,
                      bool goes_on) {
@@ -92,16 +132,22 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
         checkpoint.string(), refused);
   const std::string changed = difference(saved.settings, settings);
   if (changed.empty()) return;
-  if (goes_on)
-    log::warning("the run goes on with other settings than it began with:{}", changed);
-  else
-    log::warning("the run has taken its last step, with other settings:{}", changed);
+  if (goes_on) return log::warning("the run goes on with other settings than it began with:{}", changed);
+  // Only what it is measured on may be another: that is done anew.
+  auto same = settings;
+  if (const auto data = saved.settings.find(kEvaluationData); data != saved.settings.end())
+    same[kEvaluationData] = data->second;
+  const std::string refused_settings = difference(saved.settings, same);
+  if (!refused_settings.empty())
+    throw InputError("trainer",
+                     "the run in {} is finished, with other settings:{}; another --output begins a new run",
+                     checkpoint.parent_path().parent_path().string(), refused_settings);
+  log::warning("the run has taken its last step, with other settings:{}", changed);
 }
 
 void forget_other_evaluation(TrainingState& saved, const std::map<std::string, std::string>& settings) {
-  constexpr const char* kName = "evaluation_data";
-  const auto before = saved.settings.find(kName);
-  const auto now = settings.find(kName);
+  const auto before = saved.settings.find(kEvaluationData);
+  const auto now = settings.find(kEvaluationData);
   if (saved.best_step == 0 || before == saved.settings.end() || now == settings.end() ||
       before->second == now->second)
     return;

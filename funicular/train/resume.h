@@ -15,8 +15,13 @@ namespace funicular::train {
 /// none that is valid, or where `output` holds another run.
 fs::path find_checkpoint(const fs::path& output, const std::string& resume);
 
-/// Throws InputError naming what differs from the saved identity; warns of settings that differ: if the run
-/// `goes_on`, and has not taken its last step, they are those of the steps to come.
+/// The precision of the run that `resume` (TrainerOptions::resume) goes on with, by its name; empty where there is
+/// none, or none that can be read. Reads no tensors.
+std::string precision_of_run(const fs::path& output, const std::string& resume);
+
+/// Throws InputError naming what differs from the saved identity. Settings that differ are those of the steps to
+/// come, with a warning, if the run `goes_on`; of one that has taken its last step they are refused, but for
+/// the evaluation data: its model is measured on these.
 void check_resumable(const TrainingState& saved, const std::map<std::string, std::string>& identity,
                      const std::map<std::string, std::string>& settings, const fs::path& checkpoint,
                      bool goes_on);

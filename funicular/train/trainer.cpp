@@ -19,6 +19,7 @@
 #include "funicular/runtime/product_cache.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/disk_space.h"
 #include "funicular/train/freezing.h"
 #include "funicular/train/loss_watch.h"
 #include "funicular/train/prefetch.h"
@@ -130,6 +131,7 @@ class Fit {
 
   void resume();
   void share_state();
+  SpaceNeeds needs() const;
   void take_folder(std::optional<RunLock>& lock);
   void train();
   bool model_is_saved();
@@ -149,6 +151,9 @@ class Fit {
   void evaluate();
   void check_evaluation();
   void note_evaluation();
+  void tell_evaluation() const;
+  void tell_early_stop() const;
+  double evaluation_seconds_left() const;
   void save_model();
   void save();
 
@@ -177,6 +182,7 @@ class Fit {
   // Since the last record.
   int64_t window_steps_ = 0, window_tokens_ = 0;
   double window_seconds_ = 0, window_wait_ = 0;
+  double evaluation_seconds_ = 0;  ///< of the last evaluation, the best model's saving included
 };
 
 bool Fit::meet_after(int64_t step) const {
@@ -211,7 +217,10 @@ void Fit::resume() {
   TrainingState saved;
   together(group_, [&] {
     saved = read_state(checkpoint);
-    check_resumable(saved, state_.identity, state_.settings, checkpoint, saved.step < max_steps_);
+    const bool is_finished =
+        saved.step >= max_steps_ ||
+        (options_.patience > 0 && saved.evaluations_without_gain >= options_.patience);
+    check_resumable(saved, state_.identity, state_.settings, checkpoint, !is_finished);
     if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
   });
   read_tensors(*strategy_, checkpoint);
@@ -257,6 +266,13 @@ void Fit::take_folder(std::optional<RunLock>& lock) {
   });
 }
 
+SpaceNeeds Fit::needs() const {
+  const int64_t saves = options_.save_steps > 0 ? max_steps_ / options_.save_steps + 1 : 1;
+  const int64_t kept = options_.save_total_limit > 0 ? std::min(options_.save_total_limit, saves) : saves;
+  return space_needs(model_.parameter_count(), static_cast<int64_t>(c10::elementSize(floating_)), spec_,
+                     kept + 1 + (evaluation_.data != nullptr));
+}
+
 FitResult Fit::run() {
   const auto start = Clock::now();
   std::optional<RunLock> lock;
@@ -268,6 +284,9 @@ FitResult Fit::run() {
       {.compute = compute_type(options_.precision), .accumulates = may_accumulate(plan_, train_)});
   resume();
   trim_allocator();  // of what making, converting and loading the weights took
+  together(group_, [&] {
+    if (writes() && !finished()) check_space(needs(), options_.output);
+  });
   const OrderedJson earlier = writes() ? finished_result(options_.output, state_.step) : OrderedJson();
   together(group_, [&] {
     if (!writes()) return;
@@ -344,6 +363,7 @@ void Fit::train() {
       evaluate();
       if (options_.save_steps > 0 && (due(options_.save_steps) || finished())) save();
     }
+    tell_early_stop();
     require_sound_data();
     if (leaves_files() && !model_is_saved()) save_model();
   } catch (const Interrupted&) {
@@ -479,7 +499,8 @@ void Fit::log_step(const parallel::StepResult& result) {
   if (progress_)
     progress_->update(static_cast<uint64_t>(state_.step),
                       fmt::format("loss {:.4f}  {} tokens/s  {}B", result.loss, short_number(speed),
-                                  short_number(static_cast<double>(memory))));
+                                  short_number(static_cast<double>(memory))),
+                      evaluation_seconds_left());
   if (!recorded) return;
   StepRecord record;
   record.step = state_.step;
@@ -529,8 +550,16 @@ double Fit::sum_over_ranks(double value) const {
   return sum.item<double>();
 }
 
+/// What the evaluations to come will take, if each takes as long as the last one.
+double Fit::evaluation_seconds_left() const {
+  const int64_t every = options_.eval_steps > 0 ? options_.eval_steps : sampler_.batches_per_epoch();
+  const int64_t last = max_steps_ % every != 0;  // one at the end of the run, too
+  return static_cast<double>(max_steps_ / every - state_.step / every + last) * evaluation_seconds_;
+}
+
 void Fit::evaluate() {
   if (!evaluation_due()) return;
+  const auto start = Clock::now();
   const int64_t batch_size = options_.eval_batch_size > 0 ? options_.eval_batch_size : plan_.micro_batch;
   const BatchPlan plan = evaluation_plan(batch_size, plan_.tokens);
   strategy_->share_buffers();
@@ -556,8 +585,31 @@ void Fit::evaluate() {
   check_evaluation();
   watch(result_.evaluation.at("loss"), "the loss of the evaluation");
   note_evaluation();
+  tell_evaluation();
+  evaluation_seconds_ = seconds_since(start);
+  if (progress_) progress_->spent_beside(evaluation_seconds_);
   if (records_) records_->add_evaluation(state_.step, epoch(state_.step), result_.evaluation);
   if (callbacks_.on_evaluate) callbacks_.on_evaluate(state_.step, result_.evaluation);
+}
+
+void Fit::tell_evaluation() const {
+  if (!first() || !options_.progress) return;
+  std::vector<std::string> values;
+  for (const auto& [name, value] : result_.evaluation) values.push_back(fmt::format("{} {:.4f}", name, value));
+  const std::string& metric = options_.best_metric;
+  const auto best = state_.best_evaluation.find(metric);
+  log::info("evaluation at step {} of {}: {}; {}", state_.step, max_steps_, fmt::join(values, ", "),
+            state_.best_step == state_.step ? "the best so far"
+            : best == state_.best_evaluation.end()
+                ? "no best one yet"
+                : fmt::format("best {} so far {:.4f}, at step {}", metric, best->second, state_.best_step));
+}
+
+void Fit::tell_early_stop() const {
+  if (!first() || !out_of_patience() || state_.step >= max_steps_) return;
+  log::info("stopped early, at step {} of {}: {} evaluations in a row were not better than that of step {} "
+            "(--patience {})",
+            state_.step, max_steps_, state_.evaluations_without_gain, state_.best_step, options_.patience);
 }
 
 /// Saves before it throws: the training up to here is sound.

@@ -74,6 +74,27 @@ TEST(Progress, TheRateAndTheTimeLeftAreOfWhatIsDoneSinceTheStart) {
       << stream.text();
 }
 
+TEST(Progress, WhatIsSpentBesideIsNoneOfTheRatesAndPartOfTheTimeLeft) {
+  const Stream stream;
+  Progress progress("train", 3,
+                    {.unit = "steps", .plain_seconds = 0, .stream = stream.file(), .terminal = false});
+  std::this_thread::sleep_for(std::chrono::milliseconds(500));
+  progress.spent_beside(0.4);
+  progress.update(1, "", 3600);  // a step in a tenth of a second, and an hour of evaluations to come
+  std::smatch found;
+  const std::string text = stream.text();
+  ASSERT_TRUE(std::regex_search(text, found, std::regex("  ([0-9.]+) steps/s  (1:00:[0-9][0-9]) left"))) << text;
+  EXPECT_GT(std::stod(found[1]), 2.5);  // 2 with the evaluation
+}
+
+TEST(Progress, WhereNothingWasCountedItEndsWithTheTimeAlone) {
+  const Stream stream;
+  Progress progress("bench", 0, {.unit = "", .plain_seconds = 3600, .stream = stream.file(), .terminal = false});
+  progress.show("1 of 2: adamw");
+  progress.finish();
+  EXPECT_EQ(stream.text(), "bench  done in 0:00\n");
+}
+
 TEST(Progress, WithoutATerminalLinesAreSeldom) {
   const Stream stream;
   Progress progress("tokenize", 0,

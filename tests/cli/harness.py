@@ -5,6 +5,7 @@ import json
 import os
 import pathlib
 import random
+import re
 import shutil
 import signal
 import string
@@ -122,17 +123,32 @@ def environment():
     return {**os.environ, "OMP_NUM_THREADS": "1"}
 
 
+def exact(words):
+    """The words of a command, which computes in fp32 where they leave the precision to the processor: what tests compare is then
+    the same on all of them."""
+    words = [str(word) for word in words]
+    precise = {"--precision", "--bf16", "--fp16", "--help"}
+    # Behind "launch -n 2 -- PROGRAM", perhaps.
+    own = words[words.index(PROGRAM) + 1:] if PROGRAM in words else words
+    if not own or own[0] not in ("pretrain", "finetune", "evaluate", "predict") or precise & {word.split("=")[0] for word in own}:
+        return words
+    file = pathlib.Path(own[own.index("--config") + 1]) if "--config" in own[:-1] else None
+    if file and file.is_file() and re.search(b"precision|bf16|fp16", file.read_bytes()):
+        return words
+    return [*words, "--precision", "fp32"]
+
+
 def run(*words, stdin="", timeout=300, **more):
     """Runs the program to its end, at most `timeout` seconds. stdin: text or bytes. more: for subprocess.run."""
     data = stdin if isinstance(stdin, bytes) else stdin.encode()
-    done = subprocess.run([PROGRAM, *map(str, words)], input=data, capture_output=True, timeout=timeout, check=False,
+    done = subprocess.run([PROGRAM, *exact(words)], input=data, capture_output=True, timeout=timeout, check=False,
                           **{"env": environment(), **more})
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
 
 def run_and_interrupt(path, lines, number, *words):
     """Starts the program and sends it the signal `number` once the file `path` has that many lines."""
-    process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env=environment())
     deadline = time.monotonic() + 120
     while process.poll() is None and time.monotonic() < deadline:
@@ -146,7 +162,7 @@ def run_and_interrupt(path, lines, number, *words):
 
 def run_and_interrupt_when_it_says(phrase, number, *words):
     """Starts the program and sends it the signal `number` as soon as a line of its messages holds the phrase."""
-    process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                env=environment())
     err = b""
     for line in process.stderr:
@@ -204,6 +220,6 @@ class ProgramTest(unittest.TestCase):
         return self.folder / name
 
 
-__all__ = ["ProgramTest", "Result", "VOCABULARY", "WORDS", "array", "config", "encoder_shapes", "environment", "json", "pathlib", "random",
+__all__ = ["ProgramTest", "Result", "VOCABULARY", "WORDS", "array", "config", "encoder_shapes", "environment", "exact", "json", "pathlib", "random",
            "random_weights", "read_safetensors", "run", "run_and_interrupt", "run_and_interrupt_when_it_says",
            "sentiment_rows", "signal", "subprocess", "unittest", "write_model", "write_rows", "write_safetensors", "PROGRAM", "HIDDEN", "SANITIZED"]

@@ -33,7 +33,7 @@ class KillPoints(ProgramTest):
         environ = {**environment(), **{name: str(value) for name, value in variables.items()}}
         if variables:
             environ.update(LD_PRELOAD=WATCHER, FILE_CALLS_FOLDER=str(output), FILE_CALLS_RANK=rank)
-        return subprocess.run([PROGRAM, *map(str, words)], env=environ, capture_output=True, timeout=300, check=False)
+        return subprocess.run([PROGRAM, *exact(words)], env=environ, capture_output=True, timeout=300, check=False)
 
     def expect_no_harm(self, first, second, rank=""):
         """first, second: functions of the output folder that give a command's words; `second` writes a step anew."""

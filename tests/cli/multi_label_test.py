@@ -90,7 +90,8 @@ class MultiLabel(ProgramTest):
     def test_a_model_of_one_label_and_one_of_many_are_not_taken_for_each_other(self):
         self.train(max_steps=1, num_train_epochs=None)
         many, data = self.folder / "run" / "model", self.folder / "sets-eval.tsv"
-        self.refuses(["evaluate", "--model", many, "--task", "custom", "--data", data], "any number of labels", "--multi-label")
+        self.succeeds("evaluate", "--model", many, "--data", data)  # it remembers
+        self.refuses(["evaluate", "--model", many, "--task", "custom", "--no-multi-label", "--data", data], "any number of labels", "--multi-label")
         self.succeeds(*self.finetune_words(self.folder / "model", output="one", max_steps=1, num_train_epochs=None))
         one = self.folder / "one" / "model"
         self.refuses(["evaluate", "--model", one, "--task", "custom", "--multi-label", "--data", self.folder / "sets-eval.tsv"],

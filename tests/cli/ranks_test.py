@@ -11,7 +11,7 @@ from harness import *
 
 def launch(ranks, words, *options, variables=None):
     """funicular launch -n RANKS OPTIONS -- funicular WORDS"""
-    done = subprocess.run([PROGRAM, "launch", "-n", str(ranks), *map(str, options), "--", PROGRAM, *map(str, words)],
+    done = subprocess.run([PROGRAM, "launch", "-n", str(ranks), *map(str, options), "--", PROGRAM, *exact(words)],
                           capture_output=True, timeout=300, check=False, env={**environment(), **(variables or {})})
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 
@@ -32,7 +32,7 @@ class Finetune(ProgramTest):
     def test_two_ranks_find_the_metrics_of_one(self):
         model = self.model()
         one = self.succeeds(*self.finetune_words(model, "one", precision="fp64")).json()
-        for strategy in ("ddp", "zero3"):
+        for strategy in ("ddp", "zero3", "pipeline"):
             launched = launch(2, self.finetune_words(model, strategy, precision="fp64", strategy=strategy))
             self.assertEqual(launched.code, 0, launched.err)
             two = result_of(launched)
@@ -46,7 +46,7 @@ class Finetune(ProgramTest):
         model = self.model()
         words = {"precision": "fp64", "save_steps": 4, "num_train_epochs": None, "max_steps": 12}
         self.succeeds(*self.finetune_words(model, "whole", **words))
-        layouts = [("zero2", 3), ("single", 1), ("zero1", 2), ("zero3", 4)]
+        layouts = [("zero2", 3), ("single", 1), ("pipeline", 2), ("zero3", 4)]
         for number, (strategy, ranks) in enumerate(layouts):
             launched = launch(ranks, self.finetune_words(model, "moved", **{**words, "strategy": strategy,
                                                                              "max_steps": 3 * (number + 1),
@@ -112,7 +112,7 @@ class SharedMemory(ProgramTest):
         words = ["pretrain", "--model", model, "--data", self.store(model), "--output", self.folder / "run", "--max-length", "16",
                  "--batch-size", "4", "--max-steps", "100000", "--save-steps", "0", "--strategy", "ddp"]
         variables = {name: value for name, value in os.environ.items() if name != "OMP_NUM_THREADS"}
-        with subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", PROGRAM, *map(str, words)], stdout=subprocess.PIPE,
+        with subprocess.Popen([PROGRAM, "launch", "-n", "2", "--", PROGRAM, *exact(words)], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, env=variables) as process:
             try:
                 metrics, deadline = self.folder / "run" / "metrics.jsonl", time.monotonic() + 120
@@ -141,7 +141,7 @@ class KilledRanks(ProgramTest):
             undisturbed = launch(2, self.words(strategy + "-whole", strategy))
             self.assertEqual(undisturbed.code, 0, undisturbed.err)
             process = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--max-restarts", "100", "--grace", "1", "--", PROGRAM,
-                                        *map(str, self.words(strategy + "-killed", strategy))], stdout=subprocess.PIPE,
+                                        *exact(self.words(strategy + "-killed", strategy))], stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, env=environment())
             source, kills = random.Random(7), 0
             while process.poll() is None and kills < 4:

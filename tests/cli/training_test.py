@@ -40,16 +40,6 @@ class Finetune(ProgramTest):
         words[words.index("--output") + 1] = self.folder / "other"
         self.assertNotIn("no effect", self.succeeds(*words, "--optim", "sgd", "--momentum", 0.5).err)
 
-    def test_labels_that_are_measurements_are_pointed_out(self):
-        rows = [(f"{i / 7:.3f}", text) for i, (_, text) in enumerate(sentiment_rows(40))]
-        measured = write_rows(self.folder / "measured.tsv", ("label", "text"), rows)
-        model = self.model()
-        words = self.finetune_words(model, train=measured, eval=None, max_steps=1, num_train_epochs=None)
-        self.assertIn("40 different numbers", self.succeeds(*words).err)
-        graded = write_rows(self.folder / "graded.tsv", ("label", "text"), [(str(i % 5 / 2), text) for i, (_, text) in enumerate(rows)])
-        words = self.finetune_words(model, output="graded", train=graded, eval=None, max_steps=1, num_train_epochs=None)
-        self.assertNotIn("different numbers", self.succeeds(*words).err)
-
     def test_a_store_is_no_file_of_rows(self):
         model = self.model()
         self.refuses(["evaluate", "--model", model, "--task", "cola", "--data", self.store(model)],
@@ -96,8 +86,7 @@ class Finetune(ProgramTest):
             self.assertEqual(float(epsilon or 1e-8), written["epsilon"])
         for wrong in ("0", "-1e-8", "x"):
             self.refuses(self.finetune_words(model, output="wrong", adam_epsilon=wrong, **short), "--adam-epsilon")
-        resumed = self.succeeds(*self.finetune_words(model, output="small", adam_epsilon="1e-9", **short))
-        self.assertIn("1e-09", resumed.err)
+        self.refuses(self.finetune_words(model, output="small", adam_epsilon="1e-9", **short), "epsilon was 1e-10 and is 1e-09")
 
     def test_classifier_of_another_number_of_classes_gets_a_new_head(self):
         model = self.model(extra_shapes={"classifier.weight": [3, HIDDEN], "classifier.bias": [3]},
@@ -357,8 +346,7 @@ class Interruption(ProgramTest):
         self.assertNotIn("train  ", again.err)
         self.assertEqual(again.json()["accuracy"], first.json()["accuracy"])
         written = (self.folder / "run" / "run.json").read_bytes()
-        other = self.succeeds(*words, "--warmup-steps", "2")
-        self.assertNotIn("goes on with other settings", other.err)
+        self.refuses([*words, "--warmup-steps", "2"], "is finished, with other settings: schedule was")
         self.assertEqual((self.folder / "run" / "run.json").read_bytes(), written, "of the training that was done")
 
     def test_other_weights_do_not_resume(self):

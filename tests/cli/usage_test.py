@@ -11,7 +11,7 @@ class Help(ProgramTest):
     def test_level_of_messages_that_does_not_exist_is_told(self):
         with_level = {**os.environ, "FUNICULAR_LOG": "loud"}
         done = subprocess.run([PROGRAM, "finetune", "--model", "none"], env=with_level, capture_output=True, text=True, check=False)
-        self.assertIn('FUNICULAR_LOG expects debug, info, warning or error, found "loud"', done.stderr)
+        self.assertIn('FUNICULAR_LOG expects one of debug, info, warning, error, found "loud"', done.stderr)
 
     def test_overview_lists_every_command(self):
         text = self.succeeds("--help").out
@@ -28,8 +28,8 @@ class Help(ProgramTest):
 
     def test_help_states_defaults_units_choices_and_aliases(self):
         text = " ".join(self.succeeds("finetune", "--help").out.split())
-        for phrase in ("--learning-rate RATE", "[5e-05]", "--batch-size SEQUENCES", "[32]", "fp32 | fp64 | bf16 | fp16",
-                       "--per-device-train-batch-size", "--eval-steps STEPS", "cola | sst2 | mrpc | rte | custom"):
+        for phrase in ("--learning-rate RATE", "[5e-05]", "--batch-size SEQUENCES", "[32]", "auto | fp32 | fp64 | bf16 | fp16",
+                       "--per-device-train-batch-size", "--eval-steps STEPS", "cola | sst2 | mrpc | stsb | rte | custom"):
             self.assertIn(phrase, text)
 
     def test_help_fits_a_hundred_columns(self):
@@ -61,7 +61,7 @@ class Usage(ProgramTest):
         self.refuses(["evaluate", "--model", "--task", "cola"], "--model expects DIR")
 
     def test_required_option_missing(self):
-        self.refuses(["evaluate", "--model", "m"], "--task NAME is required")
+        self.refuses(["finetune", "--model", "m"], "--task NAME is required")
 
     def test_option_given_twice(self):
         self.refuses(["evaluate", "--model", "a", "--model", "b"], "--model is given twice")

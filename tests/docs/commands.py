@@ -137,9 +137,30 @@ def built_program(words):
     return options_in(sources, words[1:]) if sources else f"no source of a program {name}"
 
 
+# Of other launchers: what starts our program on several ranks, with the options that take no value.
+LAUNCHERS = {"torchrun": {"--no-python"}, "mpirun": set(), "srun": set()}
+
+
+def launched(command):
+    """The words of the program that another launcher starts."""
+    rest = command[1:]
+    while rest and rest[0].startswith("-"):
+        rest = rest[1 if rest[0] in LAUNCHERS[command[0]] or "=" in rest[0] else 2:]
+    return rest
+
+
+def job_of(command):
+    """The command that sbatch hands over, as words."""
+    return shlex.split(command[command.index("--wrap") + 1])
+
+
 def problem_of(command):
     """What is wrong with the command (a list of words), or None."""
     program, words = command[0], command[1:]
+    if program in LAUNCHERS:
+        return problem_of(launched(command)) if launched(command) else "it starts nothing"
+    if program == "sbatch":
+        return problem_of(job_of(command)) if "--wrap" in words else "expected --wrap and a command"
     if program.endswith(".deps/python/bin/python") or program in ("python", "python3"):
         return script(words)
     if program.startswith("build/"):

@@ -23,7 +23,7 @@ COMPILED = ("cpp", "c++")  # by CMakeLists.txt
 ONLY_SHOWN = ("text",)
 LONGEST = 128  # the default of --max-length
 # Commands with these words are read by the program and not carried out: they need another machine.
-NOT_EVERYWHERE = ("--device cuda", "mpirun", "--nproc")
+NOT_EVERYWHERE = ("--device cuda", "mpirun", "--nproc", "srun", "sbatch")
 
 
 def shell_code(block):
@@ -105,6 +105,12 @@ class Documents(unittest.TestCase):
                  if "://" not in target and not (path.parent / target).exists()]
         self.assertEqual(found, [])
 
+    def test_the_chart_is_what_the_script_draws_of_what_was_measured(self):
+        with tempfile.TemporaryDirectory() as folder:
+            drawn = pathlib.Path(folder) / "peers.svg"
+            subprocess.run([commands.ROOT / "bench/chart.py", commands.ROOT / "docs/measurements/2026-11-23-zen5.toml", drawn], check=True)
+            self.assertEqual(drawn.read_text(encoding="utf-8"), (commands.ROOT / "docs/images/peers.svg").read_text(encoding="utf-8"))
+
     def test_the_blocks_of_funicular_commands_run_as_they_are_written(self):
         ran = 0
         for path in DOCUMENTS:
@@ -172,6 +178,11 @@ class EveryCommandRuns(unittest.TestCase):
 
     def test_of_funicular(self):
         self.check("funicular")
+
+    def test_of_other_launchers(self):
+        self.assertTrue(any(command[0] == "torchrun" for path in DOCUMENTS for _, command in commands_of(path.read_text())))
+        if (running.PYTHON.parent / "torchrun").is_file():
+            self.check("torchrun", "mpirun", "srun", "sbatch")
 
     def test_is_one_that_the_tests_know_how_to_run(self):
         unknown = []
@@ -249,6 +260,9 @@ class PlantedMistakes(unittest.TestCase):
                 ("build/release/bench/no_bench", "no_bench"),
                 (".deps/python/bin/python bench/peers/none.py", "none.py"),
                 (".deps/python/bin/python bench/peers/compare_finetune.py --no-such-option", "--no-such-option"),
+                ("torchrun --no-python --nproc-per-node 2 funicular pretrain --modell X", "--modell"),
+                ("mpirun -n 2 funicular no-command", "no-command"),
+                ("sbatch --wrap 'srun funicular pretrain --modell X'", "--modell"),
                 ("sudo rm x", "sudo")):
             with self.subTest(mistake=mistake):
                 for text in (f"```sh\n{mistake}\n```\n", f"```console\n$ {mistake}\nanswer\n```\n"):

@@ -6,11 +6,13 @@ that it complains of. What sets up, builds or tests everything answers --help; c
 
 import os
 import pathlib
+import shutil
 import subprocess
 from typing import NamedTuple
 
 import commands
 
+PYTHON = pathlib.Path(os.environ.get("FUNICULAR_PYTHON") or commands.ROOT / ".deps/python/bin/python")
 UNKNOWN = "--an-option-that-no-script-has"
 SMALL = ["--max-length", "32", "--batch-size", "2"]
 # Of funicular bench in its modes.
@@ -82,9 +84,26 @@ def of_built(command):
     return []
 
 
+def of_launcher(command):
+    """As it stands, but for a short training, where the launcher is installed; sbatch hands its job over there and then."""
+    if command[0] == "sbatch":
+        return [] if not shutil.which("sbatch") else of_launcher(commands.job_of(command))
+    program = shutil.which(command[0]) or shutil.which(command[0], path=PYTHON.parent)
+    if not program or (command[0] == "srun" and not shutil.which("sinfo")):
+        return []
+    own = commands.launched(command)
+    options = command[1:len(command) - len(own)]
+    if command[0] == "mpirun":
+        options = ["--allow-run-as-root", "--oversubscribe", *options]
+    output = own.index("--output") + 1
+    return [Way([program, *options, commands.BUILD / "funicular", *own[1:output], f"RUN-{command[0]}", *own[output + 1:], "--max-steps", "1"])]
+
+
 def ways(command):
     """How the command is run. Raises KeyError where nothing is known of such a command."""
     program, words = command[0], command[1:]
+    if program in (*commands.LAUNCHERS, "sbatch"):
+        return of_launcher(command)
     if program in BUILD_THEMSELVES:
         return []
     if program.startswith("build/"):

@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/text/byte_bpe.h"
 #include "funicular/text/word_piece.h"
 #include "scratch.h"
 
@@ -115,7 +116,9 @@ TEST_F(TokenizerFiles, OtherKindsAreRefusedByName) {
   const auto names = [](const std::string& message, const char* words) {
     return message.find(words) != std::string::npos;
   };
-  EXPECT_TRUE(names(error_with("/model/type", "BPE"), "the model is BPE; supported: WordPiece"));
+  EXPECT_TRUE(
+      names(error_with("/model/type", "Unigram"), "the model is Unigram; supported: WordPiece or BPE"));
+  EXPECT_TRUE(names(error_with("/model/type", "BPE"), "\"continuing_subword_prefix\" is \"##\""));
   EXPECT_TRUE(names(error_with("/normalizer/type", "NFC"), "NFC"));
   EXPECT_TRUE(names(error_with("/normalizer", nullptr), "the normalizer is none"));
   EXPECT_TRUE(names(error_with("/pre_tokenizer/type", "ByteLevel"), "ByteLevel"));
@@ -195,6 +198,199 @@ TEST_F(TokenizerFiles, WhatIsWrittenReadsTheSame) {
   EXPECT_EQ(copy->fingerprint(), tokenizer.fingerprint());
   EXPECT_EQ(copy->vocabulary(), tokenizer.vocabulary());
   EXPECT_EQ(copy->model_size(), 4);
+}
+
+// ---- byte-level BPE
+
+Json bpe_json() {
+  return Json::parse(
+      R"({"version": "1.0", "truncation": null, "padding": null,
+    "added_tokens": [{"id": 0, "content": "<s>", "special": true}, {"id": 9, "content": "<x>", "lstrip": true}],
+    "normalizer": {"type": "NFC"},
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true, "trim_offsets": true},
+    "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0], "trim_offsets": true,
+                       "add_prefix_space": true},
+    "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "",
+              "end_of_word_suffix": "", "fuse_unk": false, "byte_fallback": false, "ignore_merges": false,
+              "vocab": {"<s>": 0, "</s>": 1, "<mask>": 2, "a": 3, "b": 4, "ab": 5, "Ġ": 6, "Ġab": 7, "<pad>": 8},
+              "merges": ["a b", ["Ġ", "ab"]]}})");
+}
+
+const char* const bpe_vocabulary =
+    R"({"<s>": 0, "</s>": 1, "<mask>": 2, "a": 3, "b": 4, "ab": 5, "Ġ": 6, "Ġab": 7, "<pad>": 8})";
+
+std::vector<int32_t> ids_around(const text::Tokenizer& tokenizer, int columns) {
+  std::vector<int32_t> ids;
+  for (const auto& step : tokenizer.sequence().steps(columns))
+    ids.push_back(step.column < 0 ? step.token : -1);
+  return ids;
+}
+
+TEST_F(TokenizerFiles, ByteLevelBpeIsReadWithMergesInBothForms) {
+  const auto tokenizer = load_tokenizer(write("tokenizer.json", bpe_json().dump()));
+  EXPECT_EQ(tokenizer->type(), "BPE");
+  EXPECT_EQ(tokenizer->tokenize("ab ab").ids, (Ids{7, 7}));
+  EXPECT_EQ(tokenizer->tokenize("ab  <x>").ids, (Ids{7, 9}));
+  EXPECT_EQ(tokenizer->token_text(7), " ab");
+  EXPECT_EQ(tokenizer->special().mask, 2);
+  EXPECT_EQ(tokenizer->special().pad, 8);
+  EXPECT_EQ(tokenizer->special().unknown, -1);
+  EXPECT_EQ(ids_around(*tokenizer, 1), (Ids{0, -1, 1}));
+  EXPECT_EQ(ids_around(*tokenizer, 2), (Ids{0, -1, 1, 1, -1, 1}));
+  EXPECT_EQ(tokenizer->sequence().special_count(2), 4);
+  for (const auto& step : tokenizer->sequence().steps(2)) EXPECT_EQ(step.type, 0);
+  Json old = bpe_json();  // as the first files were
+  old["model"].erase("type");
+  EXPECT_EQ(load_tokenizer(write("tokenizer.json", old.dump()))->fingerprint(), tokenizer->fingerprint());
+}
+
+TEST_F(TokenizerFiles, VocabularyAndMergesAloneAreRobertasOrGpt2s) {
+  write("vocab.json", bpe_vocabulary);
+  write("merges.txt", "#version: 0.2\r\na b\r\nĠ ab\r\n");
+  const auto roberta = load_tokenizer(folder_);
+  EXPECT_EQ(roberta->tokenize("ab ab<mask>").ids, (Ids{5, 7, 2}));
+  EXPECT_EQ(ids_around(*roberta, 2), (Ids{0, -1, 1, 1, -1, 1}));
+  EXPECT_EQ(load_tokenizer(folder_ / "merges.txt")->fingerprint(), roberta->fingerprint());
+  write("tokenizer_config.json",
+        R"({"add_prefix_space": true, "mask_token": {"content": "<mask>", "lstrip": true}})");
+  EXPECT_EQ(load_tokenizer(folder_)->tokenize("ab <mask>").ids, (Ids{7, 2})) << "its flags are read";
+  write("tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "unk_token": "<pad>"})");
+  const auto gpt2 = load_tokenizer(folder_);
+  EXPECT_EQ(ids_around(*gpt2, 2), (Ids{-1, -1}));
+  EXPECT_EQ(gpt2->special().cls, -1);
+  EXPECT_EQ(gpt2->special().unknown, 8);
+}
+
+TEST_F(TokenizerFiles, WhatIsWrittenOfByteLevelBpeReadsTheSame) {
+  const auto template_of = [](const char* second) {
+    return Json::parse(std::string(R"({"type": "Sequence", "processors": [
+      {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+      {"type": "TemplateProcessing",
+       "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+       "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 2}},
+                {"Sequence": {"id": "B", "type_id": 1}}],
+       "special_tokens": {"</s>": {"id": "</s>", "ids": )") +
+                       second + R"(, "tokens": ["</s>"]}}}]})");
+  };
+  std::vector<Json> files(5, bpe_json());
+  files[1]["post_processor"] = template_of("[1]");
+  files[2]["post_processor"] = nullptr;
+  files[2]["normalizer"] = nullptr;
+  files[2]["pre_tokenizer"]["use_regex"] = false;
+  files[3]["post_processor"] = {{"type", "BertProcessing"}, {"cls", {"<s>", 0}}, {"sep", {"</s>", 1}}};
+  files[3]["model"]["ignore_merges"] = true;
+  files[4]["post_processor"] = {{"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}};
+  files[4]["model"]["unk_token"] = "<pad>";
+  files[4]["model"]["fuse_unk"] = true;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const auto tokenizer = load_tokenizer(write("tokenizer.json", files[i].dump()));
+    const fs::path copy = folder_ / ("copy" + std::to_string(i));
+    save_tokenizer(copy, *tokenizer, 77);
+    const auto read = load_tokenizer(copy);
+    EXPECT_EQ(read->fingerprint(), tokenizer->fingerprint()) << i;
+    EXPECT_EQ(read->vocabulary(), tokenizer->vocabulary()) << i;
+    EXPECT_EQ(read->sequence(), tokenizer->sequence()) << i;
+    const auto& options = dynamic_cast<const text::ByteBpe&>(*read).options();
+    const auto& wanted = dynamic_cast<const text::ByteBpe&>(*tokenizer).options();
+    EXPECT_EQ(options.trim_offsets, wanted.trim_offsets) << i;
+    if (wanted.trim_offsets) {
+      EXPECT_EQ(options.trim_keeps_prefix, wanted.trim_keeps_prefix) << i;
+    }
+    EXPECT_EQ(read_json(copy / "tokenizer_config.json")["model_max_length"], 77);
+    EXPECT_TRUE(fs::exists(copy / "vocab.json") && fs::exists(copy / "merges.txt"));
+  }
+  Json wrong = bpe_json();
+  wrong["post_processor"] = template_of("[3]");
+  EXPECT_NE(error_of(write("tokenizer.json", wrong.dump())).find("gives \"</s>\" the id 3, the vocabulary 1"),
+            std::string::npos);
+}
+
+TEST_F(TokenizerFiles, ByteLevelBpeThatIsWrongIsRefusedWithTheRemedy) {
+  const auto expect = [&](const char* pointer, const Json& value, const std::string& words) {
+    Json changed = bpe_json();
+    changed[Json::json_pointer(pointer)] = value;
+    const std::string message = error_of(write("tokenizer.json", changed.dump()));
+    EXPECT_NE(message.find(words), message.npos) << message;
+    EXPECT_NE(message.find("tokenizer.json"), message.npos) << message;
+  };
+  expect("/model/merges/0", "a c", "merge 1: the merge of \"a\" and \"c\" needs the token \"c\"");
+  expect("/model/merges/1", Json::array({"a", "a"}),
+         "merge 2: the merge of \"a\" and \"a\" needs the token \"aa\"");
+  expect("/model/merges/0", "a b a", "merge 1: expected two tokens with a blank between them");
+  expect("/model/merges/0", "ab", "merge 1: expected two tokens");
+  expect("/model/merges/0", 3, "merge 1: expected \"a b\" or");
+  expect("/model/merges", nullptr, "no list \"merges\"");
+  expect("/model/vocab/a", 4, "share the id 4");
+  expect("/model/vocab/a", 30, "id 30");
+  expect("/model/dropout", 0.1, "\"dropout\" is 0.1");
+  expect("/model/byte_fallback", true, "\"byte_fallback\"");
+  expect("/model/unk_token", "<unk>", "\"<unk>\" is missing");
+  expect("/normalizer/type", "NFKC", "the normalizer is NFKC; supported: none or NFC");
+  expect("/pre_tokenizer/type", "Whitespace", "the pre_tokenizer is Whitespace; supported: ByteLevel");
+  expect("/post_processor/cls/0", "<cls>",
+         "\"<cls>\", which sequences need, is not in the vocabulary; add it");
+  expect("/post_processor/cls/1", 3, "gives \"<s>\" the id 3, the vocabulary 0");
+  expect("/added_tokens/1/id", 12, "expected 9, the next one");
+}
+
+TEST_F(TokenizerFiles, ABrokenPairOfVocabularyAndMergesIsRefusedWithTheLine) {
+  write("vocab.json", bpe_vocabulary);
+  const auto expect = [&](const std::string& words) {
+    const std::string message = error_of(folder_);
+    EXPECT_NE(message.find(words), message.npos) << message;
+  };
+  expect("there is no merges.txt");
+  write("merges.txt", "#version: 0.2\na b\na c\n");
+  expect("merges.txt:3: the merge of \"a\" and \"c\" needs the token \"c\"");
+  write("merges.txt", "#version: 0.2\n\na b\n");
+  expect("merges.txt:2: expected two tokens");
+  write("merges.txt", "# a comment\na b\n");
+  expect("merges.txt:1: expected two tokens");
+  write("merges.txt", "a b\n");
+  write("vocab.json", R"({"a": 0, "b": 1, "ab": 2})");
+  expect("the special token \"<s>\", which sequences need, is not in the vocabulary");
+  write("vocab.json", R"({"a": 0, "b": 0, "ab": 2})");
+  expect("share the id 0");
+  write("vocab.json", "[1]");
+  expect("expected an object of tokens and ids");
+}
+
+TEST_F(TokenizerFiles, DamagedByteLevelBpeIsRefusedOrReadNeverACrash) {
+  std::mt19937_64 random(11);
+  const std::string json = bpe_json().dump(), merges = "#version: 0.2\na b\nĠ ab\n";
+  const Json whole = bpe_json().flatten();
+  std::vector<std::string> places;
+  for (const auto& [place, value] : whole.items()) places.push_back(place);
+  int taken = 0, refused = 0;
+  for (int round = 0; round < 600; ++round) {
+    std::string damaged = round % 3 == 0 ? json : round % 3 == 1 ? merges : std::string();
+    for (unsigned n = 1 + random() % 3; n > 0 && !damaged.empty(); --n) {
+      const size_t at = random() % damaged.size();
+      if (random() % 3 == 0)
+        damaged.resize(at);
+      else if (random() % 2)
+        damaged[at] = static_cast<char>(random());
+      else
+        damaged.erase(at, 1 + random() % 20);
+    }
+    if (round % 3 == 2) {
+      Json changed = bpe_json();
+      changed[Json::json_pointer(places[random() % places.size()])] = strange_value(random);
+      damaged = changed.dump();
+    }
+    write("vocab.json", bpe_vocabulary);
+    const fs::path path = write(round % 3 == 1 ? "merges.txt" : "tokenizer.json", damaged);
+    try {
+      const auto tokenizer = load_tokenizer(path);
+      ++taken;
+      for (const int32_t id : tokenizer->tokenize("a ab <x> <s> zz").ids)
+        EXPECT_TRUE(id >= 0 && id < tokenizer->size()) << damaged;
+    } catch (const InputError&) {
+      ++refused;
+    }
+  }
+  EXPECT_GT(taken, 60);
+  EXPECT_GT(refused, 150);
 }
 
 TEST_F(TokenizerFiles, DamagedFilesAreRefusedOrReadNeverACrash) {

@@ -1,6 +1,8 @@
 // The tokeniser as a filter, for comparison with the peer: texts on standard input, each as its length
 // (uint32) and its bytes; on standard output for each the number of tokens (uint32), the ids (int32) and the
 // word starts (uint8). Usage: tokenize_lines TOKENIZER [THREADS]
+//        tokenize_lines --offsets TOKENIZER [THREADS]  of byte-level BPE: behind these, found on the way that
+//                                       knows them, the number of tokens, the ids, and (begin, end) of each, int32
 //        tokenize_lines --copy FROM TO  reads a tokenizer and writes it
 //        tokenize_lines --truncate      reads (first, second, limit, strategy) and writes (first, second),
 //        all int32;
@@ -15,6 +17,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/tokenizer_files.h"
+#include "funicular/text/byte_bpe.h"
 #include "funicular/text/truncation.h"
 
 namespace {
@@ -37,23 +40,41 @@ std::vector<std::string_view> texts_in(const std::string& input) {
   return texts;
 }
 
+template <class T>
+void append(std::string& result, const std::vector<T>& values) {
+  result.append(reinterpret_cast<const char*>(values.data()), sizeof(T) * values.size());
+}
+
+void append_count(std::string& result, size_t count) {
+  append(result, std::vector<uint32_t>{static_cast<uint32_t>(count)});
+}
+
+void append_offsets(const funicular::text::Tokenizer& tokenizer, std::string_view text, std::string& result) {
+  funicular::text::TokenizedText tokens;
+  std::vector<funicular::text::CharacterRange> offsets;
+  dynamic_cast<const funicular::text::ByteBpe&>(tokenizer).tokenize(text, tokens, offsets);
+  append_count(result, tokens.ids.size());
+  append(result, tokens.ids);
+  append(result, offsets);
+}
+
 std::string answers(const funicular::text::Tokenizer& tokenizer, const std::string_view* first,
-                    const std::string_view* last) {
+                    const std::string_view* last, bool with_offsets) {
   std::string result;
   funicular::text::TokenizedText tokens;
   for (; first != last; ++first) {
     tokens.ids.clear();
     tokens.word_starts.clear();
     tokenizer.tokenize(*first, tokens);
-    const auto count = static_cast<uint32_t>(tokens.ids.size());
-    result.append(reinterpret_cast<const char*>(&count), 4);
-    result.append(reinterpret_cast<const char*>(tokens.ids.data()), 4 * tokens.ids.size());
-    result.append(reinterpret_cast<const char*>(tokens.word_starts.data()), tokens.word_starts.size());
+    append_count(result, tokens.ids.size());
+    append(result, tokens.ids);
+    append(result, tokens.word_starts);
+    if (with_offsets) append_offsets(tokenizer, *first, result);
   }
   return result;
 }
 
-void tokenize(const char* path, size_t threads) {
+void tokenize(const char* path, size_t threads, bool with_offsets) {
   const auto tokenizer = funicular::format::load_tokenizer(path);
   const std::string input = read_all();
   const auto texts = texts_in(input);
@@ -62,7 +83,7 @@ void tokenize(const char* path, size_t threads) {
   for (size_t i = 0; i < threads; ++i)
     workers.emplace_back([&, i] {
       results[i] = answers(*tokenizer, texts.data() + texts.size() * i / threads,
-                           texts.data() + texts.size() * (i + 1) / threads);
+                           texts.data() + texts.size() * (i + 1) / threads, with_offsets);
     });
   for (std::thread& worker : workers) worker.join();
   for (const std::string& result : results) std::fwrite(result.data(), 1, result.size(), stdout);
@@ -89,8 +110,10 @@ int main(int argc, char** argv) {
       truncate();
     else if (argc == 4 && std::string_view(argv[1]) == "--copy")
       funicular::format::save_tokenizer(argv[3], *funicular::format::load_tokenizer(argv[2]));
+    else if (argc >= 3 && std::string_view(argv[1]) == "--offsets")
+      tokenize(argv[2], argc == 4 ? std::max(1, std::atoi(argv[3])) : 1, true);
     else if (argc == 2 || argc == 3)
-      tokenize(argv[1], argc == 3 ? std::max(1, std::atoi(argv[2])) : 1);
+      tokenize(argv[1], argc == 3 ? std::max(1, std::atoi(argv[2])) : 1, false);
     else
       return 2;
   } catch (const std::exception& error) {

@@ -18,11 +18,11 @@ def result(**changes):
 
 
 class KillRanks(unittest.TestCase):
-    def test_by_default_five_strategies_have_forty_kills_each_as_the_readme_says(self):
+    def test_by_default_five_strategies_have_forty_kills_each_as_the_evidence_says(self):
         arguments = kill_ranks.parse([])
         self.assertEqual(arguments.strategies, ["ddp", "zero1", "zero2", "zero3", "ps-sync"])
         self.assertEqual((arguments.kills, arguments.ranks), (40, 2))
-        readme = (pathlib.Path(__file__).resolve().parents[2] / "README.md").read_text(encoding="utf-8")
+        readme = (pathlib.Path(__file__).resolve().parents[2] / "docs/evidence.md").read_text(encoding="utf-8")
         self.assertIn("40 kills of each of these strategies, 200 in all, at least 10 of each inside saves; two ranks", readme)
 
     def test_every_kill_has_a_step_within_the_run_and_enough_are_aimed_at_saves(self):

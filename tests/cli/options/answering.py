@@ -3,7 +3,7 @@
 import select
 import shutil
 
-from harness import HIDDEN, VOCABULARY, array, encoder_shapes, json, random_weights, subprocess, write_model, write_rows, write_safetensors
+from harness import HIDDEN, VOCABULARY, array, encoder_shapes, environment, json, random_weights, subprocess, write_model, write_rows, write_safetensors
 
 from .lab import *
 from .tokenizing import TABLE, tabs
@@ -58,6 +58,17 @@ def masked(lab):
               "cls.predictions.transform.LayerNorm.bias": [HIDDEN]}
     return {"model": lab.once("masked", lambda path: write_model(path, extra_shapes=shapes)), "task": "mlm",
             "data": lab.tokenized("rows", lab.texts())}
+
+
+def flags_of_processor():
+    return next((line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")), [])
+
+
+def answers_of_processor(lab, isa, command, *words, stdin=""):
+    """What a command prints, and what it says, where the processor has no more than that instruction set."""
+    limited = {**environment(), **({"FUNICULAR_ISA": isa} if isa else {})}
+    result = lab.run_with(limited, command, "--model", classifier(lab), *words, stdin=stdin)
+    return result.out, result.err
 
 
 # ---- evaluate
@@ -151,6 +162,48 @@ def evaluated_multi_label(lab):
     lab.assertAlmostEqual(found["loss"], (4 * no + 2 * yes) / 6, places=6)
     lab.assertAlmostEqual(found["accuracy"], 1 / 3, places=9)
     lab.refuses(["evaluate", "--model", several_labels(lab), "--task", "custom", "--data", data], "--multi-label")
+
+
+def number_model(lab):
+    """Of regression: its answer is 0.5 whatever the text."""
+    def make(path):
+        shapes = {**encoder_shapes(), "classifier.weight": [1, HIDDEN], "classifier.bias": [1]}
+        write_model(path, extra_shapes=shapes, problem_type="regression", id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0})
+        weights = random_weights(shapes)
+        weights["classifier.weight"], weights["classifier.bias"] = ([1, HIDDEN], array.array("f", [0] * HIDDEN)), ([1], array.array("f", [0.5]))
+        write_safetensors(path / "model.safetensors", weights)
+        return path
+    return lab.once("number", make)
+
+
+@EVALUATE.row("--regression", "the labels are numbers")
+def evaluated_regression(lab):
+    data = many_columns(lab, "numbers.tsv", [("text", "label"), ("film", "1.5"), ("book", "-0.5"), ("song", "0.75")])
+    found = evaluate(lab, "--regression", model=number_model(lab), data=data)
+    lab.assertAlmostEqual(found["loss"], (1 + 1 + 0.0625) / 3, places=6)
+    lab.assertAlmostEqual(found["mean_absolute_error"], (1 + 1 + 0.25) / 3, places=6)
+    lab.refuses(["evaluate", "--model", number_model(lab), "--task", "custom", "--data", data], "--regression")
+
+
+@EVALUATE.row("--details", "the scores of each class and the confusion matrix are there, too")
+def evaluated_details(lab):
+    found = evaluate(lab, "--details", model=classifier(lab, "bias", bias=[0, 3]))  # of 12 rows 4 are "pro", and all are answered so
+    lab.assertEqual(found["confusion_matrix"], [[0, 8], [0, 4]])
+    lab.assertEqual(found["classes"]["contra"], {"precision": 0, "recall": 0, "f1": 0, "support": 8})
+    lab.assertEqual({name: round(value, 9) for name, value in found["classes"]["pro"].items()},
+                    {"precision": round(1 / 3, 9), "recall": 1, "f1": 0.5, "support": 4})
+
+
+@EVALUATE.row("--predictions", "each row's answer lies there")
+def evaluated_predictions(lab):
+    path = lab.folder / "answers.jsonl"
+    data = many_columns(lab, "two-answers.tsv", [("text", "label"), ("film", "pro"), ("book", "contra")])
+    lab.succeeds("evaluate", "--model", classifier(lab, "bias", bias=[0, 3]), "--task", "custom", "--data", data, "--predictions", path)
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lab.assertEqual([(line["row"], line["label"], line["predicted"]) for line in lines], [(1, "pro", "pro"), (2, "contra", "pro")])
+    for line in lines:
+        lab.assertAlmostEqual(line["score"], softmax([0, 3])[1], places=6)
+        lab.assertEqual(line["score"], line["probabilities"]["pro"])
 
 
 @EVALUATE.row("--label-separator", "what stands between the labels of a row")
@@ -280,6 +333,35 @@ def pairs(lab):
     lab.refuses(["predict", "--model", classifier(lab), "--pairs"], "two texts separated by a tab", stdin="film book\n")
 
 
+def table_answers(lab, name, text, *words):
+    path = lab.folder / name
+    path.write_text(text)
+    return predict(lab, "", "--input", path, *words)
+
+
+@PREDICT.row("--format", "the input is read as that, whatever its name")
+def answered_format(lab):
+    expected = predict(lab, "film\nbook\n")
+    for name, text in {"jsonl": '{"text": "film"}\n{"text": "book"}\n', "csv": "a,text\n1,film\n2,book\n", "tsv": "a\ttext\n1\tfilm\n2\tbook\n"}.items():
+        lab.assertEqual(table_answers(lab, "table.data", text, "--format", name), expected)
+        lab.assertEqual(table_answers(lab, f"table.{name}", text), expected)
+        lab.assertEqual(predict(lab, text, "--format", name), expected)
+    lab.assertEqual(table_answers(lab, "film.csv", "film\nbook\n", "--format", "lines"), expected)
+
+
+@PREDICT.row("--text-column", "the texts are those of that column, or of two")
+def answered_column(lab):
+    text = "one,two\nfilm,book\nsong,old\n"
+    lab.assertEqual(table_answers(lab, "table.csv", text, "--text-column", "two"), predict(lab, "book\nold\n"))
+    lab.assertEqual(table_answers(lab, "table.csv", text, "--text-column", "1", "2"), predict(lab, "film\tbook\nsong\told\n", "--pairs"))
+
+
+@PREDICT.row("--header", "the first row names the columns; without it, it is data")
+def answered_header(lab):
+    lab.assertEqual(table_answers(lab, "table.csv", "1,film\n2,book\n", "--no-header", "--text-column", "2"), predict(lab, "film\nbook\n"))
+    lab.assertEqual(table_answers(lab, "table.csv", "1,film\n2,book\n", "--header", "--text-column", "2"), predict(lab, "book\n"))
+
+
 @PREDICT.row("--max-length", "what is longer is cut off")
 def answered_length(lab):
     text = "good film very old book"
@@ -295,6 +377,11 @@ def answering_precision(lab):
     for name, least, most in (("fp16", 1e-7, 1e-3), ("bf16", 1e-6, 1e-2), ("int8", 1e-6, 3e-2)):
         lab.assertTrue(least < max(map(abs, less(found[name], found["fp32"]))) < most, name)
     lab.assertEqual(len(set(map(tuple, found.values()))), 4)
+    for isa, chosen in (("avx2", "fp32"), (None, "bf16" if "avx512_bf16" in flags_of_processor() else "fp32")):
+        out, err = answers_of_processor(lab, isa, "predict", "--precision", "auto", stdin=text)
+        lab.assertIn(f"precision: {chosen}", err)
+        if isa is None:
+            lab.assertEqual([json.loads(line)["probabilities"]["pro"] for line in out.splitlines()], found[chosen])
 
 
 @PREDICT.row("--micro-batch-tokens", "a pass has no more tokens than that, which bounds its memory")

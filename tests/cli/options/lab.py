@@ -144,6 +144,12 @@ class Lab(ProgramTest):
         """Whether all values of an option are tried: the others read what they share with pretrain by the same code."""
         return self.command == "pretrain"
 
+    def run_with(self, variables, *words, stdin=""):
+        """A command that succeeds in that environment."""
+        result = run(*words, stdin=stdin, env=variables)
+        self.assertEqual(result.code, 0, result.err)
+        return result
+
     def few(self, values):
         return values if self.thorough else values[:1]
 
@@ -251,7 +257,7 @@ class Lab(ProgramTest):
             self.assertGreater(peak, other)
 
     def begin(self, words, **streams):
-        process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                    env=environment(), **streams)
         self.addCleanup(lambda: [stream.close() for stream in (process.stdout, process.stderr)])
         return process

@@ -128,6 +128,43 @@ def objective(lab):
     lab.assertIn("cls.seq_relationship.weight", order.weights)
     lab.assertNotEqual(order.each("loss"), both.each("loss"))
     lab.refuses_to_train("--objective expects one of mlm", objective="clm")
+    replaced = lab.train(objective="electra", model=electra(lab))
+    written = json.loads((replaced.folder / "model" / "config.json").read_text())
+    lab.assertEqual((written["architectures"], written["model_type"]), (["ElectraForPreTraining"], "electra"))
+    lab.assertIn("discriminator_predictions.dense.weight", tensors(replaced.folder / "model" / "model.safetensors"))
+    lab.refuses_to_train("is ELECTRA's; found a bert", objective="electra")
+
+
+def electra(lab):
+    """Without dropout, with the weights of an encoder."""
+    return lab.once("electra", lambda path: write_model(path, model_type="electra", embedding_size=HIDDEN, hidden_dropout_prob=0.0,
+                                                        attention_probs_dropout_prob=0.0))
+
+
+@PRETRAIN.row("--generator-size", "the generator's layers have that share of the width")
+def generator_size(lab):
+    for size, width in ((None, HIDDEN // 4), (0.5, HIDDEN // 2), (1, HIDDEN)):
+        weights = lab.train(objective="electra", model=electra(lab), generator_size=size).weights
+        lab.assertEqual(len(weights["generator.electra.encoder.layer.0.attention.output.dense.weight"]), width * width)
+        lab.assertEqual(len(weights["electra.encoder.layer.0.attention.output.dense.weight"]), HIDDEN * HIDDEN)
+    lab.refuses_to_train("at most 1, found 1.5", objective="electra", model=electra(lab), generator_size=1.5)
+    lab.refuses_to_train("--generator-size is for --objective electra", generator_size=0.5)
+
+
+@PRETRAIN.row("--keep-generator", "the generator lies beside the model that is left, with the embeddings of both")
+def keep_generator(lab):
+    without = lab.train(objective="electra", model=electra(lab)).folder / "model"
+    kept = lab.train(objective="electra", model=electra(lab), keep_generator=True).folder / "model"
+    lab.assertFalse((without / "generator").exists())
+    lab.assertEqual(tensors(without / "model.safetensors"), tensors(kept / "model.safetensors"))
+    lab.assertEqual(json.loads((kept / "generator" / "config.json").read_text())["architectures"], ["ElectraForMaskedLM"])
+    generator, discriminator = tensors(kept / "generator" / "model.safetensors"), tensors(kept / "model.safetensors")
+    shared = {name for name in generator if name.startswith("electra.embeddings.")}
+    lab.assertEqual(len(shared), 5)
+    for name in shared:
+        lab.assertEqual(generator[name], discriminator[name])
+    lab.assertFalse([name for name in discriminator if "generator" in name])
+    lab.refuses_to_train("--keep-generator is for --objective electra", keep_generator=True)
 
 
 @PRETRAIN.row("--static-masks", "the same tokens are hidden again every so many epochs")
@@ -309,6 +346,47 @@ def multi_label(lab):
         run = lab.train(train=path, multi_label=several)
         config = json.loads((run.folder / "model" / "config.json").read_text())
         lab.assertEqual((set(config["label2id"]), config["problem_type"].startswith("multi")), (names, several))
+
+
+@FINETUNE.row("--regression", "the labels are numbers")
+def regression(lab):
+    path = columns_file(lab, "numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")
+    run = lab.train(train=path, regression=True, batch_size=2, learning_rate=NOTHING)
+    config = json.loads((run.folder / "model" / "config.json").read_text())
+    lab.assertEqual((config["problem_type"], list(config["label2id"])), ("regression", ["LABEL_0"]))
+    answers = lab.succeeds("predict", "--model", run.folder / "model", stdin="film\nbook\n").out
+    first, second = (json.loads(line)["value"] for line in answers.splitlines())
+    lab.assertAlmostEqual(run.each("loss")[0], ((first - 1.5) ** 2 + (second + 2) ** 2) / 2, places=4)
+    lab.refuses_to_train("not both", train=path, regression=True, multi_label=True)
+
+
+def loss_of(lab, rows, **options):
+    """Of the first step, of a model whose classifier is new; and of each row alone."""
+    path = columns_file(lab, f"rows-{len(rows)}.tsv", "text\tlabel\n" + "".join(f"{text}\t{label}\n" for text, label in rows))
+    run = lab.train(train=path, batch_size=len(rows), learning_rate=NOTHING, **options)
+    lines = lab.succeeds("predict", "--model", run.folder / "model", stdin="".join(text + "\n" for text, _ in rows)).out.splitlines()
+    probabilities = [json.loads(line)["probabilities"] for line in lines]
+    return run.each("loss")[0], [{name: -math.log(share) for name, share in each.items()} for each in probabilities]
+
+
+ROWS = [("film", "a"), ("good book", "b"), ("old song", "a")]
+
+
+@FINETUNE.row("--class-weights", "rows of a class count as much as it says")
+def class_weights(lab):
+    loss, each = loss_of(lab, ROWS, class_weights=[1, 5])
+    expected = sum({"a": 1, "b": 5}[label] * own[label] for own, (_, label) in zip(each, ROWS)) / 7
+    lab.assertAlmostEqual(loss, expected, places=4)
+    loss, each = loss_of(lab, ROWS, class_weights="balanced")
+    means = [sum(own[name] for own, (_, label) in zip(each, ROWS) if label == name) / count for name, count in (("a", 2), ("b", 1))]
+    lab.assertAlmostEqual(loss, sum(means) / 2, places=4)
+
+
+@FINETUNE.row("--label-smoothing", "so much of a row is shared by all classes")
+def label_smoothing(lab):
+    loss, each = loss_of(lab, ROWS, label_smoothing=0.3)
+    expected = sum(0.7 * own[label] + 0.3 * (own["a"] + own["b"]) / 2 for own, (_, label) in zip(each, ROWS)) / 3
+    lab.assertAlmostEqual(loss, expected, places=4)
 
 
 @FINETUNE.row("--label-separator", "what stands between the labels of a row")

@@ -105,6 +105,8 @@ def text_column(lab):
         lab.assertEqual(tokenize(lab, tabs(TABLE), *table_words(column)).rows, words)
     pairs = tokenize(lab, tabs(TABLE), *table_words("one"), "three")
     lab.assertEqual((pairs.meta["columns"], pairs.rows), (2, ["film", "song", "book", "old"]))
+    joined = tokenize(lab, tabs(TABLE), *table_words("one"), "two", "three")
+    lab.assertEqual((joined.meta["columns"], joined.rows), (1, ["film p ##r ##o song", "book c ##o ##n ##t ##r ##a old"]))
 
 
 @TOKENIZE.row("--label-column", "the labels are those of that column")

@@ -1,0 +1,59 @@
+#pragma once
+// What a classifier answered to each row of an evaluation, beside what is right: for the scores of each class, the
+// confusion matrix, and a file that a person looks mistakes up in.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/core/metrics.h"
+
+namespace funicular::eval {
+
+/// What the answers to a text are: one class, any number of them, or a number.
+enum class AnswerKind { one_class, class_set, number };
+
+/// Passes everything on to other metrics, and keeps the outputs "logits" [S, classes] and "labels" ([S], or
+/// [S, classes] of class_set).
+class AnswerSheet final : public Metrics {
+ public:
+  /// `labels`: names of the classes in order. `thresholds`: of class_set, the probability from which on a label is
+  /// given, one a label; empty: 0.5 for all.
+  AnswerSheet(std::unique_ptr<Metrics> metrics, AnswerKind kind, std::vector<std::string> labels,
+              std::vector<double> thresholds = {});
+
+  void start() override;
+  void add(const TensorMap& outputs) override;
+  void losses(const std::map<std::string, double>& terms) override;
+  std::map<std::string, double> finish(double loss) override;
+
+  /// {"NAME": {"precision": …, "recall": …, "f1": …, "support": …}, …}, with scikit-learn's definitions and its 0
+  /// where there is nothing to divide by. Of numbers an empty object.
+  OrderedJson classes() const;
+  /// Of one_class: [true class][predicted class], how many rows; else an empty list.
+  OrderedJson confusion_matrix() const;
+  /// One JSON object a row, in the order of the data: {"row": 1, "label": …, "predicted": …, "score": …,
+  /// "probabilities": {…}}; of class_set lists of labels; of numbers "label" and "value". Throws RunError (disk).
+  void write(const fs::path& path) const;
+
+ private:
+  int64_t rows() const { return columns_ > 0 ? static_cast<int64_t>(scores_.size()) / columns_ : 0; }
+  bool gives(int64_t row, int64_t label) const;
+  bool has(int64_t row, int64_t label) const;
+  int64_t best(int64_t row) const;
+  OrderedJson answer(int64_t row) const;
+
+  std::unique_ptr<Metrics> metrics_;
+  AnswerKind kind_;
+  std::vector<std::string> labels_;
+  std::vector<double> thresholds_;
+  int64_t columns_ = 0;
+  std::vector<double> scores_;  ///< [rows * columns]: probabilities, or numbers
+  std::vector<double> truth_;   ///< [rows], of class_set [rows * columns]
+};
+
+}  // namespace funicular::eval

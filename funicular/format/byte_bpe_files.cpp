@@ -1,0 +1,411 @@
+#include "funicular/format/byte_bpe_files.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/format/sequence_files.h"
+#include "funicular/format/tokenizer_json.h"
+
+namespace funicular::format {
+namespace {
+
+using text::AddedToken;
+using text::ByteBpe;
+using text::ByteBpeOptions;
+using text::Merge;
+
+constexpr std::string_view component = "tokenizer", of_bpe = "tokenizers of GPT-2, RoBERTa, ModernBERT";
+
+// ---- vocabulary and merges
+// ------------------------------------------------------------------------------------------
+
+/// Joins the parts of merges to tokens, by their texts.
+class MergeReader {
+ public:
+  explicit MergeReader(const std::vector<std::string>& vocabulary) {
+    ids_.reserve(vocabulary.size());
+    for (size_t i = 0; i < vocabulary.size(); ++i) ids_.emplace(vocabulary[i], static_cast<int32_t>(i));
+  }
+
+  /// `place` names file and line for messages.
+  Merge merge(std::string_view left, std::string_view right, const auto& place) const {
+    const std::string result = std::string(left).append(right);
+    const auto id = [&](std::string_view token) {
+      const auto found = ids_.find(token);
+      if (found == ids_.end())
+        throw InputError(
+            component,
+            "{}: the merge of \"{}\" and \"{}\" needs the token \"{}\", which the vocabulary lacks; take "
+            "the vocabulary and the merges of one tokenizer",
+            place(), left, right, token);
+      return found->second;
+    };
+    return {id(left), id(right), id(result)};
+  }
+
+  /// "a b".
+  Merge merge(std::string_view line, const auto& place) const {
+    const size_t blank = line.find(' ');
+    if (blank == line.npos || line.find(' ', blank + 1) != line.npos)
+      throw InputError(component, "{}: expected two tokens with a blank between them, found \"{}\"", place(),
+                       line.substr(0, 80));
+    return merge(line.substr(0, blank), line.substr(blank + 1), place);
+  }
+
+ private:
+  std::unordered_map<std::string_view, int32_t> ids_;
+};
+
+std::vector<Merge> read_merges(const Json& model, const std::vector<std::string>& vocabulary,
+                               const std::string& origin) {
+  const auto list = model.find("merges");
+  if (list == model.end() || !list->is_array())
+    throw InputError(component, "{}: the model has no list \"merges\"", origin);
+  const MergeReader reader(vocabulary);
+  std::vector<Merge> merges;
+  merges.reserve(list->size());
+  for (const Json& item : *list) {
+    const auto place = [&] { return fmt::format("{}: merge {}", origin, merges.size() + 1); };
+    if (item.is_string()) {
+      merges.push_back(reader.merge(item.get_ref<const std::string&>(), place));
+    } else if (item.is_array() && item.size() == 2 && item[0].is_string() && item[1].is_string()) {
+      merges.push_back(
+          reader.merge(item[0].get_ref<const std::string&>(), item[1].get_ref<const std::string&>(), place));
+    } else {
+      throw InputError(component, "{}: expected \"a b\" or [\"a\", \"b\"], found {}", place(),
+                       item.dump().substr(0, 80));
+    }
+  }
+  return merges;
+}
+
+std::vector<Merge> read_merges_file(const fs::path& path, const std::vector<std::string>& vocabulary) {
+  const std::string contents = read_file(path);
+  const MergeReader reader(vocabulary);
+  std::vector<Merge> merges;
+  size_t number = 0;
+  for (size_t begin = 0; begin < contents.size();) {
+    const size_t end = std::min(contents.find('\n', begin), contents.size());
+    std::string_view line = std::string_view(contents).substr(begin, end - begin);
+    begin = end + 1;
+    ++number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.starts_with("#version")) continue;
+    merges.push_back(reader.merge(line, [&] { return fmt::format("{}:{}", path.string(), number); }));
+  }
+  return merges;
+}
+
+// The model's switches that change what bytes become; of others, only the value that byte-level BPE has.
+void read_model_options(const Json& model, ByteBpeOptions& options, const std::string& origin) {
+  const auto is_set = [&](const char* key) {
+    const auto found = model.find(key);
+    return found != model.end() && !found->is_null() && *found != "" && *found != false && *found != 0;
+  };
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"})
+    if (is_set(key))
+      throw InputError(component, "{}: the model's \"{}\" is {}; byte-level BPE is supported without it",
+                       origin, key, model[key].dump().substr(0, 80));
+  if (is_set("unk_token")) options.unknown_byte_token = json_get<std::string>(model, "unk_token", origin);
+  options.fuse_unknown = json_get_or(model, "fuse_unk", false, origin);
+  options.ignore_merges = json_get_or(model, "ignore_merges", false, origin);
+}
+
+// ---- tokenizer.json
+// -------------------------------------------------------------------------------------------------
+
+bool read_composes(const Json& root, const std::string& origin) {
+  const Json& part = part_of(root, "normalizer", {"none", "NFC", "Sequence"}, origin, of_bpe);
+  if (found_type(part) != "Sequence") return !part.is_null();
+  bool composes = false;
+  const auto list = part.find("normalizers");
+  if (list == part.end() || !list->is_array())
+    throw InputError(component, "{}: the normalizer has no list \"normalizers\"", origin);
+  for (const Json& one : *list) {
+    if (found_type(one) != "NFC")
+      throw InputError(component, "{}: the normalizer has the step {}; supported: NFC ({})", origin,
+                       found_type(one), of_bpe);
+    composes = true;
+  }
+  return composes;
+}
+
+void read_names(const Json& config, ByteBpeOptions& options, const std::string& origin) {
+  read_name(config, "pad_token", options.pad_token, origin);
+  read_name(config, "unk_token", options.unknown_token, origin);
+  read_name(config, "cls_token", options.cls_token, origin);
+  read_name(config, "sep_token", options.sep_token, origin);
+  read_name(config, "mask_token", options.mask_token, origin);
+  const auto inputs = config.find("model_input_names");
+  options.reads_types = inputs == config.end() || !inputs->is_array() ||
+                        std::find(inputs->begin(), inputs->end(), "token_type_ids") != inputs->end();
+}
+
+// Names that nobody gave: those of BERT where the vocabulary has them and lacks RoBERTa's.
+void guess_names(const std::vector<std::string>& tokens, ByteBpeOptions& options) {
+  const auto has = [&](std::string_view token) {
+    return std::find(tokens.begin(), tokens.end(), token) != tokens.end();
+  };
+  const auto guess = [&](std::string& name, const char* other) {
+    if (!has(name) && has(other)) name = other;
+  };
+  guess(options.pad_token, "[PAD]");
+  guess(options.unknown_token, "[UNK]");
+  guess(options.cls_token, "[CLS]");
+  guess(options.sep_token, "[SEP]");
+  guess(options.mask_token, "[MASK]");
+}
+
+std::vector<std::string> all_tokens(std::vector<std::string> vocabulary,
+                                    const std::vector<AddedToken>& added) {
+  for (const AddedToken& token : added)
+    if (token.id >= static_cast<int64_t>(vocabulary.size())) vocabulary.push_back(token.content);
+  return vocabulary;
+}
+
+}  // namespace
+
+ByteBpe read_byte_bpe(const Json& root, const fs::path& path) {
+  const std::string origin = path.string();
+  const Json& model = root["model"];
+  ByteBpeOptions options;
+  read_model_options(model, options, origin);
+  options.compose = read_composes(root, origin);
+  const Json& splitting = part_of(root, "pre_tokenizer", {"ByteLevel"}, origin, of_bpe);
+  options.add_prefix_space = json_get<bool>(splitting, "add_prefix_space", origin);
+  options.use_regex = json_get_or(splitting, "use_regex", true, origin);
+  const auto ids = model.find("vocab");
+  if (ids == model.end() || !ids->is_object())
+    throw InputError(component, "{}: the model has no object \"vocab\" of tokens and ids", origin);
+  std::vector<std::string> vocabulary = read_vocabulary(*ids, origin);
+  std::vector<Merge> merges = read_merges(model, vocabulary, origin);
+  std::vector<AddedToken> added = read_added(root, origin);
+  const std::vector<std::string> tokens = all_tokens(vocabulary, added);
+  guess_names(tokens, options);
+  if (!options.unknown_byte_token.empty()) options.unknown_token = options.unknown_byte_token;
+  std::string config_origin;
+  const Json config = read_tokenizer_config(path.parent_path(), config_origin);
+  const SequenceFile sequence = read_sequence(root, tokens, origin);
+  if (!sequence.cls.empty()) options.cls_token = sequence.cls;
+  if (!sequence.sep.empty()) options.sep_token = sequence.sep;
+  options.trim_offsets = sequence.trim_offsets;
+  options.trim_keeps_prefix = sequence.trim_keeps_prefix;
+  read_names(config, options, config_origin);
+  return ByteBpe(std::move(vocabulary), std::move(merges), std::move(options), std::move(added),
+                 sequence.sequence);
+}
+
+// ---- vocab.json and merges.txt
+// --------------------------------------------------------------------------------------
+
+namespace {
+
+/// The tokens with a role, and their flags, as tokenizer_config.json gives them or the class of transformers
+/// does.
+class Roles {
+ public:
+  Roles(const Json& config, std::string origin) : config_(config), origin_(std::move(origin)) {}
+
+  void add(const char* key, const std::string& fallback) {
+    const auto found = config_.find(key);
+    AddedToken token;
+    token.content = fallback;
+    if (found != config_.end() && found->is_object()) {
+      token = read_added_token(*found, origin_);
+      token.special = true;
+    } else {
+      read_name(config_, key, token.content, origin_);
+    }
+    const bool known = std::any_of(tokens_.begin(), tokens_.end(),
+                                   [&](const AddedToken& one) { return one.content == token.content; });
+    if (!known && !token.content.empty()) tokens_.push_back(token);
+  }
+
+  /// Those that the vocabulary has, with their ids. Others have no id that anybody could know.
+  std::vector<AddedToken> found_in(const std::vector<std::string>& vocabulary) {
+    std::vector<AddedToken> result;
+    for (AddedToken& token : tokens_) {
+      const auto found = std::find(vocabulary.begin(), vocabulary.end(), token.content);
+      if (found == vocabulary.end()) continue;
+      token.id = static_cast<int32_t>(found - vocabulary.begin());
+      result.push_back(token);
+    }
+    return result;
+  }
+
+ private:
+  const Json& config_;
+  std::string origin_;
+  std::vector<AddedToken> tokens_;
+};
+
+// Tokens under "added_tokens_decoder", by id, with their flags: they take the place of those that are there.
+void read_added_decoder(const Json& config, std::vector<AddedToken>& added, const std::string& origin) {
+  const auto decoder = config.find("added_tokens_decoder");
+  if (decoder == config.end() || !decoder->is_object()) return;
+  for (const auto& [key, item] : decoder->items()) {
+    AddedToken token = read_added_token(item, origin);
+    const auto digits = key.find_first_not_of("0123456789");
+    if (key.empty() || key.size() > 9 || digits != key.npos)
+      throw InputError(component, "{}: the key \"{}\" of \"added_tokens_decoder\" is no id", origin, key);
+    token.id = std::stoi(key);
+    std::erase_if(added, [&](const AddedToken& one) { return one.content == token.content; });
+    added.push_back(std::move(token));
+  }
+}
+
+}  // namespace
+
+ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
+  const fs::path path = folder / "vocab.json";
+  if (!fs::exists(path) || !fs::exists(folder / "merges.txt"))
+    throw InputError(component, "{}: vocab.json and merges.txt belong together; there is no {}",
+                     folder.string(), fs::exists(path) ? "merges.txt" : "vocab.json");
+  const Json ids = read_json(path);
+  if (!ids.is_object())
+    throw InputError(component, "{}: expected an object of tokens and ids, found {}", path.string(),
+                     ids.type_name());
+  std::vector<std::string> vocabulary = read_vocabulary(ids, path.string());
+  std::vector<Merge> merges = read_merges_file(folder / "merges.txt", vocabulary);
+  std::string origin;
+  const Json config = read_tokenizer_config(folder, origin);
+  const std::string kind = json_get_or<std::string>(config, "tokenizer_class", "", origin);
+  const bool is_gpt2 =
+      kind.starts_with("GPT2") || (kind.empty() && !ids.contains("<s>") && ids.contains("<|endoftext|>"));
+  const std::string end = is_gpt2 ? "<|endoftext|>" : "</s>";
+  ByteBpeOptions options;
+  if (is_gpt2) {
+    options.unknown_token = end;
+    options.cls_token = options.sep_token = options.pad_token = options.mask_token = "";
+  }
+  options.add_prefix_space = json_get_or(config, "add_prefix_space", false, origin);
+  options.trim_offsets = !is_gpt2 && json_get_or(config, "trim_offsets", true, origin);
+  options.trim_keeps_prefix = options.add_prefix_space;
+  read_names(config, options, origin);
+  Roles roles(config, origin);
+  roles.add("bos_token", is_gpt2 ? end : "<s>");
+  roles.add("eos_token", end);
+  for (const auto& [key, name] :
+       {std::pair<const char*, const std::string*>{"unk_token", &options.unknown_token},
+        {"sep_token", &options.sep_token},
+        {"pad_token", &options.pad_token},
+        {"cls_token", &options.cls_token},
+        {"mask_token", &options.mask_token}})
+    roles.add(key, *name);
+  std::vector<AddedToken> added = roles.found_in(vocabulary);
+  read_added_decoder(config, added, origin);
+  const std::vector<std::string> tokens = all_tokens(vocabulary, added);
+  text::SequenceTemplate sequence;
+  if (!is_gpt2) sequence = roberta_sequence(options.cls_token, options.sep_token, tokens, path.string());
+  return ByteBpe(std::move(vocabulary), std::move(merges), std::move(options), std::move(added),
+                 std::move(sequence));
+}
+
+// ---- writing
+// --------------------------------------------------------------------------------------------------------
+
+namespace {
+
+OrderedJson vocabulary_json(const ByteBpe& tokenizer) {
+  OrderedJson vocabulary = OrderedJson::object();
+  auto& entries = vocabulary.get_ref<OrderedJson::object_t&>();
+  // Straight into the list: operator[] of an ordered object searches all keys before it.
+  for (int32_t id = 0; id < tokenizer.model_size(); ++id)
+    entries.emplace_back(tokenizer.vocabulary()[static_cast<size_t>(id)], id);
+  return vocabulary;
+}
+
+// "a b" where no part has a blank, which every version of tokenizers reads; else ["a", "b"].
+OrderedJson merges_json(const ByteBpe& tokenizer) {
+  const auto token = [&](int32_t id) -> const std::string& {
+    return tokenizer.vocabulary()[static_cast<size_t>(id)];
+  };
+  const bool in_pairs =
+      std::any_of(tokenizer.merges().begin(), tokenizer.merges().end(),
+                  [&](const Merge& merge) { return token(merge.result).find(' ') != std::string::npos; });
+  OrderedJson list = OrderedJson::array();
+  for (const Merge& merge : tokenizer.merges()) {
+    if (in_pairs)
+      list.push_back({token(merge.left), token(merge.right)});
+    else
+      list.push_back(token(merge.left) + " " + token(merge.right));
+  }
+  return list;
+}
+
+OrderedJson tokenizer_json(const ByteBpe& tokenizer) {
+  const ByteBpeOptions& options = tokenizer.options();
+  const auto name = [](const std::string& token) {
+    return token.empty() ? OrderedJson() : OrderedJson(token);
+  };
+  return {{"version", "1.0"},
+          {"truncation", nullptr},
+          {"padding", nullptr},
+          {"added_tokens", added_json(tokenizer)},
+          {"normalizer", options.compose ? OrderedJson{{"type", "NFC"}} : OrderedJson()},
+          {"pre_tokenizer",
+           {{"type", "ByteLevel"},
+            {"add_prefix_space", options.add_prefix_space},
+            {"trim_offsets", true},
+            {"use_regex", options.use_regex}}},
+          {"post_processor", sequence_json(tokenizer)},
+          {"decoder",
+           {{"type", "ByteLevel"}, {"add_prefix_space", true}, {"trim_offsets", true}, {"use_regex", true}}},
+          {"model",
+           {{"type", "BPE"},
+            {"dropout", nullptr},
+            {"unk_token", name(options.unknown_byte_token)},
+            {"continuing_subword_prefix", ""},
+            {"end_of_word_suffix", ""},
+            {"fuse_unk", options.fuse_unknown},
+            {"byte_fallback", false},
+            {"ignore_merges", options.ignore_merges},
+            {"vocab", vocabulary_json(tokenizer)},
+            {"merges", merges_json(tokenizer)}}}};
+}
+
+OrderedJson config_json(const ByteBpe& tokenizer, int model_max_length) {
+  const ByteBpeOptions& options = tokenizer.options();
+  // transformers adds the named tokens to its vocabulary, so those that this one lacks are written as null.
+  const auto name = [&](const std::string& token) {
+    return token.empty() || tokenizer.id_of(token) < 0 ? OrderedJson() : OrderedJson(token);
+  };
+  OrderedJson inputs = {"input_ids", "token_type_ids", "attention_mask"};
+  if (!options.reads_types) inputs.erase(1);
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
+          {"add_prefix_space", options.add_prefix_space},
+          {"trim_offsets", options.trim_offsets},
+          {"model_max_length", model_max_length},
+          {"model_input_names", inputs},
+          {"clean_up_tokenization_spaces", false},
+          {"unk_token", name(options.unknown_token)},
+          {"pad_token", name(options.pad_token)},
+          {"cls_token", name(options.cls_token)},
+          {"sep_token", name(options.sep_token)},
+          {"mask_token", name(options.mask_token)}};
+}
+
+}  // namespace
+
+void write_byte_bpe(const fs::path& folder, const ByteBpe& tokenizer, int model_max_length) {
+  make_directories(folder);
+  std::string lines = "#version: 0.2\n";
+  for (const Merge& merge : tokenizer.merges())
+    lines.append(tokenizer.vocabulary()[static_cast<size_t>(merge.left)])
+        .append(" ")
+        .append(tokenizer.vocabulary()[static_cast<size_t>(merge.right)])
+        .append("\n");
+  write_file_atomically(folder / "vocab.json", vocabulary_json(tokenizer).dump() + "\n");
+  write_file_atomically(folder / "merges.txt", lines);
+  write_file_atomically(folder / "tokenizer_config.json",
+                        config_json(tokenizer, model_max_length).dump(2) + "\n");
+  write_file_atomically(folder / "tokenizer.json", tokenizer_json(tokenizer).dump(2) + "\n");
+}
+
+}  // namespace funicular::format

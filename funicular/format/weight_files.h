@@ -1,0 +1,43 @@
+#pragma once
+// The weights of a Hugging Face folder: model.safetensors, or the several files that model.safetensors.index.json
+// names.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/format/safetensors.h"
+
+namespace funicular::format {
+
+/// Memory-mapped weights in one or more files, as one list of tensors.
+class WeightFiles {
+ public:
+  /// Throws InputError where the folder has no weights that can be read, with the remedy; where the index names
+  /// a file that is missing or outside of the folder, or a tensor that its file lacks; where two files hold
+  /// tensors of one name.
+  explicit WeightFiles(const fs::path& folder);
+
+  /// What stands for the weights in messages: the one file, or the index.
+  const fs::path& path() const { return path_; }
+  /// Of all files, each in the order of its data. Valid as long as this object.
+  const std::vector<const TensorEntry*>& entries() const { return entries_; }
+  /// The file that holds a tensor, for messages.
+  const fs::path& path_of(const TensorEntry& entry) const;
+  /// All files, the index included: what tells these weights from others.
+  std::vector<fs::path> files() const;
+
+ private:
+  void open_shards();
+  fs::path path_;
+  std::vector<std::unique_ptr<SafetensorsFile>> files_;
+  std::vector<const TensorEntry*> entries_;
+};
+
+/// Whether the folder holds weights that WeightFiles reads.
+bool has_weight_files(const fs::path& folder);
+
+}  // namespace funicular::format

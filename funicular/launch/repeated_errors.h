@@ -1,0 +1,27 @@
+#pragma once
+// Errors that several ranks tell alike: the first one is shown, and the others are not.
+
+#include <set>
+#include <string>
+#include <string_view>
+
+namespace funicular::launch {
+
+/// What the ranks of one launch have told so far. A wrong option or a missing file is found by every rank, and
+/// a person needs to read it once.
+class RepeatedErrors {
+ public:
+  /// Where a rank's lines stand: within an error that was told before, or not.
+  struct Reader {
+    bool within_repetition = false;
+  };
+
+  /// Whether this line of a rank belongs to an error that was told before. An error is a line with "error: ",
+  /// behind a time stamp perhaps, and the lines behind it that begin with two blanks.
+  bool is_repeated(std::string_view line, Reader& reader);
+
+ private:
+  std::set<std::string, std::less<>> told_;
+};
+
+}  // namespace funicular::launch

@@ -1,0 +1,78 @@
+#pragma once
+// Byte-pair encoding of one word (Sennrich et al. 2016, "Neural Machine Translation of Rare Words with
+// Subword Units", algorithm 1), in the order of Hugging Face `tokenizers`: of all neighbours that merge, the
+// pair of the lowest rank first; of equal ranks the leftmost.
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+namespace funicular::text {
+
+/// Tokens `left` and `right`, next to each other, become `result`.
+struct Merge {
+  int32_t left = -1, right = -1, result = -1;
+  bool operator==(const Merge&) const = default;
+};
+
+/// One piece of a word on its way through the merges.
+struct Symbol {
+  int32_t id = -1;
+  int32_t size = 0;  ///< of the text that it stands for, in whatever unit the caller counts; more than 0
+};
+
+/// What a thread needs to merge words, kept between them.
+class MergeScratch {
+  friend class MergeTable;
+  struct Waiting {
+    uint32_t rank;
+    int32_t place;
+    int32_t result;
+    bool operator>(const Waiting& other) const {
+      return rank != other.rank ? rank > other.rank : place > other.place;
+    }
+  };
+  struct Link {
+    int32_t before, behind;
+  };
+  std::vector<Waiting> heap_;
+  std::vector<Link> links_;
+  std::vector<uint32_t> ranks_;
+  std::vector<int32_t> results_;
+};
+
+/// Merges by pair, found by open addressing. Immutable.
+class MergeTable {
+ public:
+  MergeTable() : MergeTable(std::vector<Merge>{}) {}
+  /// In the order of their ranks; of two for the same pair the later one holds.
+  explicit MergeTable(std::vector<Merge> merges);
+
+  /// Merges `word` in place until nothing merges.
+  void apply(std::vector<Symbol>& word, MergeScratch& scratch) const;
+
+  /// As they hold: in the order of their ranks, a pair once.
+  const std::vector<Merge>& merges() const { return merges_; }
+
+ private:
+  struct Found {
+    uint32_t rank;
+    int32_t result;
+  };
+  static constexpr uint32_t no_rank = 0xFFFFFFFF;
+  Found find(int32_t left, int32_t right) const;
+  void apply_to_short(std::vector<Symbol>& word, MergeScratch& scratch) const;
+  void apply_with_heap(std::vector<Symbol>& word, MergeScratch& scratch) const;
+
+  struct Slot {
+    int32_t left = -1, right = -1;
+    uint32_t rank = no_rank;
+    int32_t result = -1;
+  };
+  std::vector<Merge> merges_;
+  std::vector<Slot> slots_;
+  uint32_t shift_ = 0;
+  bool results_differ_ = true;  ///< no two pairs give the same token
+};
+
+}  // namespace funicular::text

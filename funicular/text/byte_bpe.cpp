@@ -1,0 +1,178 @@
+#include "funicular/text/byte_bpe.h"
+
+#include <fmt/format.h>
+
+#include <cstring>
+#include <span>
+#include <utility>
+
+#include "funicular/text/ascii_run.h"
+#include "funicular/text/byte_bpe_offsets.h"
+#include "funicular/text/byte_bpe_tables.h"
+#include "funicular/text/byte_level.h"
+#include "funicular/text/nfc.h"
+#include "funicular/text/token_buffer.h"
+#include "funicular/text/utf8.h"
+
+namespace funicular::text {
+namespace {
+
+struct ThreadScratch {
+  WordCache cache;
+  std::string text;
+  std::vector<Symbol> symbols;
+  MergeScratch merging;
+};
+
+ThreadScratch& thread_scratch() {
+  thread_local ThreadScratch scratch;
+  return scratch;
+}
+
+// The first `size` (1 to 16) of 16 readable bytes.
+inline WordKey key_of(const char* text, size_t size) {
+  uint64_t low, high;
+  std::memcpy(&low, text, 8);
+  std::memcpy(&high, text + 8, 8);
+  const auto bytes = static_cast<int>(size);
+  return {detail::keep_bytes(low, bytes), bytes > 8 ? detail::keep_bytes(high, bytes - 8) : 0,
+          static_cast<uint8_t>(size)};
+}
+
+// Reads text without added tokens.
+class Scanner {
+ public:
+  Scanner(const ByteBpeTables& tables, TokenBuffer& out, ThreadScratch& scratch)
+      : tables_(tables), out_(out), scratch_(scratch) {}
+
+  void scan(std::string_view piece) {
+    std::string& text = scratch_.text;
+    text.clear();
+    if (tables_.options.add_prefix_space && piece.front() != ' ') text.push_back(' ');
+    text.append(piece);
+    const size_t size = text.size();
+    text.append(readable_behind, '\0');
+    const char *at = text.data(), *end = at + size;
+    if (!tables_.options.use_regex) return put_word(at, size);
+    while (at < end) {
+      const char* behind = end_of_piece(at, end);
+      put_word(at, static_cast<size_t>(behind - at));
+      at = behind;
+    }
+  }
+
+ private:
+  // `word` has 16 readable bytes.
+  void put_word(const char* word, size_t size) {
+    if (size > WordKey::longest) return put_long_word({word, size});
+    const WordKey key = key_of(word, size);
+    const uint64_t hash = key.hash();
+    if (const int32_t id = tables_.words.find(key, hash); id >= 0) return out_.put(id, true);
+    WordCache::Slot& slot = scratch_.cache.slot(hash);
+    if (slot.holds(key, tables_.serial)) {
+      for (int i = 0; i < slot.count; ++i) out_.put(slot.ids[i], i == 0);
+      return;
+    }
+    const std::vector<Symbol>& symbols = put_spelled({word, size});
+    if (symbols.size() > WordCache::most_pieces) return;
+    int32_t ids[WordCache::most_pieces];
+    for (size_t i = 0; i < symbols.size(); ++i) ids[i] = symbols[i].id;
+    slot.fill(key, tables_.serial, {ids, symbols.size()});
+  }
+
+  void put_long_word(std::string_view word) {
+    if (const auto found = tables_.long_words.find(word); found != tables_.long_words.end())
+      return out_.put(found->second, true);
+    put_spelled(word);
+  }
+
+  const std::vector<Symbol>& put_spelled(std::string_view word) {
+    tables_.spell(word, scratch_.symbols, scratch_.merging);
+    for (size_t i = 0; i < scratch_.symbols.size(); ++i) out_.put(scratch_.symbols[i].id, i == 0);
+    return scratch_.symbols;
+  }
+
+  const ByteBpeTables& tables_;
+  TokenBuffer& out_;
+  ThreadScratch& scratch_;
+};
+
+}  // namespace
+
+struct ByteBpe::Tables : ByteBpeTables {
+  using ByteBpeTables::ByteBpeTables;
+};
+
+ByteBpe::ByteBpe(std::vector<std::string> vocabulary, std::vector<Merge> merges, ByteBpeOptions options,
+                 std::vector<AddedToken> added, SequenceTemplate sequence)
+    : tables_(std::make_unique<Tables>(std::move(vocabulary), std::move(merges), std::move(options),
+                                       std::move(added), std::move(sequence))) {}
+ByteBpe::~ByteBpe() = default;
+ByteBpe::ByteBpe(ByteBpe&&) noexcept = default;
+ByteBpe& ByteBpe::operator=(ByteBpe&&) noexcept = default;
+
+void ByteBpe::tokenize(std::string_view utf8, TokenizedText& out) const {
+  const ByteBpeTables& tables = *tables_;
+  std::string valid, composed;
+  if (!is_valid_utf8(utf8)) utf8 = valid = to_valid_utf8(utf8);
+  TokenBuffer buffer(out);
+  Scanner scanner(tables, buffer, thread_scratch());
+  const auto added = [&](int32_t id, std::string_view) { buffer.put(id, true); };
+  const auto scan = [&](std::string_view piece) { scanner.scan(piece); };
+  tables.raw.split(
+      utf8,
+      [&](std::string_view piece) {
+        if (tables.options.compose && !is_surely_composed(piece)) piece = composed = compose(piece);
+        tables.normalized.split(piece, scan, added);
+      },
+      added);
+  buffer.flush();
+}
+
+void ByteBpe::tokenize(std::string_view utf8, TokenizedText& out,
+                       std::vector<CharacterRange>& offsets) const {
+  ByteBpeOffsets(*tables_, out, offsets).read(utf8);
+}
+
+std::string ByteBpe::description() const {
+  return fmt::format("byte-level BPE, {} tokens, {} merges{}", size(), merges().size(),
+                     options().add_prefix_space ? ", a blank before each text" : "");
+}
+
+std::string ByteBpe::token_text(int32_t id) const {
+  const std::string& token = vocabulary()[static_cast<size_t>(id)];
+  for (const AddedToken& one : added_tokens())
+    if (one.id == id) return token;
+  std::string bytes;
+  return append_token_bytes(token, bytes) ? bytes : token;
+}
+
+const SequenceTemplate& ByteBpe::sequence() const {
+  return tables_->sequence;
+}
+const SpecialTokens& ByteBpe::special() const {
+  return tables_->special;
+}
+const std::vector<std::string>& ByteBpe::vocabulary() const {
+  return tables_->vocabulary;
+}
+int32_t ByteBpe::model_size() const {
+  return static_cast<int32_t>(tables_->model_size);
+}
+const std::vector<AddedToken>& ByteBpe::added_tokens() const {
+  return tables_->added;
+}
+int32_t ByteBpe::id_of(std::string_view token) const {
+  return tables_->id_of(token);
+}
+uint64_t ByteBpe::fingerprint() const {
+  return tables_->fingerprint;
+}
+const ByteBpeOptions& ByteBpe::options() const {
+  return tables_->options;
+}
+const std::vector<Merge>& ByteBpe::merges() const {
+  return tables_->merges.merges();
+}
+
+}  // namespace funicular::text

@@ -1,0 +1,134 @@
+#include "funicular/text/byte_bpe_offsets.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "funicular/text/byte_bpe_tables.h"
+#include "funicular/text/byte_level.h"
+#include "funicular/text/nfc.h"
+#include "funicular/text/normalizer.h"
+#include "funicular/text/utf8.h"
+
+namespace funicular::text {
+namespace {
+
+bool is_blank(uint32_t code) {
+  return code == byte_character(' ') || category_of(code) == unicode::white_space;
+}
+
+int32_t leading_blanks(std::string_view token) {
+  int32_t count = 0;
+  for (const char *at = token.data(), *end = at + token.size(); at < end; ++count)
+    if (!is_blank(next_code_point(at, end))) break;
+  return count;
+}
+
+int32_t trailing_blanks(std::string_view token) {
+  int32_t count = 0;
+  for (int size = 0; !token.empty() && is_blank(last_code_point(token, size)); ++count)
+    token.remove_suffix(size);
+  return count;
+}
+
+}  // namespace
+
+ByteBpeOffsets::Aligned ByteBpeOffsets::Aligned::part(std::string_view piece) const {
+  const auto begin = origin.begin() + (piece.data() - text.data());
+  return {std::string(piece), {begin, begin + static_cast<ptrdiff_t>(piece.size())}};
+}
+
+CharacterRange ByteBpeOffsets::Aligned::range_of(std::string_view piece) const {
+  const auto begin = static_cast<size_t>(piece.data() - text.data());
+  return {origin[begin].begin, origin[begin + piece.size() - 1].end};
+}
+
+// A character takes the range of the one whose place it takes, and an inserted one that of the character
+// before it. The places are counted off one by one, although the marks have changed their order.
+ByteBpeOffsets::Aligned ByteBpeOffsets::composed(const Aligned& original) {
+  Aligned result;
+  const char *at = original.text.data(), *end = at + original.text.size();
+  for (const ComposedCharacter& character : compose_characters(original.text)) {
+    const auto place = static_cast<size_t>(at - original.text.data());
+    CharacterRange range;
+    if (character.change <= 0)
+      range = original.origin[std::min(place, original.origin.size() - 1)];
+    else if (place > 0)
+      range = original.origin[place - 1];
+    for (int32_t taken = character.change; taken <= 0 && at < end; ++taken) next_code_point(at, end);
+    append_code_point(character.code, result.text);
+    result.origin.resize(result.text.size(), range);
+  }
+  return result;
+}
+
+void ByteBpeOffsets::read(std::string_view utf8) {
+  Aligned whole{to_valid_utf8(utf8), {}};
+  int32_t character = 0;
+  for (const char *at = whole.text.data(), *end = at + whole.text.size(); at < end; ++character) {
+    next_code_point(at, end);
+    whole.origin.resize(static_cast<size_t>(at - whole.text.data()), {character, character + 1});
+  }
+  tables_.raw.split(
+      whole.text,
+      [&](std::string_view piece) {
+        Aligned text = whole.part(piece);
+        if (tables_.options.compose) text = composed(text);
+        tables_.normalized.split(
+            text.text, [&](std::string_view segment) { read_segment(text.part(segment)); },
+            [&](int32_t id, std::string_view token) { put(id, true, token, text.range_of(token)); });
+      },
+      [&](int32_t id, std::string_view token) { put(id, true, token, whole.range_of(token)); });
+}
+
+void ByteBpeOffsets::read_segment(Aligned segment) {
+  if (tables_.options.add_prefix_space && segment.text.front() != ' ') {
+    segment.text.insert(segment.text.begin(), ' ');
+    segment.origin.insert(segment.origin.begin(), segment.origin.front());
+  }
+  const size_t size = segment.text.size();
+  segment.text.append(readable_behind, '\0');
+  const char *at = segment.text.data(), *end = at + size;
+  while (at < end) {
+    const char* behind = tables_.options.use_regex ? end_of_piece(at, end) : end;
+    read_word(segment, {at, static_cast<size_t>(behind - at)});
+    at = behind;
+  }
+}
+
+void ByteBpeOffsets::read_word(const Aligned& segment, std::string_view word) {
+  if (tables_.options.ignore_merges) {
+    const auto found = tables_.ids.find(to_byte_characters(word));
+    if (found != tables_.ids.end()) return put(found->second, true, found->first, segment.range_of(word));
+  }
+  // By the bytes of GPT-2's characters: sizes of tokens are in these, and skip what is left out.
+  std::vector<CharacterRange> origin;
+  const auto begin = static_cast<size_t>(word.data() - segment.text.data());
+  for (size_t i = 0; i < word.size(); ++i)
+    origin.insert(origin.end(), static_cast<size_t>(byte_character_size(static_cast<uint8_t>(word[i]))),
+                  segment.origin[begin + i]);
+  tables_.spell(word, symbols_, merging_);
+  size_t place = 0;
+  for (size_t i = 0; i < symbols_.size(); ++i) {
+    const auto size = static_cast<size_t>(symbols_[i].size);
+    put(symbols_[i].id, i == 0, tables_.vocabulary[static_cast<size_t>(symbols_[i].id)],
+        {origin[place].begin, origin[place + size - 1].end});
+    place += size;
+  }
+}
+
+void ByteBpeOffsets::put(int32_t id, bool starts_word, std::string_view spelling, CharacterRange range) {
+  if (tables_.options.trim_offsets) {
+    int32_t leading = leading_blanks(spelling);
+    const int32_t trailing = trailing_blanks(spelling);
+    // The blank that may have been put before the text is no white space of the text.
+    if (leading == 1 && tables_.options.trim_keeps_prefix && (offsets_.size() == first_ || range.begin == 0))
+      leading = 0;
+    range.begin = std::min(range.begin + leading, range.end);
+    if (trailing > 0 && range.end >= trailing) range.end = std::max(range.end - trailing, range.begin);
+  }
+  out_.ids.push_back(id);
+  out_.word_starts.push_back(starts_word);
+  offsets_.push_back(range);
+}
+
+}  // namespace funicular::text

@@ -1,0 +1,47 @@
+#pragma once
+// What a byte-level BPE tokenizer knows; immutable once made.
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "funicular/text/added_tokens.h"
+#include "funicular/text/byte_bpe.h"
+#include "funicular/text/word_table.h"
+
+namespace funicular::text {
+
+struct ByteBpeTables {
+  ByteBpeTables(std::vector<std::string> tokens, std::vector<Merge> merge_list, ByteBpeOptions chosen,
+                std::vector<AddedToken> extra, SequenceTemplate steps);
+  ByteBpeTables(const ByteBpeTables&) = delete;
+  int32_t id_of(std::string_view token) const;
+  /// The tokens of one word, given as the text's own bytes. Their sizes are bytes of the word as GPT-2's
+  /// characters spell it: those of `tokenizers`, which its offsets are counted by.
+  void spell(std::string_view word, std::vector<Symbol>& symbols, MergeScratch& scratch) const;
+
+  ByteBpeOptions options;
+  std::vector<AddedToken> added;        // by id
+  std::vector<std::string> vocabulary;  // all tokens; the first model_size are the model's own
+  size_t model_size;
+  std::unordered_map<std::string_view, int32_t> ids;  // of the model's tokens
+  MergeTable merges;
+  std::array<int32_t, 256> byte_ids;  // -1 for bytes that the vocabulary lacks
+  int32_t unknown_byte = -1;          // what stands for those; -1: nothing
+  AddedTokenMatcher raw, normalized;  // matched before and after normalisation
+  std::vector<std::string>
+      spelled;      // the model's tokens as bytes of text; empty: spells none, or is never made
+  WordTable words;  // those of up to 16 bytes
+  std::unordered_map<std::string_view, int32_t> long_words;  // the others, where merges are ignored
+  SpecialTokens special;
+  SequenceTemplate sequence;
+  uint64_t fingerprint;
+  uint32_t serial;  // tells the instances apart in the threads' caches
+
+ private:
+  std::vector<std::string> whole_words() const;
+};
+
+}  // namespace funicular::text

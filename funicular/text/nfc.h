@@ -1,0 +1,28 @@
+#pragma once
+// Canonical composition (Unicode Standard Annex #15, form C), as Hugging Face `tokenizers` does it, with its
+// account of which characters came of which.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace funicular::text {
+
+/// One character of normalised text.
+struct ComposedCharacter {
+  uint32_t code = 0;
+  /// 0: it takes the place of the next character of the original; -n: of the next 1 + n; 1: it is inserted
+  /// behind the one before.
+  int32_t change = 0;
+};
+
+/// Whether no character of valid UTF-8 can change or be changed: the text is its own composition. May be
+/// false for such a text.
+bool is_surely_composed(std::string_view utf8);
+
+/// The characters of valid UTF-8 in form C.
+std::vector<ComposedCharacter> compose_characters(std::string_view utf8);
+std::string compose(std::string_view utf8);
+
+}  // namespace funicular::text

@@ -1,0 +1,33 @@
+#pragma once
+// Whether a run's files will fit on its disk: asked before the first step, not after hours at the first save.
+
+#include <cstdint>
+
+#include "funicular/base/file.h"
+#include "funicular/optim/optimizer.h"
+
+namespace funicular::train {
+
+/// Bytes that a run writes.
+struct SpaceNeeds {
+  int64_t checkpoint = 0;  ///< one: weights and optimiser state
+  int64_t model = 0;       ///< the run's model, in float32
+  /// How many checkpoints lie there at a time: those kept, that of the best evaluation, and one that is written.
+  int64_t checkpoints = 1;
+
+  int64_t least() const { return checkpoint + model; }
+  int64_t most() const { return checkpoints * checkpoint + 2 * model; }
+};
+
+/// `parameters` weights of `bytes` each.
+SpaceNeeds space_needs(int64_t parameters, int64_t bytes, const optim::OptimizerSpec& optimizer, int64_t checkpoints);
+
+/// `available`: bytes free where `folder` lies; `held`: bytes of the run's earlier files there, which new ones
+/// replace. Throws RunError where not even one checkpoint and the model fit; warns where all that the run keeps do
+/// not.
+void check_space(const SpaceNeeds& needs, double available, double held, const fs::path& folder);
+
+/// The same of the disk as it is. Nothing where the system does not tell.
+void check_space(const SpaceNeeds& needs, const fs::path& folder);
+
+}  // namespace funicular::train

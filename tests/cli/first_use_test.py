@@ -1,0 +1,383 @@
+"""What people meet who use the program for the first time: their own tables, slips in options and files, and what is said meanwhile."""
+
+import os
+import re
+import shutil
+
+from harness import *
+
+CLASSIFIER = {"classifier.weight": [2, HIDDEN], "classifier.bias": [2]}
+
+
+def sentences(rows):
+    return [text for _, text in rows]
+
+
+def numbers(count, seed=0):
+    """Rows (number, text): how many words of the text are "good"."""
+    source = random.Random(seed)
+    found = []
+    for _ in range(count):
+        words = [source.choice(["good", "bad", "the", "film"]) for _ in range(4)]
+        found.append((f"{words.count('good') / 2 + 0.25:.2f}", " ".join(words)))
+    return found
+
+
+class Tables(ProgramTest):
+    """predict reads what evaluate reads."""
+
+    def trained(self, *more, **options):
+        self.succeeds(*self.finetune_words(self.model("start"), **{"max_steps": 2, "num_train_epochs": None, **options}), *more)
+        return self.folder / "run" / "model"
+
+    def test_predict_reads_the_text_column_of_tables_by_their_names(self):
+        model, rows = self.trained(), sentiment_rows(12, 3)
+        lines = self.succeeds("predict", "--model", model, stdin="".join(text + "\n" for text in sentences(rows))).out
+        for name, text in {"rows.jsonl": "".join(json.dumps({"id": 7, "text": text}) + "\n" for text in sentences(rows)),
+                           "rows.csv": "id,text\n" + "".join(f'7,"{text}"\n' for text in sentences(rows)),
+                           "rows.tsv": "text\tid\n" + "".join(f"{text}\t7\n" for text in sentences(rows))}.items():
+            (self.folder / name).write_text(text)
+            self.assertEqual(self.succeeds("predict", "--model", model, "--input", self.folder / name).out, lines, name)
+        other = self.folder / "other.data"
+        other.write_text("".join(json.dumps({"words": text}) + "\n" for text in sentences(rows)))
+        self.assertEqual(self.succeeds("predict", "--model", model, "--input", other, "--format", "jsonl", "--text-column", "words").out, lines)
+        self.refuses(["predict", "--model", model, "--input", self.folder / "rows.jsonl", "--text-column", "none"], "rows.jsonl:1", '"none"')
+        self.refuses(["predict", "--model", model, "--text-column", "text"], "--text-column is of tables", stdin="film\n")
+
+    def test_a_model_of_pairs_reads_its_own_two_columns(self):
+        rows = [("same" if i % 2 else "other", "good film", text) for i, text in enumerate(sentences(sentiment_rows(16)))]
+        pairs = write_rows(self.folder / "pairs.tsv", ("verdict", "a", "b"), rows)
+        model = self.trained("--text-columns", "a", "b", "--label-column", "verdict", train=pairs, eval=pairs)
+        found = self.succeeds("evaluate", "--model", model, "--data", pairs).json()
+        self.assertEqual(found, self.succeeds("evaluate", "--model", model, "--task", "custom", "--data", pairs).json())
+        self.assertEqual(found, self.succeeds("evaluate", "--model", model, "--data", pairs, "--text-column", "2", "3").json())
+        self.refuses(["evaluate", "--model", model, "--data", pairs, "--text-column", "a"], "was fine-tuned on pairs of texts")
+        answers = self.succeeds("predict", "--model", model, "--input", pairs).out
+        self.assertEqual(answers, self.succeeds("predict", "--model", model, stdin="".join(f"{a}\t{b}\n" for _, a, b in rows)).out)
+        self.refuses(["predict", "--model", model, "--input", pairs, "--text-column", "a"], "was fine-tuned on pairs of texts")
+
+    def test_a_model_of_single_texts_refuses_pairs(self):
+        model = self.trained()
+        pairs = write_rows(self.folder / "pairs.tsv", ("label", "a", "b"), [("pro", "good", "film")])
+        self.refuses(["evaluate", "--model", model, "--data", pairs, "--text-column", "a", "b"], "was fine-tuned on single texts")
+
+    def test_more_than_two_text_columns_are_joined(self):
+        rows = sentiment_rows(24, 4)
+        def cut(text):
+            words = text.split()
+            return [words[0], "", " ".join(words[1:])]
+        three = write_rows(self.folder / "three.tsv", ("label", "a", "b", "c"), [(label, *cut(text)) for label, text in rows])
+        whole = write_rows(self.folder / "whole.tsv", ("label", "text"), rows)
+        self.trained("--text-columns", "a", "b", "c", train=three, eval=three, precision="fp64")
+        model = self.folder / "run" / "model"
+        self.succeeds(*self.finetune_words(self.folder / "start", output="whole", train=whole, eval=whole, max_steps=2,
+                                           num_train_epochs=None, precision="fp64"))
+        self.assertEqual((model / "model.safetensors").read_bytes(), (self.folder / "whole" / "model" / "model.safetensors").read_bytes())
+        measured = [self.succeeds("evaluate", "--model", folder, "--data", data).json()["loss"]
+                    for folder, data in ((model, three), (self.folder / "whole" / "model", whole))]
+        self.assertEqual(measured[0], measured[1])
+        self.assertEqual(self.succeeds("predict", "--model", model, "--input", three).out,
+                         self.succeeds("predict", "--model", model, stdin="".join(text + "\n" for text in sentences(rows))).out)
+
+
+class Numbers(ProgramTest):
+    """Regression."""
+
+    def files(self):
+        return {"train": write_rows(self.folder / "numbers.tsv", ("label", "text"), numbers(96, 1)),
+                "eval": write_rows(self.folder / "more-numbers.tsv", ("label", "text"), numbers(32, 2))}
+
+    def test_are_learnt_measured_and_predicted(self):
+        files = self.files()
+        found = self.succeeds(*self.finetune_words(self.model(), **files, num_train_epochs=30), "--regression").json()
+        self.assertGreater(found["pearson"], 0.9)
+        self.assertGreater(found["spearmanr"], 0.9)
+        model = self.folder / "run" / "model"
+        config = json.loads((model / "config.json").read_text())
+        self.assertEqual((config["problem_type"], len(config["id2label"])), ("regression", 1))
+        measured = self.succeeds("evaluate", "--model", model, "--data", files["eval"]).json()
+        for name in ("pearson", "spearmanr", "mean_absolute_error", "loss"):
+            self.assertAlmostEqual(measured[name], found[name], places=5)
+        rows = numbers(32, 2)
+        lines = self.succeeds("predict", "--model", model, stdin="".join(text + "\n" for text in sentences(rows))).out
+        values = [json.loads(line)["value"] for line in lines.splitlines()]
+        errors = [abs(value - float(label)) for value, (label, _) in zip(values, rows, strict=True)]
+        self.assertAlmostEqual(sum(errors) / 32, measured["mean_absolute_error"], places=4)
+        self.assertAlmostEqual(sum(error * error for error in errors) / 32, measured["loss"], places=4)
+        self.refuses(["evaluate", "--model", model, "--task", "sst2", "--data", files["eval"]], "regression model")
+
+    def test_are_refused_as_classes_where_there_are_many(self):
+        rows = [(f"{i / 7:.3f}", text) for i, (_, text) in enumerate(sentiment_rows(147))]
+        measured = write_rows(self.folder / "measured.tsv", ("label", "text"), rows)
+        model = self.model()
+        self.refuses(self.finetune_words(model, train=measured, eval=None), "147 different numbers", "--regression")
+        graded = write_rows(self.folder / "graded.tsv", ("label", "text"), [(str(i % 5 / 2), text) for i, (_, text) in enumerate(rows)])
+        self.succeeds(*self.finetune_words(model, output="graded", train=graded, eval=None, max_steps=1, num_train_epochs=None))
+
+    def test_of_glue_have_a_task(self):
+        rows = [(label, text, "the film is good") for label, text in numbers(16, 1)]
+        data = write_rows(self.folder / "sts.tsv", ("score", "sentence1", "sentence2"), rows)
+        found = self.succeeds(*self.finetune_words(self.model(), task="stsb", train=data, eval=data, max_steps=2, num_train_epochs=None)).json()
+        self.assertLessEqual({"pearson", "spearmanr", "loss"}, set(found))
+
+
+class Losses(ProgramTest):
+    """Class weights and label smoothing, beside their formulas: of a model that answers its bias, whatever the text."""
+
+    BIAS = [0.0, 1.0]
+
+    def first_loss(self, *more):
+        """Of one step over 6 rows of class 0 and 2 of class 1."""
+        model = self.model(extra_shapes=CLASSIFIER, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0) \
+            if not (self.folder / "model").exists() else self.folder / "model"
+        weights = random_weights({**encoder_shapes(), **CLASSIFIER})
+        weights["classifier.weight"] = ([2, HIDDEN], array.array("f", [0] * 2 * HIDDEN))
+        weights["classifier.bias"] = ([2], array.array("f", self.BIAS))
+        write_safetensors(model / "model.safetensors", weights)
+        rows = write_rows(self.folder / "few.tsv", ("label", "text"), [("a", "film")] * 6 + [("b", "good film")] * 2)
+        shutil.rmtree(self.folder / "run", ignore_errors=True)
+        words = self.finetune_words(model, train=rows, eval=rows, max_steps=1, num_train_epochs=None, precision="fp64", learning_rate=1e-30)
+        return self.succeeds(*words, *more).json()
+
+    def test_are_the_weighted_and_smoothed_means(self):
+        import math
+        total = sum(math.exp(value) for value in self.BIAS)
+        a, b = (-math.log(math.exp(value) / total) for value in self.BIAS)
+        plain = (6 * a + 2 * b) / 8
+        found = self.first_loss()
+        self.assertAlmostEqual(found["last_loss"], plain, places=6)
+        weighted = self.first_loss("--class-weights", 1, 4)
+        self.assertAlmostEqual(weighted["last_loss"], (6 * a + 4 * 2 * b) / (6 + 4 * 2), places=6)
+        self.assertAlmostEqual(weighted["loss"], plain, places=6)  # of the evaluation
+        balanced = self.first_loss("--class-weights", "balanced")
+        self.assertAlmostEqual(balanced["last_loss"], (a + b) / 2, places=6)
+        smoothed = self.first_loss("--label-smoothing", 0.2)
+        self.assertAlmostEqual(smoothed["last_loss"], 0.8 * plain + 0.2 * (a + b) / 2, places=6)
+        self.assertAlmostEqual(smoothed["loss"], plain, places=6)
+
+    def test_are_refused_where_they_make_no_sense(self):
+        words = self.finetune_words(self.model())
+        self.refuses([*words, "--class-weights", 1, 2, 3], "there are 2 classes", "found 3 weights")
+        self.refuses([*words, "--class-weights", "heavy", 1], "expects numbers above 0, or balanced")
+        self.refuses([*words, "--label-smoothing", 1], "--label-smoothing must be at least 0")
+
+
+class Details(ProgramTest):
+    def test_of_an_evaluation_are_the_scores_of_each_class_and_the_saved_answers(self):
+        self.succeeds(*self.finetune_words(self.model(), max_steps=12, num_train_epochs=None))
+        rows = sentiment_rows(40, 2)[:33]
+        data, answers = write_rows(self.folder / "test.tsv", ("label", "text"), rows), self.folder / "answers.jsonl"
+        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", data]
+        found = self.succeeds(*words, "--details", "--predictions", answers).json()
+        lines = [json.loads(line) for line in answers.read_text().splitlines()]
+        self.assertEqual([line["row"] for line in lines], list(range(1, 34)))
+        self.assertEqual([line["label"] for line in lines], [label for label, _ in rows])
+        predicted = [json.loads(line) for line in self.succeeds("predict", "--model", self.folder / "run" / "model", "--input", data).out.splitlines()]
+        self.assertEqual([line["predicted"] for line in lines], [answer["label"] for answer in predicted])
+        for line, answer in zip(lines, predicted):
+            self.assertAlmostEqual(line["score"], answer["score"], places=5)
+        names = ["contra", "pro"]
+        matrix = [[sum(line["label"] == truth and line["predicted"] == answer for line in lines) for answer in names] for truth in names]
+        self.assertEqual(found["confusion_matrix"], matrix)
+        for at, name in enumerate(names):
+            given, support = sum(row[at] for row in matrix), sum(matrix[at])
+            expected = {"precision": matrix[at][at] / given if given else 0, "recall": matrix[at][at] / support,
+                        "f1": 2 * matrix[at][at] / (given + support), "support": support}
+            for key, value in expected.items():
+                self.assertAlmostEqual(found["classes"][name][key], value, places=9)
+        self.assertNotIn("classes", self.succeeds(*words).json())
+        self.refuses([*words, "--predictions", self.folder / "none" / "answers"], "there is no folder")
+
+
+class Weights(ProgramTest):
+    def classifier(self, **changes):
+        return self.model(extra_shapes=CLASSIFIER, **changes)
+
+    def test_of_layers_that_the_configuration_does_not_have_are_refused(self):
+        model = self.classifier(num_hidden_layers=1)
+        self.refuses(["predict", "--model", model], 'says 1 layers ("num_hidden_layers")', "has 2", stdin="film\n")
+        result = run("doctor", "--model", model, "--output", self.folder)
+        self.assertEqual(result.code, 1)
+        self.assertRegex(result.out, r"(?m)^FAIL weights .*says 1 layers")
+
+    def test_that_have_no_place_are_named(self):
+        model = self.model(extra_shapes={**CLASSIFIER, "encoder.layer.0.attention.self.distance_embedding.weight": [3, 16]})
+        result = self.succeeds("predict", "--model", model, stdin="film\n")
+        self.assertIn("no place for them: encoder.layer.0.attention.self.distance_embedding.weight", result.err)
+
+    def test_of_a_token_classifier_are_not_taken_for_those_of_texts(self):
+        model = self.classifier(architectures=["BertForTokenClassification"])
+        result = self.succeeds(*self.finetune_words(model, max_steps=1, num_train_epochs=None, learning_rate=1e-30))
+        self.assertIn("is a BertForTokenClassification", result.err)
+        self.assertIn("a new one takes its place", result.err)
+        before = read_safetensors(model / "model.safetensors")
+        after = read_safetensors(self.folder / "run" / "model" / "model.safetensors")
+        self.assertNotEqual(before["classifier.weight"], after["classifier.weight"])
+        self.assertEqual(before["encoder.layer.0.output.dense.weight"], after["bert.encoder.layer.0.output.dense.weight"])
+        self.refuses(["predict", "--model", model], "is a BertForTokenClassification", stdin="film\n")
+
+    def shard(self, model):
+        """Moves the weights into two files and an index, as transformers shards them."""
+        tensors = random_weights({**encoder_shapes(), **CLASSIFIER})
+        names = sorted(tensors)
+        files = {"model-00001-of-00002.safetensors": names[::2], "model-00002-of-00002.safetensors": names[1::2]}
+        for file, own in files.items():
+            write_safetensors(model / file, {name: tensors[name] for name in own})
+        index = {"metadata": {"total_size": 1}, "weight_map": {name: file for file, own in files.items() for name in own}}
+        (model / "model.safetensors.index.json").write_text(json.dumps(index))
+        (model / "model.safetensors").unlink()
+        return index
+
+    def test_in_several_files_are_loaded(self):
+        model = self.classifier()
+        expected = self.succeeds("predict", "--model", model, stdin="good film\n").out
+        index = self.shard(model)
+        self.assertEqual(self.succeeds("predict", "--model", model, stdin="good film\n").out, expected)
+        self.assertRegex(self.succeeds("doctor", "--model", model, "--output", self.folder).out, r"(?m)^ok +weights +\d+ tensors")
+        self.succeeds(*self.finetune_words(model, max_steps=1, num_train_epochs=None))
+        broken = {"../other.safetensors": "a file of the same folder", "none.safetensors": "is not there",
+                  "model-00001-of-00002.safetensors": "which lacks it"}
+        for file, phrase in broken.items():
+            changed = json.loads(json.dumps(index))
+            changed["weight_map"]["none" if "00001" in file else "classifier.bias"] = file
+            (model / "model.safetensors.index.json").write_text(json.dumps(changed))
+            self.refuses(["predict", "--model", model], phrase, stdin="film\n")
+
+    @unittest.skipUnless(pathlib.Path(os.environ.get("FUNICULAR_PYTHON", "")).is_file(), "needs the Python of ./run setup")
+    def test_of_a_pickle_are_refused_with_the_line_that_converts_them(self):
+        python = os.environ["FUNICULAR_PYTHON"]
+        model = self.classifier()
+        expected = self.succeeds("predict", "--model", model, stdin="good film\n").out
+        script = "import sys, torch, safetensors.torch as s; torch.save(s.load_file(sys.argv[1]), sys.argv[2])"
+        subprocess.run([python, "-c", script, model / "model.safetensors", model / "pytorch_model.bin"], check=True)
+        (model / "model.safetensors").unlink()
+        message = self.refuses(["predict", "--model", model], "pytorch_model.bin", "pickle", stdin="film\n").err
+        line = next(line.strip() for line in message.splitlines() if line.strip().startswith("python3 -c "))
+        subprocess.run(["sh", "-c", line.replace("python3", python, 1)], check=True)
+        self.assertEqual(self.succeeds("predict", "--model", model, stdin="good film\n").out, expected)
+
+
+class Configuration(ProgramTest):
+    def test_a_misspelt_key_is_named_with_the_one_that_was_meant(self):
+        model = self.model()
+        values = json.loads((model / "config.json").read_text())
+        values["layer_norm_epss"] = values.pop("layer_norm_eps")
+        (model / "config.json").write_text(json.dumps({**values, "our_own_key": 1}))
+        result = self.succeeds(*self.finetune_words(model, max_steps=1, num_train_epochs=None))
+        self.assertIn('the key "layer_norm_epss" is not known and not used; did you mean "layer_norm_eps"?', result.err)
+        self.assertNotIn("our_own_key", result.err)
+
+    def test_the_models_shape_and_parameters_are_told_at_the_start(self):
+        result = self.succeeds(*self.finetune_words(self.model(), max_steps=1, num_train_epochs=None))
+        self.assertRegex(result.err, r"the model: 0\.0 million parameters, 2 layers of 2 heads, hidden size 32, feed-forward size 64, \d+ tokens")
+
+    def test_a_level_of_messages_that_there_is_not_is_refused(self):
+        self.refuses(["--version"], "FUNICULAR_LOG expects one of debug, info, warning, error", "found \"warnin\"", "did you mean warning?",
+                     env={**environment(), "FUNICULAR_LOG": "warnin"})
+
+    def test_options_of_trainers_elsewhere_are_answered_with_ours(self):
+        answers = {"--eval-strategy": "--eval-steps N", "--evaluation_strategy": "--eval-steps N", "--report-to": "TensorBoard",
+                   "--do-train": "each is a command", "--do_eval": "each is a command", "--load-best-model-at-end": "--metric-for-best-model",
+                   "--save-strategy": "--save-steps N", "--deepspeed": "--strategy zero1, zero2 or zero3"}
+        words = self.finetune_words(self.folder)
+        for option, answer in answers.items():
+            self.refuses([*words, option, "x"], f"there is no {option.replace('_', '-')}: ", answer)
+
+
+class Told(ProgramTest):
+    """What is said while a run goes on."""
+
+    def test_evaluations_are_told_as_they_happen(self):
+        result = self.succeeds(*self.finetune_words(self.model(), max_steps=6, num_train_epochs=None, eval_steps=2))
+        lines = re.findall(r"evaluation at step (\d) of 6: (.*); (.*)", result.err)
+        written = [json.loads(line) for line in (self.folder / "run" / "metrics.jsonl").read_text().splitlines() if "eval_loss" in line]
+        self.assertEqual([int(step) for step, _, _ in lines], [2, 4, 6])
+        best = None
+        for (step, metrics, remark), record in zip(lines, written, strict=True):
+            shown = dict(part.rsplit(" ", 1) for part in metrics.split(", "))
+            self.assertEqual({f"eval_{name}": f"{float(value):.4f}" for name, value in shown.items()},
+                             {name: f"{value:.4f}" for name, value in record.items() if name.startswith("eval_")})
+            key = (record["eval_accuracy"], -record["eval_loss"])
+            if best is None or key > best[0]:
+                best = (key, step)
+                self.assertEqual(remark, "the best so far")
+            else:
+                self.assertEqual(remark, f"best accuracy so far {best[0][0]:.4f}, at step {best[1]}")
+
+    def test_an_early_stop_is_told(self):
+        words = self.finetune_words(self.model(), num_train_epochs=50, eval_steps=1, patience=2, learning_rate=1e-30)
+        result = self.succeeds(*words)
+        self.assertIn("stopped early, at step 3 of", result.err)
+        self.assertIn("2 evaluations in a row were not better than that of step 1", result.err)
+
+    def test_messages_begin_with_the_time_where_there_is_no_terminal(self):
+        words = self.finetune_words(self.model(), max_steps=1, num_train_epochs=None)
+        for line in self.succeeds(*words).err.splitlines():
+            self.assertRegex(line, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S|^  ")
+        message = run("predict", "--model", "none", env={**environment(), "FUNICULAR_LOG_TIMES": "off"}).err
+        self.assertTrue(message.startswith("error: "), message)
+
+    def test_a_finished_run_with_other_settings_is_refused_in_one_line(self):
+        words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
+        self.succeeds(*words)
+        words[words.index("--learning-rate") + 1] = "0.001"
+        message = self.refuses(words, "is finished, with other settings: learning_rate was 0.005 and is 0.001; another --output").err
+        self.assertEqual(len([line for line in message.splitlines() if "finished" in line]), 1)
+        self.assertNotIn("{", message)
+
+    def test_a_run_that_stopped_early_is_finished_too(self):
+        words = self.finetune_words(self.model(), num_train_epochs=50, eval_steps=1, patience=2, learning_rate=1e-30)
+        self.succeeds(*words)
+        words[words.index("--learning-rate") + 1] = "0.001"
+        self.refuses(words, "is finished, with other settings: learning_rate was 1e-30 and is 0.001")
+
+    def test_a_resume_does_not_say_that_training_begins(self):
+        model = self.model()
+        store = self.store(model)
+        words = ["pretrain", "--model", model / "config.json", "--tokenizer", model, "--data", store, "--output", self.folder / "run",
+                 "--max-length", 24, "--batch-size", 8]
+        self.assertIn("training starts from random ones", self.succeeds(*words, "--max-steps", 2).err)
+        again = self.succeeds(*words, "--max-steps", 4).err
+        self.assertIn("resumed from", again)
+        self.assertNotIn("random ones", again)
+
+    def test_a_usage_error_is_told_once_whatever_the_number_of_ranks(self):
+        for words in (["--no-such-option"], ["--model", self.folder / "absent"]):
+            result = run("launch", "-n", 3, "--", PROGRAM, *self.finetune_words(self.model() if not (self.folder / "model").exists()
+                                                                                else self.folder / "model"), *words)
+            self.assertEqual(result.code, 2, result.err)
+            phrase = "no-such-option" if "--no-such-option" in words else "--model is given twice"
+            self.assertEqual(result.err.count(phrase), 1, result.err)
+        words = self.finetune_words(self.folder / "model", train=self.folder / "absent.tsv")
+        result = run("launch", "-n", 3, "--", PROGRAM, *words)
+        self.assertEqual(result.code, 2, result.err)
+        self.assertEqual(result.err.count("absent.tsv"), 1, result.err)
+        alone = run(*words, "--no-such-option", env={**environment(), "RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1",
+                                                       "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"})
+        self.assertEqual((alone.code, alone.err), (2, ""))
+
+    def test_techniques_end_with_how_long_they_took(self):
+        result = self.succeeds("bench", "techniques", "--model", self.model(), "--steps", 1, "--batch-size", 2, "--max-length", 32)
+        self.assertRegex(result.err, r"bench techniques  done in \d+:\d\d")
+
+
+class DiskSpace(ProgramTest):
+    def test_is_asked_for_before_the_first_step(self):
+        disk = self.folder / "disk"
+        disk.mkdir()
+        inside = f"mount -t tmpfs -o size=128k none '{disk}' && exec \"$@\""
+        if subprocess.run(["unshare", "-rm", "sh", "-c", inside, "sh", "true"], capture_output=True, check=False).returncode != 0:
+            self.skipTest("no file system can be mounted here")
+        words = self.finetune_words(self.model(), max_steps=400, num_train_epochs=None)
+        words[words.index("--output") + 1] = disk / "run"
+        words[words.index("--train") + 1] = write_rows(self.folder / "few.tsv", ("label", "text"), sentiment_rows(4))
+        words[words.index("--eval") + 1] = self.folder / "few.tsv"
+        done = subprocess.run(["unshare", "-rm", "sh", "-c", inside, "sh", PROGRAM, *map(str, words)], capture_output=True, text=True,
+                              check=False, env=environment())
+        self.assertEqual(done.returncode, 1, done.stderr)
+        self.assertIn("do not fit; free some space", done.stderr)
+        self.assertNotIn("evaluation at step", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
