@@ -31,20 +31,26 @@ class Distill final : public Command {
  public:
   Distill()
       : Command("distill", "Train a small model to do what a large one does",
-                "Trains a student to do what a teacher does of the same texts. The stage general is for the documents "
-                "of a token store, intermediate and prediction are for the rows of a task; general and intermediate "
-                "learn the teacher's layers, prediction its answers. RUN/model is the student of the best evaluation, "
+                "Trains a student to do what a teacher does of the same texts. The stage general is for the "
+                "documents "
+                "of a token store, intermediate and prediction are for the rows of a task; general and "
+                "intermediate "
+                "learn the teacher's layers, prediction its answers. RUN/model is the student of the best "
+                "evaluation, "
                 "as a Hugging Face folder; the last line of output is one JSON object with its metrics.") {
     arguments.section("Input and output");
-    arguments.add("teacher", "DIR", teacher_path_, "model folder of the teacher").required_unless("soft-columns");
+    arguments.add("teacher", "DIR", teacher_path_, "model folder of the teacher")
+        .required_unless("soft-columns");
     arguments
         .add("student", "NAME|DIR|FILE", student_name_,
-             fmt::format("the student: {}; such as 3-layers, of the teacher's sizes; a config.json; or a model folder, whose "
+             fmt::format("the student: {}; such as 3-layers, of the teacher's sizes; a config.json; or a "
+                         "model folder, whose "
                          "weights are the start",
                          fmt::join(model::student_names(), ", ")))
         .required();
     arguments.add("stage", "NAME", stage_, "what is learnt").choices(kStages).required();
-    arguments.add("data", "STORE", data_, "of the stage general: token store to train on").default_text("none");
+    arguments.add("data", "STORE", data_, "of the stage general: token store to train on")
+        .default_text("none");
     arguments.add("eval-data", "STORE", eval_data_, "of the stage general: token store to evaluate on")
         .default_text("none");
     arguments.add("task", "NAME", task_options_.name, "of the other stages: the task")
@@ -59,18 +65,21 @@ class Distill final : public Command {
         .default_text("none");
     arguments
         .add("soft-columns", "COLUMN", soft_columns_,
-             "instead of a teacher: columns of the rows' files with the probability of each class, in the order of the "
+             "instead of a teacher: columns of the rows' files with the probability of each class, in the "
+             "order of the "
              "classes")
         .default_text("none");
     arguments.rivals({"teacher", "soft-columns"});
     arguments
-        .add("cache-teacher", "DIR", cache_, "keep in this folder what the teacher makes of each row, instead of asking "
-                                             "it in every epoch")
+        .add("cache-teacher", "DIR", cache_,
+             "keep in this folder what the teacher makes of each row, instead of asking "
+             "it in every epoch")
         .default_text("not");
     declare_distillation();
     training_.declare(arguments);
     arguments.section("Objective");
-    declare_max_length(arguments, max_length_, "longer rows are truncated, longer documents cut into pieces", 8);
+    declare_max_length(arguments, max_length_, "longer rows are truncated, longer documents cut into pieces",
+                       8);
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices(text::truncation_names());
     task_options_.declare(arguments);
@@ -79,7 +88,8 @@ class Distill final : public Command {
   int run() override {
     open();
     const auto rows = objective_->samples(train_store_);
-    if (rows->size() == 0) throw InputError("data", "{}: the store holds no text", train_store_->folder().string());
+    if (rows->size() == 0)
+      throw InputError("data", "{}: the store holds no text", train_store_->folder().string());
     const auto held_out = eval_store_ ? objective_->samples(eval_store_) : nullptr;
     if (!read_teacher_rows(*rows, held_out.get())) return static_cast<int>(ExitCode::interrupted);
     const objective::Distillation seen(*tokenizer_, objective_->options(), nullptr, train_rows_);
@@ -111,23 +121,32 @@ class Distill final : public Command {
         .default_text("random weights, or those of the student's folder");
     arguments
         .add("terms", "NAME[=WEIGHT]", terms_,
-             fmt::format("terms of the loss, with their weights (1): {}", fmt::join(objective::distillation_names(), ", ")))
+             fmt::format("terms of the loss, with their weights (1): {}",
+                         fmt::join(objective::distillation_names(), ", ")))
         .default_text("attention hidden; prediction: soft");
-    arguments
-        .add("layer-map", "uniform|last|LIST", layer_map_,
-             "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
-             "1:3,2:6");
-    arguments.add("temperature", "T", temperature_, "what the logits of soft and tokens are divided by").above(0);
-    arguments
-        .add("soft-mean", "NAME", soft_mean_, "soft is a mean over rows and classes, as TinyBERT's code has it, or over rows")
-        .choices({"classes", "rows"});
-    arguments.add("relation-heads", "N", relation_heads_, "of the term relations; divides both models' sizes").range(1);
-    arguments.add("relation-layer", "N", relation_layer_, "of the term relations: the teacher's layer, from 1; 0: its last")
-        .range(0);
-    arguments.add("mlm-probability", "SHARE", mlm_probability_, "of the terms tokens and mlm: share of hidden tokens")
+    arguments.add(
+        "layer-map", "uniform|last|LIST", layer_map_,
+        "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
+        "1:3,2:6");
+    arguments.add("temperature", "T", temperature_, "what the logits of soft and tokens are divided by")
         .above(0);
     arguments
-        .add("teacher-precision", "NAME", teacher_precision_, "arithmetic of the teacher: fp32, bf16, fp16 or int8")
+        .add("soft-mean", "NAME", soft_mean_,
+             "soft is a mean over rows and classes, as TinyBERT's code has it, or over rows")
+        .choices({"classes", "rows"});
+    arguments.add("relation-heads", "N", relation_heads_, "of the term relations; divides both models' sizes")
+        .range(1);
+    arguments
+        .add("relation-layer", "N", relation_layer_,
+             "of the term relations: the teacher's layer, from 1; 0: its last")
+        .range(0);
+    arguments
+        .add("mlm-probability", "SHARE", mlm_probability_,
+             "of the terms tokens and mlm: share of hidden tokens")
+        .above(0);
+    arguments
+        .add("teacher-precision", "NAME", teacher_precision_,
+             "arithmetic of the teacher: fp32, bf16, fp16 or int8")
         .choices(model::inference_precisions())
         .default_text("as --precision");
   }
@@ -135,7 +154,8 @@ class Distill final : public Command {
   void open() {
     check_usage();
     training_.apply();
-    training_.check_output({teacher_path_, cache_, student_name_, data_, eval_data_, train_file_, eval_file_});
+    training_.check_output(
+        {teacher_path_, cache_, student_name_, data_, eval_data_, train_file_, eval_file_});
     if (has_teacher()) {
       teacher_.emplace(teacher_path_, model::Pretrained::Expect::folder, "--teacher");
       model::check_sizes(teacher_->config(), teacher_path_);
@@ -174,10 +194,14 @@ class Distill final : public Command {
 
   void open_student() {
     const auto& names = model::student_names();
-    const bool named = std::find(names.begin(), names.end(), student_name_) != names.end() || !fs::exists(student_name_);
+    const bool named =
+        std::find(names.begin(), names.end(), student_name_) != names.end() || !fs::exists(student_name_);
     if (!has_teacher() && (named || !fs::is_directory(student_name_) || !init_layers_.empty()))
-      throw InputError("usage", "--soft-columns without a teacher expects the student's folder, with its tokeniser and its "
-                                "own weights or none, found --student {}", student_name_);
+      throw InputError(
+          "usage",
+          "--soft-columns without a teacher expects the student's folder, with its tokeniser and its "
+          "own weights or none, found --student {}",
+          student_name_);
     if (named) {
       config_ = model::student_config(student_name_, teacher_->config());
     } else {
@@ -186,8 +210,10 @@ class Distill final : public Command {
       if (student_->has_weights()) model::check_sizes(config_, student_name_);
     }
     if (!init_layers_.empty() && student_ && student_->has_weights())
-      throw InputError("usage", "--init-layers and the weights of --student {} contradict each other; give its "
-                                "config.json for a student without weights", student_name_);
+      throw InputError("usage",
+                       "--init-layers and the weights of --student {} contradict each other; give its "
+                       "config.json for a student without weights",
+                       student_name_);
     config_.source.erase("funicular");  // the teacher's, which is no longer true
     if (!prediction() || !has_teacher()) return;
     config_.num_labels = teacher_->config().num_labels;
@@ -201,10 +227,11 @@ class Distill final : public Command {
     const fs::path folder = student_name_;
     if (!fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "vocab.txt")) return;
     if (format::load_tokenizer(folder)->fingerprint() != tokenizer_->fingerprint())
-      throw InputError("distillation",
-                       "the student {} has another tokeniser than the teacher {}: the same numbers are other words to "
-                       "them; expected a student that was trained with the teacher's, or one without weights",
-                       student_name_, teacher_path_.string());
+      throw InputError(
+          "distillation",
+          "the student {} has another tokeniser than the teacher {}: the same numbers are other words to "
+          "them; expected a student that was trained with the teacher's, or one without weights",
+          student_name_, teacher_path_.string());
   }
 
   void open_documents() {
@@ -224,7 +251,15 @@ class Distill final : public Command {
   void open_task() {
     task_ = task_options_.task(arguments);
     if (task_.multi_label || config_.problem_type == "multi_label_classification")
-      throw InputError("distillation", "texts with several labels are not distilled; expected one class a row");
+      throw InputError("distillation",
+                       "texts with several labels are not distilled; expected one class a row");
+    if (prediction() && teacher_ && task_.regression != model::is_regression(config_))
+      throw InputError("distillation", "the teacher {} {}, the task {} {}; expected the teacher's task",
+                       teacher_path_.string(), task_.regression ? "gives classes" : "gives a number",
+                       task_.name, task_.regression ? "asks for a number" : "for classes");
+    if (task_.regression && !has_teacher())
+      throw InputError("usage", "--soft-columns are probabilities of classes; the task {} asks for a number",
+                       task_.name);
     if (teacher_) teacher_->check_columns(task_.columns(), tokenizer_->sequence());
     if (student_) student_->check_columns(task_.columns(), tokenizer_->sequence());
     const comm::Group& group = training_.group();
@@ -232,7 +267,8 @@ class Distill final : public Command {
       comm::together(group, [&] {
         if ((group.rank() == 0) == first) open_task_stores();
       });
-    if (group.rank() == 0) report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
+    if (group.rank() == 0)
+      report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
     const model::TaskNote note{task_.name, task_.columns(), max_length_, truncation_, {}};
     if (prediction()) note.store_in(config_);
   }
@@ -244,10 +280,11 @@ class Distill final : public Command {
     train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, labels, folder, verify);
     const std::vector<std::string>& found = train_store_->meta().label_names;
     const size_t expected = has_teacher() ? static_cast<size_t>(config_.num_labels) : soft_columns_.size();
-    if (prediction() && found.size() != expected)
-      throw InputError("distillation", "{} has {} classes ({}), {} {}; expected the same", train_file_.string(),
-                       found.size(), fmt::join(found, ", "), has_teacher() ? "the teacher" : "--soft-columns", expected);
-    if (prediction()) {
+    if (prediction() && !task_.regression && found.size() != expected)
+      throw InputError("distillation", "{} has {} classes ({}), {} {}; expected the same",
+                       train_file_.string(), found.size(), fmt::join(found, ", "),
+                       has_teacher() ? "the teacher" : "--soft-columns", expected);
+    if (prediction() && !task_.regression) {
       config_.id2label = found;
       config_.num_labels = static_cast<int>(found.size());
       if (!has_teacher()) config_.problem_type = "single_label_classification";
@@ -260,22 +297,22 @@ class Distill final : public Command {
   std::vector<std::string> classes() const {
     if (!has_teacher()) return task_.label_names.empty() ? soft_columns_ : task_.label_names;
     const std::vector<std::string>& named = teacher_->config().id2label;
-    const bool nameless = std::all_of(named.begin(), named.end(), [](const std::string& name) {
-      return name.starts_with("LABEL_");
-    });
+    const bool nameless = std::all_of(named.begin(), named.end(),
+                                      [](const std::string& name) { return name.starts_with("LABEL_"); });
     if (!nameless) return named;
     if (task_.label_names.empty())
-      log::warning("the teacher's classes have no names: those of {}, sorted, are taken for them in this order",
-                   train_file_.string());
+      log::warning(
+          "the teacher's classes have no names: those of {}, sorted, are taken for them in this order",
+          train_file_.string());
     return task_.label_names;
   }
 
   void make_objective() {
     objective::DistillationOptions o;
-    o.terms = objective::parse_distillation_terms(
-        !terms_.empty()  ? terms_
-        : prediction() ? std::vector<std::string>{"soft"}
-                         : std::vector<std::string>{"attention", "hidden"});
+    o.terms =
+        objective::parse_distillation_terms(!terms_.empty() ? terms_
+                                            : prediction()  ? std::vector<std::string>{"soft"}
+                                                           : std::vector<std::string>{"attention", "hidden"});
     o.student = config_;
     o.teacher = teacher_ ? teacher_->config() : config_;
     o.documents = general();
@@ -292,15 +329,19 @@ class Distill final : public Command {
                        prediction() ? "expects a term of the answers, soft or hard"
                                     : "soft and hard are terms of the stage prediction");
     if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
-      o.layers = objective::make_layer_map(layer_map_, config_.num_hidden_layers, o.teacher.num_hidden_layers);
+      o.layers =
+          objective::make_layer_map(layer_map_, config_.num_hidden_layers, o.teacher.num_hidden_layers);
     if (!has_teacher())
       for (const objective::DistillationTerm& term : o.terms)
         if (term.kind != Kind::soft && term.kind != Kind::hard)
-          throw InputError("usage", "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
+          throw InputError("usage",
+                           "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
                            describe(o.terms));
     if (!cache_.empty() && o.reads_hidden_words())
-      throw InputError("usage", "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
-                                "other texts; expected terms of texts as they are");
+      throw InputError(
+          "usage",
+          "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
+          "other texts; expected terms of texts as they are");
     objective_ = std::make_unique<objective::Distillation>(*tokenizer_, o);
   }
 
@@ -337,7 +378,8 @@ class Distill final : public Command {
     format::TextOptions layout;
     layout.format = task_.layout.format;
     layout.header = task_.layout.header;
-    for (const std::string& column : soft_columns_) layout.columns.push_back(format::column_from_text(column));
+    for (const std::string& column : soft_columns_)
+      layout.columns.push_back(format::column_from_text(column));
     return objective::read_soft_labels(file, layout, rows);
   }
 
@@ -345,7 +387,8 @@ class Distill final : public Command {
   std::shared_ptr<const objective::TeacherRows> open_cache(const std::string& name, const data::Dataset& rows,
                                                            bool fills) const {
     const objective::CacheIdentity identity{
-        fmt::format("{}, {}, {}", teacher_->weights_hash(), model::describe_model(teacher_->config()), teacher_precision()),
+        fmt::format("{}, {}, {}", teacher_->weights_hash(), model::describe_model(teacher_->config()),
+                    teacher_precision()),
         hash_text(rows.fingerprint()), fmt::format("at most {} tokens, {}", max_length_, truncation_)};
     std::vector<int32_t> lengths;
     for (int64_t i = 0; i < rows.size(); ++i)
@@ -354,25 +397,27 @@ class Distill final : public Command {
     if (!fills) return objective::open_teacher_cache(cache_ / name, identity, kept, lengths, 0, nullptr);
     std::optional<Model> teacher;  // made if it is asked
     std::map<std::string, at::Tensor> found;
-    return objective::open_teacher_cache(
-        cache_ / name, identity, kept, lengths, std::max<int64_t>(training_.micro_batch_tokens, 1),
-        [&](int64_t begin, int64_t end) {
-          if (!teacher) teacher = objective_->collecting(make_teacher(), found);
-          std::vector<data::Sample> samples;
-          for (int64_t i = begin; i < end; ++i) {
-            samples.push_back(rows.get(i));
-            samples.back().sample_id = i;
-          }
-          const at::NoGradGuard no_gradient;
-          LossSink none;
-          teacher->forward({}, objective_->collate(samples, {}), {}, none);
-          return found;
-        });
+    return objective::open_teacher_cache(cache_ / name, identity, kept, lengths,
+                                         std::max<int64_t>(training_.micro_batch_tokens, 1),
+                                         [&](int64_t begin, int64_t end) {
+                                           if (!teacher)
+                                             teacher = objective_->collecting(make_teacher(), found);
+                                           std::vector<data::Sample> samples;
+                                           for (int64_t i = begin; i < end; ++i) {
+                                             samples.push_back(rows.get(i));
+                                             samples.back().sample_id = i;
+                                           }
+                                           const at::NoGradGuard no_gradient;
+                                           LossSink none;
+                                           teacher->forward({}, objective_->collate(samples, {}), {}, none);
+                                           return found;
+                                         });
   }
 
   Model make_student() {
     model::BertOptions encoder;
-    if (student_) encoder = student_->options(training_.dtype(), training_.device.place(), model::classes_layer(student_->config()));
+    if (student_)
+      encoder = student_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
     encoder.config = config_;
     encoder.dtype = training_.dtype();
     encoder.device = training_.device.place();
@@ -381,9 +426,10 @@ class Distill final : public Command {
     Model student = objective_->build_student(encoder);
     if (!init_layers_.empty())
       model::load_layers(student, config_, *teacher_,
-                         model::parse_init_layers(init_layers_, config_.num_hidden_layers, teacher_->config().num_hidden_layers));
+                         model::parse_init_layers(init_layers_, config_.num_hidden_layers,
+                                                  teacher_->config().num_hidden_layers));
     else if (student_ && student_->has_weights())
-      student_->load(student, training_.starts_anew(), model::classes_layer(student_->config()));
+      student_->load(student, training_.starts_anew(), model::classes_layer(config_));
     return student;
   }
 
@@ -397,7 +443,9 @@ class Distill final : public Command {
     return teacher;
   }
 
-  std::string teacher_precision() const { return teacher_precision_.empty() ? training_.precision : teacher_precision_; }
+  std::string teacher_precision() const {
+    return teacher_precision_.empty() ? training_.precision : teacher_precision_;
+  }
 
   train::TrainerOptions trainer_options() const {
     train::TrainerOptions options = training_.trainer();
@@ -409,7 +457,8 @@ class Distill final : public Command {
     options.identity.merge(std::map<std::string, std::string>{
         {"stage", stage_},
         {"model", model::describe_model(config_)},
-        {"teacher", teacher_ ? teacher_->weights_hash() : fmt::format("columns {}", fmt::join(soft_columns_, ", "))},
+        {"teacher",
+         teacher_ ? teacher_->weights_hash() : fmt::format("columns {}", fmt::join(soft_columns_, ", "))},
         {"teacher_precision", teacher_precision()},
         {"teacher_cache", cache_.empty() ? "no" : "yes"},
         {"initial_weights", student_ ? student_->weights_hash() : "none"},
@@ -427,7 +476,8 @@ class Distill final : public Command {
   fs::path teacher_path_, data_, eval_data_, train_file_, eval_file_;
   fs::path cache_;
   std::vector<std::string> soft_columns_;
-  std::string student_name_, stage_, init_layers_, layer_map_ = "uniform", soft_mean_ = "classes", teacher_precision_;
+  std::string student_name_, stage_, init_layers_, layer_map_ = "uniform", soft_mean_ = "classes",
+                                                   teacher_precision_;
   std::vector<std::string> terms_;
   double temperature_ = 1, mlm_probability_ = 0.15;
   int64_t relation_heads_ = 12, relation_layer_ = 0, max_length_ = 128;
@@ -440,7 +490,7 @@ class Distill final : public Command {
   format::BertConfig config_;  ///< the student's
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
-  std::unique_ptr<objective::Distillation> objective_;  ///< with the teacher in the model
+  std::unique_ptr<objective::Distillation> objective_;                    ///< with the teacher in the model
   std::shared_ptr<const objective::TeacherRows> train_rows_, eval_rows_;  ///< instead of it
 };
 

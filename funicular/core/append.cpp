@@ -151,7 +151,8 @@ void Model::append(Model other, const Scope& scope) {
     take_value(alias);
     aliases.push_back(std::move(alias));
   }
-  for (Buffer& buffer : other.buffers) buffers.push_back({scope.prefix + buffer.name, std::move(buffer.value)});
+  for (Buffer& buffer : other.buffers)
+    buffers.push_back({scope.prefix + buffer.name, std::move(buffer.value)});
   std::vector<Segment> added;
   for (Segment& segment : other.segments) added.push_back(scoped(std::move(segment), scope, shared));
   segments.insert(scope.first ? segments.begin() : segments.end(), std::make_move_iterator(added.begin()),

@@ -91,14 +91,15 @@ struct Layer {
   nn::Activation activation;
   bool repeatable = false;
   std::function<at::Tensor(const MicroBatch&)> rows;  ///< all that the head reads of its output; empty: all
-  std::string gives_hidden, gives_query_key_value;  ///< ports of LayerOutputs; empty: not
+  std::string gives_hidden, gives_query_key_value;    ///< ports of LayerOutputs; empty: not
 
   Activations forward(const at::Tensor& x, const Pass& pass) const;
 };
 
 Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   std::optional<nn::RowSubset> wanted;  // none: all rows
-  if (rows && !pass.taps.observe && gives_hidden.empty()) wanted = nn::select_rows(pass.batch.packing, rows(pass.batch));
+  if (rows && !pass.taps.observe && gives_hidden.empty())
+    wanted = nn::select_rows(pass.batch.packing, rows(pass.batch));
   const nn::RowKeys keys = wanted ? wanted->keys : pass.batch.packing;
   // By value: it may run again in the backward pass.
   const auto attend = [layer = *this, packing = pass.batch.packing,

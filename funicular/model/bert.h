@@ -20,8 +20,9 @@ namespace funicular::model {
 
 /// Activations that an encoder gives besides `hidden`, for segments behind its own. Layers count from 1.
 struct LayerOutputs {
-  std::set<int64_t> hidden;           ///< `hidden.N` [T, H], of all tokens: what layer N gives; 0: the embeddings
-  std::set<int64_t> query_key_value;  ///< `query_key_value.N` [T, 3H] of layer N, side by side, with their bias
+  std::set<int64_t> hidden;  ///< `hidden.N` [T, H], of all tokens: what layer N gives; 0: the embeddings
+  std::set<int64_t>
+      query_key_value;  ///< `query_key_value.N` [T, 3H] of layer N, side by side, with their bias
 };
 std::string hidden_port(int64_t layer);
 std::string query_key_value_port(int64_t layer);

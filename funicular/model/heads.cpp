@@ -167,18 +167,20 @@ const Head Head::logits{"classification",
                         "fine-tuned for it (funicular finetune)",
                         first_tokens,
                         [](Builder& builder) {
-                          add_classifier(builder, [](const at::Tensor&, const Pass&) {}, /*gives=*/true);
+                          add_classifier(
+                              builder, [](const at::Tensor&, const Pass&) {}, /*gives=*/true);
                         },
                         classification_parameters,
                         {}};
 
-const Head Head::none{"none",
-                      "BertModel",
-                      "pre-trained",
-                      {},
-                      add_unread_pooler,
-                      [](const format::BertConfig& config) { return linear_parameters(config, config.hidden_size); },
-                      {}};
+const Head Head::none{
+    "none",
+    "BertModel",
+    "pre-trained",
+    {},
+    add_unread_pooler,
+    [](const format::BertConfig& config) { return linear_parameters(config, config.hidden_size); },
+    {}};
 
 Head classifier(AddLoss add_loss) {
   Head head = Head::classification;

@@ -66,15 +66,18 @@ format::BertConfig student_config(const std::string& name, const format::BertCon
   }
   const auto& names = student_names();
   const std::string near = nearest(name, names.data(), names.data() + names.size());
-  throw InputError("model", "--student {}: neither a folder, nor a config.json, nor one of {}, nor such as 3-layers{}", name,
-                   fmt::join(names, ", "), near.empty() ? "" : "; did you mean " + near + "?");
+  throw InputError("model",
+                   "--student {}: neither a folder, nor a config.json, nor one of {}, nor such as 3-layers{}",
+                   name, fmt::join(names, ", "), near.empty() ? "" : "; did you mean " + near + "?");
 }
 
-std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_layers, int64_t teacher_layers) {
+std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_layers,
+                                       int64_t teacher_layers) {
   std::vector<int64_t> layers;
   if (text == "even") {
     if (student_layers > teacher_layers)
-      throw InputError("model", "--init-layers even: the student has {} layers and the teacher {}; expected no more",
+      throw InputError("model",
+                       "--init-layers even: the student has {} layers and the teacher {}; expected no more",
                        student_layers, teacher_layers);
     for (int64_t layer = 1; layer <= student_layers; ++layer)
       layers.push_back(layer * teacher_layers / student_layers);
@@ -86,14 +89,16 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
     rest.remove_prefix(std::min(rest.size(), number.size() + 1));
     int64_t layer = 0;
     const auto parsed = std::from_chars(number.data(), number.data() + number.size(), layer);
-    if (parsed.ec != std::errc() || parsed.ptr != number.data() + number.size() || layer < 1 || layer > teacher_layers)
-      throw InputError("model", "--init-layers {}: expected even, or layers of the teacher from 1 to {}, found \"{}\"",
+    if (parsed.ec != std::errc() || parsed.ptr != number.data() + number.size() || layer < 1 ||
+        layer > teacher_layers)
+      throw InputError("model",
+                       "--init-layers {}: expected even, or layers of the teacher from 1 to {}, found \"{}\"",
                        text, teacher_layers, number);
     layers.push_back(layer);
   }
   if (static_cast<int64_t>(layers.size()) != student_layers)
-    throw InputError("model", "--init-layers {}: names {} layers; expected {}, one for each of the student's", text,
-                     layers.size(), student_layers);
+    throw InputError("model", "--init-layers {}: names {} layers; expected {}, one for each of the student's",
+                     text, layers.size(), student_layers);
   return layers;
 }
 
@@ -104,16 +109,18 @@ void load_layers(Model& student, const format::BertConfig& config, const Pretrai
     const char* name;
     int64_t student, teacher;
   };
-  for (const Size& size : {Size{"hidden_size", config.hidden_size, theirs.hidden_size},
-                           Size{"intermediate_size", config.intermediate_size, theirs.intermediate_size},
-                           Size{"vocab_size", config.vocab_size, theirs.vocab_size},
-                           Size{"max_position_embeddings", config.max_position_embeddings, theirs.max_position_embeddings},
-                           Size{"type_vocab_size", config.type_vocab_size, theirs.type_vocab_size}})
+  for (const Size& size :
+       {Size{"hidden_size", config.hidden_size, theirs.hidden_size},
+        Size{"intermediate_size", config.intermediate_size, theirs.intermediate_size},
+        Size{"vocab_size", config.vocab_size, theirs.vocab_size},
+        Size{"max_position_embeddings", config.max_position_embeddings, theirs.max_position_embeddings},
+        Size{"type_vocab_size", config.type_vocab_size, theirs.type_vocab_size}})
     if (size.student != size.teacher)
-      throw InputError("model",
-                       "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
-                       "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
-                       size.name, size.student, size.teacher);
+      throw InputError(
+          "model",
+          "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
+          "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
+          size.name, size.student, size.teacher);
   load_pretrained(student, teacher.path(), classes_layer(config),
                   [&](const std::string& name) { return name_in_teacher(name, layers); });
 }

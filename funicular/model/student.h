@@ -18,7 +18,8 @@ format::BertConfig student_config(const std::string& name, const format::BertCon
 
 /// The teacher's layers, from 1, that a student of so many layers begins with: "even" (i · N / M for i = 1 … M,
 /// rounded down), or numbers with commas between them, one a layer of the student. Throws InputError.
-std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_layers, int64_t teacher_layers);
+std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_layers,
+                                       int64_t teacher_layers);
 
 /// Copies the teacher's embeddings, head (where both have it) and those layers into a student. Throws InputError
 /// where the student's sizes are others than the teacher's.

@@ -22,7 +22,8 @@ using torch::autograd::variable_list;
 /// Elements of what is made of all heads and some queries of a sequence.
 constexpr int64_t kTile = 1 << 18;
 
-void require(bool holds, const char* what, const at::Tensor& student, const at::Tensor& teacher, int64_t heads) {
+void require(bool holds, const char* what, const at::Tensor& student, const at::Tensor& teacher,
+             int64_t heads) {
   if (holds) return;
   throw InputError("distillation", "{}: a student of [{}, {}], a teacher of [{}, {}], {} heads", what,
                    student.size(0), student.size(1), teacher.size(0), teacher.size(1), heads);
@@ -57,7 +58,9 @@ struct Sequence {
   const at::Tensor &student, &teacher;
   at::Tensor gradient;  ///< of the student; undefined: none is wanted
   int64_t begin = 0, count = 0, heads = 1;
-  int64_t rows() const { return std::max<int64_t>(1, std::min(count, kTile / std::max<int64_t>(1, heads * count))); }
+  int64_t rows() const {
+    return std::max<int64_t>(1, std::min(count, kTile / std::max<int64_t>(1, heads * count)));
+  }
 };
 
 at::Tensor distance_of_scores(const Sequence& one) {
@@ -75,9 +78,8 @@ at::Tensor distance_of_scores(const Sequence& one) {
   for (int64_t row = 0; row < one.count; row += one.rows()) {
     const int64_t rows = std::min(one.rows(), one.count - row);
     const at::Tensor part_q = q.narrow(1, row, rows);
-    const at::Tensor difference =
-        at::bmm(part_q, k.transpose(1, 2))
-            .baddbmm_(their_q.narrow(1, row, rows), their_k.transpose(1, 2), 1, -1);
+    const at::Tensor difference = at::bmm(part_q, k.transpose(1, 2))
+                                      .baddbmm_(their_q.narrow(1, row, rows), their_k.transpose(1, 2), 1, -1);
     total = total + total_of(difference.square());
     if (!one.gradient.defined()) continue;
     dq.narrow(1, row, rows).copy_(at::bmm(difference, k).mul_(2 * scale));
@@ -149,8 +151,8 @@ struct SequencesFunction : Function<SequencesFunction> {
       context->save_for_backward({gradient});
       context->saved_data["type"] = static_cast<int64_t>(student.scalar_type());
     }
-    return over_sequences(relations ? divergence_of_relations : distance_of_scores, student, teacher, gradient,
-                          offsets, heads)
+    return over_sequences(relations ? divergence_of_relations : distance_of_scores, student, teacher,
+                          gradient, offsets, heads)
         .to(compute_type(student));
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
@@ -180,8 +182,8 @@ struct SquaredDistanceFunction : Function<SquaredDistanceFunction> {
     for (int64_t begin = 0; begin < student.size(0); begin += kRows) {
       const int64_t count = std::min(kRows, student.size(0) - begin);
       total = total + total_of((student.narrow(0, begin, count).to(compute_type(student)) -
-                           teacher.narrow(0, begin, count).to(compute_type(student)))
-                              .square());
+                                teacher.narrow(0, begin, count).to(compute_type(student)))
+                                   .square());
     }
     return total.to(compute_type(student));
   }

@@ -32,12 +32,13 @@ void add_hidden_words(model::Builder& builder, double mlm, bool gives) {
   builder.add_segment(
       "masked_lm", {model::hidden_of_head(builder.options())}, std::move(outputs),
       [=](Activations in, const Pass& pass) {
-        const at::Tensor hidden =
-            nn::residual_norm(model::apply_linear(in.at(model::kHidden), weights.transform, weights.activation), {}, {},
-                              weights.norm.weights(), nn::RowKeys(), {});
+        const at::Tensor hidden = nn::residual_norm(
+            model::apply_linear(in.at(model::kHidden), weights.transform, weights.activation), {}, {},
+            weights.norm.weights(), nn::RowKeys(), {});
         const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
         if (mlm > 0)
-          pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"]), mlm);
+          pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"]),
+                        mlm);
         if (!gives) return Activations{};
         return Activations{{model::kLogits, nn::linear(hidden, decoder).to(bias.scalar_type()) + bias}};
       },
@@ -53,10 +54,15 @@ model::Head hidden_words_head(double mlm, bool gives) {
 /// Divergence from the teacher's to the student's words.
 Segment tokens_segment(double weight, double temperature) {
   const std::string theirs = std::string(kTeacher) + model::kLogits;
-  return {std::string(kDistillation) + "tokens", {}, {{model::kLogits}, {theirs}}, {}, [=](Activations in, const Pass& pass) {
+  return {std::string(kDistillation) + "tokens",
+          {},
+          {{model::kLogits}, {theirs}},
+          {},
+          [=](Activations in, const Pass& pass) {
             const at::Tensor own = (in.at(model::kLogits) / temperature).log_softmax(1);
             const at::Tensor target = (in.at(theirs).to(own.scalar_type()) / temperature).log_softmax(1);
-            pass.loss.add("tokens", (target.exp() * (target - own)).sum() * (temperature * temperature), weight);
+            pass.loss.add("tokens", (target.exp() * (target - own)).sum() * (temperature * temperature),
+                          weight);
             return Activations{};
           }};
 }
@@ -65,14 +71,15 @@ Segment tokens_segment(double weight, double temperature) {
 
 void require_same(const char* what, int64_t student, int64_t teacher, const std::string& remedy) {
   if (student != teacher)
-    throw InputError("distillation", "the student has {} {}, the teacher {}; expected the same: {}", student, what,
-                     teacher, remedy);
+    throw InputError("distillation", "the student has {} {}, the teacher {}; expected the same: {}", student,
+                     what, teacher, remedy);
 }
 
 void check_relations(const DistillationOptions& o) {
   const int64_t heads = o.relation_heads;
   if (heads < 1 || o.student.hidden_size % heads != 0 || o.teacher.hidden_size % heads != 0)
-    throw InputError("distillation", "{} relation heads do not divide the sizes {} of the student and {} of the teacher",
+    throw InputError("distillation",
+                     "{} relation heads do not divide the sizes {} of the student and {} of the teacher",
                      heads, o.student.hidden_size, o.teacher.hidden_size);
   if (o.relation_layer < 0 || o.relation_layer > o.teacher.num_hidden_layers)
     throw InputError("distillation", "the relation layer {} is not there; the teacher has the layers 1 to {}",
@@ -84,10 +91,11 @@ void check_map(const DistillationOptions& o) {
   for (const LayerPair& pair : o.layers) {
     if (pair.student <= before.student || pair.student > o.student.num_hidden_layers ||
         pair.teacher <= before.teacher || pair.teacher > o.teacher.num_hidden_layers)
-      throw InputError("distillation",
-                       "the layer map {} is out of range; the student has the layers 1 to {}, the teacher 1 to {}, "
-                       "and both ascend",
-                       describe(o.layers), o.student.num_hidden_layers, o.teacher.num_hidden_layers);
+      throw InputError(
+          "distillation",
+          "the layer map {} is out of range; the student has the layers 1 to {}, the teacher 1 to {}, "
+          "and both ascend",
+          describe(o.layers), o.student.num_hidden_layers, o.teacher.num_hidden_layers);
     before = pair;
   }
 }
@@ -98,10 +106,11 @@ void check_reach(const DistillationOptions& o) {
   const int64_t last = o.student.num_hidden_layers;
   const int64_t reached = o.layers.empty() ? 0 : o.layers.back().student;
   if ((o.has(Kind::attention) || o.has(Kind::hidden)) && reached == last) return;
-  throw InputError("distillation",
-                   "with the terms {} and the layer map {} the student's layers above {} would learn nothing; expected "
-                   "a map that ends with layer {}, or a term of the logits",
-                   describe(o.terms), describe(o.layers), reached, last);
+  throw InputError(
+      "distillation",
+      "with the terms {} and the layer map {} the student's layers above {} would learn nothing; expected "
+      "a map that ends with layer {}, or a term of the logits",
+      describe(o.terms), describe(o.layers), reached, last);
 }
 
 void check(const DistillationOptions& o, bool teacher_is_rows) {
@@ -110,22 +119,26 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
     throw InputError("distillation", "the temperature is {}; expected more than 0", o.temperature);
   const bool layers = o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient);
   if (o.reads_logits() && o.reads_hidden_words())
-    throw InputError("distillation", "terms of the logits of texts (soft, hard) and of hidden words (tokens, mlm) "
-                                     "stand on different heads; expected one kind");
+    throw InputError("distillation",
+                     "terms of the logits of texts (soft, hard) and of hidden words (tokens, mlm) "
+                     "stand on different heads; expected one kind");
   if (o.reads_logits() && o.documents)
     throw InputError("distillation", "soft and hard are terms of a task's rows; documents have no classes");
-  if (!teacher_is_rows && (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.has(Kind::tokens) || o.has(Kind::soft)))
+  if (!teacher_is_rows &&
+      (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.has(Kind::tokens) || o.has(Kind::soft)))
     require_same("tokens in its vocabulary", o.student.vocab_size, o.teacher.vocab_size,
                  "both read the same numbers, so that the student takes the teacher's tokeniser");
   if (o.has(Kind::attention))
-    require_same("attention heads", o.student.num_attention_heads, o.teacher.num_attention_heads,
-                 "scores are compared head by head; a student with as many heads, or the term relations, which takes "
-                 "any number");
+    require_same(
+        "attention heads", o.student.num_attention_heads, o.teacher.num_attention_heads,
+        "scores are compared head by head; a student with as many heads, or the term relations, which takes "
+        "any number");
   if (o.has(Kind::patient) || o.has(Kind::cosine))
     require_same("channels (hidden_size)", o.student.hidden_size, o.teacher.hidden_size,
                  "patient and cosine compare channel by channel; the term hidden has a projection");
   if (o.has(Kind::soft))
-    require_same("classes", o.student.num_labels, o.teacher.num_labels, "the student takes the teacher's classes");
+    require_same("classes", o.student.num_labels, o.teacher.num_labels,
+                 "the student takes the teacher's classes");
   if (layers) check_map(o);
   if (o.has(Kind::relations)) check_relations(o);
   check_reach(o);
@@ -137,11 +150,12 @@ std::unique_ptr<Objective> inner_of(const text::Tokenizer& tokenizer, const Dist
     masking.sequence = o.sequence;
     return std::make_unique<MaskedLm>(tokenizer, masking);
   }
-  return std::make_unique<Classification>(tokenizer, ClassificationOptions{.sequence = o.sequence,
-                                                                           .num_labels = o.student.num_labels,
-                                                                           .regression = model::is_regression(o.student),
-                                                                           .labelled = o.reads_logits(),
-                                                                           .metrics = o.metrics});
+  return std::make_unique<Classification>(tokenizer,
+                                          ClassificationOptions{.sequence = o.sequence,
+                                                                .num_labels = o.student.num_labels,
+                                                                .regression = model::is_regression(o.student),
+                                                                .labelled = o.reads_logits(),
+                                                                .metrics = o.metrics});
 }
 
 }  // namespace
@@ -169,14 +183,16 @@ Distillation::Distillation(const text::Tokenizer& tokenizer, DistillationOptions
       sequence_(tokenizer.sequence()) {
   check(options_, rows_ != nullptr);
   inner_ = inner_of(tokenizer, options_);
-  reads_teacher_ = std::any_of(options_.terms.begin(), options_.terms.end(), [](const DistillationTerm& term) {
-    return term.kind != Kind::hard && term.kind != Kind::mlm;
-  });
+  reads_teacher_ = std::any_of(
+      options_.terms.begin(), options_.terms.end(),
+      [](const DistillationTerm& term) { return term.kind != Kind::hard && term.kind != Kind::mlm; });
 }
 
-std::shared_ptr<const data::Dataset> Distillation::samples(std::shared_ptr<const data::TokenStore> store) const {
+std::shared_ptr<const data::Dataset> Distillation::samples(
+    std::shared_ptr<const data::TokenStore> store) const {
   if (options_.documents)
-    return std::make_shared<data::ChunkDataset>(std::move(store), text_length(sequence_, options_.sequence, 1));
+    return std::make_shared<data::ChunkDataset>(std::move(store),
+                                                text_length(sequence_, options_.sequence, 1));
   return std::make_shared<data::RowDataset>(std::move(store));
 }
 
@@ -207,8 +223,7 @@ model::Head Distillation::head() const {
 
 std::unique_ptr<Metrics> Distillation::metrics() const {
   if (options_.has(Kind::mlm) && options_.terms.size() == 1) return inner_->metrics();
-  if (!options_.reads_logits() || model::is_regression(options_.student)) return nullptr;
-  return inner_->metrics();
+  return options_.reads_logits() ? inner_->metrics() : nullptr;
 }
 
 std::map<std::string, std::string> Distillation::identity() const {
@@ -244,7 +259,8 @@ std::vector<KeptActivation> Distillation::teacher_activations() const {
   std::vector<KeptActivation> all;
   if (options_.has(Kind::soft))
     all.push_back({std::string(kTeacher) + model::kLogits, options_.teacher.num_labels, false});
-  for (const int64_t layer : outputs.hidden) all.push_back({kTeacher + model::hidden_port(layer), hidden, true});
+  for (const int64_t layer : outputs.hidden)
+    all.push_back({kTeacher + model::hidden_port(layer), hidden, true});
   for (const int64_t layer : outputs.query_key_value)
     all.push_back({kTeacher + model::query_key_value_port(layer), 3 * hidden, true});
   return all;
@@ -266,7 +282,8 @@ Model Distillation::collecting(Model teacher, TensorMap& found) const {
 
 Model Distillation::compose(Model student, Model teacher) const {
   if (has_teacher())
-    student.append(std::move(teacher), {.prefix = kTeacher, .frozen = true, .exported = false, .first = true});
+    student.append(std::move(teacher),
+                   {.prefix = kTeacher, .frozen = true, .exported = false, .first = true});
   const auto add_terms = [options = options_](Model& model) {
     add_distillation_segments(model, options);
     if (options.has(Kind::tokens))

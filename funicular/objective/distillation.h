@@ -16,7 +16,8 @@ namespace funicular::objective {
 
 struct DistillationOptions {
   std::vector<DistillationTerm> terms;
-  format::BertConfig student, teacher;  ///< teacher: num_labels at least, where there is no teacher but a file
+  format::BertConfig student,
+      teacher;             ///< teacher: num_labels at least, where there is no teacher but a file
   bool documents = false;  ///< samples are pieces of documents; false: the rows of a task
   SequenceOptions sequence;
   MaskedLmOptions masking;  ///< of the terms tokens and mlm; `sequence` of its own is not used
@@ -49,7 +50,8 @@ class Distillation : public Objective {
   /// `make_teacher` gives a model with build_teacher's segments, its weights loaded; empty: `rows` has what is read
   /// of it. Throws InputError for terms that do not fit together or to the models.
   Distillation(const text::Tokenizer& tokenizer, DistillationOptions options,
-               std::function<Model()> make_teacher = nullptr, std::shared_ptr<const TeacherRows> rows = nullptr);
+               std::function<Model()> make_teacher = nullptr,
+               std::shared_ptr<const TeacherRows> rows = nullptr);
 
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;

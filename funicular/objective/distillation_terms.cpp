@@ -24,10 +24,12 @@ std::string teachers(const std::string& activation) {
 
 // ---- layers
 
-int64_t parse_layer(std::string_view text, const std::string& map, const char* whose, int64_t least, int64_t layers) {
+int64_t parse_layer(std::string_view text, const std::string& map, const char* whose, int64_t least,
+                    int64_t layers) {
   int64_t number = -1;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < least || number > layers)
+  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < least ||
+      number > layers)
     throw InputError("distillation",
                      "the layer map \"{}\" names the {} layer \"{}\"; expected {} to {}, ascending; pairs "
                      "STUDENT:TEACHER with commas between them, or uniform or last",
@@ -51,7 +53,8 @@ LayerMap parse_pairs(const std::string& text, int64_t student_layers, int64_t te
 }
 
 /// What is read of a model's layers by the terms of layers.
-model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*side, int64_t last, int64_t relations) {
+model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*side, int64_t last,
+                            int64_t relations) {
   model::LayerOutputs gives;
   if (o.has(Kind::hidden)) gives.hidden.insert(0);
   for (const LayerPair& pair : o.layers) {
@@ -68,8 +71,8 @@ model::LayerOutputs outputs(const DistillationOptions& o, int64_t LayerPair::*si
 
 /// The terms of one layer of the student.
 struct LayerTerms {
-  std::string student_hidden, teacher_hidden;            ///< empty: not read
-  std::string student_relations, teacher_relations;      ///< query_key_value of the same
+  std::string student_hidden, teacher_hidden;        ///< empty: not read
+  std::string student_relations, teacher_relations;  ///< query_key_value of the same
   double attention = 0, hidden = 0, patient = 0, relations = 0, cosine = 0;
   int64_t heads = 1, relation_heads = 1;
   model::LinearWeights projection;
@@ -91,7 +94,8 @@ void LayerTerms::add(const Activations& in, const Pass& pass) const {
   const Packing& packing = pass.batch.packing;
   if (attention > 0)
     pass.loss.add("attention",
-                  nn::score_distance(in.at(student_relations), in.at(teacher_relations), packing, heads), attention);
+                  nn::score_distance(in.at(student_relations), in.at(teacher_relations), packing, heads),
+                  attention);
   if (relations > 0)
     pass.loss.add(
         "relations",
@@ -105,7 +109,8 @@ void LayerTerms::add(const Activations& in, const Pass& pass) const {
     pass.loss.add("hidden", nn::squared_distance(projected, theirs), hidden);
   }
   if (patient > 0) {
-    const at::Tensor a = normalised(first_rows(own, pass.batch), wide), b = normalised(first_rows(theirs, pass.batch), wide);
+    const at::Tensor a = normalised(first_rows(own, pass.batch), wide),
+                     b = normalised(first_rows(theirs, pass.batch), wide);
     pass.loss.add("patient", (a - b).square().sum(), patient);
   }
   if (cosine > 0) {
@@ -157,7 +162,8 @@ void add_layer_segment(Model& model, int64_t layer, const std::string& name, con
   const std::string before = layer == 0 ? "embeddings" : "layer." + std::to_string(layer - 1);
   const auto found = std::find_if(model.segments.begin(), model.segments.end(),
                                   [&](const Segment& one) { return one.name == before; });
-  if (found == model.segments.end()) throw InputError("distillation", "the student has no segment {}", before);
+  if (found == model.segments.end())
+    throw InputError("distillation", "the student has no segment {}", before);
   model.segments.insert(found + 1, std::move(segment));
 }
 
@@ -172,7 +178,8 @@ void add_last_layer_segment(Model& model, const DistillationOptions& o) {
 }
 
 /// Cross-entropy of the teacher's distribution, or a regression's squared error.
-at::Tensor soft_loss(const at::Tensor& logits, const at::Tensor& teacher, double temperature, bool regression) {
+at::Tensor soft_loss(const at::Tensor& logits, const at::Tensor& teacher, double temperature,
+                     bool regression) {
   const at::Tensor theirs = teacher.to(logits.scalar_type());
   if (regression) return (logits - theirs).square().sum();
   return -((theirs / temperature).softmax(1) * (logits / temperature).log_softmax(1)).sum();
@@ -193,7 +200,8 @@ void add_logits_segment(Model& model, const DistillationOptions& o) {
   segment.forward = [=](Activations in, const Pass& pass) {
     const at::Tensor& logits = in.at(model::kLogits);
     if (soft > 0)
-      pass.loss.add("soft", soft_loss(logits, in.at(teachers(model::kLogits)), temperature, regression), soft);
+      pass.loss.add("soft", soft_loss(logits, in.at(teachers(model::kLogits)), temperature, regression),
+                    soft);
     const at::Tensor& labels = pass.batch["labels"];
     if (hard > 0) pass.loss.add("hard", hard_loss(logits, labels, regression), hard);
     pass.loss.output("labels", labels);
@@ -205,7 +213,7 @@ void add_logits_segment(Model& model, const DistillationOptions& o) {
 }  // namespace
 
 const std::vector<std::string>& distillation_names() {
-  static const std::vector<std::string> names{"attention", "hidden",    "soft",   "hard",   "patient",
+  static const std::vector<std::string> names{"attention", "hidden", "soft",   "hard", "patient",
                                               "relations", "cosine", "tokens", "mlm"};
   return names;
 }
@@ -227,10 +235,11 @@ std::vector<DistillationTerm> parse_distillation_terms(const std::vector<std::st
       const char *const begin = text.data() + equals + 1, *const end = text.data() + text.size();
       const auto parsed = std::from_chars(begin, end, term.weight);
       if (parsed.ec != std::errc() || parsed.ptr != end || !(term.weight > 0) || term.weight > 1e9)
-        throw InputError("distillation",
-                         "the term {} has the weight \"{}\"; expected a number above 0 (a term that is not wanted "
-                         "is left out)",
-                         name, std::string(begin, end));
+        throw InputError(
+            "distillation",
+            "the term {} has the weight \"{}\"; expected a number above 0 (a term that is not wanted "
+            "is left out)",
+            name, std::string(begin, end));
     }
     for (const DistillationTerm& other : terms)
       if (other.kind == term.kind) throw InputError("distillation", "the term {} is given twice", name);
@@ -249,20 +258,23 @@ std::string describe(const std::vector<DistillationTerm>& terms) {
 LayerMap make_layer_map(const std::string& text, int64_t student_layers, int64_t teacher_layers) {
   if (text != "uniform" && text != "last") return parse_pairs(text, student_layers, teacher_layers);
   if (student_layers > teacher_layers)
-    throw InputError("distillation",
-                     "the student has {} layers and the teacher {}; expected no more than the teacher's, or a map "
-                     "of some of them, such as 1:1,2:2",
-                     student_layers, teacher_layers);
+    throw InputError(
+        "distillation",
+        "the student has {} layers and the teacher {}; expected no more than the teacher's, or a map "
+        "of some of them, such as 1:1,2:2",
+        student_layers, teacher_layers);
   const bool uniform = text == "uniform";
   if (uniform && teacher_layers % student_layers != 0)
-    throw InputError("distillation",
-                     "the map uniform takes every N-th layer of the teacher: {} layers cannot be divided among {}; "
-                     "expected the map last, or pairs STUDENT:TEACHER such as 1:{},{}:{}",
-                     teacher_layers, student_layers, std::max<int64_t>(1, teacher_layers / student_layers), student_layers,
-                     teacher_layers);
+    throw InputError(
+        "distillation",
+        "the map uniform takes every N-th layer of the teacher: {} layers cannot be divided among {}; "
+        "expected the map last, or pairs STUDENT:TEACHER such as 1:{},{}:{}",
+        teacher_layers, student_layers, std::max<int64_t>(1, teacher_layers / student_layers), student_layers,
+        teacher_layers);
   LayerMap map;
   for (int64_t layer = 1; layer <= student_layers; ++layer)
-    map.push_back({layer, uniform ? layer * (teacher_layers / student_layers) : teacher_layers - student_layers + layer});
+    map.push_back({layer, uniform ? layer * (teacher_layers / student_layers)
+                                  : teacher_layers - student_layers + layer});
   return map;
 }
 
@@ -290,16 +302,18 @@ void add_distillation_segments(Model& model, const DistillationOptions& options)
 }
 
 void add_distillation_counts(MicroBatch& batch, const DistillationOptions& o) {
-  const auto sequences = static_cast<double>(batch.packing.sequences()), tokens = static_cast<double>(batch.packing.tokens());
+  const auto sequences = static_cast<double>(batch.packing.sequences()),
+             tokens = static_cast<double>(batch.packing.tokens());
   double pairs = 0;
   const std::vector<int32_t>& offsets = batch.packing.host_offsets;
   for (size_t s = 1; s < offsets.size(); ++s) {
     const double length = offsets[s] - offsets[s - 1];
     pairs += length * length;
   }
-  const auto mapped = static_cast<double>(std::count_if(o.layers.begin(), o.layers.end(), [&](const LayerPair& pair) {
-    return pair.student < o.student.num_hidden_layers;
-  }));
+  const auto mapped =
+      static_cast<double>(std::count_if(o.layers.begin(), o.layers.end(), [&](const LayerPair& pair) {
+        return pair.student < o.student.num_hidden_layers;
+      }));
   const bool over_classes = o.mean_over_classes && !model::is_regression(o.student);
   const std::map<Kind, double> counts = {
       {Kind::attention, pairs * static_cast<double>(o.student.num_attention_heads)},

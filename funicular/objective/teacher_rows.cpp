@@ -43,7 +43,8 @@ double probability(std::string_view text, const format::TextFile& file, uint64_t
   double value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || !(value >= 0 && value <= 1))
-    throw InputError("distillation", "{}: expected a probability from 0 to 1, found \"{}\"", file.where(offset), text);
+    throw InputError("distillation", "{}: expected a probability from 0 to 1, found \"{}\"",
+                     file.where(offset), text);
   return value;
 }
 
@@ -66,14 +67,12 @@ class Cache final : public TeacherRows {
         const std::vector<int32_t>& lengths)
       : folder_(std::move(folder)), activations_(std::move(activations)), starts_{0} {
     for (const int32_t length : lengths) starts_.push_back(starts_.back() + length);
-    stated_ = {{"version", kVersion},
-               {"teacher", identity.teacher},
-               {"data", identity.data},
-               {"sequences", identity.sequences},
-               {"rows", rows()},
-               {"tokens", starts_.back()}};
+    stated_ = {{"version", kVersion},   {"teacher", identity.teacher},
+               {"data", identity.data}, {"sequences", identity.sequences},
+               {"rows", rows()},        {"tokens", starts_.back()}};
     for (const KeptActivation& kept : activations_)
-      stated_["activations"].push_back({{"name", kept.name}, {"width", kept.width}, {"of_tokens", kept.of_tokens}});
+      stated_["activations"].push_back(
+          {{"name", kept.name}, {"width", kept.width}, {"of_tokens", kept.of_tokens}});
   }
 
   int64_t rows() const { return static_cast<int64_t>(starts_.size()) - 1; }
@@ -104,17 +103,19 @@ int64_t Cache::done() const {
   if (!fs::exists(meta())) return 0;
   const OrderedJson found = parse_json_or_null<OrderedJson>(read_file(meta()));
   const auto refuse = [&](const std::string& what, const std::string& theirs, const std::string& ours) {
-    throw InputError("distillation",
-                     "--cache-teacher {}: the cache there is of another {} ({}; this run has {}); choose another folder, "
-                     "or delete that one",
-                     folder_.string(), what, theirs, ours);
+    throw InputError(
+        "distillation",
+        "--cache-teacher {}: the cache there is of another {} ({}; this run has {}); choose another folder, "
+        "or delete that one",
+        folder_.string(), what, theirs, ours);
   };
   if (!found.is_object()) refuse("kind: cache.json is damaged", "no object", "version 1");
   for (const auto& [key, value] : stated_.items())
     if (const OrderedJson theirs = found.value(key, OrderedJson()); theirs != value)
       refuse(key, theirs.dump(), value.dump());
   const OrderedJson done = found.value("done", OrderedJson());
-  if (!done.is_number_integer() || done < 0 || done > rows()) refuse("kind: cache.json is damaged", done.dump(), "rows");
+  if (!done.is_number_integer() || done < 0 || done > rows())
+    refuse("kind: cache.json is damaged", done.dump(), "rows");
   for (const KeptActivation& kept : activations_) {
     std::error_code error;
     const auto size = fs::file_size(file(kept), error);
@@ -135,8 +136,8 @@ void Cache::append(int64_t begin, int64_t end, const TensorMap& found) const {
     const at::Tensor value = found.at(kept.name).to(at::kCPU, kept_type(kept)).contiguous();
     const int64_t first = start(kept, begin), count = start(kept, end) - first;
     if (value.dim() != 2 || value.size(0) != count || value.size(1) != kept.width)
-      throw InputError("distillation", "the teacher gave {} of [{}, {}]; expected [{}, {}]", kept.name, value.size(0),
-                       value.size(1), count, kept.width);
+      throw InputError("distillation", "the teacher gave {} of [{}, {}]; expected [{}, {}]", kept.name,
+                       value.size(0), value.size(1), count, kept.width);
     std::ofstream out(file(kept), std::ios::binary | std::ios::app);
     out.write(static_cast<const char*>(value.const_data_ptr()), static_cast<std::streamsize>(value.nbytes()));
     out.close();
@@ -163,7 +164,9 @@ void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) const {
   Progress progress("teacher", static_cast<uint64_t>(rows()), shown);
   for (int64_t batch = 1; begin < rows(); ++batch) {
     int64_t end = begin + 1;
-    while (end < rows() && starts_[static_cast<size_t>(end) + 1] - starts_[static_cast<size_t>(begin)] <= tokens) ++end;
+    while (end < rows() &&
+           starts_[static_cast<size_t>(end) + 1] - starts_[static_cast<size_t>(begin)] <= tokens)
+      ++end;
     append(begin, end, pass(begin, end));
     begin = end;
     progress.update(static_cast<uint64_t>(begin));
@@ -197,7 +200,8 @@ void Cache::add(MicroBatch& batch, std::span<const data::Sample> samples) const 
 
 }  // namespace
 
-std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& path, format::TextOptions layout, int64_t rows) {
+std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& path, format::TextOptions layout,
+                                                    int64_t rows) {
   const auto classes = static_cast<int64_t>(layout.columns.size());
   const format::TextFile file(path, std::move(layout));
   std::vector<float> logits;
@@ -211,13 +215,14 @@ std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& path, format
       logits.push_back(static_cast<float>(std::log(value)));
     }
     if (std::abs(sum - 1) > kSumBound)
-      throw InputError("distillation",
-                       "{}: the probabilities sum to {:.6g}; expected 1 (logits become probabilities by a softmax)",
-                       file.where(row->offset), sum);
+      throw InputError(
+          "distillation",
+          "{}: the probabilities sum to {:.6g}; expected 1 (logits become probabilities by a softmax)",
+          file.where(row->offset), sum);
   }
   if (found != rows)
-    throw InputError("distillation", "{} has {} rows of probabilities; expected {}, one for each text", path.string(), found,
-                     rows);
+    throw InputError("distillation", "{} has {} rows of probabilities; expected {}, one for each text",
+                     path.string(), found, rows);
   return std::make_shared<SoftLabels>(std::move(logits), classes);
 }
 
@@ -226,8 +231,10 @@ std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, co
                                                       const std::vector<int32_t>& lengths, int64_t tokens,
                                                       const TeacherPass& pass) {
   auto cache = std::make_shared<Cache>(folder, identity, activations, lengths);
-  if (const int64_t done = cache->done(); pass && (done < cache->rows() || !fs::exists(folder / "cache.json"))) {
-    if (done > 0) log::info("the teacher's cache {} has {} of {} rows; going on", folder.string(), done, cache->rows());
+  if (const int64_t done = cache->done();
+      pass && (done < cache->rows() || !fs::exists(folder / "cache.json"))) {
+    if (done > 0)
+      log::info("the teacher's cache {} has {} of {} rows; going on", folder.string(), done, cache->rows());
     cache->fill(done, tokens, pass);
   } else if (!pass && done < cache->rows()) {
     throw InputError("distillation", "the teacher's cache {} is not whole", folder.string());

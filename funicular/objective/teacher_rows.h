@@ -28,7 +28,8 @@ class TeacherRows {
 /// Probabilities of the classes, a column each, from the rows of a file: as logits, their logarithms [S, classes].
 /// Sample i is row i. Throws InputError naming FILE:LINE where a row's numbers are not from 0 to 1 or do not sum to 1
 /// (within 0.001), and where there are not `rows` rows.
-std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& file, format::TextOptions layout, int64_t rows);
+std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& file, format::TextOptions layout,
+                                                    int64_t rows);
 
 /// What a cache is of. A cache whose own differs is refused.
 struct CacheIdentity {

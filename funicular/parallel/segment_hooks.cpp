@@ -98,7 +98,8 @@ SegmentHooks::SegmentHooks(Model& model, SegmentEvents& events) : model_(model),
   for (size_t number = 0; number < model.segments.size(); ++number) {
     Segment& segment = model.segments[number];
     before_.push_back(segment.forward);
-    segment.forward = [this, forward = segment.forward, number, &events](Activations input, const Pass& pass) {
+    segment.forward = [this, forward = segment.forward, number, &events](Activations input,
+                                                                         const Pass& pass) {
       return run_segment(forward, number, events, order_, std::move(input), pass);
     };
   }

@@ -30,11 +30,12 @@ Model small(double value, Seen* seen = nullptr, bool gives_ids = false) {
     seen->recorded += at::GradMode::is_enabled();
     ++seen->runs;
   };
-  model.segments.push_back({"embed", {table}, {{"token_ids"}}, {{"x"}}, [=](Activations in, const Pass& pass) {
-                              look(pass);
-                              pass.taps("x", table->compute);
-                              return Activations{{"x", table->compute.index_select(0, in.at("token_ids"))}};
-                            }});
+  model.segments.push_back(
+      {"embed", {table}, {{"token_ids"}}, {{"x"}}, [=](Activations in, const Pass& pass) {
+         look(pass);
+         pass.taps("x", table->compute);
+         return Activations{{"x", table->compute.index_select(0, in.at("token_ids"))}};
+       }});
   std::vector<Port> outputs{{"hidden"}};
   if (gives_ids) outputs.push_back({"token_ids"});
   model.segments.push_back({"layer", {weight}, {{"x"}}, outputs, [=](Activations in, const Pass& pass) {
@@ -62,13 +63,13 @@ MicroBatch batch_of(std::vector<int64_t> ids) {
 
 /// Reads both models' hidden states.
 void add_distance(Model& model, const std::string& teacher) {
-  model.segments.push_back({"distance", {}, {{"hidden"}, {teacher + "hidden"}}, {},
-                            [=](Activations in, const Pass& pass) {
-                              const at::Tensor &a = in.at("hidden"), &b = in.at(teacher + "hidden");
-                              EXPECT_FALSE(b.requires_grad());
-                              pass.loss.add("sum", (a - b).square().sum());
-                              return Activations{};
-                            }});
+  model.segments.push_back(
+      {"distance", {}, {{"hidden"}, {teacher + "hidden"}}, {}, [=](Activations in, const Pass& pass) {
+         const at::Tensor &a = in.at("hidden"), &b = in.at(teacher + "hidden");
+         EXPECT_FALSE(b.requires_grad());
+         pass.loss.add("sum", (a - b).square().sum());
+         return Activations{};
+       }});
 }
 
 TEST(Append, NamesGetThePrefixAndSharedPortsDoNot) {
@@ -98,10 +99,8 @@ TEST(Append, ObserversAreToldThePrefixedNames) {
   host.append(small(0.2), {.prefix = "other."});
   std::vector<std::string> names;
   LossSink sink;
-  host.forward({}, batch_of({1, 2}), {[&](std::string_view name, const at::Tensor&) {
-                 names.emplace_back(name);
-               }},
-               sink);
+  host.forward({}, batch_of({1, 2}),
+               {[&](std::string_view name, const at::Tensor&) { names.emplace_back(name); }}, sink);
   EXPECT_EQ(names, (std::vector<std::string>{"x", "other.x"}));
 }
 
@@ -140,7 +139,10 @@ TEST(Append, ASharedWeightIsOneParameterOfBoth) {
   const at::Tensor both = torch::full({3}, of_one(0.1) + of_one(0.7 / 3), torch::kDouble);
   EXPECT_TRUE(torch::allclose(gradient(), both)) << gradient();
   // What a model for prediction computes with is another tensor: both read it.
-  { const at::NoGradGuard guard; table->master.zero_(); }
+  {
+    const at::NoGradGuard guard;
+    table->master.zero_();
+  }
   make_inference(host, Precision::fp32);
   LossSink sink;
   const Activations out = host.forward({}, batch_of({1}), {}, sink);
@@ -148,9 +150,11 @@ TEST(Append, ASharedWeightIsOneParameterOfBoth) {
   Model third = small(0.1);
   EXPECT_THROW(third.append(small(0.1), {.prefix = "o.", .shared_weights = {{"table", "none"}}}), InputError);
   Model fourth = small(0.1);
-  EXPECT_THROW(fourth.append(small(0.1), {.prefix = "o.", .shared_weights = {{"none", "table"}}}), InputError);
+  EXPECT_THROW(fourth.append(small(0.1), {.prefix = "o.", .shared_weights = {{"none", "table"}}}),
+               InputError);
   Model fifth = small(0.1);
-  EXPECT_THROW(fifth.append(small(0.1), {.prefix = "o.", .shared_weights = {{"weight", "table"}}}), InputError);
+  EXPECT_THROW(fifth.append(small(0.1), {.prefix = "o.", .shared_weights = {{"weight", "table"}}}),
+               InputError);
   Model sixth = small(0.1);
   EXPECT_THROW(sixth.append(small(0.1), {.prefix = ""}), InputError);
 }

@@ -13,7 +13,8 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from transformers import (AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM,
-                          BertForPreTraining, BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, RobertaConfig)
+                          BertForPreTraining, BertModel, BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining,
+                          RobertaConfig)
 
 WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
 
@@ -109,6 +110,21 @@ def check_family(program, root, name, config_class, **options):
     return worst
 
 
+def check_students(program, root, teacher, store, start):
+    """A student of layers, one of answers that begins with it, and one that guesses words."""
+    rows = ["--task", "custom", "--train", f"{root}/rows.tsv"]
+    short = ["--batch-size", 16, "--max-length", 24, "--max-steps", 2]
+    run(program, "distill", "--teacher", teacher, "--student", "1-layer", "--stage", "intermediate", *rows, "--output", f"{root}/layers", *short)
+    load(BertModel, f"{root}/layers/model")
+    run(program, "distill", "--teacher", teacher, "--student", f"{root}/layers/model", "--stage", "prediction", *rows, "--output",
+        f"{root}/answers", *short)
+    run(program, "distill", "--teacher", start, "--student", "1-layer", "--init-layers", "2", "--stage", "general", "--data", store,
+        "--terms", "tokens", "mlm", "cosine", "--output", f"{root}/words", *short)
+    load(BertForMaskedLM, f"{root}/words/model")
+    check_tokenizer(f"{root}/words/model", start)
+    return check_predictions(program, f"{root}/answers/model", sentences(60))
+
+
 def main():
     program = sys.argv[1]
     with tempfile.TemporaryDirectory() as root:
@@ -137,6 +153,8 @@ def main():
             "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3)
         worst = check_predictions(program, f"{tuned}/model", sentences(60))
         check_tokenizer(f"{tuned}/model", start)
+
+        worst = max(worst, check_students(program, root, f"{tuned}/model", store, start))
 
         with open(f"{root}/sets.jsonl", "w") as file:
             for i, text in enumerate(texts):

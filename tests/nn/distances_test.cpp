@@ -25,20 +25,25 @@ torch::Tensor random(std::vector<int64_t> shape, int64_t seed) {
 }
 
 /// [heads, n, d] of part 0, 1 or 2.
-torch::Tensor heads_of(const torch::Tensor& packed, int64_t begin, int64_t count, int64_t part, int64_t heads) {
+torch::Tensor heads_of(const torch::Tensor& packed, int64_t begin, int64_t count, int64_t part,
+                       int64_t heads) {
   const int64_t width = packed.size(1) / 3;
-  return packed.slice(0, begin, begin + count).slice(1, part * width, (part + 1) * width)
-      .reshape({count, heads, width / heads}).transpose(0, 1);
+  return packed.slice(0, begin, begin + count)
+      .slice(1, part * width, (part + 1) * width)
+      .reshape({count, heads, width / heads})
+      .transpose(0, 1);
 }
 
 torch::Tensor products(const torch::Tensor& a, const torch::Tensor& b) {
   return torch::matmul(a, b.transpose(1, 2)) / std::sqrt(static_cast<double>(a.size(2)));
 }
 
-torch::Tensor plain_scores(const torch::Tensor& s, const torch::Tensor& t, const Packing& packing, int64_t heads) {
+torch::Tensor plain_scores(const torch::Tensor& s, const torch::Tensor& t, const Packing& packing,
+                           int64_t heads) {
   torch::Tensor total = torch::zeros({}, torch::kDouble);
   for (int64_t i = 0; i < packing.sequences(); ++i) {
-    const int64_t begin = packing.host_offsets[size_t(i)], count = packing.host_offsets[size_t(i) + 1] - begin;
+    const int64_t begin = packing.host_offsets[size_t(i)],
+                  count = packing.host_offsets[size_t(i) + 1] - begin;
     const auto of = [&](const torch::Tensor& x) {
       return products(heads_of(x, begin, count, 0, heads), heads_of(x, begin, count, 1, heads));
     };
@@ -47,10 +52,12 @@ torch::Tensor plain_scores(const torch::Tensor& s, const torch::Tensor& t, const
   return total;
 }
 
-torch::Tensor plain_relations(const torch::Tensor& s, const torch::Tensor& t, const Packing& packing, int64_t heads) {
+torch::Tensor plain_relations(const torch::Tensor& s, const torch::Tensor& t, const Packing& packing,
+                              int64_t heads) {
   torch::Tensor total = torch::zeros({}, torch::kDouble);
   for (int64_t i = 0; i < packing.sequences(); ++i) {
-    const int64_t begin = packing.host_offsets[size_t(i)], count = packing.host_offsets[size_t(i) + 1] - begin;
+    const int64_t begin = packing.host_offsets[size_t(i)],
+                  count = packing.host_offsets[size_t(i) + 1] - begin;
     for (int64_t part = 0; part < 3; ++part) {
       const auto of = [&](const torch::Tensor& x) {
         const torch::Tensor one = heads_of(x, begin, count, part, heads);
@@ -66,7 +73,8 @@ using Distance = torch::Tensor (*)(const torch::Tensor&, const torch::Tensor&, c
 
 /// The value, and the gradient of 0.7 times it.
 std::pair<double, torch::Tensor> with_gradient(Distance distance, const torch::Tensor& student,
-                                               const torch::Tensor& teacher, const Packing& packing, int64_t heads) {
+                                               const torch::Tensor& teacher, const Packing& packing,
+                                               int64_t heads) {
   const torch::Tensor leaf = student.detach().clone().requires_grad_();
   const torch::Tensor value = distance(leaf, teacher, packing, heads);
   (value * 0.7).backward();
@@ -135,7 +143,8 @@ TEST(ScoreDistance, OfNoSequencesIsZero) {
 
 TEST(Distances, RefuseHeadsThatDoNotDivideAndOtherRows) {
   const Packing packing = packing_of({4});
-  const torch::Tensor a = random({4, 3 * 8}, 1), b = random({4, 3 * 10}, 2), short_one = random({3, 3 * 8}, 2);
+  const torch::Tensor a = random({4, 3 * 8}, 1), b = random({4, 3 * 10}, 2),
+                      short_one = random({3, 3 * 8}, 2);
   EXPECT_THROW(score_distance(a, b, packing, 4), InputError);
   EXPECT_THROW(relation_divergence(b, a, packing, 4), InputError);
   EXPECT_THROW(score_distance(a, short_one, packing, 4), InputError);
@@ -149,9 +158,12 @@ TEST(SquaredDistance, IsTheSumOfSquaresInAnyType) {
     const torch::Tensor value = squared_distance(own, theirs);
     (value * 0.7).backward();
     const torch::Tensor difference = (own.to(torch::kDouble) - theirs.to(torch::kDouble)).detach();
-    EXPECT_NEAR(value.item<double>() / difference.square().sum().item<double>(), 1, type == torch::kDouble ? 1e-14 : 1e-6);
+    EXPECT_NEAR(value.item<double>() / difference.square().sum().item<double>(), 1,
+                type == torch::kDouble ? 1e-14 : 1e-6);
     const double bound = type == torch::kBFloat16 ? 4e-3 : type == torch::kFloat ? 1e-6 : 1e-14;
-    EXPECT_LT(((own.grad().to(torch::kDouble) - 1.4 * difference).norm() / (1.4 * difference).norm()).item<double>(), bound);
+    EXPECT_LT(((own.grad().to(torch::kDouble) - 1.4 * difference).norm() / (1.4 * difference).norm())
+                  .item<double>(),
+              bound);
   }
 }
 

@@ -55,7 +55,8 @@ struct Rows {
   Rows() {
     for (size_t length : {3, 1, 7, 5}) {
       tokens.emplace_back();
-      for (size_t i = 0; i < length; ++i) tokens.back().push_back(static_cast<uint16_t>(5 + (7 * i + length) % 60));
+      for (size_t i = 0; i < length; ++i)
+        tokens.back().push_back(static_cast<uint16_t>(5 + (7 * i + length) % 60));
     }
   }
   std::vector<data::Sample> samples() const {
@@ -111,7 +112,8 @@ TEST(DistillationTerms, MapsOfLayersAreThoseOfThePaper) {
   EXPECT_EQ(make_layer_map("2:5,4:11", 4, 12), (LayerMap{{2, 5}, {4, 11}}));
   EXPECT_THROW(make_layer_map("uniform", 5, 12), InputError);
   EXPECT_THROW(make_layer_map("last", 13, 12), InputError);
-  for (const char* wrong : {"1:13", "5:1", "0:1", "1:0", "2:4,1:8", "1:4,2:4", "1", "1:", ":2", "1:2x", "even", "1:2,,2:3"})
+  for (const char* wrong :
+       {"1:13", "5:1", "0:1", "1:0", "2:4,1:8", "1:4,2:4", "1", "1:", ":2", "1:2x", "even", "1:2,,2:3"})
     EXPECT_THROW(make_layer_map(wrong, 4, 12), InputError) << wrong;
 }
 
@@ -139,9 +141,11 @@ TEST(Distillation, LossIsTheWeightedSumOfTheTerms) {
   sink.keep_outputs = true;
   student.forward({}, batch, {}, sink);
   const at::Tensor logits = sink.outputs().at("logits");
-  Model teacher = Distillation(make_tokenizer(), options).build_teacher({.config = options.teacher, .dtype = at::kDouble, .seed = 5});
+  Model teacher = Distillation(make_tokenizer(), options)
+                      .build_teacher({.config = options.teacher, .dtype = at::kDouble, .seed = 5});
   const at::Tensor theirs = teacher.forward({}, batch, {}, sink).at("logits");
-  EXPECT_NEAR(losses.at("soft"), -((theirs / 3).softmax(1) * (logits / 3).log_softmax(1)).mean().item<double>(), 1e-12);
+  EXPECT_NEAR(losses.at("soft"),
+              -((theirs / 3).softmax(1) * (logits / 3).log_softmax(1)).mean().item<double>(), 1e-12);
   options.mean_over_classes = false;
   const MicroBatch by_rows = Distillation(make_tokenizer(), options).collate(Rows().samples(), {});
   EXPECT_NEAR(losses_of(build(with_teacher(options)), by_rows).at("soft"), 3 * losses.at("soft"), 1e-12);
@@ -152,7 +156,8 @@ TEST(Distillation, ATeacherOfItselfTeachesNothing) {
   options.teacher = options.student;
   options.layers = make_layer_map("uniform", 2, 2);
   const Distillation objective(make_tokenizer(), options, [&] {
-    return Distillation(make_tokenizer(), options).build_teacher({.config = options.teacher, .dtype = at::kDouble});
+    return Distillation(make_tokenizer(), options)
+        .build_teacher({.config = options.teacher, .dtype = at::kDouble});
   });
   const auto losses = losses_of(build(objective), objective.collate(Rows().samples(), {}));
   EXPECT_NEAR(losses.at("attention"), 0, 1e-25);
@@ -179,7 +184,8 @@ TEST(Distillation, WhatAStageDoesNotUseIsNotThere) {
   EXPECT_FALSE(segments_of(answers).contains("distillation.1"));
   const Distillation labels(make_tokenizer(), options_of({"hard"}));
   EXPECT_FALSE(labels.has_teacher());
-  for (const std::string& name : segments_of(build(labels))) EXPECT_FALSE(name.starts_with("teacher.")) << name;
+  for (const std::string& name : segments_of(build(labels)))
+    EXPECT_FALSE(name.starts_with("teacher.")) << name;
 }
 
 TEST(Distillation, NothingButTheStudentIsExported) {
@@ -246,7 +252,8 @@ fs::path write(const fs::path& path, const std::string& text) {
 
 TEST(SoftLabels, AreTheLogarithmsOfTheirColumns) {
   const Folder folder;
-  const fs::path file = write(folder.path / "a.tsv", "a\tb\tc\n0.5\t0.25\t0.25\n1\t0\t0\n0\t0.5\t0.5\n0.2\t0.2\t0.6\n");
+  const fs::path file =
+      write(folder.path / "a.tsv", "a\tb\tc\n0.5\t0.25\t0.25\n1\t0\t0\n0\t0.5\t0.5\n0.2\t0.2\t0.6\n");
   const format::TextOptions layout{.header = true, .columns = {"b", "a", "c"}};
   const auto rows = read_soft_labels(file, layout, 4);
   MicroBatch batch;
@@ -254,10 +261,12 @@ TEST(SoftLabels, AreTheLogarithmsOfTheirColumns) {
   std::swap(samples[0], samples[3]);
   rows->add(batch, samples);
   const at::Tensor found = batch["teacher.logits"].softmax(1);
-  const at::Tensor expected = at::tensor({0.2, 0.2, 0.6, 0., 1., 0., 0.5, 0., 0.5, 0.25, 0.5, 0.25}, at::kFloat).view({4, 3});
+  const at::Tensor expected =
+      at::tensor({0.2, 0.2, 0.6, 0., 1., 0., 0.5, 0., 0.5, 0.25, 0.5, 0.25}, at::kFloat).view({4, 3});
   EXPECT_TRUE(at::allclose(found, expected)) << found;
   EXPECT_THROW(read_soft_labels(file, layout, 5), InputError);
-  for (const char* wrong : {"0.5\t0.6\t0", "1.5\t-0.5\t0", "x\t1\t0", "nan\t1\t0", "\t1\t0", "0.3\t0.3\t0.3"}) {
+  for (const char* wrong :
+       {"0.5\t0.6\t0", "1.5\t-0.5\t0", "x\t1\t0", "nan\t1\t0", "\t1\t0", "0.3\t0.3\t0.3"}) {
     const fs::path bad = write(folder.path / "b.tsv", std::string("a\tb\tc\n1\t0\t0\n") + wrong + "\n");
     try {
       read_soft_labels(bad, layout, 2);
@@ -272,8 +281,8 @@ struct Asked {
   std::vector<std::pair<int64_t, int64_t>> ranges;
 };
 
-std::shared_ptr<const TeacherRows> open_cache(const fs::path& folder, Asked* asked, const std::string& teacher = "one",
-                                              int64_t stop_at = -1) {
+std::shared_ptr<const TeacherRows> open_cache(const fs::path& folder, Asked* asked,
+                                              const std::string& teacher = "one", int64_t stop_at = -1) {
   const std::vector<int32_t> lengths{5, 3, 9, 7};
   const std::vector<KeptActivation> kept{{"teacher.logits", 3, false}, {"teacher.hidden.1", 4, true}};
   TeacherPass pass;
@@ -283,8 +292,9 @@ std::shared_ptr<const TeacherRows> open_cache(const fs::path& folder, Asked* ask
       if (begin <= stop_at && stop_at < end) throw InputError("test", "the process ends");
       int64_t tokens = 0, before = 0;
       for (int64_t i = 0; i < end; ++i) (i < begin ? before : tokens) += lengths[static_cast<size_t>(i)];
-      return TensorMap{{"teacher.logits", at::arange(begin * 3, end * 3, at::kFloat).view({end - begin, 3})},
-                       {"teacher.hidden.1", at::arange(before * 4, (before + tokens) * 4, at::kFloat).view({tokens, 4})}};
+      return TensorMap{
+          {"teacher.logits", at::arange(begin * 3, end * 3, at::kFloat).view({end - begin, 3})},
+          {"teacher.hidden.1", at::arange(before * 4, (before + tokens) * 4, at::kFloat).view({tokens, 4})}};
     };
   return open_teacher_cache(folder, {teacher, "data", "sequences"}, kept, lengths, 9, pass);
 }
@@ -299,7 +309,8 @@ TEST(TeacherCache, GivesEachRowsOwnAndAsksTheTeacherOnce) {
   MicroBatch batch;
   const std::vector<data::Sample> all = Rows().samples();
   rows->add(batch, std::vector<data::Sample>{all[3], all[1]});
-  EXPECT_TRUE(at::equal(batch["teacher.logits"], at::tensor({9, 10, 11, 3, 4, 5}).view({2, 3}).to(at::kFloat)));
+  EXPECT_TRUE(
+      at::equal(batch["teacher.logits"], at::tensor({9, 10, 11, 3, 4, 5}).view({2, 3}).to(at::kFloat)));
   ASSERT_EQ(batch["teacher.hidden.1"].size(0), 10);
   EXPECT_EQ(batch["teacher.hidden.1"].scalar_type(), at::kBFloat16);
   EXPECT_EQ(batch["teacher.hidden.1"][0][0].item<float>(), 4 * 17);

@@ -20,10 +20,10 @@ Model encoder(int64_t seed, bool gives_ids) {
   Model model;
   const auto random = [](std::vector<int64_t> shape) { return torch::randn(shape, torch::kDouble) * 0.4; };
   Parameter* const table = model.add_parameter("table", random({kWords, kWidth}), ParameterGroup::decay);
-  model.segments.push_back({"embeddings", {table}, {{"token_ids"}}, {{"hidden"}}, [=](Activations in, const Pass&) {
-                              return Activations{
-                                  {"hidden", table->compute.index_select(0, in.at("token_ids"))}};
-                            }});
+  model.segments.push_back(
+      {"embeddings", {table}, {{"token_ids"}}, {{"hidden"}}, [=](Activations in, const Pass&) {
+         return Activations{{"hidden", table->compute.index_select(0, in.at("token_ids"))}};
+       }});
   for (int layer = 1; layer <= 2; ++layer) {
     const std::string number = std::to_string(layer), kept = "hidden." + number;
     Parameter* const weight =
@@ -51,7 +51,8 @@ void add_loss(Model& model, const std::string& name, const std::vector<std::stri
   for (const std::string& port : ports) inputs.push_back({port});
   const Segment segment{"loss." + name, {}, inputs, {}, [=](Activations in, const Pass& pass) {
                           const at::Tensor& first = in.at(ports[0]);
-                          const at::Tensor second = ports.size() > 1 ? in.at(ports[1]) : torch::ones_like(first);
+                          const at::Tensor second =
+                              ports.size() > 1 ? in.at(ports[1]) : torch::ones_like(first);
                           pass.loss.add(name, (first - second).square().sum());
                           return Activations{};
                         }};
@@ -92,7 +93,8 @@ Model two_chains() {
 MicroBatch make_batch(const std::vector<int64_t>& ids, int64_t draw) {
   MicroBatch batch;
   batch.tensors["token_ids"] = torch::tensor(ids, torch::kLong);
-  batch.packing = Packing::from_lengths({static_cast<int32_t>(ids.size())}, {draw}, {draw}, {.training = true});
+  batch.packing =
+      Packing::from_lengths({static_cast<int32_t>(ids.size())}, {draw}, {draw}, {.training = true});
   batch.counts = {{"a", static_cast<double>(ids.size())}, {"b", static_cast<double>(ids.size())}};
   return batch;
 }
@@ -103,11 +105,13 @@ struct Outcome {
 };
 
 Outcome train(const std::string& name, const comm::Group& group, Model (*make)(), Recompute recompute,
-          bool deterministic = false) {
+              bool deterministic = false) {
   Model model = make();
-  const auto strategy = make_strategy(
-      name, group,
-      {.deterministic = deterministic, .compare_every = 1, .bucket_bytes = 1, .devices = name == "dp" ? 2 : 1});
+  const auto strategy = make_strategy(name, group,
+                                      {.deterministic = deterministic,
+                                       .compare_every = 1,
+                                       .bucket_bytes = 1,
+                                       .devices = name == "dp" ? 2 : 1});
   strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   Outcome run;
   for (int64_t step = 1; step <= 3; ++step) {
@@ -121,9 +125,9 @@ Outcome train(const std::string& name, const comm::Group& group, Model (*make)()
     }
     Counts counts;
     for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
-    const StepResult result =
-        strategy->step(own, strategy->global_counts(counts),
-                       {.learning_rate = 0.01, .max_gradient_norm = 0.5, .update = step, .recompute = recompute});
+    const StepResult result = strategy->step(
+        own, strategy->global_counts(counts),
+        {.learning_rate = 0.01, .max_gradient_norm = 0.5, .update = step, .recompute = recompute});
     EXPECT_TRUE(result.finite);
     run.losses.push_back(result.loss);
     run.norms.push_back(result.gradient_norm);
@@ -153,8 +157,9 @@ TEST(AppendedModels, TrainUnderEveryStrategyAsInOneProcess) {
       for (const char* name : {"ddp", "zero1", "zero2", "zero3", "ps-sync"})
         for (const Recompute recompute : {Recompute::none, Recompute::full, Recompute::sqrt}) {
           if (group.size() == 1 && std::string(name) == "ps-sync") continue;
-          expect_same(train(name, group, make, recompute), reference,
-                      std::string(name) + " " + recompute_name(recompute) + " model " + std::to_string(number));
+          expect_same(
+              train(name, group, make, recompute), reference,
+              std::string(name) + " " + recompute_name(recompute) + " model " + std::to_string(number));
         }
     }
     group.barrier();

@@ -75,7 +75,10 @@ torch::Tensor train(const Task& task, const How& how) {
   options.progress = false;
   Trainer trainer(
       options,
-      [&] { return parallel::make_strategy(how.strategy, how.group, {.bucket_bytes = 1, .devices = how.strategy == "dp" ? 2 : 1}); },
+      [&] {
+        return parallel::make_strategy(how.strategy, how.group,
+                                       {.bucket_bytes = 1, .devices = how.strategy == "dp" ? 2 : 1});
+      },
       optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.1});
   trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult& result) {
     EXPECT_TRUE(result.finite);
@@ -108,8 +111,14 @@ TEST(DistillationTraining, EveryStrategyTrainsAsOneProcess) {
       task.options.relation_heads = 4;
       const torch::Tensor expected = train(task, {});
       for (const char* name : {"ddp", "zero1", "zero2", "zero3", "ps-sync"})
-        EXPECT_LT(difference(train(task, {.strategy = name, .group = group}), expected), 1e-11) << name << terms[0];
-      EXPECT_LT(difference(train(task, {.strategy = "zero3", .group = group, .recompute = Recompute::full, .micro_batch = 2}), expected), 1e-11);
+        EXPECT_LT(difference(train(task, {.strategy = name, .group = group}), expected), 1e-11)
+            << name << terms[0];
+      EXPECT_LT(
+          difference(
+              train(task,
+                    {.strategy = "zero3", .group = group, .recompute = Recompute::full, .micro_batch = 2}),
+              expected),
+          1e-11);
     }
     group.barrier();
     if (testing::Test::HasFailure()) std::exit(1);

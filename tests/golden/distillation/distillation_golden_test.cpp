@@ -82,7 +82,8 @@ class DistillationGolden : public testing::TestWithParam<const char*> {
       EXPECT_TRUE(missing.empty()) << missing.front();
       return teacher;
     };
-    const Distillation objective(bench::generated_tokenizer(options_.student.vocab_size), options_, make_teacher);
+    const Distillation objective(bench::generated_tokenizer(options_.student.vocab_size), options_,
+                                 make_teacher);
     Model student = objective.build_student({.config = options_.student, .dtype = dtype});
     for (const std::string& name : model::load_pretrained(student, folder_ / "student").missing)
       EXPECT_TRUE(name.starts_with(kDistillation)) << name;
@@ -90,13 +91,15 @@ class DistillationGolden : public testing::TestWithParam<const char*> {
       const at::NoGradGuard guard;
       const format::SafetensorsFile file(folder_ / "projection.safetensors");
       for (const char* part : {"weight", "bias"})
-        student.find(std::string(kDistillation) + "projection." + part)->master.copy_(to_tensor(file.at(part)));
+        student.find(std::string(kDistillation) + "projection." + part)
+            ->master.copy_(to_tensor(file.at(part)));
     }
     return objective.compose(std::move(student), make_teacher());
   }
 
   /// `bound` on every relative difference.
-  void check(at::ScalarType dtype, const std::string& expected_file, double bound, Recompute recompute) const {
+  void check(at::ScalarType dtype, const std::string& expected_file, double bound,
+             Recompute recompute) const {
     Model model = build(dtype);
     const MicroBatch batch = read_batch();
     LossSink sink;
@@ -142,7 +145,8 @@ class DistillationGolden : public testing::TestWithParam<const char*> {
       const double difference = (gradients.at(name).to(at::kDouble) - theirs).norm().item<double>() / norm;
       // Mathematically zero where no term reads the scores themselves (softmax ignores a shift): both sides hold
       // rounding noise.
-      const bool noise = bound > 1e-8 && name.ends_with("self.key.bias") && theirs.norm().item<double>() < 1e-5 * std::sqrt(all);
+      const bool noise = bound > 1e-8 && name.ends_with("self.key.bias") &&
+                         theirs.norm().item<double>() < 1e-5 * std::sqrt(all);
       EXPECT_LT(difference, noise ? 0.1 : bound) << name;
       if (!noise) worst = std::max(worst, difference);
       ++seen;
@@ -170,8 +174,9 @@ TEST_P(DistillationGolden, EqualsThePublishedLossWithRecomputation) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, DistillationGolden,
-                         testing::Values("tinybert", "tinybert_ragged", "tinybert_some_layers", "relations", "cosine",
-                                         "prediction", "prediction_hard", "regression", "patient", "distilbert"),
+                         testing::Values("tinybert", "tinybert_ragged", "tinybert_some_layers", "relations",
+                                         "cosine", "prediction", "prediction_hard", "regression", "patient",
+                                         "distilbert"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

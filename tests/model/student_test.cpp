@@ -1,0 +1,46 @@
+// Claims about students: their sizes, and the teacher's layers that they begin with.
+#include "funicular/model/student.h"
+
+#include <gtest/gtest.h>
+
+#include "funicular/base/error.h"
+
+namespace funicular::model {
+namespace {
+
+TEST(Students, HaveTheSizesOfThePapers) {
+  const format::BertConfig teacher;  // BERT-base
+  EXPECT_EQ(count_parameters(student_config("tinybert4", teacher), Head::none), 14350248);
+  EXPECT_EQ(count_parameters(student_config("tinybert6", teacher), Head::none), 66955008);
+  const format::BertConfig minilm = student_config("minilm6", teacher);
+  EXPECT_EQ(minilm.num_hidden_layers, 6);
+  EXPECT_EQ(minilm.hidden_size, 384);
+  EXPECT_EQ(minilm.intermediate_size, 1536);
+  EXPECT_EQ(minilm.num_attention_heads, 12);
+  EXPECT_EQ(minilm.vocab_size, teacher.vocab_size);
+}
+
+TEST(Students, OfTheTeachersSizesHaveFewerLayers) {
+  format::BertConfig teacher;
+  teacher.hidden_size = 384;
+  const format::BertConfig student = student_config("3-layers", teacher);
+  EXPECT_EQ(student.num_hidden_layers, 3);
+  EXPECT_EQ(student.hidden_size, 384);
+  EXPECT_EQ(student_config("1-layer", teacher).num_hidden_layers, 1);
+  for (const char* wrong : {"0-layers", "-1-layers", "3-", "3-layerss", "layers", "", "tinybert5"})
+    EXPECT_THROW(student_config(wrong, teacher), InputError) << wrong;
+}
+
+TEST(Students, BeginWithLayersThatAreNamedOrEvenlySpaced) {
+  using Layers = std::vector<int64_t>;
+  EXPECT_EQ(parse_init_layers("even", 4, 12), (Layers{3, 6, 9, 12}));
+  EXPECT_EQ(parse_init_layers("even", 5, 12), (Layers{2, 4, 7, 9, 12}));
+  EXPECT_EQ(parse_init_layers("even", 6, 6), (Layers{1, 2, 3, 4, 5, 6}));
+  EXPECT_EQ(parse_init_layers("1,7,7", 3, 12), (Layers{1, 7, 7}));
+  EXPECT_THROW(parse_init_layers("even", 7, 6), InputError);
+  for (const char* wrong : {"1,2", "1,2,3,4", "0,1,2", "1,2,13", "1,2,x", "1,,2", ""})
+    EXPECT_THROW(parse_init_layers(wrong, 3, 12), InputError) << wrong;
+}
+
+}  // namespace
+}  // namespace funicular::model
