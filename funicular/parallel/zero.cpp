@@ -53,7 +53,7 @@ class Zero final : public Replicated {
   bool masters_are_whole() const override { return !masters_are_compact(); }
   void make_masters_whole(bool keeps) override;
   bool owns(const UpdateTarget::Block&) const override { return true; }
-  bool needs_events() const override { return stage_ > 1; }
+  bool needs_events() const override { return stage_ > 1 || group().size() > 1; }
   bool masters_are_compact() const { return mixed_ || stage_ == 3; }
   /// The unit's weights that are computed with, flat and whole.
   at::Tensor weights_of(const ZeroUnit& unit) const {
