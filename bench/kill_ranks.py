@@ -192,7 +192,8 @@ class Study:
         return [a.program, "launch", "-n", str(a.ranks), "--max-restarts", "100000", "--grace", "2", "--", a.program,
                 "pretrain", "--model", str(self.model), "--data", str(self.store), "--output", str(output), "--max-length", "48",
                 "--max-steps", str(a.steps), "--batch-size", "16", "--micro-batch-size", "4", "--save-steps",
-                str(a.save_steps), "--logging-steps", "1", "--strategy", strategy, "--num-workers", "0"]
+                str(a.save_steps), "--logging-steps", "1", "--strategy", strategy, "--num-workers", "0",
+                "--precision", "fp32"]
 
     def run_whole(self, strategy: str, output: Path) -> dict:
         """Undisturbed; gives how long the ranks took to start, a step, and all."""

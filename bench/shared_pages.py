@@ -56,7 +56,7 @@ def main() -> None:
         launcher = subprocess.Popen(
             [args.program, "launch", "-n", str(args.ranks), "--", args.program, "pretrain", "--model", args.model, "--data",
              args.data, "--output", run, "--strategy", "ddp", "--batch-size", str(args.ranks), "--max-length", "8",
-             "--max-steps", "100000", "--save-steps", "0", "--logging-steps", "1"], stdout=subprocess.DEVNULL)
+             "--max-steps", "100000", "--save-steps", "0", "--logging-steps", "1", "--precision", "fp32"], stdout=subprocess.DEVNULL)
         try:
             metrics = run / "metrics.jsonl"
             while not (metrics.exists() and metrics.read_text().count("\n") >= 10):

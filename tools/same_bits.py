@@ -65,6 +65,8 @@ class Bench:
         objective, layout, way = case.split("/")
         words = [objective, "--model", self.folder / "model", "--output", output, "--batch-size", 8, "--max-length", 24,
                  "--logging-steps", 1, "--eval-steps", 2, "--learning-rate", 1e-3, "--strategy", layout, *WAYS[way]]
+        if "--precision" not in words:  # whose default depends on the processor, and on the program
+            words += ["--precision", "fp32"]
         if objective == "pretrain":
             words += ["--data", self.folder / "texts.tokens", "--eval-fraction", "0.2"]
         else:

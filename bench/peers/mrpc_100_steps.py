@@ -38,7 +38,7 @@ def funicular_losses(args, initial: Path) -> list[float]:
     run([args.program, "finetune", "--model", initial, "--task", "mrpc", "--train", args.data / "train.tsv",
          "--output", output, "--max-steps", args.steps, "--batch-size", 32, "--learning-rate", 5e-5,
          "--warmup-steps", 60, "--max-length", 128, "--max-grad-norm", 1, "--weight-decay", 0, "--no-shuffle",
-         "--logging-steps", 1, "--save-steps", 0, "--resume", "never"])
+         "--logging-steps", 1, "--save-steps", 0, "--resume", "never", "--precision", "fp32"])
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     return [record["loss"] for record in records if "loss" in record]
 

@@ -14,6 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/base/processor_limit.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/launch/processors.h"
@@ -240,7 +241,7 @@ void DeviceOptions::declare(Arguments& arguments) {
       .hidden();
   arguments.rivals({"device", "use-cpu"});
   arguments.add("threads", "N", threads, "threads of the computation")
-      .default_text("all cores")
+      .default_text("all cores, or what the container may use")
       .range(1, 4096);
 }
 
@@ -254,7 +255,10 @@ void DeviceOptions::apply() const {
         "device",
         "--device cuda: this funicular was built without nvcc; use --device cpu, or install the CUDA "
         "toolkit and build again");
-  if (threads > 0) at::set_num_threads(static_cast<int>(threads));
+  if (threads > 0)
+    at::set_num_threads(static_cast<int>(threads));
+  else if (!std::getenv("OMP_NUM_THREADS"))
+    at::set_num_threads(threads_within_quota(at::get_num_threads(), processor_quota()));
 }
 
 namespace {

@@ -2,6 +2,7 @@
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
+#include "funicular/base/processor_limit.h"
 #include "funicular/data/store_writer.h"
 #include "funicular/format/list.h"
 #include "funicular/text/tokenizer.h"
@@ -165,7 +166,9 @@ class Pipeline {
   /// Returns how many bad rows were left out.
   uint64_t run() {
     const size_t wanted = options_.threads > 0 ? static_cast<size_t>(options_.threads)
-                                               : std::max<size_t>(1, std::thread::hardware_concurrency());
+                                               : static_cast<size_t>(threads_within_quota(
+                                                     std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
+                                                     processor_quota()));
     const size_t count = std::clamp<size_t>(std::min(wanted, end_), 1, 1024);
     window_ = 2 * count + 2;
     running_ = count;
