@@ -58,8 +58,10 @@ std::vector<ProductShape> step_products(const BertShape& shape, int64_t tokens, 
   add(tokens, shape.hidden, 3 * shape.hidden, shape.layers);
   add_after_attention(tokens, shape.layers - 1);
   add_after_attention(masked, 1);  // of the last layer nothing else is read
-  add(masked, shape.hidden, shape.hidden, 1);
-  add(masked, shape.hidden, shape.vocabulary, 1);
+  const int64_t embedding = shape.embedding > 0 ? shape.embedding : shape.hidden;
+  if (embedding != shape.hidden) add(tokens, embedding, shape.hidden, 1);
+  add(masked, shape.hidden, embedding, 1);
+  add(masked, embedding, shape.vocabulary, 1);
   return products;
 }
 

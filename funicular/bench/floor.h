@@ -20,6 +20,7 @@ struct ProductShape {
 /// Sizes of a BERT with its masked-language-model head.
 struct BertShape {
   int64_t layers = 0, hidden = 0, inner = 0, vocabulary = 0;
+  int64_t embedding = 0;  ///< width of the embeddings; 0: hidden
 };
 
 /// The products of weights of one step, forward and backward: `tokens` real tokens, `masked` of them

@@ -397,7 +397,7 @@ int Bench::time() {
                         {"precision", precision_name},
                         {"threads", at::get_num_threads()}};
   const bench::BertShape shape{config.num_hidden_layers, config.hidden_size, config.intermediate_size,
-                               config.vocab_size};
+                               config.vocab_size, config.embedding_width()};
   double flops = 0;
   for (const bench::ProductShape& product : bench::step_products(shape, times.tokens, times.masked))
     flops += product.flops();

@@ -113,9 +113,9 @@ Finding check_device() {
 Finding check_config(const fs::path& model) {
   const auto config = format::read_bert_config(model);
   return {Verdict::ok,
-          fmt::format("BERT, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
-                      config.num_hidden_layers, config.hidden_size, config.num_attention_heads,
-                      config.vocab_size, config.max_position_embeddings),
+          fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
+                      model::family_of(config).title, config.num_hidden_layers, config.hidden_size,
+                      config.num_attention_heads, config.vocab_size, config.longest_sequence()),
           ""};
 }
 

@@ -88,7 +88,7 @@ class Evaluate final : public Command {
 
  private:
   int64_t default_length() const {
-    const int64_t longest = pretrained_->config().max_position_embeddings;
+    const int64_t longest = pretrained_->config().longest_sequence();
     if (note_.max_length > 0) return note_.max_length;
     return task_options_.name == "mlm" ? std::min<int64_t>(128, longest) : longest;
   }
@@ -102,7 +102,7 @@ class Evaluate final : public Command {
           fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
     if (model::is_regression(config))
       throw InputError("task", "{} is a regression model; {} needs a classifier", model_.string(), task.name);
-    pretrained_->check_columns(task.columns());
+    pretrained_->check_columns(task.columns(), tokenizer.sequence());
     if (task.multi_label != objective::is_multi_label(config))
       throw InputError("task", "{} is a model of {}; {}", model_.string(),
                        task.multi_label ? "one label a text" : "any number of labels a text",

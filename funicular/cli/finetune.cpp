@@ -67,7 +67,7 @@ class Finetune final : public Command {
         *tokenizer_, config_,
         {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()}, .metrics = task_.metrics});
     model::BertOptions encoder =
-        pretrained_->options(training_.dtype(), training_.device.place(), model::kClassifier);
+        pretrained_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
     encoder.config = config_;
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
@@ -99,9 +99,9 @@ class Finetune final : public Command {
     task_ = task_options_.task(arguments);
     check_best_metric();
     pretrained_->check_max_length(max_length_);
-    pretrained_->check_columns(task_.columns());
     model::check_sizes(config_, model_);
     tokenizer_ = pretrained_->tokenizer();
+    pretrained_->check_columns(task_.columns(), tokenizer_->sequence());
     open_stores();
     log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
     warn_of_measurements();
@@ -158,7 +158,8 @@ class Finetune final : public Command {
   /// made.
   void load(Model& model) const {
     const bool starts_anew = training_.starts_anew();
-    const model::LoadReport report = pretrained_->load(model, starts_anew, model::kClassifier);
+    const std::string classes = model::classes_layer(config_);
+    const model::LoadReport report = pretrained_->load(model, starts_anew, classes);
     const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
     if (!report.mismatched.empty()) {
       if (starts_anew)
@@ -170,10 +171,10 @@ class Finetune final : public Command {
     }
     const bool has_classifier =
         std::none_of(report.missing.begin(), report.missing.end(),
-                     [](const std::string& name) { return name.starts_with(model::kClassifier); });
+                     [&](const std::string& name) { return name.starts_with(classes); });
     if (!has_classifier || from == to) return;
     if (std::is_permutation(from.begin(), from.end(), to.begin(), to.end()))
-      model::reorder_classes(model, from, to);
+      model::reorder_classes(model, classes, from, to);
     else if (starts_anew)
       log::warning(
           "the classifier of {} is the start of training: its classes {} are taken for {}, in this order",

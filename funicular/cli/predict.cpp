@@ -119,12 +119,12 @@ class Predict final : public Command {
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
     const model::TaskNote note = pretrained.note();
     const int64_t length =
-        max_length_.value_or(note.max_length > 0 ? note.max_length : config.max_position_embeddings);
+        max_length_.value_or(note.max_length > 0 ? note.max_length : config.longest_sequence());
     pretrained.check_max_length(length);
     options_.sequence.max_length = static_cast<int32_t>(length);
     options_.sequence.truncation = note.pair_truncation();
     const int columns = (arguments.given("pairs") ? pairs_ : note.text_columns == 2) ? 2 : 1;
-    pretrained.check_columns(columns);
+    pretrained.check_columns(columns, tokenizer->sequence());
     options_.multi_label = objective::is_multi_label(config);
     options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
     const auto objective =

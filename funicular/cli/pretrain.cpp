@@ -172,7 +172,7 @@ class Pretrain final : public Command {
     options.num_train_epochs = 0;
     options.schedule = {.warmup_ratio = 0.1};
     options.save_steps = 0;
-    options.frozen = {"bert."};
+    options.frozen = {model::family_of(pretrained_->config()).prefix};
     options.seed = hash_bytes(
         fmt::format("head {}", training_.seed));  // other masks than those of the steps that follow
     options.identity = identity();

@@ -68,6 +68,39 @@ class Fields {
   std::string_view origin_;
 };
 
+// ---- families
+
+/// What a family's configuration has otherwise than BERT's.
+struct ModelType {
+  const char* name;
+  bool positions_after_padding;  ///< see BertConfig::first_position
+  bool has_embedding_size;
+  void (*set_defaults)(BertConfig&);
+};
+
+const std::vector<ModelType> kModelTypes = {
+    {"bert", false, false, [](BertConfig&) {}},
+    {"roberta", true, false,
+     [](BertConfig& config) {
+       config.vocab_size = 50265;
+       config.pad_token_id = 1;
+     }},
+    {"electra", false, true,
+     [](BertConfig& config) {
+       config.embedding_size = 128;
+       config.hidden_size = 256;
+       config.num_attention_heads = 4;
+       config.intermediate_size = 1024;
+     }},
+};
+
+/// Null where there is none of this name.
+const ModelType* find_model_type(const std::string& name) {
+  for (const ModelType& type : kModelTypes)
+    if (name == type.name) return &type;
+  return nullptr;
+}
+
 /// Refuses what would be computed otherwise than the file says.
 void refuse_unsupported(const Fields& fields) {
   std::string type, positions = "absolute";
@@ -75,8 +108,9 @@ void refuse_unsupported(const Fields& fields) {
   // The first BERT releases wrote no model_type.
   if (type.empty() && !fields.has("hidden_size"))
     fields.fail("neither \"model_type\" nor \"hidden_size\" is given: this is no model's configuration");
-  if (!type.empty() && type != "bert")
-    fields.fail("\"model_type\": expected \"bert\", found \"{}\": only BERT models can be loaded", type);
+  if (!type.empty() && !find_model_type(type))
+    fields.fail("\"model_type\": expected one of {}, found \"{}\": models of this family cannot be loaded",
+                fmt::join(supported_model_types(), ", "), type);
   fields.read("position_embedding_type", positions);
   if (positions != "absolute")
     fields.fail(
@@ -154,6 +188,31 @@ int BertConfig::label_id(std::string_view name) const {
   return found == id2label.end() ? -1 : static_cast<int>(found - id2label.begin());
 }
 
+int64_t BertConfig::first_position() const {
+  const ModelType* const type = find_model_type(model_type);
+  return type && type->positions_after_padding ? pad_token_id + 1 : 0;
+}
+
+const std::vector<std::string>& supported_model_types() {
+  static const std::vector<std::string> names = [] {
+    std::vector<std::string> all;
+    for (const ModelType& type : kModelTypes) all.push_back(type.name);
+    return all;
+  }();
+  return names;
+}
+
+BertConfig default_config(const std::string& model_type) {
+  const ModelType* const type = find_model_type(model_type);
+  if (!type)
+    throw InputError("config", "expected a model of one of the families {}, found \"{}\"",
+                     fmt::join(supported_model_types(), ", "), model_type);
+  BertConfig config;
+  config.model_type = model_type;
+  type->set_defaults(config);
+  return config;
+}
+
 const std::vector<std::string>& supported_activations() {
   static const std::vector<std::string> names = {"gelu", "gelu_new", "gelu_pytorch_tanh",
                                                  "relu", "silu",     "tanh"};
@@ -166,6 +225,7 @@ void check_bert_config(const BertConfig& config, std::string_view origin) {
                 fmt::format("an integer from 1 to {}", largest));
   };
   using Limits = BertLimits;
+  check_choice(origin, "model_type", config.model_type, supported_model_types());
   size("vocab_size", config.vocab_size, Limits::vocab_size);
   size("hidden_size", config.hidden_size, Limits::hidden_size);
   size("num_hidden_layers", config.num_hidden_layers, Limits::num_hidden_layers);
@@ -174,6 +234,10 @@ void check_bert_config(const BertConfig& config, std::string_view origin) {
   size("max_position_embeddings", config.max_position_embeddings, Limits::max_position_embeddings);
   size("type_vocab_size", config.type_vocab_size, Limits::type_vocab_size);
   size("num_labels", config.num_labels, Limits::num_labels);
+  if (config.embedding_size) size("embedding_size", *config.embedding_size, Limits::hidden_size);
+  if (config.embedding_size && !find_model_type(config.model_type)->has_embedding_size)
+    throw InputError("config", "{}: \"embedding_size\" is {}; a {} has embeddings of hidden_size", origin,
+                     *config.embedding_size, config.model_type);
   if (config.hidden_size % config.num_attention_heads != 0)
     throw InputError("config",
                      "{}: \"hidden_size\" must be a multiple of \"num_attention_heads\", found {} and {}",
@@ -191,6 +255,9 @@ void check_bert_config(const BertConfig& config, std::string_view origin) {
               fmt::format("a number from 0 to {}", Limits::initializer_range));
   check_range(origin, "pad_token_id", config.pad_token_id,
               config.pad_token_id >= 0 && config.pad_token_id < config.vocab_size, "an id of the vocabulary");
+  check_range(origin, "max_position_embeddings", config.max_position_embeddings,
+              config.longest_sequence() >= 1,
+              fmt::format("more than the {} rows that come before a first token's", config.first_position()));
   check_choice(origin, "hidden_act", config.hidden_act, supported_activations());
   if (!config.problem_type.empty())
     check_choice(origin, "problem_type", config.problem_type,
@@ -203,7 +270,9 @@ void check_bert_config(const BertConfig& config, std::string_view origin) {
 BertConfig parse_bert_config(const Json& json, std::string_view origin) {
   const Fields fields(json, origin);
   refuse_unsupported(fields);
-  BertConfig config;
+  std::string type = "bert";
+  fields.read("model_type", type);
+  BertConfig config = default_config(type.empty() ? "bert" : type);
   fields.read("vocab_size", config.vocab_size);
   fields.read("hidden_size", config.hidden_size);
   fields.read("num_hidden_layers", config.num_hidden_layers);
@@ -211,6 +280,7 @@ BertConfig parse_bert_config(const Json& json, std::string_view origin) {
   fields.read("intermediate_size", config.intermediate_size);
   fields.read("max_position_embeddings", config.max_position_embeddings);
   fields.read("type_vocab_size", config.type_vocab_size);
+  if (config.embedding_size) fields.read("embedding_size", *config.embedding_size);
   fields.read("layer_norm_eps", config.layer_norm_eps);
   fields.read("hidden_dropout_prob", config.hidden_dropout_prob);
   fields.read("attention_probs_dropout_prob", config.attention_probs_dropout_prob);
@@ -247,7 +317,8 @@ OrderedJson bert_config_json(const BertConfig& config) {
   for (const char* key :
        {"num_labels", "id2label", "label2id", "torch_dtype", "dtype", "problem_type", "architectures"})
     json.erase(key);
-  json["model_type"] = "bert";
+  json["model_type"] = config.model_type;
+  if (config.embedding_size) json["embedding_size"] = *config.embedding_size;
   json["vocab_size"] = config.vocab_size;
   json["hidden_size"] = config.hidden_size;
   json["num_hidden_layers"] = config.num_hidden_layers;

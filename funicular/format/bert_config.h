@@ -1,5 +1,5 @@
 #pragma once
-// config.json of BERT models, as `transformers` reads and writes it.
+// config.json of BERT and the families that share its layers, as `transformers` reads and writes it.
 
 #include <cstdint>
 #include <optional>
@@ -23,8 +23,10 @@ struct BertLimits {
   static constexpr double initializer_range = 10;
 };
 
-/// The fields of transformers' BertConfig, with its defaults (BERT-base uncased).
+/// The fields of transformers' BertConfig, with its defaults (BERT-base uncased), and those that
+/// RobertaConfig and ElectraConfig have beside them. A file's own family decides what its absent fields are.
 struct BertConfig {
+  std::string model_type = "bert";  ///< one of supported_model_types()
   int64_t vocab_size = 30522;
   int64_t hidden_size = 768;
   int64_t num_hidden_layers = 12;
@@ -32,6 +34,9 @@ struct BertConfig {
   int64_t intermediate_size = 3072;
   int64_t max_position_embeddings = 512;
   int64_t type_vocab_size = 2;
+  /// ELECTRA: the width of the embeddings, which a linear layer brings to hidden_size where the two differ.
+  /// None: hidden_size.
+  std::optional<int64_t> embedding_size;
   double layer_norm_eps = 1e-12;
   double hidden_dropout_prob = 0.1;           ///< [0, 1)
   double attention_probs_dropout_prob = 0.1;  ///< [0, 1)
@@ -50,10 +55,23 @@ struct BertConfig {
   Json source = Json::object();
 
   int64_t head_size() const { return hidden_size / num_attention_heads; }
+  int64_t embedding_width() const { return embedding_size.value_or(hidden_size); }
+  bool projects_embeddings() const { return embedding_width() != hidden_size; }
+  /// The row of the position embeddings that a sequence's first token gets. RoBERTa's come after the row of
+  /// the padding token: pad_token_id + 1.
+  int64_t first_position() const;
+  /// Tokens of the longest sequence that there are positions for.
+  int64_t longest_sequence() const { return max_position_embeddings - first_position(); }
   double classifier_dropout_probability() const { return classifier_dropout.value_or(hidden_dropout_prob); }
   /// The label's id, or -1.
   int label_id(std::string_view name) const;
 };
+
+/// The values of "model_type" that can be read.
+const std::vector<std::string>& supported_model_types();
+
+/// The fields of a file of this family that names none. Throws InputError for another family.
+BertConfig default_config(const std::string& model_type);
 
 /// Names of the supported activations.
 const std::vector<std::string>& supported_activations();

@@ -22,17 +22,33 @@ at::Tensor on_host(const MicroBatch& batch, const std::string& name, const at::T
   return input.is_same(batch[name]) ? batch.on_host(name) : input.cpu();
 }
 
+/// Rows of the position embeddings [T] int32 where tokens of padding stand at none: those have the row
+/// `padding`, the others padding + 1, padding + 2, … within their sequence. Sequences of the packed batch
+/// follow each other, so that both counts come from one cumulative sum.
+at::Tensor positions_without_padding(const at::Tensor& ids, const Packing& packing, int64_t padding) {
+  const at::Tensor real = ids.ne(padding).to(at::kLong);
+  const at::Tensor up_to = real.cumsum(0), before = up_to - real;
+  const at::Tensor first = at::arange(ids.size(0), ids.options()) - packing.positions;
+  return ((up_to - before.index_select(0, first)) * real + padding).to(at::kInt);
+}
+
 void add_embeddings(Builder& builder) {
   const format::BertConfig& config = builder.config();
-  const std::string prefix = "bert.embeddings.";
-  const int64_t hidden = config.hidden_size, longest = config.max_position_embeddings;
+  const std::string prefix = builder.in_encoder("embeddings.");
+  const int64_t width = config.embedding_width(), longest = config.longest_sequence();
   const int64_t padding = config.pad_token_id;
-  Parameter* const word = builder.add_weight(kWordEmbeddings, config.vocab_size, hidden);
+  const bool skips_padding = builder.family().skips_padding;
+  Parameter* const word = builder.add_weight(builder.in_encoder(kWordEmbeddings), config.vocab_size, width);
   if (padding >= 0 && padding < config.vocab_size) word->master.detach()[padding].zero_();
-  Parameter* const position = builder.add_weight(prefix + "position_embeddings.weight", longest, hidden);
+  Parameter* const position =
+      builder.add_weight(prefix + "position_embeddings.weight", config.max_position_embeddings, width);
+  if (skips_padding) position->master.detach()[padding].zero_();
   Parameter* const type =
-      builder.add_weight(prefix + "token_type_embeddings.weight", config.type_vocab_size, hidden);
-  const NormParameters norm = builder.add_norm(prefix + "LayerNorm");
+      builder.add_weight(prefix + "token_type_embeddings.weight", config.type_vocab_size, width);
+  const NormParameters norm = builder.add_norm(prefix + "LayerNorm", width);
+  LinearWeights project;
+  if (config.projects_embeddings())
+    project = builder.add_linear(builder.in_encoder("embeddings_project"), config.hidden_size, width);
   const nn::DropoutSite site{config.hidden_dropout_prob, Purpose::dropout_embedding, 0};
   builder.add_segment(
       "embeddings", {from_batch("token_ids"), from_batch("token_type_ids")},
@@ -44,12 +60,17 @@ void add_embeddings(Builder& builder) {
               "bert",
               "a sequence has {} tokens; this model has positions for {}; pass a smaller --max-length",
               packing.longest(), longest);
-        const nn::EmbeddingTables tables{word->compute, position->compute, type->compute, padding,
-                                         pass.options.row_gradients && ids.is_cpu()};
+        nn::EmbeddingTables tables{word->compute, position->compute, type->compute, padding,
+                                   pass.options.row_gradients && ids.is_cpu()};
+        if (skips_padding) {
+          tables.position_rows = positions_without_padding(ids, packing, padding);
+          tables.position_padding = padding;
+        }
         if (!ids.is_cpu())
           nn::check_ids(tables, on_host(pass.batch, "token_ids", ids),
                         on_host(pass.batch, "token_type_ids", types));
-        const at::Tensor hidden = nn::embed(tables, ids, types, norm.weights(), packing, site);
+        at::Tensor hidden = nn::embed(tables, ids, types, norm.weights(), packing, site);
+        if (project.weight) hidden = apply_linear(hidden, project, nn::Activation::none);
         pass.taps("embeddings", hidden);
         return Activations{{kHidden, hidden}};
       });
@@ -100,7 +121,7 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
 
 void add_layer(Builder& builder, int64_t number) {
   const format::BertConfig& config = builder.config();
-  const std::string prefix = "bert.encoder.layer." + std::to_string(number) + ".";
+  const std::string prefix = builder.in_encoder("encoder.layer." + std::to_string(number) + ".");
   const int64_t hidden = config.hidden_size;
   const auto index = static_cast<uint32_t>(number);
   const bool last = number + 1 == config.num_hidden_layers;
@@ -152,11 +173,29 @@ void require_memory(const BertOptions& options) {
 
 }  // namespace
 
+Family bert_family() {
+  return {.model_type = "bert",
+          .title = "BERT",
+          .prefix = "bert.",
+          .classes = "Bert",
+          .masked_lm = {.dense = "cls.predictions.transform.dense",
+                        .norm = "cls.predictions.transform.LayerNorm",
+                        .bias = "cls.predictions.bias",
+                        .decoder_weight = "cls.predictions.decoder.weight",
+                        .decoder_bias = "cls.predictions.decoder.bias"},
+          .classifier = {.dense = "pooler.dense",
+                         .output = "classifier",
+                         .pools = true,
+                         .activation = nn::Activation::tanh}};
+}
+
 int64_t count_parameters(const format::BertConfig& config, const Head& head) {
   const int64_t hidden = config.hidden_size, inner = config.intermediate_size, norm = 2 * hidden;
   const int64_t square = hidden * hidden + hidden;  // a linear layer from hidden to hidden
+  const int64_t width = config.embedding_width();
   const int64_t embeddings =
-      (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * hidden + norm;
+      (config.vocab_size + config.max_position_embeddings + config.type_vocab_size) * width + 2 * width +
+      (config.projects_embeddings() ? (width + 1) * hidden : 0);
   const int64_t layer = 4 * square + (hidden * inner + inner) + (inner * hidden + hidden) + 2 * norm;
   return embeddings + config.num_hidden_layers * layer + head.parameters(config);
 }

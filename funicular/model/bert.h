@@ -1,6 +1,7 @@
 #pragma once
 // BERT (Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers", 2019) on
-// packed batches, with the weights, names and arithmetic of transformers' BertModel.
+// packed batches, with the weights, names and arithmetic of transformers' BertModel; and the families that
+// share its layers (model/family.h).
 
 #include <c10/core/Device.h>
 #include <c10/core/ScalarType.h>
@@ -11,9 +12,12 @@
 
 #include "funicular/core/model.h"
 #include "funicular/format/bert_config.h"
+#include "funicular/model/family.h"
 #include "funicular/model/heads.h"
 
 namespace funicular::model {
+
+Family bert_family();
 
 struct BertOptions {
   format::BertConfig config;
@@ -30,12 +34,12 @@ struct BertOptions {
 /// How many weights build_bert makes.
 int64_t count_parameters(const format::BertConfig& config, const Head& head);
 
-/// A model with random weights: normal(0, initializer_range), biases 0, normalisation 1 and 0, the padding
-/// token's embedding 0. Each element is keyed by the seed and its logical tensor's name, so that it depends
-/// on nothing else.
+/// A model of the family of config.model_type, with random weights: normal(0, initializer_range), biases 0,
+/// normalisation 1 and 0, the padding token's embedding 0 (RoBERTa's padding position, too). Each element is
+/// keyed by the seed and its logical tensor's name, so that it depends on nothing else.
 ///
-/// Segments: `embeddings`, `layer.0` …, then the head's. Parameters have Hugging Face's names as slices; query,
-/// key and value of a layer are one Parameter of three slices, multiplied in one product.
+/// Segments: `embeddings`, `layer.0` …, then the head's. Parameters have Hugging Face's names as slices;
+/// query, key and value of a layer are one Parameter of three slices, multiplied in one product.
 ///
 /// Reads `token_ids` [T] and `token_type_ids` [T], both int64, and what the head reads. Taps: `embeddings`,
 /// `layer.N` [T, H], and the head's.

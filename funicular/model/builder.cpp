@@ -40,7 +40,9 @@ nn::Activation activation_named(const std::string& name) {
 }  // namespace
 
 Builder::Builder(const BertOptions& options)
-    : options_(options), activation_(activation_named(options.config.hidden_act)) {
+    : options_(options),
+      family_(family_of(options.config)),
+      activation_(activation_named(options.config.hidden_act)) {
   model_.low_precision = model_.recomputes_attention = model_.makes_row_gradients = true;
 }
 
@@ -68,11 +70,10 @@ LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t 
   return {weight, add_bias(name + ".bias", out)};
 }
 
-NormParameters Builder::add_norm(const std::string& name) {
-  const int64_t hidden = config().hidden_size;
+NormParameters Builder::add_norm(const std::string& name, int64_t width) {
   Parameter* const gamma =
-      model_.add_parameter(name + ".weight", zeros({hidden}).fill_(1), ParameterGroup::no_decay);
-  return {gamma, add_bias(name + ".bias", hidden), config().layer_norm_eps};
+      model_.add_parameter(name + ".weight", zeros({width}).fill_(1), ParameterGroup::no_decay);
+  return {gamma, add_bias(name + ".bias", width), config().layer_norm_eps};
 }
 
 LinearWeights Builder::add_fused_linear(const std::string& prefix, const std::string& joint,
@@ -129,6 +130,11 @@ Port hidden_of_head(const BertOptions& options) {
 
 Port from_batch(const std::string& name) {
   return {name, [name](const MicroBatch& batch) { return batch[name].sizes().vec(); }, at::kLong};
+}
+
+Port of_tokens(const std::string& name) {
+  return {name, [](const MicroBatch& batch) { return std::vector<int64_t>{batch.packing.tokens()}; },
+          at::kLong};
 }
 
 }  // namespace funicular::model

@@ -27,6 +27,10 @@ struct NormParameters {
   nn::NormWeights weights() const { return {gamma->compute, beta->compute, epsilon}; }
 };
 
+/// Names of the encoder's weights, after the family's prefix, and of activations that heads use.
+inline constexpr const char* kWordEmbeddings = "embeddings.word_embeddings.weight";
+inline constexpr const char* kHidden = "hidden";
+
 class Builder {
  public:
   /// The options must outlive it.
@@ -34,6 +38,9 @@ class Builder {
 
   const BertOptions& options() const { return options_; }
   const format::BertConfig& config() const { return options_.config; }
+  const Family& family() const { return family_; }
+  /// The name of one of the encoder's weights, given what follows the family's prefix.
+  std::string in_encoder(const std::string& name) const { return family_.prefix + name; }
   /// config().hidden_act
   nn::Activation activation() const { return activation_; }
 
@@ -43,14 +50,17 @@ class Builder {
   Parameter* add_bias(const std::string& name, int64_t size);
   /// NAME.weight and NAME.bias
   LinearWeights add_linear(const std::string& name, int64_t out, int64_t in);
-  /// Layer normalisation of hidden_size channels: NAME.weight, ones, and NAME.bias.
-  NormParameters add_norm(const std::string& name);
-  /// Linear layers of the same input and outputs of `out` each as one weight, PREFIX.JOINT, whose slices have the
-  /// names PREFIX.PART.
+  /// Layer normalisation of `width` channels: NAME.weight, ones, and NAME.bias.
+  NormParameters add_norm(const std::string& name, int64_t width);
+  /// The same of hidden_size channels.
+  NormParameters add_norm(const std::string& name) { return add_norm(name, config().hidden_size); }
+  /// Linear layers of the same input and outputs of `out` each as one weight, PREFIX.JOINT, whose slices have
+  /// the names PREFIX.PART.
   LinearWeights add_fused_linear(const std::string& prefix, const std::string& joint,
                                  const std::vector<std::string>& parts, int64_t out, int64_t in);
   /// Throws InputError unless there is one of this name: a weight to be used once more.
   Parameter* find(const std::string& name) const;
+  Parameter* word_embeddings() const { return find(in_encoder(kWordEmbeddings)); }
 
   /// All weights made since the segment before belong to this one; `shared` are used by it, too.
   void add_segment(std::string name, std::vector<Port> inputs, std::vector<Port> outputs,
@@ -64,12 +74,13 @@ class Builder {
   at::Tensor zeros(at::IntArrayRef shape) const;
 
   const BertOptions& options_;
+  const Family& family_;
   nn::Activation activation_;
   Model model_;
   size_t claimed_ = 0;  ///< parameters that belong to a segment
 };
 
-/// The head of transformers' BertForMaskedLM, for objectives that have it beside others.
+/// The head of Head::masked_lm, for objectives that have it beside others.
 struct MaskedLmWeights {
   LinearWeights transform;
   NormParameters norm;
@@ -79,11 +90,9 @@ struct MaskedLmWeights {
 };
 MaskedLmWeights add_masked_lm_weights(Builder& builder);
 /// The loss term `mlm` of the hidden states of the masked tokens [M, H] against `mlm_labels`; tap `logits`.
-void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass);
-
-/// Names of the encoder's weights and activations that heads use.
-inline constexpr const char* kWordEmbeddings = "bert.embeddings.word_embeddings.weight";
-inline constexpr const char* kHidden = "hidden";
+/// With `draw` tokens are drawn beside it.
+void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass,
+                        nn::VocabularyDraw* draw = nullptr);
 
 /// activation(linear(x))
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation);
@@ -94,5 +103,7 @@ Port hidden_of_head(const BertOptions& options);
 Port hidden_of_tokens(const BertOptions& options);
 /// A tensor of the batch, of int64.
 Port from_batch(const std::string& name);
+/// An int64 for each token.
+Port of_tokens(const std::string& name);
 
 }  // namespace funicular::model

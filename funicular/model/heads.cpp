@@ -11,19 +11,23 @@
 namespace funicular::model {
 
 MaskedLmWeights add_masked_lm_weights(Builder& builder) {
-  const int64_t hidden = builder.config().hidden_size;
-  const LinearWeights transform = builder.add_linear("cls.predictions.transform.dense", hidden, hidden);
-  const NormParameters norm = builder.add_norm("cls.predictions.transform.LayerNorm");
-  Parameter* const bias = builder.add_bias("cls.predictions.bias", builder.config().vocab_size);
-  return {transform, norm, builder.find(kWordEmbeddings), bias, builder.activation()};
+  const format::BertConfig& config = builder.config();
+  const Family::MaskedLm& names = builder.family().masked_lm;
+  const int64_t width = config.embedding_width();
+  const LinearWeights transform = builder.add_linear(names.dense, width, config.hidden_size);
+  const NormParameters norm = builder.add_norm(names.norm, width);
+  Parameter* const bias = builder.add_bias(names.bias, config.vocab_size);
+  return {transform, norm, builder.word_embeddings(), bias,
+          names.plain_gelu ? nn::Activation::gelu : builder.activation()};
 }
 
-void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass) {
+void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass,
+                        nn::VocabularyDraw* draw) {
   const at::Tensor hidden = nn::residual_norm(apply_linear(rows, weights.transform, weights.activation), {},
                                               {}, weights.norm.weights(), nn::RowKeys(), {});
   const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
   if (pass.taps.observe) pass.taps("logits", nn::linear(hidden, decoder).to(bias.scalar_type()) + bias);
-  pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"]));
+  pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"], draw));
 }
 
 namespace {
@@ -53,7 +57,8 @@ void check_masked_lm(const format::BertConfig& config) {
 }
 
 int64_t masked_lm_parameters(const format::BertConfig& config) {
-  return linear_parameters(config, config.hidden_size) + 2 * config.hidden_size + config.vocab_size;
+  const int64_t width = config.embedding_width();
+  return linear_parameters(config, width) + 2 * width + config.vocab_size;
 }
 
 // ---- classification
@@ -74,17 +79,23 @@ void add_squared_error_or_cross_entropy(const at::Tensor& logits, const Pass& pa
 
 void add_classifier(Builder& builder, const AddLoss& add_loss) {
   const format::BertConfig& config = builder.config();
-  const LinearWeights pooler =
-      builder.add_linear("bert.pooler.dense", config.hidden_size, config.hidden_size);
-  const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.hidden_size);
-  const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
+  const Family::Classifier& layout = builder.family().classifier;
+  const LinearWeights dense =
+      builder.add_linear(builder.family().classifier_dense(), config.hidden_size, config.hidden_size);
+  const LinearWeights classifier = builder.add_linear(layout.output, config.num_labels, config.hidden_size);
+  const double probability = config.classifier_dropout_probability();
+  const nn::DropoutSite after{probability, Purpose::dropout_classifier, 0};
+  const nn::DropoutSite before{layout.drops_before ? probability : 0, Purpose::dropout_classifier, 1};
   builder.add_segment(
-      "classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
+      "classification", {hidden_of_head(builder.options())}, {},
+      [=, activation = layout.activation](Activations in, const Pass& pass) {
         const Packing& packing = pass.batch.packing;
-        const at::Tensor pooled = apply_linear(in.at(kHidden), pooler, nn::Activation::tanh);
-        const at::Tensor dropped =
-            nn::dropout(pooled, at::zeros({packing.sequences()}, packing.draw_ids.options().dtype(at::kInt)),
-                        packing.draw_ids, packing.random, site);
+        const auto drop = [&](const at::Tensor& x, const nn::DropoutSite& site) {
+          return nn::dropout(x, at::zeros({packing.sequences()}, packing.draw_ids.options().dtype(at::kInt)),
+                             packing.draw_ids, packing.random, site);
+        };
+        const at::Tensor pooled = apply_linear(drop(in.at(kHidden), before), dense, activation);
+        const at::Tensor dropped = drop(pooled, after);
         // In the vectors' type: a loss of few bits helps nobody.
         const at::Tensor logits =
             nn::linear(dropped, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +

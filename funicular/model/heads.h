@@ -16,7 +16,7 @@ class Builder;
 
 struct Head {
   std::string name;          ///< of its segment
-  std::string architecture;  ///< transformers' class for an encoder with this head
+  std::string architecture;  ///< transformers' class for a BERT with this head, see Family::class_of
   std::string purpose;       ///< what a model without its weights has not been: "fine-tuned for it", …
   /// The rows of the packed batch whose last hidden states it reads: [R] int64, on the CPU, ascending. Empty:
   /// all. The encoder gives these, `hidden` [R, H].
@@ -30,15 +30,16 @@ struct Head {
 
   bool operator==(const Head& other) const { return name == other.name; }
 
-  /// transformers' BertForMaskedLM: transform, then the word embeddings again as decoder (tied), and a bias.
-  /// Reads `mlm_rows` [M] and `mlm_labels` [M], int64. Loss term `mlm`. Tap: `logits` [M, V], computed only for
-  /// an observer.
+  /// transformers' BertForMaskedLM, or another family's: transform, then the word embeddings again as decoder
+  /// (tied), and a bias (Family::MaskedLm).
+  /// Reads `mlm_rows` [M] and `mlm_labels` [M], int64. Loss term `mlm`. Tap: `logits` [M, V], computed only
+  /// for an observer.
   static const Head masked_lm;
 
-  /// transformers' BertForSequenceClassification: pooler over [CLS], dropout, a linear layer; regression where
-  /// the configuration says so. Reads `labels` [S] int64 (or their type for regression: the model's), which may
-  /// be missing where no loss is wanted. Loss term `classification` or `regression`. Outputs: `logits`
-  /// [S, classes], `labels`. Tap: `logits`.
+  /// transformers' BertForSequenceClassification, or another family's: over [CLS] the pooler, dropout, a
+  /// linear layer (Family::Classifier); regression where the configuration says so. Reads `labels` [S] int64
+  /// (or their type for regression: the model's), which may be missing where no loss is wanted. Loss term
+  /// `classification` or `regression`. Outputs: `logits` [S, classes], `labels`. Tap: `logits`.
   static const Head classification;
 };
 

@@ -107,18 +107,19 @@ std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config
 }
 
 void check_positions(int64_t max_length, const format::BertConfig& config) {
-  if (max_length > config.max_position_embeddings)
+  if (max_length > config.longest_sequence())
     throw InputError("usage", "--max-length {} is more than the model's {} positions", max_length,
-                     config.max_position_embeddings);
+                     config.longest_sequence());
 }
 
-void Pretrained::check_columns(int columns) const {
-  if (columns > config_.type_vocab_size)
-    throw InputError(
-        "model",
-        "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
-        "at least 2, or rows of one text",
-        path_.string(), config_.type_vocab_size);
+void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequence) const {
+  for (const text::SequenceTemplate::Step& step : sequence.steps(columns))
+    if (step.type >= config_.type_vocab_size)
+      throw InputError(
+          "model",
+          "{}: type_vocab_size is {}, so the model cannot tell the texts of a pair apart; expected "
+          "at least 2, or rows of one text",
+          path_.string(), config_.type_vocab_size);
 }
 
 BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
@@ -149,13 +150,19 @@ void Pretrained::load_all(Model& model, const Head& head) const {
 }
 
 std::string describe_model(const format::BertConfig& config) {
-  return fmt::format(
-      "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, normalisation "
-      "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
-      config.num_hidden_layers, config.num_attention_heads, config.hidden_size, config.intermediate_size,
-      config.vocab_size, config.max_position_embeddings, config.type_vocab_size, config.hidden_act,
-      config.layer_norm_eps, config.hidden_dropout_prob, config.attention_probs_dropout_prob,
-      config.classifier_dropout_probability());
+  const std::string family =
+      config.model_type == "bert"
+          ? ""
+          : fmt::format("{} with embeddings of {}, ", config.model_type, config.embedding_width());
+  return family + fmt::format(
+                      "{} layers of {} heads, sizes {} and {}, {} tokens, {} positions, {} segments, {}, "
+                      "normalisation "
+                      "epsilon {}, dropout {} (hidden), {} (attention), {} (classifier)",
+                      config.num_hidden_layers, config.num_attention_heads, config.hidden_size,
+                      config.intermediate_size, config.vocab_size, config.max_position_embeddings,
+                      config.type_vocab_size, config.hidden_act, config.layer_norm_eps,
+                      config.hidden_dropout_prob, config.attention_probs_dropout_prob,
+                      config.classifier_dropout_probability());
 }
 
 const std::vector<std::string>& inference_precisions() {
@@ -174,7 +181,12 @@ void prepare_inference(Model& model, const std::string& precision) {
 void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
                  const text::Tokenizer& tokenizer, const fs::path& folder) {
   save_pretrained(model, config, head, folder);
-  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.max_position_embeddings));
+  save_tokenizer(config, tokenizer, folder);
+}
+
+void save_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
+                    const fs::path& folder) {
+  format::save_tokenizer(folder, tokenizer, static_cast<int>(config.longest_sequence()));
 }
 
 text::Truncation TaskNote::pair_truncation() const {
@@ -202,14 +214,18 @@ void TaskNote::store_in(format::BertConfig& config) const {
   note["truncation"] = truncation;
 }
 
-void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to) {
+std::string classes_layer(const format::BertConfig& config) {
+  return family_of(config).classifier.output + ".";
+}
+
+void reorder_classes(Model& model, const std::string& layer, const std::vector<std::string>& from,
+                     const std::vector<std::string>& to) {
   std::vector<int64_t> rows;
   for (const std::string& name : to) rows.push_back(std::find(from.begin(), from.end(), name) - from.begin());
   const at::NoGradGuard no_gradient;
   const at::Tensor order = at::tensor(rows, at::TensorOptions().dtype(at::kLong)).to(model.device());
   for (const auto& parameter : model.parameters)
-    if (parameter->name.starts_with(kClassifier))
-      parameter->master.copy_(parameter->master.index_select(0, order));
+    if (parameter->name.starts_with(layer)) parameter->master.copy_(parameter->master.index_select(0, order));
 }
 
 std::vector<std::string> class_names(const format::BertConfig& config) {

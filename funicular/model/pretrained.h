@@ -37,8 +37,8 @@ std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
 void check_positions(int64_t max_length, const format::BertConfig& config);
 
-/// A model folder, or a config.json alone, whose configuration has been read; weights and tokeniser are read when
-/// they are asked for.
+/// A model folder, or a config.json alone, whose configuration has been read; weights and tokeniser are read
+/// when they are asked for.
 class Pretrained {
  public:
   enum class Expect { folder, folder_or_config };
@@ -57,15 +57,16 @@ class Pretrained {
   std::unique_ptr<text::Tokenizer> tokenizer(const fs::path& elsewhere = {}) const;
 
   void check_max_length(int64_t max_length) const { check_positions(max_length, config_); }
-  /// Throws InputError for two text columns where there is a single segment embedding.
-  void check_columns(int columns) const;
+  /// Throws InputError where a sequence of so many texts has token types that the model has no embedding of.
+  void check_columns(int columns, const text::SequenceTemplate& sequence) const;
 
-  /// What a model of this folder is built with. Throws InputError where the weights that are there do not have
-  /// the configuration's sizes. `replaceable`: see load_pretrained.
+  /// What a model of this folder is built with. Throws InputError where the weights that are there do not
+  /// have the configuration's sizes. `replaceable`: see load_pretrained.
   BertOptions options(at::ScalarType dtype = at::kFloat, at::Device device = at::kCPU,
                       const std::string& replaceable = "") const;
-  /// Copies the weights into the model and says what is new and what is left out. Throws InputError for weights
-  /// that are not finite. What is new is not said of a run that goes on from a checkpoint (`starts_anew` false).
+  /// Copies the weights into the model and says what is new and what is left out. Throws InputError for
+  /// weights that are not finite. What is new is not said of a run that goes on from a checkpoint
+  /// (`starts_anew` false).
   LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "") const;
   /// The same for a model that is to be used as it is: a weight that `head` needs and that is missing is an
   /// InputError.
@@ -96,11 +97,17 @@ void prepare_inference(Model& model, const std::string& precision);
 void save_folder(const Model& model, const format::BertConfig& config, const Head& head,
                  const text::Tokenizer& tokenizer, const fs::path& folder);
 
-/// Brings the rows of the classifier from the order of the classes `from` into that of `to`, the same names.
-void reorder_classes(Model& model, const std::vector<std::string>& from, const std::vector<std::string>& to);
+/// The tokeniser's files alone.
+void save_tokenizer(const format::BertConfig& config, const text::Tokenizer& tokenizer,
+                    const fs::path& folder);
 
-/// Begins the names of a classifier's weights.
-inline constexpr const char* kClassifier = "classifier.";
+/// Brings the rows of the classifier's last layer (`layer`, see classes_layer) from the order of the classes
+/// `from` into that of `to`, the same names.
+void reorder_classes(Model& model, const std::string& layer, const std::vector<std::string>& from,
+                     const std::vector<std::string>& to);
+
+/// Begins the names of the weights of a classifier's last layer, whose rows are the classes.
+std::string classes_layer(const format::BertConfig& config);
 
 /// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless
 /// ones.

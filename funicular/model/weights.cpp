@@ -26,14 +26,27 @@ bool ends_with(const std::string& text, std::string_view end) {
   return text.size() >= end.size() && text.compare(text.size() - end.size(), end.size(), end) == 0;
 }
 
-/// One spelling for every name that BERT's weights have had: no "bert." in front, "weight" and "bias" at the
-/// end.
+/// One spelling for every name that a family's weights have had: no "bert." in front, "weight" and "bias" at
+/// the end.
 std::string canonical(std::string name) {
-  if (name.rfind("bert.", 0) == 0) name.erase(0, 5);
+  for (const Family& family : families())
+    if (name.starts_with(family.prefix)) {
+      name.erase(0, family.prefix.size());
+      break;
+    }
   if (ends_with(name, "LayerNorm.gamma")) name.replace(name.size() - 5, 5, "weight");
   if (ends_with(name, "LayerNorm.beta")) name.replace(name.size() - 4, 4, "bias");
-  if (name == "cls.predictions.decoder.bias") name = "cls.predictions.bias";
+  for (const Family& family : families())
+    if (name == family.masked_lm.decoder_bias) return family.masked_lm.bias;
   return name;
+}
+
+/// Of files: what a model does not hold, and what is no weight of its own. The tied decoder is the word
+/// embeddings again; position ids are a constant that old files hold.
+bool is_redundant(const std::string& name) {
+  return name == "embeddings.position_ids" ||
+         std::any_of(families().begin(), families().end(),
+                     [&](const Family& family) { return name == family.masked_lm.decoder_weight; });
 }
 
 std::optional<at::ScalarType> scalar_type(DType dtype) {
@@ -112,10 +125,12 @@ void check_sizes(const format::BertConfig& config, const fs::path& folder) {
     int64_t value;
   };
   const std::vector<Size> sizes = {
-      {"embeddings.word_embeddings.weight", "hidden_size", 1, config.hidden_size},
+      {"embeddings.word_embeddings.weight", config.embedding_size ? "embedding_size" : "hidden_size", 1,
+       config.embedding_width()},
       {"embeddings.word_embeddings.weight", "vocab_size", 0, config.vocab_size},
       {"embeddings.position_embeddings.weight", "max_position_embeddings", 0, config.max_position_embeddings},
       {"embeddings.token_type_embeddings.weight", "type_vocab_size", 0, config.type_vocab_size},
+      {"encoder.layer.0.intermediate.dense.weight", "hidden_size", 1, config.hidden_size},
       {"encoder.layer.0.intermediate.dense.weight", "intermediate_size", 0, config.intermediate_size}};
   for (const TensorEntry& entry : file.entries())
     for (const Size& size : sizes) {
@@ -165,13 +180,11 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
     }
   if (found_in_encoder == 0)
     throw InputError("weights",
-                     "{}: no weight of a BERT encoder found; expected names such as "
+                     "{}: no weight of an encoder found; expected names such as "
                      "bert.encoder.layer.0.output.dense.weight, found {}",
                      path.string(), file.entries().empty() ? "no tensor" : file.entries().front().name);
   for (const auto& [name, entry] : entries) {
-    // The tied decoder is the word embeddings again; position ids are a constant that old files hold.
-    if (used.count(name) || name == "cls.predictions.decoder.weight" || name == "embeddings.position_ids")
-      continue;
+    if (used.count(name) || is_redundant(name)) continue;
     report.unexpected.push_back(entry->name);
   }
   return report;
@@ -179,22 +192,24 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
 
 void save_pretrained(const Model& model, format::BertConfig config, const Head& head,
                      const fs::path& folder) {
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices)
+      if (parameter->exported)
+        weights[slice.name] = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+  save_weights(weights, std::move(config), head, folder);
+}
+
+void save_weights(const std::map<std::string, at::Tensor>& weights, format::BertConfig config,
+                  const Head& head, const fs::path& folder) {
   make_directories(folder);
-  config.architectures = {head.architecture};
+  config.architectures = {family_of(config).class_of(head.architecture)};
   config.dtype = "float32";
   std::vector<format::TensorDeclaration> declarations;
-  std::map<std::string, at::Tensor> values;
-  for (const auto& parameter : model.parameters) {
-    if (!parameter->exported) continue;
-    for (const Parameter::Slice& slice : parameter->slices) {
-      const at::Tensor value = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
-      declarations.push_back({slice.name, DType::F32, value.sizes().vec()});
-      values[slice.name] = value;
-    }
-  }
+  for (const auto& [name, value] : weights) declarations.push_back({name, DType::F32, value.sizes().vec()});
   format::SafetensorsWriter writer(folder / "model.safetensors", std::move(declarations));
   for (const format::TensorDeclaration& tensor : writer.order()) {
-    const at::Tensor value = values.at(tensor.name).to(at::kCPU, at::kFloat).contiguous();
+    const at::Tensor value = weights.at(tensor.name).to(at::kCPU, at::kFloat).contiguous();
     writer.write(tensor.name,
                  {static_cast<const std::byte*>(value.data_ptr()), static_cast<size_t>(value.nbytes())});
   }

@@ -2,6 +2,7 @@
 // Weights from and to Hugging Face directories.
 
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -30,15 +31,19 @@ std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
                                                         const std::string& replaceable = "");
 
 /// Copies the weights of folder/model.safetensors into the model. Reads the names of BertModel (no prefix)
-/// and of models with heads ("bert."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64.
-/// Throws InputError if no tensor of the encoder is found at all, or if a tensor's shape differs from the
-/// model's, but for names that begin with `replaceable` (a head that is to be made anew; empty: none).
-/// `source_name`: what a weight of the model is called in the file; null: the same.
+/// and of models with heads ("bert.", "roberta.", "electra."), old ones ("gamma", "beta") included, in fp32,
+/// fp16, bf16 or fp64. Throws InputError if no tensor of the encoder is found at all, or if a tensor's shape
+/// differs from the model's, but for names that begin with `replaceable` (a head that is to be made anew;
+/// empty: none). `source_name`: what a weight of the model is called in the file; null: the same.
 LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable = "",
                            const std::function<std::string(const std::string&)>& source_name = nullptr);
 
 /// Writes the exported parameters to folder/model.safetensors (fp32), and folder/config.json, such that transformers
 /// loads them with no missing and no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).
 void save_pretrained(const Model& model, format::BertConfig config, const Head& head, const fs::path& folder);
+
+/// The same of weights by Hugging Face's names.
+void save_weights(const std::map<std::string, at::Tensor>& weights, format::BertConfig config,
+                  const Head& head, const fs::path& folder);
 
 }  // namespace funicular::model

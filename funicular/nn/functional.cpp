@@ -242,16 +242,16 @@ void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
 
 struct EmbedFunction : Function<EmbedFunction> {
   struct Call {
-    at::Tensor ids, types;
+    at::Tensor ids, types, positions;
     NormCall norm;
-    int64_t padding;
+    int64_t padding, position_padding;
     bool row_gradients;
   };
   static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position,
                             const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
                             Call call) {
     const NormResult result =
-        embed_forward({word, position, type, call.ids, call.types}, gamma, beta, call.norm);
+        embed_forward({word, position, type, call.ids, call.types, call.positions}, gamma, beta, call.norm);
     context->save_for_backward(
         {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
     hold(context, std::move(call));
@@ -272,7 +272,7 @@ struct EmbedFunction : Function<EmbedFunction> {
       saved[3].mutable_grad() = sum_rows(saved[3], call.ids, call.padding, rows);
     else
       learn_rows(saved[3], call.ids, call.padding);
-    learn_rows(saved[4], call.norm.positions, -1);
+    learn_rows(saved[4], call.positions, call.position_padding);
     learn_rows(saved[5], call.types, -1);
     return {{}, {}, {}, {}, {}, {}};
   }
@@ -330,14 +330,21 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
   }
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
-                            const at::Tensor& bias, const at::Tensor& labels, bool gradients) {
+                            const at::Tensor& bias, const at::Tensor& labels, bool gradients,
+                            VocabularyDraw* draw) {
     const int64_t rows = hidden.size(0);
+    if (draw) draw->tokens = at::empty_like(labels);
+    if (draw && draw->wants_best) draw->best = at::empty_like(labels);
     const at::Tensor losses = at::zeros({rows}, hidden.options().dtype(at::kDouble));
     at::Tensor logits, hidden_gradient, weight_sum, bias_sum;
     for (int64_t begin = 0; begin < rows; begin += kLogitRows) {
       const int64_t count = std::min(kLogitRows, rows - begin);
       const at::Tensor part = hidden.narrow(0, begin, count);
       logits = times_transposed(part, weight);
+      if (draw)
+        sample_rows(logits, bias, draw->uniforms.narrow(0, begin, count),
+                    draw->tokens.narrow(0, begin, count),
+                    draw->wants_best ? draw->best.narrow(0, begin, count) : at::Tensor());
       cross_entropy_rows(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count),
                          gradients);
       if (!gradients || begin + count == rows) continue;
@@ -361,7 +368,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     const at::Tensor &weight_sum = saved[5], &bias_sum = saved[6];
     const at::Tensor& factor = outputs[0];
     const int64_t rows = hidden.size(0), last = logits.defined() ? logits.size(0) : 0;
-    if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}};
+    if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}, {}};
     learn(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
     if (weight_sum.defined())
       if (const at::Tensor gradient = gradient_of(weight); gradient.defined())
@@ -371,10 +378,10 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       add_column_sum(logits, sum);
       gradient.add_(scaled(sum, factor));
     }
-    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}};
+    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}, {}};
     at::Tensor hidden_gradient = saved[4].defined() ? saved[4] : at::empty_like(hidden);
     times(logits, weight, hidden_gradient.narrow(0, rows - last, last));
-    return {scaled(hidden_gradient, factor), {}, {}, {}, {}};
+    return {scaled(hidden_gradient, factor), {}, {}, {}, {}, {}};
   }
 };
 
@@ -438,8 +445,10 @@ at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at:
                       .positions = packing.positions,
                       .draws = packing.token_draws,
                       .output_dropout = dropout_arguments(dropout, packing.random)};
+  const at::Tensor& rows = tables.position_rows.defined() ? tables.position_rows : packing.positions;
   return EmbedFunction::apply(tables.word, tables.position, tables.type, norm.gamma, norm.beta,
-                              EmbedFunction::Call{ids, types, call, tables.padding, tables.row_gradients});
+                              EmbedFunction::Call{ids, types, rows, call, tables.padding,
+                                                  tables.position_padding, tables.row_gradients});
 }
 
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,
@@ -450,10 +459,10 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::T
 }
 
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                    const at::Tensor& bias, const at::Tensor& labels) {
+                                    const at::Tensor& bias, const at::Tensor& labels, VocabularyDraw* draw) {
   const bool gradients = at::GradMode::is_enabled() &&
                          (hidden.requires_grad() || weight.requires_grad() || bias.requires_grad());
-  return VocabularyLossFunction::apply(hidden, weight, bias, labels, gradients);
+  return VocabularyLossFunction::apply(hidden, weight, bias, labels, gradients, draw);
 }
 
 }  // namespace funicular::nn

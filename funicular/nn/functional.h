@@ -69,12 +69,16 @@ struct NormWeights {
 at::Tensor residual_norm(const at::Tensor& x, const at::Tensor& bias, const at::Tensor& residual,
                          const NormWeights& norm, const RowKeys& keys, const DropoutSite& dropout);
 
-/// dropout(layer_norm(word[ids] + position[place in sequence] + type[types])) → [T, H]; ids, types [T] int64.
+/// dropout(layer_norm(word[ids] + position[position_rows] + type[types])) → [T, H]; ids, types [T] int64.
 /// Throws as check_ids does where they lie on the CPU; the caller sees to the length of sequences.
 struct EmbeddingTables {
   at::Tensor word, position, type;  ///< [V, H], [P, H], [types, H]
   int64_t padding = -1;  ///< the row of `word` that gets no gradient, as in torch.nn.Embedding; -1: none
   bool row_gradients = false;  ///< the first gradient of `word` is sparse, see PassOptions::row_gradients
+  /// [T] int32, the row of `position` of each token; undefined: its place in the sequence. The caller sees to
+  /// their range.
+  at::Tensor position_rows = {};
+  int64_t position_padding = -1;  ///< the row of `position` that gets no gradient
 };
 at::Tensor embed(const EmbeddingTables& tables, const at::Tensor& ids, const at::Tensor& types,
                  const NormWeights& norm, const Packing& packing, const DropoutSite& dropout);
@@ -90,9 +94,20 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::T
 /// Rows of logits that are held at a time.
 inline constexpr int64_t kLogitRows = 512;
 
+/// Tokens that are made of the same logits as a loss, without gradients. Drawn by inverse transform sampling
+/// at temperature 1, in float32 (in float64 where that is computed in), whatever the matrices' type: the
+/// row's token is the first whose cumulative probability is above its uniform number.
+struct VocabularyDraw {
+  at::Tensor uniforms;      ///< [M] float64 in [0, 1)
+  bool wants_best = false;  ///< whether `best` is asked for
+  at::Tensor tokens, best;  ///< [M] int64, given: those drawn, and the most probable ones
+};
+
 /// Sum over rows of the softmax cross-entropy of hidden [M, H] * weight[V, H]^T + bias[V] against labels [M]
 /// int64. Never holds more than a tile of kLogitRows rows of logits; gradients are computed in the same pass.
+/// With `draw` tokens are drawn from the softmax.
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
-                                    const at::Tensor& bias, const at::Tensor& labels);
+                                    const at::Tensor& bias, const at::Tensor& labels,
+                                    VocabularyDraw* draw = nullptr);
 
 }  // namespace funicular::nn

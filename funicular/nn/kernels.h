@@ -111,11 +111,12 @@ struct ActivationArguments {
   T* bias_gradient = nullptr;   ///< partial sums of this range, added to; may be null
 };
 
-/// A range of rows of y = dropout(layer_norm(word[ids] + position[positions] + type[types])).
+/// A range of rows of y = dropout(layer_norm(word[ids] + position[position_rows] + type[types])).
 template <class S>
 struct EmbeddingArguments {
   NormArguments<S> norm;  ///< input, bias, residual and its dropout are not read
   const S *word = nullptr, *position = nullptr, *type = nullptr;
+  const int32_t* position_rows = nullptr;          ///< [rows]
   const int64_t *ids = nullptr, *types = nullptr;  ///< [rows]
 };
 
@@ -260,6 +261,10 @@ struct Kernels {
   /// softmax(x) - onehot(label).
   void (*cross_entropy_rows)(int64_t begin, int64_t end, int64_t width, S* logits, const T* bias,
                              const int64_t* labels, double* loss, bool gradients);
+  /// tokens[r]: drawn from softmax(x[r]) of x = logits + bias by inverse transform sampling with uniforms[r]
+  /// in [0, 1). best[r], if `best` is not null: the first c of the greatest x[r, c].
+  void (*sample_rows)(int64_t begin, int64_t end, int64_t width, const S* logits, const T* bias,
+                      const double* uniforms, int64_t* tokens, int64_t* best);
   /// out[c] += sum over rows [begin, end) of input[r, c].
   void (*column_sum)(int64_t begin, int64_t end, int64_t width, const S* input, T* output);
   /// Rows [begin, end) of x ≈ scale * (u - 128) with u in 1 … 255; the scale is NaN if a number is not

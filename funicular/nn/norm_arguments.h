@@ -32,18 +32,18 @@ void write_to(const NormResult& result, NormArguments<S>& a) {
   a.output = data<S>(result.output);
 }
 
-/// Of rows that are looked up; positions are read always.
+/// Of rows that are looked up.
 template <class S>
 EmbeddingArguments<S> embedding_arguments(const LookedUp& rows, const at::Tensor& gamma,
                                           const at::Tensor& beta, const NormCall& call,
                                           const NormResult& result) {
   EmbeddingArguments<S> e;
   e.norm = norm_arguments<S>(call, gamma, beta, rows.word.size(1));
-  e.norm.positions = call.positions.data_ptr<int32_t>();
   write_to(result, e.norm);
   e.word = data<S>(rows.word);
   e.position = data<S>(rows.position);
   e.type = data<S>(rows.type);
+  e.position_rows = rows.positions.data_ptr<int32_t>();
   e.ids = rows.ids.data_ptr<int64_t>();
   e.types = rows.types.data_ptr<int64_t>();
   return e;

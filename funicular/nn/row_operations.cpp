@@ -312,4 +312,18 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const 
   });
 }
 
+void sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
+                 const at::Tensor& tokens, const at::Tensor& best) {
+  FUNICULAR_EVENT("sampling");
+  if (funicular::device::takes(logits)) return device::sample_rows(logits, bias, uniforms, tokens, best);
+  dispatch(logits, "sampling", [&](auto zero) {
+    using S = decltype(zero);
+    for_each_item(logits.size(0), [&](int64_t row) {
+      kernels<S>().sample_rows(row, row + 1, logits.size(1), data<S>(logits), data<Compute<S>>(bias),
+                               uniforms.const_data_ptr<double>(), tokens.data_ptr<int64_t>(),
+                               best.defined() ? best.data_ptr<int64_t>() : nullptr);
+    });
+  });
+}
+
 }  // namespace funicular::nn

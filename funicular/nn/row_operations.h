@@ -25,8 +25,7 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
 struct NormCall {
   double epsilon = 0;
   DropoutArguments dropout{};
-  at::Tensor positions, draws;  ///< [rows] int32, int64; read where something is dropped, positions by
-                                ///< embed_forward always
+  at::Tensor positions, draws;  ///< [rows] int32, int64; read where something is dropped
   bool has_residual = false;
   DropoutArguments output_dropout{};  ///< of embed_forward, and of its backward pass: of the output
 };
@@ -47,9 +46,10 @@ NormResult norm_forward(const at::Tensor& x, const at::Tensor& bias, const at::T
 struct LookedUp {
   at::Tensor word, position, type;
   at::Tensor ids, types;  ///< [T] int64
+  at::Tensor positions;   ///< [T] int32
 };
-/// dropout(layer_norm(word[ids] + position[positions] + type[types])); of `call` the positions are read
-/// always, and nothing else is dropped. norm_backward goes back, to the gradient of the sum.
+/// dropout(layer_norm(word[ids] + position[positions] + type[types])), with the `output_dropout` of `call`.
+/// norm_backward goes back, to the gradient of the sum.
 NormResult embed_forward(const LookedUp& rows, const at::Tensor& gamma, const at::Tensor& beta,
                          const NormCall& call);
 
@@ -83,5 +83,10 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target);
 /// become softmax(x) - onehot(label).
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                         const at::Tensor& losses, bool gradients);
+
+/// tokens[r] is drawn from softmax(logits[r] + bias), in the type of vectors, with uniforms[r] (float64 in
+/// [0, 1)); best[r], if defined, becomes the most probable one. Both [rows] int64.
+void sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
+                 const at::Tensor& tokens, const at::Tensor& best);
 
 }  // namespace funicular::nn

@@ -50,7 +50,7 @@ at::Tensor places_in(const at::Tensor& rows, const at::Tensor& wanted, const at:
 void add_pretraining_head(model::Builder& builder, const std::string& name) {
   const int64_t hidden = builder.config().hidden_size;
   const model::MaskedLmWeights decoder = model::add_masked_lm_weights(builder);
-  const model::LinearWeights pooler = builder.add_linear("bert.pooler.dense", hidden, hidden);
+  const model::LinearWeights pooler = builder.add_linear(builder.in_encoder("pooler.dense"), hidden, hidden);
   const model::LinearWeights relation = builder.add_linear("cls.seq_relationship", 2, hidden);
   builder.add_segment(
       "pretraining", {model::hidden_of_head(builder.options())}, {},
@@ -131,6 +131,14 @@ model::Head pretraining_head(const std::string& relation) {
   head.rows = rows_of_both;
   head.add = [relation](model::Builder& builder) { add_pretraining_head(builder, relation); };
   head.parameters = head_parameters;
+  head.check = [](const format::BertConfig& config) {
+    model::Head::masked_lm.check(config);
+    if (config.model_type != "bert")
+      throw InputError("objective",
+                       "whether two segments follow each other is BERT's head to tell; a {} is trained with "
+                       "--objective mlm",
+                       model::family_of(config).title);
+  };
   return head;
 }
 

@@ -8,7 +8,8 @@
 //   a layer     T ((8 H + I) e + (heads + 4) s)
 //   the last    T 4 H e + M ((5 H + I) e + (heads + 4) s)    of what comes after keys and values M rows
 //   the head    M (3 H e + 2 s) + min(M, 512) V e
-// What is Tiled has rows up to a multiple of 32.
+// Where ELECTRA's embeddings have a width of their own, E, they and the head's transform are E wide, and the
+// product between them and the layers keeps T (E + H) e more. What is Tiled has rows up to a multiple of 32.
 // selective keeps T 3 H e + T heads s less of each layer (of the last M heads s); full keeps a layer's input
 // alone, T H e.
 
@@ -50,23 +51,24 @@ struct FlatSizes {
   }
 
   explicit FlatSizes(const format::BertConfig& c) {
-    const auto add_norm = [&] {
-      add_vector(c.hidden_size);
-      add_vector(c.hidden_size);
+    const auto add_norm = [&](int64_t width) {
+      add_vector(width);
+      add_vector(width);
     };
     for (const int64_t rows : {c.vocab_size, c.max_position_embeddings, c.type_vocab_size})
-      add_matrix(rows, c.hidden_size);
-    add_norm();
+      add_matrix(rows, c.embedding_width());
+    add_norm(c.embedding_width());
+    if (c.projects_embeddings()) add_linear(c.hidden_size, c.embedding_width());
     for (int64_t layer = 0; layer < c.num_hidden_layers; ++layer) {
       add_linear(3 * c.hidden_size, c.hidden_size);
       add_linear(c.hidden_size, c.hidden_size);
-      add_norm();
+      add_norm(c.hidden_size);
       add_linear(c.intermediate_size, c.hidden_size);
       add_linear(c.hidden_size, c.intermediate_size);
-      add_norm();
+      add_norm(c.hidden_size);
     }
-    add_linear(c.hidden_size, c.hidden_size);  // the head's; its decoder is the word embeddings
-    add_norm();
+    add_linear(c.embedding_width(), c.hidden_size);  // the head's; its decoder is the word embeddings
+    add_norm(c.embedding_width());
     add_vector(c.vocab_size);
   }
 };
@@ -139,9 +141,13 @@ struct HeadKept {
   NormKept norm;
   Block hidden, logits, hidden_gradient, weight_sum, bias_sum;  // by the cross-entropy
 };
+struct EmbeddingsKept {
+  NormKept norm;
+  Block narrow, projected;  // by the product to the layers' width, and by its bias
+};
 /// Of a run of segments: 0 the embeddings, 1 … L the layers, L + 1 the head.
 struct SegmentsKept {
-  NormKept embeddings;
+  EmbeddingsKept embeddings;
   std::vector<LayerKept> layers;
   HeadKept head;
 };
@@ -157,7 +163,7 @@ bool frees_gradients(const StepOptions& options) {
 /// Those of a step, where they are freed after it: each is there from its first use on.
 class WeightGradients {
  public:
-  enum Matrix { kWords, kPositions, kTypes, kHead, kLayers };                      // once
+  enum Matrix { kWords, kPositions, kTypes, kProject, kHead, kLayers };            // once
   enum LayerMatrix { kQueryKeyValue, kProjection, kUp, kDown, kMatricesOfLayer };  // from kLayers on
 
   explicit WeightGradients(bool frees) : frees_(frees) {}
@@ -199,12 +205,14 @@ class Pass {
 
  private:
   Block values(int64_t rows, int64_t width) { return {counter_, rows * width * element_}; }
+  int64_t embedding() const { return config_.embedding_width(); }
   Block token_rows() { return values(shape_.tokens, config_.hidden_size); }
   Block masked_rows() { return values(shape_.masked, config_.hidden_size); }
   Block statistics(int64_t count) { return {counter_, count * statistic_}; }
-  NormKept norm_kept(int64_t rows) {
-    return {values(rows, config_.hidden_size), statistics(rows), statistics(rows)};
+  NormKept norm_kept(int64_t rows, int64_t width) {
+    return {values(rows, width), statistics(rows), statistics(rows)};
   }
+  NormKept norm_kept(int64_t rows) { return norm_kept(rows, config_.hidden_size); }
   /// Sums of `width` columns over each block of rows.
   Block partial_sums(int64_t rows, int64_t width) {
     const int64_t size = nn::rows_of_a_block(rows);
@@ -234,7 +242,7 @@ class Pass {
   Block attention_buffers();
 
   // Forward: the result, what is saved going to `kept`; null: nothing is recorded.
-  Block embed(NormKept* kept);
+  Block embed(EmbeddingsKept* kept);
   Block attend(AttentionKept* kept, int64_t queries);
   /// After queries, keys and values of all tokens.
   int64_t rows_of_layer(bool last) const { return last ? shape_.masked : shape_.tokens; }
@@ -248,12 +256,12 @@ class Pass {
   struct NormGradients {
     Block input, residual;
   };
-  NormGradients norm_backward(NormKept kept, int64_t rows, bool drops, Block gradient);
+  NormGradients norm_backward(NormKept kept, int64_t rows, int64_t width, bool drops, Block gradient);
   Block feed_forward_backward(int64_t first, int64_t rows, Block attended, Block inner, Block gradient);
   Block attend_backward(int64_t first, AttentionKept kept, Block input, Block gradient);
   /// `segment`: 1 … L.
   Block layer_backward(LayerKept kept, int64_t segment, Block gradient);
-  void embed_backward(NormKept kept, Block gradient);
+  void embed_backward(EmbeddingsKept kept, Block gradient);
   Block head_backward(HeadKept kept);
   Block segments_backward(size_t begin, size_t end, SegmentsKept kept, Block gradient);
   /// A group of segments that is run again, its backward pass after it.
@@ -304,10 +312,16 @@ Block Pass::attention_buffers() {
 
 // ---- forward
 
-Block Pass::embed(NormKept* kept) {
-  Block output = token_rows();
-  NormKept norm = norm_kept(shape_.tokens);
-  if (kept) *kept = std::move(norm);
+Block Pass::embed(EmbeddingsKept* kept) {
+  EmbeddingsKept saved;
+  Block output = values(shape_.tokens, embedding());
+  saved.norm = norm_kept(shape_.tokens, embedding());
+  if (config_.projects_embeddings()) {
+    saved.narrow = std::move(output);
+    saved.projected = times_transposed(shape_.tokens, embedding(), config_.hidden_size);
+    output = token_rows();
+  }
+  if (kept) *kept = std::move(saved);
   return output;
 }
 
@@ -357,11 +371,11 @@ Block Pass::layer(LayerKept* kept, bool last) {
 
 void Pass::head(HeadKept& kept, Block rows) {
   kept.rows = std::move(rows);
-  kept.transformed = times_transposed(shape_.masked, config_.hidden_size, config_.hidden_size);
+  kept.transformed = times_transposed(shape_.masked, config_.hidden_size, embedding());
   {
-    const Block activated = masked_rows();
-    kept.hidden = masked_rows();
-    kept.norm = norm_kept(shape_.masked);
+    const Block activated = values(shape_.masked, embedding());
+    kept.hidden = values(shape_.masked, embedding());
+    kept.norm = norm_kept(shape_.masked, embedding());
   }
   cross_entropy(kept);
 }
@@ -369,15 +383,15 @@ void Pass::head(HeadKept& kept, Block rows) {
 void Pass::cross_entropy(HeadKept& kept) {
   for (int64_t begin = 0; begin < shape_.masked; begin += kLogitRows) {
     const int64_t rows = std::min(kLogitRows, shape_.masked - begin);
-    kept.logits = times_transposed(rows, config_.hidden_size, config_.vocab_size);
+    kept.logits = times_transposed(rows, embedding(), config_.vocab_size);
     if (begin + rows == shape_.masked) break;
     if (begin == 0) {
-      kept.hidden_gradient = masked_rows();
-      kept.weight_sum = statistics(config_.vocab_size * config_.hidden_size);
+      kept.hidden_gradient = values(shape_.masked, embedding());
+      kept.weight_sum = statistics(config_.vocab_size * embedding());
       kept.bias_sum = statistics(config_.vocab_size);
     }
-    multiply(rows, config_.vocab_size, config_.hidden_size);
-    add_weight_gradient(config_.vocab_size, config_.hidden_size, rows, is_narrow());
+    multiply(rows, config_.vocab_size, embedding());
+    add_weight_gradient(config_.vocab_size, embedding(), rows, is_narrow());
     const Block sums = partial_sums(rows, config_.vocab_size);
   }
 }
@@ -399,11 +413,12 @@ Block Pass::segments(size_t begin, size_t end, Block input, SegmentsKept* kept) 
 
 // ---- backward: parameters without a use in it are what a function takes over, and drops when it is done
 
-Pass::NormGradients Pass::norm_backward(NormKept /*kept*/, int64_t rows, bool drops, Block /*gradient*/) {
+Pass::NormGradients Pass::norm_backward(NormKept /*kept*/, int64_t rows, int64_t width, bool drops,
+                                        Block /*gradient*/) {
   NormGradients gradients;
-  gradients.residual = values(rows, config_.hidden_size);
-  if (drops) gradients.input = values(rows, config_.hidden_size);
-  const Block sums = partial_sums(rows, 3 * config_.hidden_size);
+  gradients.residual = values(rows, width);
+  if (drops) gradients.input = values(rows, width);
+  const Block sums = partial_sums(rows, 3 * width);
   return gradients;
 }
 
@@ -443,13 +458,14 @@ Block Pass::layer_backward(LayerKept kept, int64_t segment, Block gradient) {
   const bool last = segment == config_.num_hidden_layers;
   const int64_t rows = rows_of_layer(last);
   const int64_t first = WeightGradients::kLayers + segment * WeightGradients::kMatricesOfLayer;
-  NormGradients output = norm_backward(std::move(kept.output_norm), rows, drops(), std::move(gradient));
+  NormGradients output =
+      norm_backward(std::move(kept.output_norm), rows, config_.hidden_size, drops(), std::move(gradient));
   // A residual's gradient comes back to the branch beside it, which adds its own in a new matrix.
   Block attended_gradient = feed_forward_backward(first, rows, std::move(kept.attended),
                                                   std::move(kept.inner), std::move(output.input));
   output.residual.drop();
-  NormGradients attention =
-      norm_backward(std::move(kept.attention_norm), rows, drops(), std::move(attended_gradient));
+  NormGradients attention = norm_backward(std::move(kept.attention_norm), rows, config_.hidden_size, drops(),
+                                          std::move(attended_gradient));
   learn(first + WeightGradients::kProjection, config_.hidden_size, config_.hidden_size, rows);
   Block context_gradient = times(rows, config_.hidden_size, config_.hidden_size);
   attention.input.drop();
@@ -470,10 +486,21 @@ Block Pass::layer_backward(LayerKept kept, int64_t segment, Block gradient) {
   return input_gradient;
 }
 
-void Pass::embed_backward(NormKept kept, Block /*gradient*/) {
-  const NormGradients rows = norm_backward({}, shape_.tokens, false, {});
+void Pass::embed_backward(EmbeddingsKept kept, Block gradient) {
+  if (config_.projects_embeddings()) {
+    {
+      Block copy = token_rows();
+      partial_sums(shape_.tokens, config_.hidden_size).drop();
+      gradient = std::move(copy);
+    }
+    kept.projected.drop();
+    learn(WeightGradients::kProject, config_.hidden_size, embedding(), shape_.tokens);
+    gradient = times(shape_.tokens, config_.hidden_size, embedding());
+    kept.narrow.drop();
+  }
+  const NormGradients rows = norm_backward({}, shape_.tokens, embedding(), false, {});
   const auto use = [&](int64_t matrix, int64_t size) {
-    gradients_.use(counter_, matrix, size * config_.hidden_size * element_);
+    gradients_.use(counter_, matrix, size * embedding() * element_);
   };
   use(WeightGradients::kWords, config_.vocab_size);
   use(WeightGradients::kPositions, config_.max_position_embeddings);
@@ -484,26 +511,28 @@ void Pass::embed_backward(NormKept kept, Block /*gradient*/) {
 Block Pass::head_backward(HeadKept kept) {
   const int64_t last = shape_.masked == 0 ? 0 : (shape_.masked - 1) % kLogitRows + 1;
   {
-    const Block scaled = values(last, config_.hidden_size);
-    if (last > 0) learn(WeightGradients::kWords, config_.vocab_size, config_.hidden_size, last);
+    const Block scaled = values(last, embedding());
+    if (last > 0) learn(WeightGradients::kWords, config_.vocab_size, embedding(), last);
   }
   // Some rows of the gradient and of the sum over tiles, while the one is added to the other's type.
   if (shape_.masked > last && is_narrow() && !options_.accumulates)
-    statistics(2 * std::min<int64_t>(kLogitRows, config_.vocab_size) * config_.hidden_size).drop();
+    statistics(2 * std::min<int64_t>(kLogitRows, config_.vocab_size) * embedding()).drop();
   {
     const Block bias = statistics(config_.vocab_size);
     partial_sums(last, config_.vocab_size).drop();
   }
-  Block gradient = shape_.masked > last ? std::move(kept.hidden_gradient) : masked_rows();
-  multiply(last, config_.vocab_size, config_.hidden_size);
+  Block gradient =
+      shape_.masked > last ? std::move(kept.hidden_gradient) : values(shape_.masked, embedding());
+  multiply(last, config_.vocab_size, embedding());
   kept.logits.drop();
   kept.hidden.drop();
   kept.weight_sum.drop();
-  gradient = norm_backward(std::move(kept.norm), shape_.masked, false, std::move(gradient)).residual;
-  gradient = masked_rows();  // the activation's: a copy that becomes it in place
+  gradient =
+      norm_backward(std::move(kept.norm), shape_.masked, embedding(), false, std::move(gradient)).residual;
+  gradient = values(shape_.masked, embedding());  // the activation's: a copy that becomes it in place
   kept.transformed.drop();
-  learn(WeightGradients::kHead, config_.hidden_size, config_.hidden_size, shape_.masked);
-  gradient = times(shape_.masked, config_.hidden_size, config_.hidden_size);
+  learn(WeightGradients::kHead, embedding(), config_.hidden_size, shape_.masked);
+  gradient = times(shape_.masked, embedding(), config_.hidden_size);
   kept.rows.drop();
   return gradient;
 }

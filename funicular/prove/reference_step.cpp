@@ -71,7 +71,17 @@ class Dropout {
 
 /// [Devlin], the published optimiser: weight decay passes over biases and normalisations.
 bool decays(const std::string& name) {
-  return !name.ends_with("bias") && name.find("LayerNorm") == std::string::npos;
+  return !name.ends_with("bias") && name.find("LayerNorm") == std::string::npos &&
+         name.find("layer_norm") == std::string::npos;
+}
+
+/// [Liu], the published code (fairseq): positions are those among the tokens that are no padding, from the
+/// row after the padding token's on; padding has that row itself.
+at::Tensor positions_of_roberta(const at::Tensor& ids, int64_t padding) {
+  at::Tensor positions = at::full_like(ids, padding);
+  for (int64_t i = 0, next = padding + 1; i < ids.size(0); ++i)
+    if (ids[i].item<int64_t>() != padding) positions[i] = next++;
+  return positions;
 }
 
 }  // namespace
@@ -117,17 +127,21 @@ at::Tensor ReferenceStep::activate(const at::Tensor& x) const {
 /// normalised, then dropped. The padding token's embedding gets no gradient here, as in transformers.
 at::Tensor ReferenceStep::embed(const ReferenceRow& row) const {
   const format::BertConfig& config = settings_.config;
-  const std::string prefix = "bert.embeddings.";
+  const std::string prefix = config.model_type + ".embeddings.";
   const int64_t length = row.token_ids.size(0);
+  const bool is_roberta = config.model_type == "roberta";
+  const at::Tensor positions =
+      is_roberta ? positions_of_roberta(row.token_ids, config.pad_token_id) : at::arange(length, at::kLong);
   const int64_t padding =
       config.pad_token_id >= 0 && config.pad_token_id < config.vocab_size ? config.pad_token_id : -1;
   const at::Tensor sum =
       at::embedding(weight(prefix + "word_embeddings.weight"), row.token_ids, padding) +
-      at::embedding(weight(prefix + "position_embeddings.weight"), at::arange(length, at::kLong)) +
+      at::embedding(weight(prefix + "position_embeddings.weight"), positions, is_roberta ? padding : -1) +
       at::embedding(weight(prefix + "token_type_embeddings.weight"), row.token_type_ids);
   const Dropout dropout(config.hidden_dropout_prob, make_key(settings_.seed, Purpose::dropout_embedding),
                         row.draw);
-  return layer_norm(sum, prefix + "LayerNorm") * dropout.of_rows(length, config.hidden_size);
+  const at::Tensor x = layer_norm(sum, prefix + "LayerNorm") * dropout.of_rows(length, sum.size(1));
+  return sum.size(1) == config.hidden_size ? x : linear(x, config.model_type + ".embeddings_project");
 }
 
 /// [Vaswani], equation 1 and section 3.2.2: softmax(Q K^T / sqrt(d)) V in each head; the probabilities are
@@ -154,7 +168,7 @@ at::Tensor ReferenceStep::encode(const ReferenceRow& row) const {
   at::Tensor x = embed(row);
   for (int64_t i = 0; i < config.num_hidden_layers; ++i) {
     const auto number = static_cast<uint32_t>(i);
-    const std::string layer = "bert.encoder.layer." + std::to_string(i) + ".";
+    const std::string layer = config.model_type + ".encoder.layer." + std::to_string(i) + ".";
     const auto drop = [&](const at::Tensor& value, Purpose purpose) {
       const Dropout dropout(config.hidden_dropout_prob, make_key(settings_.seed, purpose, number), row.draw);
       return value * dropout.of_rows(value.size(0), value.size(1));
@@ -172,23 +186,40 @@ at::Tensor ReferenceStep::encode(const ReferenceRow& row) const {
 /// [Devlin], section 3.1, task 1: the cross-entropy of the original tokens, over the vocabulary; the decoder
 /// is the word embeddings, after a transform, as in the published code.
 at::Tensor ReferenceStep::masked_lm_loss(const ReferenceRow& row) const {
-  const std::string prefix = "cls.predictions.";
+  const std::string& type = settings_.config.model_type;
   const at::Tensor masked = encode(row).index_select(0, row.masked_positions);
-  const at::Tensor hidden =
-      layer_norm(activate(linear(masked, prefix + "transform.dense")), prefix + "transform.LayerNorm");
+  const char *const dense = type == "bert"      ? "cls.predictions.transform.dense"
+                            : type == "roberta" ? "lm_head.dense"
+                                                : "generator_predictions.dense",
+                    *const norm = type == "bert"      ? "cls.predictions.transform.LayerNorm"
+                                  : type == "roberta" ? "lm_head.layer_norm"
+                                                      : "generator_predictions.LayerNorm",
+                    *const bias = type == "bert"      ? "cls.predictions.bias"
+                                  : type == "roberta" ? "lm_head.bias"
+                                                      : "generator_lm_head.bias";
+  const at::Tensor transformed = linear(masked, dense);
+  const at::Tensor hidden = layer_norm(type == "bert" ? activate(transformed) : at::gelu(transformed), norm);
   const at::Tensor logits =
-      at::linear(hidden, weight("bert.embeddings.word_embeddings.weight"), weight(prefix + "bias"));
+      at::linear(hidden, weight(type + ".embeddings.word_embeddings.weight"), weight(bias));
   return at::cross_entropy_loss(logits, row.original_tokens, {}, at::Reduction::Sum);
 }
 
 /// [Devlin], section 4.1: the final vector of the first token, through the published code's pooler and
-/// dropout, times the classifier; cross-entropy, or for regression the squared error.
+/// dropout, times the classifier; cross-entropy, or for regression the squared error. RoBERTa's and ELECTRA's
+/// published code have a layer of their own between two dropouts, with tanh and gelu.
 at::Tensor ReferenceStep::classification_loss(const ReferenceRow& row) const {
   const format::BertConfig& config = settings_.config;
-  const at::Tensor pooled = at::tanh(linear(encode(row).narrow(0, 0, 1), "bert.pooler.dense"));
-  const Dropout dropout(config.classifier_dropout.value_or(config.hidden_dropout_prob),
-                        make_key(settings_.seed, Purpose::dropout_classifier), row.draw);
-  const at::Tensor logits = linear(pooled * dropout.of_rows(1, config.hidden_size), "classifier");
+  const bool is_bert = config.model_type == "bert";
+  const auto drop = [&](const at::Tensor& value, uint32_t place) {
+    const Dropout dropout(config.classifier_dropout.value_or(config.hidden_dropout_prob),
+                          make_key(settings_.seed, Purpose::dropout_classifier, place), row.draw);
+    return value * dropout.of_rows(1, config.hidden_size);
+  };
+  const at::Tensor first = encode(row).narrow(0, 0, 1);
+  const at::Tensor dense =
+      is_bert ? linear(first, "bert.pooler.dense") : linear(drop(first, 1), "classifier.dense");
+  const at::Tensor pooled = config.model_type == "electra" ? at::gelu(dense) : at::tanh(dense);
+  const at::Tensor logits = linear(drop(pooled, 0), is_bert ? "classifier" : "classifier.out_proj");
   if (config.problem_type == "regression" || (config.problem_type.empty() && config.num_labels == 1))
     return (logits.squeeze() - row.label).square();
   return at::cross_entropy_loss(logits, at::tensor({static_cast<int64_t>(row.label)}, at::kLong), {},

@@ -1,7 +1,7 @@
 #pragma once
-// A training step of BERT written a second time, in float64, with ordinary LibTorch operations and autograd:
-// what the step of nn, objective, optim and parallel is compared with, since two layouts of that step share
-// every line of it (prove/proof.h).
+// A training step of BERT, RoBERTa or ELECTRA's layers written a second time, in float64, with ordinary
+// LibTorch operations and autograd: what the step of nn, objective, optim and parallel is compared with,
+// since two layouts of that step share every line of it (prove/proof.h).
 //
 // Of those layers nothing is used here: each sequence is computed alone, without packing and padding, with
 // separate matrices for queries, keys and values, with all rows of the last layer and all logits; the loss is
@@ -11,6 +11,7 @@
 // Sources of the formulas:
 //   [Devlin]  Devlin, Chang, Lee, Toutanova, "BERT: Pre-training of Deep Bidirectional Transformers for
 //             Language Understanding", NAACL 2019, and the code its authors published.
+//   [Liu]     Liu et al., "RoBERTa: A Robustly Optimized BERT Pretraining Approach", 2019, and its code.
 //   [Vaswani] Vaswani et al., "Attention Is All You Need", NIPS 2017.
 //   [Ba]      Ba, Kiros, Hinton, "Layer Normalization", 2016.
 //   [Hendrycks] Hendrycks, Gimpel, "Gaussian Error Linear Units (GELUs)", 2016.

@@ -94,6 +94,22 @@ TEST_F(MemoryTest, IsAsPredictedForOtherModelsAndBatches) {
   expect_predicted(measure(config_of(3, 256, 4, 1024, 4000), {24, 128, 2, Precision::fp32}, /*ragged=*/true));
 }
 
+TEST_F(MemoryTest, IsAsPredictedForOtherFamilies) {
+  format::BertConfig electra = config_of(3, 128, 2, 512, 3000);
+  electra.model_type = "electra";
+  electra.embedding_size = 64;
+  for (const auto precision : {Precision::fp32, Precision::bf16})
+    for (const auto recompute : {Recompute::none, Recompute::full})
+      for (const int64_t accumulation : {1, 2})
+        expect_predicted(measure(electra, {16, 128, accumulation, precision, recompute}));
+  expect_predicted(measure(electra, {48, 128, 1, Precision::fp32}));
+  format::BertConfig roberta = config_of(3, 128, 2, 512, 3000);
+  roberta.model_type = "roberta";
+  roberta.pad_token_id = 1;
+  expect_predicted(measure(roberta, {16, 128, 1, Precision::fp32}));
+  expect_predicted(measure(roberta, {16, 128, 1, Precision::bf16}));
+}
+
 TEST_F(MemoryTest, OfFullRecomputationGrowsByOneInputALayer) {
   const auto activations = [](int64_t layers) {
     return measure(config_of(layers, 128, 2, 512, 2000), {16, 128, 1, Precision::fp32, Recompute::full})

@@ -40,7 +40,8 @@ TEST(BertConfig, TheFieldsOfAFileAreRead) {
 
 TEST(BertConfig, WhatDoesNotFitIsRefusedByName) {
   const std::vector<std::tuple<const char*, Json, const char*>> cases = {
-      {"model_type", "roberta", "expected \"bert\", found \"roberta\""},
+      {"model_type", "xlnet", "expected one of bert, roberta, electra, found \"xlnet\""},
+      {"model_type", "Bert", "found \"Bert\""},
       {"hidden_size", 385, "multiple of \"num_attention_heads\", found 385 and 12"},
       {"hidden_size", 384.5, "\"hidden_size\": expected an integer, found 384.5"},
       {"hidden_size", true, "expected an integer"},
@@ -167,6 +168,54 @@ TEST(BertConfig, WritingKeepsForeignKeysAndReadsBack) {
   EXPECT_EQ(back.id2label, config.id2label);
   EXPECT_EQ(back.classifier_dropout, 0.25);
   EXPECT_EQ(bert_config_json(back), bert_config_json(config));
+}
+
+TEST(BertConfig, EveryFamilyHasItsOwnDefaultsAndIsWrittenAsItself) {
+  const Scratch scratch;
+  const auto read = [&](const char* text) {
+    scratch.put("config.json", text);
+    return read_bert_config(scratch.path());
+  };
+  const BertConfig roberta = read(R"({"model_type": "roberta", "max_position_embeddings": 514})");
+  EXPECT_EQ(roberta.vocab_size, 50265);
+  EXPECT_EQ(roberta.pad_token_id, 1);
+  EXPECT_EQ(roberta.first_position(), 2);
+  EXPECT_EQ(roberta.longest_sequence(), 512);
+  EXPECT_FALSE(roberta.embedding_size);
+  const BertConfig electra = read(R"({"model_type": "electra", "embedding_size": 96})");
+  EXPECT_EQ(electra.hidden_size, 256);
+  EXPECT_EQ(electra.num_attention_heads, 4);
+  EXPECT_EQ(electra.intermediate_size, 1024);
+  EXPECT_EQ(electra.embedding_width(), 96);
+  EXPECT_TRUE(electra.projects_embeddings());
+  EXPECT_EQ(electra.longest_sequence(), 512);
+  EXPECT_EQ(read(R"({"model_type": "electra"})").embedding_width(), 128);
+  EXPECT_EQ(BertConfig().embedding_width(), 768);
+  for (const BertConfig& config : {roberta, electra, BertConfig()}) {
+    write_bert_config(scratch / "out", config);
+    const BertConfig back = read_bert_config(scratch / "out");
+    EXPECT_EQ(back.model_type, config.model_type);
+    EXPECT_EQ(back.embedding_size, config.embedding_size);
+    EXPECT_EQ(back.pad_token_id, config.pad_token_id);
+  }
+}
+
+TEST(BertConfig, WhatDoesNotFitAFamilyIsRefused) {
+  const auto message = [](const char* text) {
+    return error_of([&] { parse_bert_config(parse_json(text, "test"), "config.json"); });
+  };
+  EXPECT_NE(message(R"({"model_type": "roberta", "max_position_embeddings": 2})")
+                .find("more than the 2 rows that come before a first token's, found 2"),
+            std::string::npos);
+  EXPECT_NE(message(R"({"model_type": "electra", "embedding_size": 0})")
+                .find("\"embedding_size\": expected an integer"),
+            std::string::npos);
+  BertConfig narrow;
+  narrow.embedding_size = 64;
+  EXPECT_NE(error_of([&] { check_bert_config(narrow, "x"); }).find("a bert has embeddings of hidden_size"),
+            std::string::npos);
+  EXPECT_NE(error_of([] { default_config("xlnet"); }).find("one of the families bert, roberta, electra"),
+            std::string::npos);
 }
 
 TEST(BertConfig, AMissingFileSaysWhatAModelIs) {

@@ -15,7 +15,7 @@ from pathlib import Path
 import safetensors
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, BertConfig
+from transformers import AutoConfig, BertConfig, ElectraConfig, RobertaConfig
 
 program = sys.argv[1]
 scratch = Path(tempfile.mkdtemp())
@@ -128,6 +128,10 @@ def check_configs():
         BertConfig(hidden_size=312, intermediate_size=1200, num_hidden_layers=4, hidden_act="gelu_new", layer_norm_eps=1e-5,
                    classifier_dropout=0.3, hidden_dropout_prob=0, architectures=["BertForSequenceClassification"],
                    id2label={i: f"é{i}" for i in range(15)}, label2id={f"é{i}": i for i in range(15)}, dtype="bfloat16"),
+        RobertaConfig(),
+        RobertaConfig(max_position_embeddings=514, type_vocab_size=1, layer_norm_eps=1e-5, num_labels=3, pad_token_id=4),
+        ElectraConfig(),
+        ElectraConfig(embedding_size=64, hidden_size=64, num_attention_heads=1, summary_last_dropout=0.3),
         BertConfig(tie_word_embeddings=False, own_key={"x": [1, 2.5]}, initializer_range=1.0),
     ]
     for number, config in enumerate(cases):

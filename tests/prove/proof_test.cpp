@@ -9,13 +9,8 @@
 #include "../comm/ranks.h"
 #include "../train/helpers.h"
 #include "funicular/base/log.h"
+#include "funicular/format/bert_config.h"
 #include "funicular/prove/proof.h"
-
-namespace funicular::model {
-void PrintTo(const Head& head, std::ostream* out) {
-  *out << head.name;
-}
-}  // namespace funicular::model
 
 namespace funicular::prove {
 namespace {
@@ -27,9 +22,26 @@ using funicular::test::TemporaryFolder;
 
 const ProofTask kTask{.steps = 3, .batch_size = 10};
 
+/// A family's encoder in the sizes that a proof without a model has.
+format::BertConfig config_of(const std::string& family) {
+  format::BertConfig config = format::default_config(family);
+  config.vocab_size = 997;
+  config.hidden_size = 48;
+  config.num_hidden_layers = 3;
+  config.num_attention_heads = 4;
+  config.intermediate_size = 200;
+  config.max_position_embeddings = 128;
+  if (config.embedding_size) config.embedding_size = 20;
+  config.hidden_act = "relu";  // which the heads of these families do not heed
+  config.id2label = {"a", "b", "c"};
+  config.num_labels = 3;
+  return config;
+}
+
 ProofTask task_of(model::Head head) {
   ProofTask task = kTask;
   task.head = head;
+  if (const char* const configuration = std::getenv("TEST_MODEL")) task.model = configuration;
   task.max_grad_norm = 0.5;  // below the norms of these gradients: they are clipped
   return task;
 }
@@ -123,13 +135,28 @@ TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
   EXPECT_FALSE(other.bit_identical);
 }
 
-class References : public Proofs, public ::testing::WithParamInterface<model::Head> {
+struct Trained {
+  const char* family;
+  model::Head head;
+};
+
+void PrintTo(const Trained& trained, std::ostream* out) {
+  *out << trained.family << " " << trained.head.name;
+}
+
+class References : public Proofs, public ::testing::WithParamInterface<Trained> {
  protected:
   void SetUp() override {
-    if (!is_rank()) ::setenv("TEST_HEAD", GetParam().name.c_str(), 1);
+    if (is_rank()) return;
+    ::setenv("TEST_HEAD", GetParam().head.name.c_str(), 1);
+    if (std::string(GetParam().family) == "bert") return;  // as without a model
+    format::write_bert_config(folder("model"), config_of(GetParam().family));
+    ::setenv("TEST_MODEL", (folder("model") / "config.json").c_str(), 1);
   }
   void TearDown() override {
-    if (!is_rank()) ::unsetenv("TEST_HEAD");
+    if (is_rank()) return;
+    ::unsetenv("TEST_HEAD");
+    ::unsetenv("TEST_MODEL");
   }
 };
 
@@ -145,6 +172,19 @@ TEST_P(References, AStepWrittenTwiceGivesTheSameLossesGradientsMomentsAndWeights
   EXPECT_LT(proof.noise.size(), 4U) << "at most the key biases of three layers are left out";
 }
 
+class OtherFamilies : public References {};
+
+TEST_P(OtherFamilies, TrainUnderEveryStrategyAsInOneProcess) {
+  if (is_rank()) return run_rank();
+  for (const char* const layout : {"ddp -n 2", "zero2 -n 2 --recompute full", "zero3 -n 3"}) {
+    const Proof proof = compare(layout, "single");
+    EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
+  }
+  EXPECT_TRUE(compare("zero3 -n 2 --micro-batch-size 1 --deterministic",
+                      "single --micro-batch-size 1 --deterministic")
+                  .bit_identical);
+}
+
 TEST_P(References, AFaultThatTwoLayoutsShareIsSeenBesideTheReferenceAlone) {
   if (is_rank()) return run_rank();
   for (const std::string fault : {"halved-heads", "repeated-dropout", "doubled-count"}) {
@@ -158,11 +198,24 @@ TEST_P(References, AFaultThatTwoLayoutsShareIsSeenBesideTheReferenceAlone) {
   }
 }
 
+std::string name_of(const ::testing::TestParamInfo<Trained>& info) {
+  return std::string(info.param.family) +
+         (info.param.head == model::Head::masked_lm ? "MaskedLm" : "Classification");
+}
+
+INSTANTIATE_TEST_SUITE_P(Heads, OtherFamilies,
+                         ::testing::Values(Trained{"roberta", model::Head::masked_lm},
+                                           Trained{"electra", model::Head::classification}),
+                         name_of);
+
 INSTANTIATE_TEST_SUITE_P(Heads, References,
-                         ::testing::Values(model::Head::masked_lm, model::Head::classification),
-                         [](const auto& info) {
-                           return info.param == model::Head::masked_lm ? "MaskedLm" : "Classification";
-                         });
+                         ::testing::Values(Trained{"bert", model::Head::masked_lm},
+                                           Trained{"bert", model::Head::classification},
+                                           Trained{"roberta", model::Head::masked_lm},
+                                           Trained{"roberta", model::Head::classification},
+                                           Trained{"electra", model::Head::masked_lm},
+                                           Trained{"electra", model::Head::classification}),
+                         name_of);
 
 TEST_F(Proofs, ALossThatDiffersIsNamedThoughAllTensorsAgree) {
   if (is_rank()) return run_rank();

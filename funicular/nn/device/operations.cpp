@@ -222,6 +222,17 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
   });
 }
 
+void sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
+                 const at::Tensor& tokens, const at::Tensor& best) {
+  const at::NoGradGuard no_gradient;
+  const at::Tensor x = logits.to(bias.scalar_type()) + bias;
+  const at::Tensor shares = at::softmax(x, -1).cumsum(-1, at::kDouble);
+  const at::Tensor targets = uniforms.unsqueeze(1) * shares.narrow(1, shares.size(1) - 1, 1);
+  const at::Tensor found = at::searchsorted(shares, targets, /*out_int32=*/false, /*right=*/true);
+  tokens.copy_(found.squeeze(1).clamp_max(shares.size(1) - 1));
+  if (best.defined()) best.copy_(x.argmax(-1));
+}
+
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                         const at::Tensor& losses, bool gradients) {
   dispatch(logits, "cross-entropy", [&](auto zero) {

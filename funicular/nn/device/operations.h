@@ -22,6 +22,9 @@ void drop_rows(const at::Tensor& in, const at::Tensor& out, const at::Tensor& po
                const at::Tensor& draws, const DropoutArguments& arguments);
 void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t padding, const at::Tensor& rows);
 void add_column_sum(const at::Tensor& x, const at::Tensor& target);
+/// Of LibTorch's operations: an inverse of the cumulative sum over the vocabulary.
+void sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
+                 const at::Tensor& tokens, const at::Tensor& best);
 void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                         const at::Tensor& losses, bool gradients);
 

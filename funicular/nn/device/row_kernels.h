@@ -195,7 +195,7 @@ struct EmbeddingNorm {
     using T = Compute<S>;
     const int64_t r = e.norm.begin + team.row(), width = e.norm.width;
     const S *const word = e.word + e.ids[r] * width,
-                   *const position = e.position + e.norm.positions[r] * width,
+                   *const position = e.position + e.position_rows[r] * width,
                    *const type = e.type + e.types[r] * width;
     S* const z = e.norm.sum + r * width;
     T sum = 0;

@@ -102,7 +102,7 @@ void embedding_norm(const EmbeddingArguments<S>& e) {
   const int64_t width = a.width;
   for (int64_t r = a.begin; r < a.end; ++r) {
     const S* const word = e.word + e.ids[r] * width;
-    const S* const position = e.position + a.positions[r] * width;
+    const S* const position = e.position + e.position_rows[r] * width;
     const S* const type = e.type + e.types[r] * width;
     S* const z = a.sum + r * width;
     over_channels<T>(

@@ -7,6 +7,7 @@
 #include "funicular/nn/kernels/matmul.h"
 #include "funicular/nn/kernels/quantized.h"
 #include "funicular/nn/kernels/row_kernels.h"
+#include "funicular/nn/kernels/sampling.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
 
@@ -27,6 +28,7 @@ constexpr Kernels<S> kTable{attention_workspace<S>,
                             add_rows<S>,
                             add_rows_narrow<S>,
                             cross_entropy_rows<S>,
+                            sample_rows<S>,
                             column_sum<S>,
                             quantize_rows<S>,
                             quantized_product<S>,

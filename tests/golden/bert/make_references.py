@@ -1,4 +1,4 @@
-"""Writes what transformers computes for BERT models on ragged batches: logits, loss and the gradient of every parameter.
+"""Writes what transformers computes for BERT, RoBERTa and ELECTRA models on ragged batches: logits, loss and the gradient of every parameter.
 
 usage: make_references.py MINILM_DIR OUTPUT_DIR
 
@@ -13,10 +13,13 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import save_file
-from transformers import BertConfig, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification
+from transformers import (BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, ElectraForMaskedLM, ElectraForPreTraining,
+                          ElectraForSequenceClassification, RobertaForMaskedLM, RobertaForSequenceClassification)
 
 LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
+ROBERTA = dict(SMALL, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=1)
+ELECTRA = dict(SMALL, embedding_size=20)
 # Sizes that are no multiple of any register, lengths around the kernels' blocks, and up to BERT's 512.
 CASES = {
     "tiny_masked_lm": (BertForMaskedLM, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
@@ -42,6 +45,40 @@ CASES = {
     "long_classification": (BertForSequenceClassification, dict(SMALL, max_position_embeddings=512, hidden_size=64,
                                                                 num_hidden_layers=2, num_attention_heads=1,
                                                                 intermediate_size=64, num_labels=3), LONG),
+    "roberta_masked_lm": (RobertaForMaskedLM, dict(ROBERTA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                   intermediate_size=40), [5, 2, 130, 64, 65, 17]),
+    # As many tokens as there are positions, padding's row elsewhere, two token types, another activation than the head's.
+    "odd_roberta_masked_lm": (RobertaForMaskedLM, dict(ROBERTA, hidden_size=39, num_hidden_layers=3, num_attention_heads=3,
+                                                       intermediate_size=61, hidden_act="relu", pad_token_id=4,
+                                                       type_vocab_size=2), [3, 155, 31, 33]),
+    "roberta_classification": (RobertaForSequenceClassification, dict(ROBERTA, hidden_size=36, num_hidden_layers=2,
+                                                                      num_attention_heads=3, intermediate_size=50,
+                                                                      num_labels=3, hidden_act="silu"), [7, 29, 128, 2]),
+    "roberta_regression": (RobertaForSequenceClassification, dict(ROBERTA, hidden_size=16, num_hidden_layers=2,
+                                                                  num_attention_heads=1, intermediate_size=20, num_labels=1,
+                                                                  problem_type="regression"), [4, 11, 100]),
+    "roberta_multi_label": (RobertaForSequenceClassification, dict(ROBERTA, hidden_size=24, num_hidden_layers=2,
+                                                                   num_attention_heads=2, intermediate_size=32, num_labels=5,
+                                                                   problem_type="multi_label_classification"), [6, 31, 90, 2]),
+    "electra_masked_lm": (ElectraForMaskedLM, dict(ELECTRA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                   intermediate_size=40), [5, 1, 130, 64, 65, 17]),
+    # Embeddings wider than the layers, another activation than the head's; as wide as they are.
+    "odd_electra_masked_lm": (ElectraForMaskedLM, dict(ELECTRA, hidden_size=39, num_hidden_layers=3, num_attention_heads=3,
+                                                       intermediate_size=61, hidden_act="relu", embedding_size=45,
+                                                       layer_norm_eps=1e-5), [3, 160, 31, 33]),
+    "even_electra_masked_lm": (ElectraForMaskedLM, dict(ELECTRA, hidden_size=32, num_hidden_layers=1, num_attention_heads=4,
+                                                        intermediate_size=48, embedding_size=32), [9, 12, 40]),
+    "electra_replaced_tokens": (ElectraForPreTraining, dict(ELECTRA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                            intermediate_size=50, hidden_act="gelu_new"), [7, 29, 128, 2]),
+    "electra_classification": (ElectraForSequenceClassification, dict(ELECTRA, hidden_size=36, num_hidden_layers=2,
+                                                                      num_attention_heads=3, intermediate_size=50,
+                                                                      num_labels=3, hidden_act="silu"), [7, 29, 128, 2]),
+    "electra_regression": (ElectraForSequenceClassification, dict(ELECTRA, hidden_size=16, num_hidden_layers=2,
+                                                                  num_attention_heads=1, intermediate_size=20, num_labels=1,
+                                                                  problem_type="regression"), [4, 11, 100]),
+    "electra_multi_label": (ElectraForSequenceClassification, dict(ELECTRA, hidden_size=24, num_hidden_layers=2,
+                                                                   num_attention_heads=2, intermediate_size=32, num_labels=5,
+                                                                   problem_type="multi_label_classification"), [6, 31, 90, 1]),
     "minilm_masked_lm": (BertForMaskedLM, None, [128, 37, 64, 91, 15, 3]),
     "minilm_classification": (BertForSequenceClassification, None, [128, 45, 66, 12]),
 }
@@ -51,10 +88,10 @@ def make_model(model_class, options, minilm):
     if options is None:
         extra = {} if model_class is BertForMaskedLM else {"num_labels": 2}
         return model_class.from_pretrained(minilm, attn_implementation="eager", dtype=torch.float32, **extra)
-    model = model_class(BertConfig(**options, attn_implementation="eager"))
+    model = model_class(model_class.config_class(**options, attn_implementation="eager"))
     with torch.no_grad():  # far from the initial state, so that every part of the network matters
         for name, parameter in model.named_parameters():
-            parameter.add_(torch.randn_like(parameter) * (0.1 if "LayerNorm" in name or "bias" in name else 0.2))
+            parameter.add_(torch.randn_like(parameter) * (0.1 if parameter.dim() == 1 else 0.2))
             if parameter.dim() == 2:  # bfloat16 holds them as they are, so that its results can be compared too
                 parameter.copy_(parameter.bfloat16())
     return model
@@ -68,13 +105,15 @@ def make_batch(model, lengths, is_masked_lm, generator):
     types = torch.zeros_like(ids)
     ids[0, 1] = config.pad_token_id  # inside a sequence: its embedding gets no gradient
     for row, length in enumerate(lengths):
-        types[row, length // 2 : length] = 1
-    ids[~mask] = 0
+        types[row, length // 2 : length] = min(1, config.type_vocab_size - 1)
+    ids[~mask] = config.pad_token_id
     types[~mask] = 0
     if is_masked_lm:
         chosen = (torch.rand(ids.shape, generator=generator) < 0.2) & mask
         chosen[:, 0] = not isinstance(model, BertForPreTraining)  # which reads the first tokens as they are
         labels = torch.where(chosen, torch.randint(0, config.vocab_size, ids.shape, generator=generator), -100)
+    elif isinstance(model, ElectraForPreTraining):
+        labels = ((torch.rand(ids.shape, generator=generator) < 0.2) & mask).long()
     elif config.problem_type == "multi_label_classification":
         labels = torch.randint(0, 2, (len(lengths), config.num_labels), generator=generator).float()
     elif config.num_labels == 1:
@@ -94,9 +133,19 @@ def packed(ids, types, mask, labels, lengths, is_masked_lm):
         flat = labels[mask]
         batch["mlm_rows"] = torch.nonzero(flat != -100).flatten()
         batch["mlm_labels"] = flat[flat != -100]
+    elif labels.shape == ids.shape:
+        batch["replaced"] = labels[mask]
     else:
         batch["labels"] = labels
     return {name: value.contiguous() for name, value in batch.items()}
+
+
+def replaced_loss(out, mask, labels):
+    """transformers' own, of which it rounds the labels, and so the loss, to float32: in the model's type."""
+    logits = out.logits[mask]
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels[mask].to(logits.dtype))
+    torch.testing.assert_close(loss.float(), out.loss.float(), rtol=1e-6, atol=0)
+    return loss
 
 
 def expected(model, ids, types, mask, labels, is_masked_lm):
@@ -105,10 +154,11 @@ def expected(model, ids, types, mask, labels, is_masked_lm):
     labels, more = (labels[0], {"next_sentence_label": labels[1]}) if both else (labels, {})
     real_labels = labels.to(model.dtype) if labels.is_floating_point() else labels
     out = model(input_ids=ids, token_type_ids=types, attention_mask=mask.long(), labels=real_labels, **more)
-    out.loss.backward()
+    loss = replaced_loss(out, mask, labels) if isinstance(model, ElectraForPreTraining) else out.loss
+    loss.backward()
     logits = out.prediction_logits if both else out.logits
-    logits = logits[mask][labels[mask] != -100] if is_masked_lm else logits
-    result = {"logits": logits.detach().clone(), "loss": out.loss.detach().clone()}
+    logits = logits[mask][labels[mask] != -100] if is_masked_lm else logits[mask] if labels.shape == ids.shape else logits
+    result = {"logits": logits.detach().clone(), "loss": loss.detach().clone()}
     if both:
         result["next_sentence_logits"] = out.seq_relationship_logits.detach().clone()
     for name, parameter in model.named_parameters():
@@ -116,12 +166,75 @@ def expected(model, ids, types, mask, labels, is_masked_lm):
     return {name: value.contiguous() for name, value in result.items()}
 
 
+def tied_electra():
+    """A generator and a discriminator that have their embeddings in common."""
+    sizes = dict(ELECTRA, num_hidden_layers=2, num_attention_heads=2)
+    generator = make_model(ElectraForMaskedLM, dict(sizes, hidden_size=16, intermediate_size=28), None).eval()
+    discriminator = make_model(ElectraForPreTraining, dict(sizes, hidden_size=36, intermediate_size=50), None).eval()
+    generator.electra.embeddings = discriminator.electra.embeddings
+    generator.generator_lm_head.weight = discriminator.electra.embeddings.word_embeddings.weight
+    return generator, discriminator
+
+
+def draw(logits, uniforms):
+    """The first token whose cumulative probability is above the row's uniform number."""
+    return torch.searchsorted(logits.double().softmax(-1).cumsum(-1), uniforms[:, None], right=True)[:, 0]
+
+
+def electra_step(generator, discriminator, ids, mask, chosen, shown, uniforms, drawn=None):
+    """The loss of Clark et al. 2020, section 2, and its gradients; returns also the tokens that were drawn."""
+    for model in (generator, discriminator):
+        model.zero_grad()
+    types = torch.zeros_like(ids)
+    guess = generator(input_ids=shown, token_type_ids=types, attention_mask=mask.long(), labels=torch.where(chosen, ids, -100))
+    if drawn is None:
+        drawn = draw(guess.logits[chosen].detach(), uniforms)
+    corrupted = ids.clone()
+    corrupted[chosen] = drawn
+    told = discriminator(input_ids=corrupted, token_type_ids=types, attention_mask=mask.long(), labels=(corrupted != ids).long())
+    of_discriminator = replaced_loss(told, mask, corrupted != ids)
+    loss = guess.loss + 50 * of_discriminator
+    loss.backward()
+    result = {"loss": loss.detach(), "mlm": guess.loss.detach(), "replaced": of_discriminator.detach(), "logits": told.logits[mask].detach(),
+              "drawn": corrupted[mask]}
+    for prefix, model in (("generator.", generator), ("", discriminator)):
+        for name, parameter in model.named_parameters():
+            if not (prefix and name.startswith("electra.embeddings.")):
+                result[f"grad.{prefix}{name}"] = parameter.grad
+    return {name: value.clone().contiguous() for name, value in result.items()}, drawn
+
+
+def write_electra_objective(folder):
+    torch.manual_seed(77)
+    generator, discriminator = tied_electra()
+    for name, model in (("generator", generator), ("model", discriminator)):
+        model.save_pretrained(os.path.join(folder, name))
+    lengths = [7, 61, 130, 2, 40]
+    ids = torch.randint(5, 211, (len(lengths), max(lengths)))
+    mask = torch.arange(max(lengths))[None, :] < torch.tensor(lengths)[:, None]
+    ids[0, 3] = 0  # the padding token's embedding gets no gradient
+    ids[~mask] = 0
+    chosen = (torch.rand(ids.shape) < 0.2) & mask
+    chosen[:, 0] = False
+    shown = torch.where(chosen & (torch.rand(ids.shape) < 0.85), torch.tensor(4), ids)
+    bits = torch.randint(2 ** 53, (int(chosen.sum()),))
+    save_file({"token_ids": shown[mask], "token_type_ids": torch.zeros(int(mask.sum()), dtype=torch.long),
+               "lengths": torch.tensor(lengths), "mlm_rows": torch.nonzero(chosen[mask]).flatten(), "mlm_labels": ids[chosen],
+               "sampling_bits": bits}, os.path.join(folder, "batch.safetensors"))
+    drawn = None
+    for suffix, dtype in (("fp64", torch.float64), ("fp32", torch.float32)):  # the same tokens for both
+        result, drawn = electra_step(generator.to(dtype), discriminator.to(dtype), ids, mask, chosen, shown, bits.double() * 2.0 ** -53, drawn)
+        save_file(result, os.path.join(folder, f"expected_{suffix}.safetensors"))
+    print("wrote electra_objective")
+
+
 def main():
     minilm, output = sys.argv[1:3]
+    write_electra_objective(os.path.join(output, "electra_objective"))
     for index, (name, (model_class, options, lengths)) in enumerate(CASES.items()):
         torch.manual_seed(1000 + index)
         generator = torch.Generator().manual_seed(2000 + index)
-        is_masked_lm = model_class in (BertForMaskedLM, BertForPreTraining)
+        is_masked_lm = model_class.__name__.endswith("ForMaskedLM") or model_class is BertForPreTraining
         model = make_model(model_class, options, minilm).eval()
         folder = os.path.join(output, name)
         os.makedirs(folder, exist_ok=True)

@@ -1,0 +1,74 @@
+#include "funicular/model/electra.h"
+
+#include <torch/types.h>
+
+#include "funicular/base/error.h"
+#include "funicular/model/builder.h"
+
+namespace funicular::model {
+
+Family electra_family() {
+  return {.model_type = "electra",
+          .title = "ELECTRA",
+          .prefix = "electra.",
+          .classes = "Electra",
+          .masked_lm = {.dense = "generator_predictions.dense",
+                        .norm = "generator_predictions.LayerNorm",
+                        .bias = "generator_lm_head.bias",
+                        .decoder_weight = "generator_lm_head.weight",
+                        .decoder_bias = "generator_lm_head.bias",
+                        .plain_gelu = true},
+          .classifier = {.dense = "classifier.dense",
+                         .output = "classifier.out_proj",
+                         .drops_before = true,
+                         .activation = nn::Activation::gelu}};
+}
+
+namespace {
+
+void add_replaced_tokens(Builder& builder, double weight) {
+  const int64_t hidden = builder.config().hidden_size;
+  const LinearWeights dense = builder.add_linear("discriminator_predictions.dense", hidden, hidden);
+  const LinearWeights prediction =
+      builder.add_linear("discriminator_predictions.dense_prediction", 1, hidden);
+  const nn::Activation activation = builder.activation();
+  builder.add_segment(
+      "replaced_tokens", {hidden_of_head(builder.options()), of_tokens("replaced")}, {},
+      [=](Activations in, const Pass& pass) {
+        const at::Tensor transformed = apply_linear(in.at(kHidden), dense, activation);
+        const at::Tensor logits =
+            (nn::linear(transformed, prediction.weight->compute).to(prediction.bias->compute.scalar_type()) +
+             prediction.bias->compute)
+                .squeeze(1);
+        const at::Tensor& replaced = in.at("replaced");
+        pass.taps("logits", logits);
+        pass.loss.output("replaced_logits", logits);
+        pass.loss.output("replaced", replaced);
+        pass.loss.add("replaced",
+                      at::binary_cross_entropy_with_logits(logits, replaced.to(logits.scalar_type()), {}, {},
+                                                           at::Reduction::Sum),
+                      weight);
+        return Activations{};
+      });
+}
+
+}  // namespace
+
+Head replaced_tokens_head(double weight) {
+  Head head;
+  head.name = "replaced_tokens";
+  head.architecture = "ElectraForPreTraining";
+  head.purpose = "trained to find replaced tokens (funicular pretrain --objective electra)";
+  head.add = [weight](Builder& builder) { add_replaced_tokens(builder, weight); };
+  head.parameters = [](const format::BertConfig& config) {
+    return (config.hidden_size + 1) * (config.hidden_size + 1);
+  };
+  head.check = [](const format::BertConfig& config) {
+    if (config.model_type != "electra")
+      throw InputError("electra", "a head that finds replaced tokens is ELECTRA's; found a {}",
+                       config.model_type);
+  };
+  return head;
+}
+
+}  // namespace funicular::model

@@ -1,0 +1,232 @@
+// Claims about the families that share BERT's layers: their sizes, and what each does otherwise.
+#include "funicular/model/family.h"
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+#include <unistd.h>
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/model/bert.h"
+#include "funicular/model/electra.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/model/weights.h"
+
+namespace funicular::model {
+namespace {
+
+format::BertConfig roberta_base() {
+  format::BertConfig config = format::default_config("roberta");
+  config.max_position_embeddings = 514;
+  config.type_vocab_size = 1;
+  return config;
+}
+
+format::BertConfig small(const std::string& family) {
+  format::BertConfig config = format::default_config(family);
+  config.vocab_size = 50;
+  config.hidden_size = 24;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 40;
+  config.max_position_embeddings = 32;
+  config.num_labels = 3;
+  if (config.embedding_size) config.embedding_size = 20;
+  return config;
+}
+
+MicroBatch batch_of(const std::vector<int64_t>& ids, bool training = false) {
+  MicroBatch batch;
+  const auto length = static_cast<int32_t>(ids.size());
+  batch.packing = Packing::from_lengths({length}, {3}, {3}, {.seed = 7, .training = training});
+  batch.tensors["token_ids"] = torch::tensor(ids);
+  batch.tensors["token_type_ids"] = torch::zeros({length}, torch::kLong);
+  return batch;
+}
+
+std::string refusal(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Families, AreThoseThatConfigurationsAreReadOf) {
+  std::vector<std::string> names;
+  for (const Family& family : families()) names.push_back(family.model_type);
+  EXPECT_EQ(names, format::supported_model_types());
+  format::BertConfig config;
+  config.model_type = "xlnet";
+  EXPECT_NE(refusal([&] {
+              family_of(config);
+            }).find("\"xlnet\" cannot be built; expected one of bert, roberta, electra"),
+            std::string::npos);
+}
+
+TEST(Families, HaveThePublishedNumbersOfWeights) {
+  const int64_t pooler = 768 * 768 + 768;
+  EXPECT_EQ(count_parameters(roberta_base(), Head::masked_lm), 124'697'433);
+  const int64_t head = Head::masked_lm.parameters(roberta_base());
+  EXPECT_EQ(count_parameters(roberta_base(), Head::masked_lm) - head + pooler, 124'645'632);
+  const format::BertConfig electra_small = format::default_config("electra");
+  EXPECT_EQ(count_parameters(electra_small, replaced_tokens_head()), 13'549'057);
+  EXPECT_EQ(count_parameters(electra_small, replaced_tokens_head()) - 257 * 257, 13'483'008);
+  EXPECT_EQ(count_parameters(format::BertConfig(), Head::masked_lm) -
+                Head::masked_lm.parameters(format::BertConfig()) + pooler,
+            109'482'240);
+}
+
+TEST(Families, AreCountedBeforeTheyAreMade) {
+  for (const std::string& family : format::supported_model_types())
+    for (const Head& head : {Head::masked_lm, Head::classification}) {
+      const format::BertConfig config = small(family);
+      EXPECT_EQ(count_parameters(config, head), build_bert({config, head}).parameter_count()) << family;
+    }
+  format::BertConfig wide = small("electra");
+  wide.embedding_size = wide.hidden_size;  // nothing is projected
+  EXPECT_EQ(count_parameters(wide, replaced_tokens_head()),
+            build_bert({wide, replaced_tokens_head()}).parameter_count());
+}
+
+TEST(Families, RobertaHasPositionsForTwoTokensLess) {
+  const format::BertConfig config = small("roberta");
+  EXPECT_EQ(config.first_position(), 2);
+  EXPECT_EQ(config.longest_sequence(), 30);
+  const Model model = build_bert({config, Head::classification});
+  const at::Tensor positions = model.find("roberta.embeddings.position_embeddings.weight")->master;
+  for (int64_t row = 0; row < 4; ++row)
+    EXPECT_EQ(positions[row].abs().sum().item<double>() > 0, row != config.pad_token_id) << row;
+  LossSink sink;
+  EXPECT_NO_THROW(model.forward({}, batch_of(std::vector<int64_t>(30, 7)), {}, sink));
+  const std::string message =
+      refusal([&] { model.forward({}, batch_of(std::vector<int64_t>(31, 7)), {}, sink); });
+  EXPECT_NE(message.find("has 31 tokens; this model has positions for 30"), message.npos) << message;
+  EXPECT_NE(refusal([&] { check_positions(31, config); }).find("the model's 30 positions"),
+            std::string::npos);
+}
+
+/// The rows of the position embeddings that learn from a sequence.
+std::set<int64_t> learning_rows(const std::vector<int64_t>& ids) {
+  const Model model = build_bert({small("roberta"), Head::masked_lm});
+  MicroBatch batch = batch_of(ids);
+  batch.tensors["mlm_rows"] = torch::tensor({0}, torch::kLong);
+  batch.tensors["mlm_labels"] = torch::tensor({5}, torch::kLong);
+  LossSink sink;
+  model.forward({}, batch, {}, sink);
+  sink.total({{"mlm", 1}}).backward();
+  const at::Tensor rows =
+      model.find("roberta.embeddings.position_embeddings.weight")->compute.grad().abs().sum(1);
+  std::set<int64_t> found;
+  for (int64_t row = 0; row < rows.size(0); ++row)
+    if (rows[row].item<double>() > 0) found.insert(row);
+  return found;
+}
+
+TEST(Families, RobertaCountsPositionsFromPaddingOnAndPaddingStandsAtNone) {
+  EXPECT_EQ(learning_rows({0, 7, 8, 2}), (std::set<int64_t>{2, 3, 4, 5}));
+  // 1 is padding: the others are counted without it, and its own row learns nothing.
+  EXPECT_EQ(learning_rows({0, 1, 8, 1, 2}), (std::set<int64_t>{2, 3, 4}));
+}
+
+TEST(Families, FoldersAreReadWithTheFamilysNamesAndWithout) {
+  const fs::path folder = fs::temp_directory_path() / ("funicular-family-test-" + std::to_string(::getpid()));
+  for (const std::string& family : format::supported_model_types()) {
+    const format::BertConfig config = small(family);
+    const Model model = build_bert({.config = config, .head = Head::masked_lm, .seed = 1});
+    save_pretrained(model, config, Head::masked_lm, folder);
+    const format::BertConfig read = format::read_bert_config(folder);
+    EXPECT_EQ(read.model_type, family);
+    EXPECT_EQ(read.architectures, std::vector<std::string>{family_of(config).classes + "ForMaskedLM"});
+    EXPECT_NO_THROW(check_sizes(read, folder));
+    Model again = build_bert({.config = read, .head = Head::masked_lm, .seed = 2});
+    const LoadReport report = load_pretrained(again, folder);
+    EXPECT_TRUE(report.missing.empty() && report.unexpected.empty()) << family;
+    for (size_t i = 0; i < model.parameters.size(); ++i)
+      EXPECT_TRUE(at::equal(model.parameters[i]->master, again.parameters[i]->master))
+          << model.parameters[i]->name;
+    // The encoder alone, as transformers saves one without a head.
+    std::map<std::string, at::Tensor> bare;
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices)
+        if (const std::string& prefix = family_of(config).prefix; slice.name.starts_with(prefix))
+          bare[slice.name.substr(prefix.size())] =
+              parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+    save_weights(bare, config, Head::masked_lm, folder);
+    Model encoder = build_bert({.config = config, .head = Head::classification, .seed = 3});
+    for (const std::string& name : load_pretrained(encoder, folder).missing)
+      EXPECT_NE(name.find(family == "bert" && name.find("pooler") != name.npos ? "pooler" : "classifier."),
+                name.npos)
+          << name;
+    fs::remove_all(folder);
+  }
+}
+
+TEST(Families, OfAClassifierTheLastLayerAloneHasTheClasses) {
+  for (const std::string& family : format::supported_model_types()) {
+    const format::BertConfig config = small(family);
+    Model model = build_bert({.config = config, .head = Head::classification});
+    const std::string layer = classes_layer(config);
+    const Model before = build_bert({.config = config, .head = Head::classification});
+    reorder_classes(model, layer, {"a", "b", "c"}, {"c", "a", "b"});
+    for (const auto& parameter : model.parameters) {
+      const at::Tensor &now = parameter->master, &then = before.find(parameter->name)->master;
+      if (parameter->name.starts_with(layer) && now.dim() == 2)
+        EXPECT_TRUE(at::equal(now, then.index_select(0, torch::tensor({2, 0, 1})))) << parameter->name;
+      else
+        EXPECT_TRUE(at::equal(now, then)) << parameter->name;
+    }
+    EXPECT_EQ(model.find(layer + "weight")->master.size(0), 3) << family;
+  }
+}
+
+TEST(Families, ClassifiersWithALayerOfTheirOwnDropOnBothSidesOfIt) {
+  for (const std::string family : {"roberta", "electra"}) {
+    format::BertConfig config = small(family);
+    config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+    config.classifier_dropout = 0.5;
+    Model model = build_bert({config, Head::classification});
+    const auto logits = [&](bool training) {
+      LossSink sink;
+      sink.keep_outputs = true;
+      model.forward({}, batch_of({0, 7, 8, 2}, training), {}, sink);
+      return sink.outputs().at("logits").detach().clone();
+    };
+    // Where the second layer passes its input on and the first gives ones, only the second dropout is seen:
+    // each of 24 is 0 or 2.
+    const at::NoGradGuard no_gradient;
+    const at::Tensor dense = model.find("classifier.dense.weight")->master,
+                     out = model.find("classifier.out_proj.weight")->master;
+    const at::Tensor before = dense.clone();
+    dense.zero_();
+    model.find("classifier.dense.bias")->master.fill_(100);  // tanh: 1, gelu: 100
+    out.fill_(1);
+    const double whole = logits(false)[0][0].item<double>(), dropped = logits(true)[0][0].item<double>();
+    EXPECT_GT(std::abs(whole - dropped), 0.01 * whole) << family << ": after the layer";
+    // Where the second sees the same whatever is dropped (its weights are 0 but for the bias) nothing is;
+    // with the second dropout's units made equal to one sum, the first shows in the logits of its own
+    // weights.
+    dense.copy_(before * 20);
+    model.find("classifier.dense.bias")->master.zero_();
+    out.zero_();
+    out.select(1, 0).fill_(1);
+    std::set<double> seen;
+    for (int64_t draw = 0; draw < 24; ++draw) {
+      MicroBatch batch = batch_of({0, 7, 8, 2}, true);
+      batch.packing = Packing::from_lengths({4}, {draw}, {draw}, {.seed = 7, .training = true});
+      LossSink sink;
+      sink.keep_outputs = true;
+      model.forward({}, batch, {}, sink);
+      seen.insert(sink.outputs().at("logits")[0][0].item<double>());
+    }
+    EXPECT_GT(seen.size(), 3u) << family
+                               << ": one unit would be 0 or twice itself, were nothing dropped before";
+  }
+}
+
+}  // namespace
+}  // namespace funicular::model
