@@ -54,9 +54,16 @@ class Pretrain final : public Command {
     arguments
         .add("objective", "NAME", objective_name_,
              "what is learnt: mlm, hidden tokens; mlm-nsp, also whether the second half of a sequence "
-             "follows the first; mlm-sop, also whether its two halves are in their order")
+             "follows the first; mlm-sop, also whether its two halves are in their order; electra, which tokens "
+             "a small generator has put in place of hidden ones")
         .choices(objective::pretraining_names());
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
+    arguments
+        .add("generator-size", "SHARE", electra_.generator_size,
+             "with --objective electra: the generator's hidden size, as a share of the model's")
+        .above(0);
+    arguments.add("keep-generator", electra_.keep_generator,
+                  "with --objective electra: leave the generator in RUN/model/generator, too");
     arguments
         .add("freeze-encoder-steps", "STEPS", freeze_steps_,
              "first train only the head, with the encoder frozen, for so many "
@@ -106,6 +113,10 @@ class Pretrain final : public Command {
           "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
+    for (const char* option : {"generator-size", "keep-generator"})
+      if (objective_name_ != "electra" && arguments.given(option))
+        throw InputError("usage", "--{} is for --objective electra; the objective is {}", option,
+                         objective_name_);
     if (fs::is_regular_file(model_) && tokenizer_.empty())
       throw InputError("usage", "--model {} is a file; give the folder of its tokeniser with --tokenizer",
                        model_.string());
@@ -113,7 +124,7 @@ class Pretrain final : public Command {
     if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);
     pretrained_->check_max_length(max_length_);
     tokenizer_files_ = pretrained_->tokenizer(tokenizer_);
-    objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options);
+    objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options, electra_);
     warn_of_another_tokenizer();
     train_ = open_store(data_);
     if (!eval_data_.empty()) evaluation_ = open_store(eval_data_);
@@ -173,6 +184,8 @@ class Pretrain final : public Command {
     options.schedule = {.warmup_ratio = 0.1};
     options.save_steps = 0;
     options.frozen = {model::family_of(pretrained_->config()).prefix};
+    if (objective_name_ == "electra")
+      options.frozen.push_back(objective::kGenerator + options.frozen.front());
     options.seed = hash_bytes(
         fmt::format("head {}", training_.seed));  // other masks than those of the steps that follow
     options.identity = identity();
@@ -195,6 +208,7 @@ class Pretrain final : public Command {
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
       model::save_folder(model, pretrained_->config(), objective_->head(), *tokenizer_files_, folder);
+      objective_->save_more(model, pretrained_->config(), *tokenizer_files_, folder);
     };
     return report_result(trainer.fit(model, *objective_, *train_, evaluation_.get()), options,
                          training_.group());
@@ -212,6 +226,7 @@ class Pretrain final : public Command {
   std::string objective_name_ = "mlm";
   int64_t max_length_ = 128, freeze_steps_ = 0;
   MaskingOptions masking_;
+  objective::ElectraOptions electra_;
   TrainingOptions training_;
 
   std::optional<model::Pretrained> pretrained_;

@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include "funicular/base/file.h"
 #include "funicular/core/batch.h"
 #include "funicular/core/metrics.h"
 #include "funicular/core/model.h"
 #include "funicular/data/sample.h"
 #include "funicular/data/token_store.h"
 #include "funicular/model/bert.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::objective {
 
@@ -42,6 +44,9 @@ class Objective {
   }
   /// New ones, for one evaluation after the other; null: the loss alone.
   virtual std::unique_ptr<Metrics> metrics() const { return nullptr; }
+  /// What it leaves in the folder of the model of head(), beside that model, on a run's end.
+  virtual void save_more(const Model& /*model*/, const format::BertConfig& /*config*/,
+                         const text::Tokenizer& /*tokenizer*/, const fs::path& /*folder*/) const {}
   /// What must be the same for a run to go on from a checkpoint: in words, by name.
   virtual std::map<std::string, std::string> identity() const = 0;
 };

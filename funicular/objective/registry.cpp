@@ -30,16 +30,26 @@ std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, con
 
 namespace {
 
-using Make = std::unique_ptr<Objective> (*)(const text::Tokenizer&, const MaskedLmOptions&);
+using Make = std::unique_ptr<Objective> (*)(const text::Tokenizer&, const MaskedLmOptions&,
+                                            const ElectraOptions&);
 
 template <class T>
-std::unique_ptr<Objective> make(const text::Tokenizer& tokenizer, const MaskedLmOptions& options) {
+std::unique_ptr<Objective> make(const text::Tokenizer& tokenizer, const MaskedLmOptions& options,
+                                const ElectraOptions&) {
   return std::make_unique<T>(tokenizer, options);
+}
+
+std::unique_ptr<Objective> make_electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& options,
+                                        const ElectraOptions& electra) {
+  return std::make_unique<Electra>(tokenizer, options, electra);
 }
 
 // One row an objective.
 const std::vector<std::pair<std::string, Make>> kPretraining = {
-    {"mlm", make<MaskedLm>}, {"mlm-nsp", make<NextSentence>}, {"mlm-sop", make<SentenceOrder>}};
+    {"mlm", make<MaskedLm>},
+    {"mlm-nsp", make<NextSentence>},
+    {"mlm-sop", make<SentenceOrder>},
+    {"electra", make_electra}};
 
 }  // namespace
 
@@ -53,9 +63,9 @@ const std::vector<std::string>& pretraining_names() {
 }
 
 std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::Tokenizer& tokenizer,
-                                            const MaskedLmOptions& options) {
+                                            const MaskedLmOptions& options, const ElectraOptions& electra) {
   for (const auto& [known, make] : kPretraining)
-    if (name == known) return make(tokenizer, options);
+    if (name == known) return make(tokenizer, options, electra);
   throw InputError("objective", "unknown objective \"{}\"; expected one of {}", name,
                    fmt::join(pretraining_names(), ", "));
 }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "funicular/format/bert_config.h"
+#include "funicular/objective/electra.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
 #include "funicular/objective/token_masker.h"
@@ -19,15 +20,16 @@ struct ClassifierOptions {
   std::vector<double> thresholds = {};           ///< of several labels, see MultiLabelOptions
 };
 
-/// What a classifier of this configuration learns, by its problem_type: MultiLabel, or Classification (of which
-/// a single label is regression, as transformers takes it).
+/// What a classifier of this configuration learns, by its problem_type: MultiLabel, or Classification (of
+/// which a single label is regression, as transformers takes it).
 std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
                                            const ClassifierOptions& options);
 
 /// The values of `pretrain --objective`.
 const std::vector<std::string>& pretraining_names();
-/// Throws InputError for another name.
+/// `electra`: read by the objective of this name alone. Throws InputError for another name.
 std::unique_ptr<Objective> make_pretraining(const std::string& name, const text::Tokenizer& tokenizer,
-                                            const MaskedLmOptions& options);
+                                            const MaskedLmOptions& options,
+                                            const ElectraOptions& electra = {});
 
 }  // namespace funicular::objective

@@ -12,8 +12,8 @@ import tempfile
 os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
-from transformers import (AutoTokenizer, BertConfig, BertForMaskedLM, BertForPreTraining, BertForSequenceClassification,
-                          BertTokenizerFast)
+from transformers import (AutoModelForMaskedLM, AutoModelForSequenceClassification, AutoTokenizer, BertConfig, BertForMaskedLM,
+                          BertForPreTraining, BertTokenizerFast, ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining, RobertaConfig)
 
 WORDS = "the a river train boat climbs slow fast red green hill valley goes down up and very".split()
 
@@ -31,17 +31,17 @@ def sentences(count):
     return [" ".join(pick() for _ in range(3 + i % 9)) for i in range(count)]
 
 
-def write_start(folder):
-    """A small random BERT as transformers writes it, its position embeddings far from zero."""
+def write_start(folder, config_class=BertConfig, **options):
+    """A small random model as transformers writes it, its position embeddings far from zero."""
     vocabulary = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *WORDS, "##s", "##ly", "!"]
     os.makedirs(folder)
     with open(f"{folder}/vocab.txt", "w") as file:
         file.write("\n".join(vocabulary) + "\n")
     BertTokenizerFast(f"{folder}/vocab.txt").save_pretrained(folder)
     torch.manual_seed(0)
-    config = BertConfig(vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
-                        intermediate_size=48, max_position_embeddings=40, initializer_range=0.3)
-    BertForMaskedLM(config).save_pretrained(folder)
+    config = config_class(vocab_size=len(vocabulary), hidden_size=32, num_hidden_layers=2, num_attention_heads=4,
+                          intermediate_size=48, max_position_embeddings=40, initializer_range=0.3, **options)
+    AutoModelForMaskedLM.from_config(config).save_pretrained(folder)
 
 
 def load(model_class, folder):
@@ -57,12 +57,13 @@ def check_tokenizer(folder, start):
         assert ours(text)["input_ids"] == theirs(text)["input_ids"], text
 
 
-def check_predictions(program, folder, texts):
-    model, tokenizer = load(BertForSequenceClassification, folder), AutoTokenizer.from_pretrained(folder)
+def check_predictions(program, folder, texts, bound=1e-5, precision="fp32"):
+    model, tokenizer = load(AutoModelForSequenceClassification, folder), AutoTokenizer.from_pretrained(folder)
     with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
         file.write("\n".join(texts) + "\n")
         file.flush()
-        rows = [json.loads(line) for line in run(program, "predict", "--model", folder, "--input", file.name).splitlines()]
+        rows = [json.loads(line) for line in run(program, "predict", "--model", folder, "--input", file.name, "--precision",
+                                                 precision).splitlines()]
     assert len(rows) == len(texts)
     worst = 0.0
     for text, row in zip(texts, rows):
@@ -72,7 +73,39 @@ def check_predictions(program, folder, texts):
         expected = logits.sigmoid() if several else logits.softmax(-1)
         for index, probability in enumerate(expected.tolist()):
             worst = max(worst, abs(row["probabilities"][model.config.id2label[index]] - probability))
-    assert worst < 1e-5, f"probabilities differ by {worst}"
+    assert worst < bound, f"probabilities differ by {worst} in {precision}"
+    return worst
+
+
+def check_family(program, root, name, config_class, **options):
+    """The ways of a model of another family through the program, each folder loaded by transformers."""
+    start, store, pretrained, tuned = (f"{root}/{name}-{part}" for part in ("start", "text.tokens", "pretrained", "tuned"))
+    write_start(start, config_class, **options)
+    run(program, "tokenize", "--tokenizer", start, "--input", f"{root}/text.txt", "--output", store)
+    common = ["--max-steps", 3, "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3]
+    for precision in ("bf16", "fp32"):
+        run(program, "pretrain", "--model", start, "--data", store, "--output", f"{pretrained}-{precision}", "--precision", precision,
+            "--recompute", "full", "--freeze-encoder-steps", 2, *common)
+    trained, before = load(AutoModelForMaskedLM, f"{pretrained}-fp32/model"), load(AutoModelForMaskedLM, start)
+    assert type(trained) is type(before) and trained.config.architectures == [type(before).__name__], trained.config
+    weight = lambda model: model.base_model.encoder.layer[0].output.dense.weight
+    assert not torch.equal(weight(trained), weight(before))
+    # Its loss is the loss of transformers' model, whose head's steps came first, the encoder frozen.
+    ours = json.loads(run(program, "evaluate", "--model", f"{pretrained}-fp32/model", "--task", "mlm", "--data", store, "--max-length", 24))
+    assert ours["samples"] == 120 and 1 < ours["loss"] < 100, ours
+    check_tokenizer(f"{pretrained}-fp32/model", start)
+    run(program, "finetune", "--model", f"{pretrained}-fp32/model", "--task", "custom", "--train", f"{root}/rows.tsv", "--eval",
+        f"{root}/rows.tsv", "--text-column", "text", "--label-column", "label", "--output", tuned, *common)
+    worst = check_predictions(program, f"{tuned}/model", sentences(60))
+    check_predictions(program, f"{tuned}/model", sentences(60), 0.02, "bf16")
+    check_predictions(program, f"{tuned}/model", sentences(60), 0.05, "int8")
+    # Once more from there, with the classes in another order: their rows of the last layer follow their names.
+    again = run(program, "evaluate", "--model", f"{tuned}/model", "--task", "custom", "--data", f"{root}/rows.tsv", "--label-column", "label")
+    run(program, "finetune", "--model", f"{tuned}/model", "--task", "custom", "--train", f"{root}/turned.tsv", "--text-column", "text",
+        "--label-column", "label", "--output", f"{tuned}-again", *common[:-1], 1e-12)
+    same = run(program, "evaluate", "--model", f"{tuned}-again/model", "--task", "custom", "--data", f"{root}/rows.tsv", "--label-column", "label")
+    assert abs(json.loads(again)["loss"] - json.loads(same)["loss"]) < 1e-5, (again, same)
+    assert f"{name}, 2 layers" in run(program, "doctor", "--model", f"{tuned}/model")
     return worst
 
 
@@ -86,7 +119,11 @@ def main():
             file.write("\n\n".join(texts) + "\n")
         with open(f"{root}/rows.tsv", "w") as file:
             file.write("label\ttext\n")
-            file.writelines(f"{['slow', 'fast', 'other'][i % 3]}\t{text}\n" for i, text in enumerate(texts))
+            rows = [f"{['slow', 'fast', 'other'][i % 3]}\t{text}\n" for i, text in enumerate(texts)]
+            file.writelines(rows)
+        with open(f"{root}/turned.tsv", "w") as file:
+            file.write("label\ttext\n")
+            file.writelines(reversed(rows))
 
         run(program, "tokenize", "--tokenizer", start, "--input", f"{root}/text.txt", "--output", store)
         run(program, "pretrain", "--model", start, "--data", store, "--output", pretrained, "--max-steps", 3,
@@ -117,6 +154,14 @@ def main():
         done = subprocess.run([program, "pretrain", "--model", f"{root}/back", "--data", store, "--output", f"{root}/again", "--objective",
                                "mlm-nsp", "--max-steps", "1", "--batch-size", "16", "--max-length", "24"], text=True, capture_output=True, check=True)
         assert "randomly initialised" not in done.stderr and "not used" not in done.stderr, done.stderr
+        worst = max(worst, check_family(program, root, "RoBERTa", RobertaConfig, type_vocab_size=1, layer_norm_eps=1e-5, pad_token_id=0))
+        worst = max(worst, check_family(program, root, "ELECTRA", ElectraConfig, embedding_size=20))
+        run(program, "pretrain", "--model", f"{root}/ELECTRA-start", "--data", f"{root}/ELECTRA-text.tokens", "--objective", "electra",
+            "--output", f"{root}/replaced", "--keep-generator", "--max-steps", 3, "--batch-size", 16, "--max-length", 24)
+        discriminator, generator = load(ElectraForPreTraining, f"{root}/replaced/model"), load(ElectraForMaskedLM, f"{root}/replaced/model/generator")
+        words = [model.base_model.embeddings.word_embeddings.weight for model in (discriminator, generator)]
+        assert torch.equal(*words) and generator.config.hidden_size == 8, generator.config
+        check_tokenizer(f"{root}/replaced/model/generator", f"{root}/ELECTRA-start")
         print(f"transformers loads the models with no key missing or unexpected; probabilities differ by at most {worst:.1e}")
 
 

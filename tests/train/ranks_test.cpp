@@ -11,6 +11,7 @@
 #include "funicular/bench/generated_text.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/model/bert.h"
+#include "funicular/objective/electra.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/metrics.h"
 #include "funicular/train/checkpoint.h"
@@ -38,6 +39,7 @@ struct Job {
   std::string event = "none";  ///< in step 3
   std::string precision = "fp64";
   std::string reduce = "own";
+  bool finds_replaced = false;  ///< ELECTRA's objective; false: masked words
   fs::path again{};  ///< where the same processes then go on from the third step, as a run of its own
 
   void tell() const {
@@ -50,6 +52,7 @@ struct Job {
     set("TEST_EVENT", event);
     set("TEST_PRECISION", precision);
     set("TEST_REDUCE", reduce);
+    set("TEST_REPLACED", finds_replaced ? "1" : "0");
     set("TEST_AGAIN", again.string());
   }
   static Job told() {
@@ -63,6 +66,7 @@ struct Job {
     job.event = get("TEST_EVENT");
     job.precision = get("TEST_PRECISION");
     job.reduce = get("TEST_REDUCE");
+    job.finds_replaced = get("TEST_REPLACED") == "1";
     job.again = get("TEST_AGAIN");
     return job;
   }
@@ -82,6 +86,14 @@ format::BertConfig small_config() {
   config.num_attention_heads = 4;
   config.intermediate_size = 72;
   config.max_position_embeddings = 64;
+  return config;
+}
+
+/// The same sizes with narrower embeddings.
+format::BertConfig electra_config() {
+  format::BertConfig config = small_config();
+  config.model_type = "electra";
+  config.embedding_size = 20;
   return config;
 }
 
@@ -121,9 +133,11 @@ struct Failing final : Source {
   int64_t from;
 };
 
-FitResult fit(const Job& job, const comm::Group& group, const Source& train, const Source& evaluated) {
-  Model model = model::build_bert(
-      {small_config(), model::Head::masked_lm, master_type(parse_precision(job.precision)), 5});
+FitResult fit(const Job& job, const comm::Group& group, const objective::Objective& objective,
+              const Source& train, const Source& evaluated) {
+  Model model = objective.build({.config = job.finds_replaced ? electra_config() : small_config(),
+                                 .dtype = master_type(parse_precision(job.precision)),
+                                 .seed = 5});
   Trainer trainer(
       options_for(job),
       [&] {
@@ -143,8 +157,8 @@ FitResult fit(const Job& job, const comm::Group& group, const Source& train, con
     if (step != 3) return;
     if (job.event == "signal" && group.rank() == group.size() - 1) std::raise(SIGTERM);
   };
-  objective::LanguageModelMetrics metrics;
-  return trainer.fit(model, train, {&evaluated, &metrics});
+  const std::unique_ptr<Metrics> metrics = objective.metrics();
+  return trainer.fit(model, train, {&evaluated, metrics.get()});
 }
 
 /// One rank's whole life. Ends as the program would: 75 after an interruption, 1 after an error.
@@ -158,13 +172,15 @@ void run_rank() {
   const text::WordPiece tokenizer = bench::generated_tokenizer(kVocabulary);
   objective::MaskedLmOptions masking;
   masking.sequence.max_length = 40;
-  const objective::MaskedLm objective(tokenizer, masking);
-  const DatasetSource<objective::MaskedLm> source(objective, rows), held_out(objective, unseen);
+  std::unique_ptr<objective::Objective> objective = std::make_unique<objective::MaskedLm>(tokenizer, masking);
+  if (job.finds_replaced)
+    objective = std::make_unique<objective::Electra>(tokenizer, masking, objective::ElectraOptions());
+  const DatasetSource<objective::Objective> source(*objective, rows), held_out(*objective, unseen);
   const Failing train(source, job.event == "loader" && group.rank() == 1, kDealtRows);
   const Failing evaluated(held_out, job.event == "evaluation" && group.rank() == 1, 3);
   try {
-    const FitResult result = fit(job, group, train, evaluated);
-    if (!job.again.empty()) fit(job.resumed(), group, train, evaluated);
+    const FitResult result = fit(job, group, *objective, train, evaluated);
+    if (!job.again.empty()) fit(job.resumed(), group, *objective, train, evaluated);
     clear_interrupt();
     group.barrier();
     std::_Exit(result.interrupted ? 75 : 0);
@@ -295,6 +311,66 @@ TEST_F(TrainingOnRanks, DeterministicLayoutsLeaveTheSameBytes) {
       expect_done({.strategy = strategy, .ranks = ranks, .output = folder / name, .deterministic = true});
       EXPECT_TRUE(bytes(name) == bytes("one")) << name;
     }
+}
+
+TEST_F(TrainingOnRanks, ReplacedTokensAreLearntUnderEveryStrategyAsInOneProcessAndResumedByAnyOther) {
+  if (is_rank()) return run_rank();
+  const std::vector<Place> places{{"single", 1}, {"ddp", 2},   {"zero1", 3},
+                                  {"zero2", 2},  {"zero3", 3}, {"ps-sync", 3}};
+  for (const Place& place : places)
+    expect_done({.strategy = place.strategy,
+                 .ranks = place.ranks,
+                 .output = folder / place.name(),
+                 .finds_replaced = true});
+  const auto reference = read_lines(folder / "single-1/metrics.jsonl");
+  ASSERT_EQ(reference.size(), 8u);
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Place &place = places[i], &writer = places[(i + 2) % places.size()];
+    SCOPED_TRACE(place.name() + ", " + writer.name());
+    const fs::path output = folder / place.name(), moved = folder / ("moved-" + place.name());
+    EXPECT_LT(model_difference(output, folder / "single-1", kDealtSteps), 1e-10);
+    const auto lines = read_lines(output / "metrics.jsonl");
+    ASSERT_EQ(lines.size(), reference.size());
+    for (size_t line = 0; line < lines.size(); ++line)
+      for (const char* key :
+           {"loss", "eval_loss", "eval_perplexity", "eval_generator_accuracy", "eval_discriminator_accuracy",
+            "eval_replaced_precision", "eval_replaced_recall"}) {
+        ASSERT_EQ(reference[line].contains(key), lines[line].contains(key)) << key;
+        if (!reference[line].contains(key)) continue;
+        const double expected = reference[line].at(key).get<double>();
+        EXPECT_NEAR(lines[line].at(key).get<double>(), expected, 1e-10 * std::fabs(expected)) << key;
+      }
+    expect_done({.strategy = place.strategy,
+                 .ranks = place.ranks,
+                 .output = moved,
+                 .resume = (folder / writer.name() / "checkpoints" / checkpoint_name(3)).string(),
+                 .finds_replaced = true});
+    EXPECT_LT(model_difference(moved, folder / "single-1", kDealtSteps), 1e-10);
+  }
+}
+
+TEST_F(TrainingOnRanks, ReplacedTokensAreLearntWithTheSameBytesUnderDeterministicLayouts) {
+  if (is_rank()) return run_rank();
+  const auto bytes = [&](const std::string& name) {
+    const fs::path checkpoint = folder / name / "checkpoints" / checkpoint_name(kDealtSteps);
+    return read_file(checkpoint / "model.safetensors") + read_file(checkpoint / "optimizer.safetensors");
+  };
+  for (const Place& place : {Place{"single", 1}, {"ddp", 2}, {"zero1", 4}, {"zero2", 2}, {"zero3", 2}}) {
+    expect_done({.strategy = place.strategy,
+                 .ranks = place.ranks,
+                 .output = folder / place.name(),
+                 .deterministic = true,
+                 .finds_replaced = true});
+    EXPECT_TRUE(bytes(place.name()) == bytes("single-1")) << place.name();
+  }
+  // What was interrupted goes on with the same bytes.
+  expect_done({.strategy = "single",
+               .ranks = 1,
+               .output = folder / "resumed",
+               .resume = (folder / "single-1" / "checkpoints" / checkpoint_name(3)).string(),
+               .deterministic = true,
+               .finds_replaced = true});
+  EXPECT_TRUE(bytes("resumed") == bytes("single-1"));
 }
 
 TEST_F(TrainingOnRanks, ASignalToOneRankSavesOnAllAndTheRunGoesOn) {

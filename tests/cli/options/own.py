@@ -128,6 +128,43 @@ def objective(lab):
     lab.assertIn("cls.seq_relationship.weight", order.weights)
     lab.assertNotEqual(order.each("loss"), both.each("loss"))
     lab.refuses_to_train("--objective expects one of mlm", objective="clm")
+    replaced = lab.train(objective="electra", model=electra(lab))
+    written = json.loads((replaced.folder / "model" / "config.json").read_text())
+    lab.assertEqual((written["architectures"], written["model_type"]), (["ElectraForPreTraining"], "electra"))
+    lab.assertIn("discriminator_predictions.dense.weight", tensors(replaced.folder / "model" / "model.safetensors"))
+    lab.refuses_to_train("is ELECTRA's; found a bert", objective="electra")
+
+
+def electra(lab):
+    """Without dropout, with the weights of an encoder."""
+    return lab.once("electra", lambda path: write_model(path, model_type="electra", embedding_size=HIDDEN, hidden_dropout_prob=0.0,
+                                                        attention_probs_dropout_prob=0.0))
+
+
+@PRETRAIN.row("--generator-size", "the generator's layers have that share of the width")
+def generator_size(lab):
+    for size, width in ((None, HIDDEN // 4), (0.5, HIDDEN // 2), (1, HIDDEN)):
+        weights = lab.train(objective="electra", model=electra(lab), generator_size=size).weights
+        lab.assertEqual(len(weights["generator.electra.encoder.layer.0.attention.output.dense.weight"]), width * width)
+        lab.assertEqual(len(weights["electra.encoder.layer.0.attention.output.dense.weight"]), HIDDEN * HIDDEN)
+    lab.refuses_to_train("at most 1, found 1.5", objective="electra", model=electra(lab), generator_size=1.5)
+    lab.refuses_to_train("--generator-size is for --objective electra", generator_size=0.5)
+
+
+@PRETRAIN.row("--keep-generator", "the generator lies beside the model that is left, with the embeddings of both")
+def keep_generator(lab):
+    without = lab.train(objective="electra", model=electra(lab)).folder / "model"
+    kept = lab.train(objective="electra", model=electra(lab), keep_generator=True).folder / "model"
+    lab.assertFalse((without / "generator").exists())
+    lab.assertEqual(tensors(without / "model.safetensors"), tensors(kept / "model.safetensors"))
+    lab.assertEqual(json.loads((kept / "generator" / "config.json").read_text())["architectures"], ["ElectraForMaskedLM"])
+    generator, discriminator = tensors(kept / "generator" / "model.safetensors"), tensors(kept / "model.safetensors")
+    shared = {name for name in generator if name.startswith("electra.embeddings.")}
+    lab.assertEqual(len(shared), 5)
+    for name in shared:
+        lab.assertEqual(generator[name], discriminator[name])
+    lab.assertFalse([name for name in discriminator if "generator" in name])
+    lab.refuses_to_train("--keep-generator is for --objective electra", keep_generator=True)
 
 
 @PRETRAIN.row("--static-masks", "the same tokens are hidden again every so many epochs")

@@ -1,0 +1,229 @@
+#include "funicular/objective/electra.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/random.h"
+#include "funicular/model/builder.h"
+#include "funicular/model/electra.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/objective/metrics.h"
+
+namespace funicular::objective {
+
+namespace {
+
+constexpr const char *kIds = "token_ids", *kReplaced = "replaced", *kBits = "sampling_bits";
+
+/// The authors' code shows [MASK] in place of this share of the chosen tokens, and the others as they are.
+constexpr double kMaskShare = 0.85;
+
+/// Of the encoder, what the generator has in common with the discriminator.
+const char* const kShared[] = {"embeddings.word_embeddings.weight", "embeddings.position_embeddings.weight",
+                               "embeddings.token_type_embeddings.weight", "embeddings.LayerNorm.weight",
+                               "embeddings.LayerNorm.bias"};
+
+// ---- the generator
+
+/// The batch's tokens with those that were drawn in the places of the chosen ones, and which of them differ
+/// from what stood there.
+Activations with_drawn_tokens(const at::Tensor& ids, const at::Tensor& drawn, const MicroBatch& batch) {
+  const at::Tensor &rows = batch["mlm_rows"], &labels = batch["mlm_labels"];
+  const at::Tensor differs = drawn.ne(labels).to(at::kLong);
+  return {{kIds, ids.index_copy(0, rows, drawn)},
+          {kReplaced, at::zeros_like(ids).index_copy(0, rows, differs)}};
+}
+
+void add_generator_head(model::Builder& builder) {
+  const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
+  builder.add_segment("generator", {model::hidden_of_head(builder.options()), model::of_tokens(kIds)},
+                      {model::of_tokens(kIds), model::of_tokens(kReplaced)},
+                      [weights](Activations in, const Pass& pass) {
+                        nn::VocabularyDraw draw;
+                        draw.uniforms = pass.batch[kBits].to(at::kDouble) * 0x1p-53;
+                        draw.wants_best = pass.loss.keep_outputs;
+                        model::add_masked_lm_loss(in.at(model::kHidden), weights, pass, &draw);
+                        if (draw.wants_best) {
+                          pass.loss.output("mlm_best", draw.best);
+                          pass.loss.output("mlm_labels", pass.batch["mlm_labels"]);
+                        }
+                        return with_drawn_tokens(in.at(kIds), draw.tokens, pass.batch);
+                      },
+                      {weights.decoder});
+}
+
+model::Head generator_head() {
+  model::Head head = model::Head::masked_lm;
+  head.name = "generator";
+  head.add = add_generator_head;
+  return head;
+}
+
+// ---- metrics
+
+class ElectraMetrics final : public Metrics {
+ public:
+  void start() override { *this = {}; }
+  void add(const TensorMap& outputs) override {
+    const at::Tensor best = outputs.at("mlm_best").to(at::kCPU),
+                     hidden = outputs.at("mlm_labels").to(at::kCPU);
+    guessed_ += count(best.eq(hidden));
+    chosen_ += static_cast<double>(hidden.numel());
+    const at::Tensor told = outputs.at("replaced_logits").to(at::kCPU).gt(0);
+    const at::Tensor replaced = outputs.at("replaced").to(at::kCPU).to(at::kBool);
+    tokens_ += static_cast<double>(replaced.numel());
+    right_ += count(told.eq(replaced));
+    told_ += count(told);
+    replaced_ += count(replaced);
+    found_ += count(told.logical_and(replaced));
+  }
+  void losses(const std::map<std::string, double>& terms) override { mlm_ = terms.at("mlm"); }
+  std::map<std::string, double> finish(double) override {
+    return {{"perplexity", perplexity(mlm_)},
+            {"generator_accuracy", share(guessed_, chosen_)},
+            {"discriminator_accuracy", share(right_, tokens_)},
+            {"replaced_precision", share(found_, told_)},
+            {"replaced_recall", share(found_, replaced_)}};
+  }
+
+ private:
+  static double count(const at::Tensor& flags) { return static_cast<double>(flags.sum().item<int64_t>()); }
+  /// 0 where there is nothing to be right about, as scikit-learn has it.
+  static double share(double part, double whole) { return whole > 0 ? part / whole : 0; }
+
+  double mlm_ = 0, guessed_ = 0, chosen_ = 0, tokens_ = 0, right_ = 0, told_ = 0, replaced_ = 0, found_ = 0;
+};
+
+// ---- batches
+
+/// Keyed by the draw of a token's sequence and its place there.
+at::Tensor bits_of(const MicroBatch& batch, const RandomState& random) {
+  const RandomKey key = make_key(random.seed, Purpose::mask_replace, /*layer=*/1);
+  const Packing& packing = batch.packing;
+  const at::Tensor& rows = batch["mlm_rows"];
+  const at::Tensor bits = at::empty({rows.numel()}, at::kLong);
+  const int64_t* const row = rows.const_data_ptr<int64_t>();
+  size_t sequence = 0;
+  for (int64_t i = 0; i < rows.numel(); ++i) {
+    while (packing.host_offsets[sequence + 1] <= row[i]) ++sequence;
+    const auto position = static_cast<uint32_t>(row[i] - packing.host_offsets[sequence]);
+    const auto draw = static_cast<uint64_t>(packing.host_draw_ids[sequence]);
+    bits.data_ptr<int64_t>()[i] =
+        static_cast<int64_t>(uniform(philox(key, make_counter(0, position, draw))) * 0x1p53);
+  }
+  return bits;
+}
+
+MaskedLmOptions with_shares(MaskedLmOptions masking) {
+  masking.mask_share = kMaskShare;
+  masking.random_share = 0;
+  return masking;
+}
+
+void require_same_embeddings(const format::BertConfig& a, const format::BertConfig& b) {
+  if (a.vocab_size == b.vocab_size && a.max_position_embeddings == b.max_position_embeddings &&
+      a.type_vocab_size == b.type_vocab_size && a.embedding_width() == b.embedding_width())
+    return;
+  throw InputError(
+      "electra",
+      "generator and discriminator have their embeddings in common; expected tables of one size, found "
+      "{} tokens, {} positions and {} segments of {}, and {}, {} and {} of {}",
+      a.vocab_size, a.max_position_embeddings, a.type_vocab_size, a.embedding_width(), b.vocab_size,
+      b.max_position_embeddings, b.type_vocab_size, b.embedding_width());
+}
+
+std::string in_encoder(const format::BertConfig& config, const std::string& name) {
+  return model::family_of(config).prefix + name;
+}
+
+}  // namespace
+
+format::BertConfig generator_config(const format::BertConfig& discriminator, double size) {
+  constexpr int64_t kHead = 64;
+  format::BertConfig config = discriminator;
+  config.embedding_size = discriminator.embedding_width();
+  const auto width =
+      static_cast<int64_t>(std::llround(size * static_cast<double>(discriminator.hidden_size)));
+  config.num_attention_heads = std::max<int64_t>(1, width / kHead);
+  config.hidden_size = std::max<int64_t>(1, width / config.num_attention_heads) * config.num_attention_heads;
+  config.intermediate_size = 4 * config.hidden_size;
+  return config;
+}
+
+Model join_electra(model::BertOptions discriminator, model::BertOptions generator, double weight) {
+  require_same_embeddings(discriminator.config, generator.config);
+  discriminator.head = model::replaced_tokens_head(weight);
+  generator.head = generator_head();
+  Model model = model::build_bert(discriminator);
+  Scope scope{.prefix = kGenerator, .shared_ports = {kIds, "token_type_ids", kReplaced}};
+  for (const char* const name : kShared)
+    scope.shared_weights[in_encoder(generator.config, name)] = in_encoder(discriminator.config, name);
+  scope.exported = false;
+  scope.first = true;
+  model.append(model::build_bert(generator), scope);
+  return model;
+}
+
+Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking,
+                 const ElectraOptions& options)
+    : options_(options), masked_lm_(tokenizer, with_shares(masking)) {
+  if (!(options.generator_size > 0 && options.generator_size <= 1))
+    throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
+                     options.generator_size);
+}
+
+MicroBatch Electra::collate(std::span<const data::Sample> samples, const RandomState& random) const {
+  MicroBatch batch = masked_lm_.collate(samples, random);
+  batch.tensors[kBits] = bits_of(batch, random);
+  batch.counts[kReplaced] = static_cast<double>(batch.packing.tokens());
+  return batch;
+}
+
+model::Head Electra::head() const {
+  return model::replaced_tokens_head(options_.weight);
+}
+
+Model Electra::build(model::BertOptions discriminator) const {
+  model::BertOptions generator = discriminator;
+  generator.config = generator_config(discriminator.config, options_.generator_size);
+  generator.loaded = nullptr;
+  generator.seed = hash_bytes(fmt::format("{} {}", kGenerator, discriminator.seed));
+  return join_electra(std::move(discriminator), std::move(generator), options_.weight);
+}
+
+std::unique_ptr<Metrics> Electra::metrics() const {
+  return std::make_unique<ElectraMetrics>();
+}
+
+std::map<std::string, std::string> Electra::identity() const {
+  std::map<std::string, std::string> all = masked_lm_.identity();
+  all["objective"] = fmt::format("electra, a generator of {} of the width, weight {}, {}",
+                                 options_.generator_size, options_.weight, all["objective"]);
+  return all;
+}
+
+void Electra::save_more(const Model& model, const format::BertConfig& config,
+                        const text::Tokenizer& tokenizer, const fs::path& folder) const {
+  if (!options_.keep_generator) return;
+  const std::string prefix = kGenerator;
+  std::map<std::string, at::Tensor> weights;
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices)
+      if (slice.name.starts_with(prefix))
+        weights[slice.name.substr(prefix.size())] =
+            parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
+  for (const char* const shared : kShared) {
+    const std::string name = in_encoder(config, shared);
+    weights[name] = model.find(name)->master.detach();
+  }
+  const format::BertConfig own = generator_config(config, options_.generator_size);
+  model::save_weights(weights, own, generator_head(), folder / "generator");
+  model::save_tokenizer(own, tokenizer, folder / "generator");
+}
+
+}  // namespace funicular::objective
