@@ -315,8 +315,7 @@ TEST_F(TrainingOnRanks, DeterministicLayoutsLeaveTheSameBytes) {
 
 TEST_F(TrainingOnRanks, ReplacedTokensAreLearntUnderEveryStrategyAsInOneProcessAndResumedByAnyOther) {
   if (is_rank()) return run_rank();
-  const std::vector<Place> places{{"single", 1}, {"ddp", 2},   {"zero1", 3},
-                                  {"zero2", 2},  {"zero3", 3}, {"ps-sync", 3}};
+  const std::vector<Place> places{{"single", 1}, {"ddp", 2}, {"zero2", 2}, {"zero3", 3}};
   for (const Place& place : places)
     expect_done({.strategy = place.strategy,
                  .ranks = place.ranks,
@@ -325,7 +324,7 @@ TEST_F(TrainingOnRanks, ReplacedTokensAreLearntUnderEveryStrategyAsInOneProcessA
   const auto reference = read_lines(folder / "single-1/metrics.jsonl");
   ASSERT_EQ(reference.size(), 8u);
   for (size_t i = 0; i < places.size(); ++i) {
-    const Place &place = places[i], &writer = places[(i + 2) % places.size()];
+    const Place &place = places[i], &writer = places[(i + 1) % places.size()];
     SCOPED_TRACE(place.name() + ", " + writer.name());
     const fs::path output = folder / place.name(), moved = folder / ("moved-" + place.name());
     EXPECT_LT(model_difference(output, folder / "single-1", kDealtSteps), 1e-10);

@@ -140,16 +140,25 @@ def packed(ids, types, mask, labels, lengths, is_masked_lm):
     return {name: value.contiguous() for name, value in batch.items()}
 
 
+def replaced_loss(out, mask, labels):
+    """transformers' own, of which it rounds the labels, and so the loss, to float32: in the model's type."""
+    logits = out.logits[mask]
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(logits, labels[mask].to(logits.dtype))
+    torch.testing.assert_close(loss.float(), out.loss.float(), rtol=1e-6, atol=0)
+    return loss
+
+
 def expected(model, ids, types, mask, labels, is_masked_lm):
     model.zero_grad()
     both = isinstance(labels, tuple)
     labels, more = (labels[0], {"next_sentence_label": labels[1]}) if both else (labels, {})
     real_labels = labels.to(model.dtype) if labels.is_floating_point() else labels
     out = model(input_ids=ids, token_type_ids=types, attention_mask=mask.long(), labels=real_labels, **more)
-    out.loss.backward()
+    loss = replaced_loss(out, mask, labels) if isinstance(model, ElectraForPreTraining) else out.loss
+    loss.backward()
     logits = out.prediction_logits if both else out.logits
     logits = logits[mask][labels[mask] != -100] if is_masked_lm else logits[mask] if labels.shape == ids.shape else logits
-    result = {"logits": logits.detach().clone(), "loss": out.loss.detach().clone()}
+    result = {"logits": logits.detach().clone(), "loss": loss.detach().clone()}
     if both:
         result["next_sentence_logits"] = out.seq_relationship_logits.detach().clone()
     for name, parameter in model.named_parameters():
@@ -183,9 +192,10 @@ def electra_step(generator, discriminator, ids, mask, chosen, shown, uniforms, d
     corrupted = ids.clone()
     corrupted[chosen] = drawn
     told = discriminator(input_ids=corrupted, token_type_ids=types, attention_mask=mask.long(), labels=(corrupted != ids).long())
-    loss = guess.loss + 50 * told.loss
+    of_discriminator = replaced_loss(told, mask, corrupted != ids)
+    loss = guess.loss + 50 * of_discriminator
     loss.backward()
-    result = {"loss": loss.detach(), "mlm": guess.loss.detach(), "replaced": told.loss.detach(), "logits": told.logits[mask].detach(),
+    result = {"loss": loss.detach(), "mlm": guess.loss.detach(), "replaced": of_discriminator.detach(), "logits": told.logits[mask].detach(),
               "drawn": corrupted[mask]}
     for prefix, model in (("generator.", generator), ("", discriminator)):
         for name, parameter in model.named_parameters():
