@@ -7,7 +7,7 @@ function(funicular_torch_target target)
   target_compile_options(${target} PRIVATE -fopenmp)
   target_include_directories(${target} SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
   if(target STREQUAL "funicular_core")
-    target_precompile_headers(${target} PRIVATE "${CMAKE_SOURCE_DIR}/cmake/precompiled.h")
+    target_precompile_headers(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/precompiled.h")
   elseif(NOT ARGN STREQUAL "NO_PCH")
     target_precompile_headers(${target} REUSE_FROM funicular_core)
     get_target_property(type ${target} TYPE)
@@ -18,18 +18,24 @@ function(funicular_torch_target target)
   endif()
 endfunction()
 
+# Only fmt of LibTorch's include folder, so that the layers without LibTorch cannot reach anything else in it.
+# Debian's own fmt clashes with the one inside LibTorch's headers.
+set(FUNICULAR_FMT_INCLUDE "${PROJECT_BINARY_DIR}/fmt_include")
+file(MAKE_DIRECTORY "${FUNICULAR_FMT_INCLUDE}")
+file(CREATE_LINK "${FUNICULAR_TORCH_ROOT}/include/fmt" "${FUNICULAR_FMT_INCLUDE}/fmt" SYMBOLIC)
+
 function(funicular_plain_settings target)
-  target_include_directories(${target} PUBLIC "${CMAKE_SOURCE_DIR}" SYSTEM PUBLIC "${FUNICULAR_FMT_INCLUDE}")
+  target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" SYSTEM PUBLIC "${FUNICULAR_FMT_INCLUDE}")
   target_compile_definitions(${target} PUBLIC FMT_HEADER_ONLY=1)
 endfunction()
 
 function(funicular_layer name)
-  file(GLOB sources CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/funicular/${name}/*.cpp"
-       "${CMAKE_SOURCE_DIR}/funicular/${name}/device/*.cpp")
+  file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/${name}/*.cpp"
+       "${PROJECT_SOURCE_DIR}/funicular/${name}/device/*.cpp")
   # Kernels are compiled once for each instruction set, see funicular/base/isa.h.
-  file(GLOB kernels CONFIGURE_DEPENDS "${CMAKE_SOURCE_DIR}/funicular/${name}/kernels/*.cpp")
+  file(GLOB kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/${name}/kernels/*.cpp")
   if(NOT sources)
-    set(sources "${CMAKE_SOURCE_DIR}/cmake/empty.cpp")
+    set(sources "${PROJECT_SOURCE_DIR}/cmake/empty.cpp")
   endif()
   set(target funicular_${name})
   add_library(${target} OBJECT ${sources})
@@ -41,7 +47,7 @@ function(funicular_layer name)
     funicular_kernels(${target} "${kernels}" ${ARGN})
   endif()
   if(FUNICULAR_CUDA)
-    set(cuda_kernels "${CMAKE_SOURCE_DIR}/funicular/${name}/device/cuda.cu")
+    set(cuda_kernels "${PROJECT_SOURCE_DIR}/funicular/${name}/device/cuda.cu")
     if(EXISTS "${cuda_kernels}")
       funicular_cuda_kernels(${name} "${cuda_kernels}")
     endif()
@@ -87,7 +93,7 @@ endfunction()
 # Kernels for GPUs. They include no header of LibTorch, so that nvcc alone compiles them, without CMake's knowledge of it:
 # that of Debian 12 knows no nvcc that takes C++20.
 function(funicular_cuda_kernels layer file)
-  set(object "${CMAKE_BINARY_DIR}/funicular_${layer}_cuda.o")
+  set(object "${PROJECT_BINARY_DIR}/funicular_${layer}_cuda.o")
   set(architectures "")
   foreach(capability IN LISTS FUNICULAR_CUDA_ARCHITECTURES)
     list(APPEND architectures -gencode "arch=compute_${capability},code=sm_${capability}")
@@ -96,14 +102,14 @@ function(funicular_cuda_kernels layer file)
   list(APPEND architectures -gencode "arch=compute_${newest},code=compute_${newest}")
   add_custom_command(OUTPUT "${object}" DEPENDS "${file}" DEPFILE "${object}.d" VERBATIM
     COMMAND "${FUNICULAR_NVCC}" -ccbin "${CMAKE_CXX_COMPILER}" -std=c++20 -O3 --expt-relaxed-constexpr ${architectures} -Xcompiler=-fPIC
-            "-I${CMAKE_SOURCE_DIR}" -MD -MF "${object}.d" -c "${file}" -o "${object}")
+            "-I${PROJECT_SOURCE_DIR}" -MD -MF "${object}.d" -c "${file}" -o "${object}")
   add_custom_target(funicular_${layer}_cuda DEPENDS "${object}")
   set_property(GLOBAL APPEND PROPERTY FUNICULAR_CUDA_OBJECTS "${object}")
   set_property(GLOBAL APPEND PROPERTY FUNICULAR_CUDA_TARGETS funicular_${layer}_cuda)
 endfunction()
 
 function(funicular_library name)
-  add_library(${name} SHARED "${CMAKE_SOURCE_DIR}/cmake/empty.cpp")
+  add_library(${name} SHARED "${PROJECT_SOURCE_DIR}/cmake/empty.cpp")
   get_property(layers GLOBAL PROPERTY FUNICULAR_LAYERS)
   foreach(layer IN LISTS layers)
     funicular_link_layer(${name} ${layer})
@@ -114,11 +120,15 @@ function(funicular_library name)
     target_link_libraries(${name} PRIVATE ${cuda_objects})
     add_dependencies(${name} ${cuda_targets})
   endif()
-  target_include_directories(${name} PUBLIC "${CMAKE_SOURCE_DIR}" SYSTEM PUBLIC "${FUNICULAR_FMT_INCLUDE}"
+  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}" SYSTEM PUBLIC "${FUNICULAR_FMT_INCLUDE}"
                              ${TORCH_INCLUDE_DIRS})
   target_compile_definitions(${name} PUBLIC FMT_HEADER_ONLY=1)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP} Threads::Threads)
-  set_target_properties(${name} PROPERTIES BUILD_RPATH "${FUNICULAR_TORCH_ROOT}/lib"
-                        INSTALL_RPATH "$ORIGIN;${FUNICULAR_TORCH_ROOT}/lib")
+  # What is not of the namespace funicular (fmt, JSON, instantiations of the standard library) stays inside.
+  set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
+  target_link_options(${name} PRIVATE "LINKER:--version-script=${exports}")
+  set_target_properties(${name} PROPERTIES LINK_DEPENDS "${exports}" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION}
+                        BUILD_RPATH "${FUNICULAR_TORCH_ROOT}/lib" INSTALL_RPATH "$ORIGIN;${FUNICULAR_TORCH_ROOT}/lib")
+  add_library(Funicular::${name} ALIAS ${name})
 endfunction()

@@ -1,6 +1,10 @@
-# Finds LibTorch in TORCH_DIR (a LibTorch folder or a virtual environment), and the fmt that it bundles.
+# Finds LibTorch in TORCH_DIR (a LibTorch folder or a virtual environment), else where CMake looks for packages. An installed
+# FunicularConfig.cmake includes this file, too.
 file(GLOB FUNICULAR_TORCH_CANDIDATES "${TORCH_DIR}" "${TORCH_DIR}/share/cmake/Torch"
      "${TORCH_DIR}/lib/python3*/site-packages/torch")
+
+# Where this project is a folder of another, that one links LibTorch's targets, too.
+set(CMAKE_FIND_PACKAGE_TARGETS_GLOBAL ON)
 
 # The CMake files of a CUDA build of LibTorch ask for the whole CUDA toolkit, and stop without. We need nvcc and the
 # runtime of it, for kernels of our own, so that the libraries are linked by hand; without nvcc those for the CPU only.
@@ -27,6 +31,9 @@ foreach(candidate IN LISTS FUNICULAR_TORCH_CANDIDATES)
 endforeach()
 if(NOT Torch_FOUND)
   find_package(Torch CONFIG QUIET PATHS ${FUNICULAR_TORCH_CANDIDATES} NO_DEFAULT_PATH)
+endif()
+if(NOT Torch_FOUND)
+  find_package(Torch CONFIG QUIET)
 endif()
 if(NOT Torch_FOUND)
   message(FATAL_ERROR "LibTorch not found in TORCH_DIR=${TORCH_DIR}. Run ./run setup, or pass -DTORCH_DIR=FOLDER "
@@ -60,9 +67,3 @@ if(found EQUAL 0)
 else()
   list(GET FUNICULAR_TORCH_OPENMP 0 FUNICULAR_TORCH_OPENMP)
 endif()
-
-# Only fmt of LibTorch's include folder, so that the layers without LibTorch cannot reach anything else in it.
-# Debian's own fmt clashes with the one inside LibTorch's headers.
-set(FUNICULAR_FMT_INCLUDE "${CMAKE_BINARY_DIR}/fmt_include")
-file(MAKE_DIRECTORY "${FUNICULAR_FMT_INCLUDE}")
-file(CREATE_LINK "${FUNICULAR_TORCH_ROOT}/include/fmt" "${FUNICULAR_FMT_INCLUDE}/fmt" SYMBOLIC)

@@ -139,6 +139,10 @@ class Bench {
     if (name == "ps-async")
       throw InputError(
           "bench", "ps-async has no step that all ranks take together; expected one of the other strategies");
+    if (name == "pipeline")
+      throw InputError("bench",
+                       "what a stage holds is not predicted yet, so pipelines are not measured here; expected one of "
+                       "the other strategies");
     const at::ScalarType type = master_type(options_.precision);
     Model model = model::build_bert({options_.config, model::Head::masked_lm, type, 1});
     const FlatLayout layout(model);

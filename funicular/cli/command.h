@@ -33,6 +33,7 @@ std::unique_ptr<Command> make_predict();
 std::unique_ptr<Command> make_bench();
 std::unique_ptr<Command> make_launch();
 std::unique_ptr<Command> make_prove();
+std::unique_ptr<Command> make_plan();
 std::unique_ptr<Command> make_doctor();
 std::unique_ptr<Command> make_completion();
 

@@ -25,7 +25,7 @@ namespace funicular::cli {
 std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (auto make : {make_tokenize, make_mask, make_pretrain, make_finetune, make_evaluate, make_predict,
-                    make_launch, make_prove, make_bench, make_doctor, make_completion})
+                    make_launch, make_prove, make_plan, make_bench, make_doctor, make_completion})
     commands.push_back(make());
   return commands;
 }

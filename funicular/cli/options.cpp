@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cstdlib>
 
@@ -246,6 +247,26 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
            "of dp: how many replicas compute in this process, each on its share of the threads")
       .range(1, 1024);
   arguments
+      .add("pipeline-parallel", "P", options.pipeline_parallel,
+           "cut the model into stages on P ranks; of P·D ranks D pipelines share the data")
+      .default_text("1; with --strategy pipeline all ranks")
+      .range(1, 4096);
+  arguments
+      .add("data-parallel", "D", options.data_parallel, "how many pipelines; must be the ranks divided by P")
+      .default_text("ranks / P")
+      .range(1, 65536);
+  arguments.add("schedule", "NAME|FILE", options.schedule,
+                "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
+                "funicular plan)");
+  arguments
+      .add("stages-per-rank", "V", options.stages_per_rank, "of the schedules interleaved and looped-bfs")
+      .default_text("2")
+      .range(1, 64);
+  arguments
+      .add("stages", "S,…", options.stages,
+           "the number of the first segment of each stage, from 0: embeddings, layers, head")
+      .default_text("about as many weights in each");
+  arguments
       .add("servers", "N", options.servers,
            "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
       .range(1, 1024);
@@ -316,10 +337,17 @@ void TrainingOptions::apply() {
     throw InputError("usage", "--warmup-steps {} and --warmup-ratio {} are both given; give one of them",
                      *warmup_steps, *warmup_ratio);
   const launch::Environment place = launch::read_environment();
+  strategy = chosen_strategy();
+  if (strategy == "pipeline" && !arguments_->given("pipeline-parallel"))
+    pipeline_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
+  check_pipelines(place.size);
+  const bool cuts = strategy == "pipeline";
   const int64_t parts = strategy == "dp"              ? devices
                         : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
+                        : cuts                        ? place.size / pipeline_parallel
                                                       : place.size;
-  train::plan_batches(trainer(), parts);  // contradictions are told before files are read
+  train::plan_batches(trainer(), parts,
+                      cuts ? pipeline_parallel : 1);  // contradictions are told before files are read
   if (device.device != "cpu" && !offload_optimizer.empty())
     throw InputError("device",
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
@@ -346,6 +374,28 @@ void TrainingOptions::apply() {
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   warn_of_idle_options();
   strategy_factory()();
+}
+
+std::string TrainingOptions::chosen_strategy() const {
+  const bool asked = pipeline_parallel > 1;
+  if (strategy == "auto" && asked) return "pipeline";
+  if (strategy != "pipeline" && asked)
+    throw InputError("usage", "--pipeline-parallel {} and --strategy {} contradict each other; leave one out",
+                     pipeline_parallel, strategy);
+  return strategy;
+}
+
+void TrainingOptions::check_pipelines(int ranks) const {
+  if (strategy != "pipeline") return;
+  if (ranks % pipeline_parallel != 0)
+    throw InputError(
+        "usage",
+        "--pipeline-parallel {}: {} ranks cannot be divided into pipelines of {}; start a multiple: "
+        "funicular launch -n {} -- funicular …",
+        pipeline_parallel, ranks, pipeline_parallel, pipeline_parallel);
+  if (data_parallel && *data_parallel * pipeline_parallel != ranks)
+    throw InputError("usage", "--pipeline-parallel {} and --data-parallel {} take {} ranks, and there are {}",
+                     pipeline_parallel, *data_parallel, pipeline_parallel * *data_parallel, ranks);
 }
 
 void require_place(const fs::path& file, const char* option) {
@@ -395,6 +445,7 @@ void TrainingOptions::warn_of_idle_options() const {
          "precision", precision, {"fp16"});
   belong({"devices"}, "strategy", strategy, {"dp"});
   belong({"servers"}, "strategy", strategy, {"ps-sync", "ps-async"});
+  belong({"data-parallel", "schedule", "stages-per-rank", "stages"}, "strategy", strategy, {"pipeline"});
   belong({"staleness", "record-interleaving", "replay-interleaving"}, "strategy", strategy, {"ps-async"});
 }
 
@@ -416,6 +467,27 @@ void TrainingOptions::refuse_evaluation_options(const std::string& remedy) const
   if (!best_metric.empty()) refuse("--metric-for-best-model " + best_metric);
 }
 
+namespace {
+
+/// "0,4,8"
+std::vector<int64_t> parse_stages(const std::string& text) {
+  std::vector<int64_t> begins;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int64_t value = 0;
+    const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
+      throw InputError(
+          "usage", "--stages expects numbers of segments separated by commas, such as 0,4,8; found \"{}\"",
+          text);
+    begins.push_back(value);
+    begin = end + 1;
+  }
+  return begins;
+}
+
+}  // namespace
+
 train::StrategyFactory TrainingOptions::strategy_factory() const {
   parallel::StrategyOptions options;
   options.deterministic = deterministic;
@@ -426,6 +498,10 @@ train::StrategyFactory TrainingOptions::strategy_factory() const {
   options.record = record_interleaving;
   options.replay = replay_interleaving;
   options.offload = offload_optimizer;
+  options.pipeline.ranks = static_cast<int>(pipeline_parallel);
+  options.pipeline.schedule = schedule;
+  options.pipeline.chunks = static_cast<int>(stages_per_rank.value_or(0));
+  if (!stages.empty()) options.pipeline.begins = parse_stages(stages);
   return [name = strategy, group = group_, options] { return parallel::make_strategy(name, group, options); };
 }
 

@@ -85,6 +85,9 @@ struct TrainingOptions {
   bool deterministic = false, debug_collectives = false;
   std::string reduce_precision = "own";
   int64_t devices = 2, servers = 1, staleness = 3;
+  int64_t pipeline_parallel = 1;  ///< ranks of a pipeline
+  std::optional<int64_t> data_parallel, stages_per_rank;
+  std::string schedule = "1f1b", stages;
   std::string interface;       ///< empty: chosen
   fs::path offload_optimizer;  ///< empty: none
   fs::path record_interleaving, replay_interleaving;
@@ -119,6 +122,10 @@ struct TrainingOptions {
   at::ScalarType dtype() const;
 
  private:
+  /// --strategy, or what --pipeline-parallel makes of auto.
+  std::string chosen_strategy() const;
+  /// Throws InputError unless pipelines fit the ranks.
+  void check_pipelines(int ranks) const;
   /// Of options that were given and do nothing beside the others.
   void warn_of_idle_options() const;
 

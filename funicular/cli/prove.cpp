@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <functional>
 #include <map>
 #include <memory>
 
@@ -80,7 +81,9 @@ class Prove final : public Command {
             "Trains the same seed and global batches under layout A and layout B, each on its own ranks, and "
             "compares every loss term, gradient, weight and piece of optimiser state of every step. A layout "
             "is, in quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
-            "[--deterministic] [--servers N] [--fault NAME]\". Exit code 1 if a difference is larger than "
+            "[--deterministic] [--servers N] [--fault NAME]\", of the strategy pipeline also "
+            "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V]\". Exit code 1 if a "
+            "difference is larger than "
             "docs/numerics.md promises. Without --model and --data: a small BERT with random weights, and "
             "generated rows. What agreement of two layouts cannot see is a fault that both share: in the "
             "model, its kernels, dropout, the loss or the optimiser. For that there is one more layout, "
@@ -274,6 +277,7 @@ class Prove final : public Command {
           "single --micro-batch-size 4 --deterministic");
     }
     add("ps-sync -n 4 --servers 2", "single");
+    prove_pipelines(add);
     size_t held = 0;
     OrderedJson list = OrderedJson::array();
     for (const Row& row : rows) {
@@ -289,6 +293,27 @@ class Prove final : public Command {
                  refusal.empty() ? "" : fmt::format("None of them with the reference: {}.\n", refusal),
                  kBlindSpot);
     return held == rows.size() ? 0 : 1;
+  }
+
+  /// For both objectives: of masked words the embeddings are used at both ends.
+  void prove_pipelines(const std::function<void(const std::string&, const std::string&)>& add) {
+    const std::string objective = objective_;
+    for (const char* each : {kMaskedLm, kClassification}) {
+      if (!task_.data.empty() && each != objective) continue;
+      set_objective(each);
+      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
+        for (int ranks = 2; ranks <= 4; ++ranks)
+          add(fmt::format("pipeline -n {} --schedule {} --micro-batch-size 3", ranks, schedule), "single");
+      // Fewer micro-batches than stages; several stages a rank; recomputation; replicas.
+      add("pipeline -n 4 --micro-batch-size 8", "single");
+      for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
+        add(fmt::format("pipeline -n 2 --schedule {} --micro-batch-size 3", schedule), "single");
+      for (const char* recompute : {"full", "sqrt", "selective"})
+        add(fmt::format("pipeline -n 3 --micro-batch-size 3 --recompute {}", recompute), "single");
+      add("pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 3", "single");
+      add("pipeline -n 4 --pipeline-parallel 2 --schedule interleaved --micro-batch-size 2", "single");
+    }
+    set_objective(objective);
   }
 
   std::vector<std::string> layouts_;

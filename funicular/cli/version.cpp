@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 #include <torch/version.h>
 
+#include "funicular/base/version.h"
+
 namespace funicular::cli {
 
 std::string version_text() {

@@ -51,6 +51,10 @@ void CollectiveSequence::run_between_two(const std::string& what, const std::fun
   carry_out(what, false, action);
 }
 
+void CollectiveSequence::run_aside(const std::string& what, const std::function<void()>& action) {
+  carry_out(what, false, action);
+}
+
 void CollectiveSequence::wait_for_all() {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return queue_.empty() && !busy_; });

@@ -19,12 +19,13 @@
 
 namespace funicular::comm {
 
-/// A collective that was started and may not be done yet. Any thread may wait for it.
+/// What was started and may not be done yet.
 class Pending {
  public:
-  /// Throws what the collective threw.
-  void wait();
-  bool done();
+  virtual ~Pending() = default;
+  /// Throws what it threw. Of a collective any thread may wait.
+  virtual void wait();
+  virtual bool done();
   /// By who carried it out; once.
   void finish(std::exception_ptr error);
 
@@ -55,6 +56,8 @@ class CollectiveSequence {
   void run(const std::string& what, const std::function<void()>& action);
   /// The same for what concerns two ranks alone, and so has no number.
   void run_between_two(const std::string& what, const std::function<void()>& action);
+  /// The same, beside what was started: of a group that has no collective under way.
+  void run_aside(const std::string& what, const std::function<void()>& action);
   /// In the background. What `action` holds is let go before it counts as done.
   std::shared_ptr<Pending> start(std::string what, std::function<void()> action);
 

@@ -75,6 +75,30 @@ void check_reduction(const char* operation, Element element, Reduction reduction
                      operation);
 }
 
+/// A message between two ranks that is under way.
+class PendingTransfer final : public Pending {
+ public:
+  PendingTransfer(std::string what, at::Tensor tensor, CollectiveSequence& sequence)
+      : what_(std::move(what)), tensor_(std::move(tensor)), sequence_(sequence) {}
+
+  const std::string& what() const { return what_; }
+  void begin(Link::Transfer transfer) { transfer_ = std::move(transfer); }
+  void wait() override {
+    if (done_) return;
+    done_ = true;  // also where it throws: there is nothing more to wait for
+    sequence_.run_aside(what_, [this] { transfer_.wait(); });
+    tensor_.reset();
+  }
+  bool done() override { return done_; }
+
+ private:
+  const std::string what_;
+  at::Tensor tensor_;  ///< before the transfer, which goes first
+  Link::Transfer transfer_;
+  CollectiveSequence& sequence_;
+  bool done_ = false;
+};
+
 }  // namespace
 
 void Work::wait() const {
@@ -175,6 +199,14 @@ class Group::Impl {
   }
   void receive(const at::Tensor& tensor, int64_t element_bytes, int from) {
     if (tensor.numel() > 0) link_.receive(bytes(tensor), tensor.numel() * element_bytes, from).wait();
+  }
+
+  /// `what` is for messages; `post` starts it.
+  template <class Post>
+  std::shared_ptr<Pending> start_transfer(std::string what, const at::Tensor& tensor, const Post& post) {
+    auto transfer = std::make_shared<PendingTransfer>(std::move(what), tensor, sequence_);
+    sequence_.run_aside(transfer->what(), [&] { transfer->begin(post(link_)); });
+    return transfer;
   }
 
   std::shared_ptr<Impl> subgroup(const std::vector<int>& ranks, int rank) {
@@ -463,6 +495,32 @@ void Group::receive(const at::Tensor& tensor, int from) const {
   if (from == rank()) throw InputError(launch::kRanks, "receive: rank {} cannot receive from itself", from);
   impl_->sequence().run_between_two(describe("receive", tensor, element, fmt::format(" from rank {}", from)),
                                     [&] { impl_->receive(tensor, bytes_of(element), from); });
+}
+
+Work Group::start_send(const at::Tensor& tensor, int to) const {
+  const Element element = check_tensor("send", tensor);
+  check_rank("send", to, size());
+  if (to == rank()) throw InputError(launch::kRanks, "send: rank {} cannot send to itself", to);
+  Work work;
+  if (tensor.numel() == 0) return work;
+  work.pending_ = impl_->start_transfer(
+      describe("send", tensor, element, fmt::format(" to rank {}", to)), tensor, [&](Link& link) {
+        return link.send(bytes(tensor), tensor.numel() * bytes_of(element), to);
+      });
+  return work;
+}
+
+Work Group::start_receive(const at::Tensor& tensor, int from) const {
+  const Element element = check_tensor("receive", tensor);
+  check_rank("receive", from, size());
+  if (from == rank()) throw InputError(launch::kRanks, "receive: rank {} cannot receive from itself", from);
+  Work work;
+  if (tensor.numel() == 0) return work;
+  work.pending_ = impl_->start_transfer(
+      describe("receive", tensor, element, fmt::format(" from rank {}", from)), tensor, [&](Link& link) {
+        return link.receive(bytes(tensor), tensor.numel() * bytes_of(element), from);
+      });
+  return work;
 }
 
 }  // namespace funicular::comm

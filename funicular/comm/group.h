@@ -103,6 +103,12 @@ class Group {
   /// From one rank to another; several between the same two arrive in their order.
   void send(const at::Tensor& tensor, int to) const;
   void receive(const at::Tensor& tensor, int from) const;
+  /// The same in the background, side by side: each pair of ranks has a queue of its own in either direction, so that
+  /// nobody waits behind a message to somebody else. The tensors must be left alone until wait(), which one thread may
+  /// call for all of them; every one has to be waited for. A group may not have them under way together with
+  /// collectives: take a subgroup for each.
+  Work start_send(const at::Tensor& tensor, int to) const;
+  Work start_receive(const at::Tensor& tensor, int from) const;
 
   /// The same, in the background: they are carried out one after the other in the order of the calls, and
   /// before any collective that is called later. The tensors must be left alone until wait().

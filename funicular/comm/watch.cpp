@@ -15,6 +15,8 @@ namespace funicular::comm {
 namespace {
 
 using namespace std::chrono_literals;
+/// So long rank 0 keeps the store after a failure for ranks that have not heard of it yet.
+constexpr auto kKeepStore = 5s;
 constexpr int kFaultySteps = static_cast<int>(1s / Patience::kStep);
 
 std::string beat_key(int rank) {
@@ -68,7 +70,7 @@ bool Watch::stop() {
   stopping_ = true;
   if (state_ == "lives") state_ = "left";
   changed_.notify_all();
-  const bool ended = changed_.wait_for(lock, 2s, [&] { return beater_ended_; });
+  const bool ended = changed_.wait_for(lock, rank_ == 0 ? 2s + kKeepStore : 2s, [&] { return beater_ended_; });
   lock.unlock();
   if (alarmer_.joinable()) alarmer_.join();
   if (ended) {
@@ -119,10 +121,17 @@ void Watch::note_failure(const std::string& message) {
   changed_.notify_all();
 }
 
-std::optional<std::string> Watch::ended_process() {
+bool Watch::has_ended(int rank) const {
   for (const Process& one : processes_) {
     pollfd polled{one.descriptor, POLLIN, 0};
-    if (::poll(&polled, 1, 0) <= 0) continue;
+    if (one.rank == rank && ::poll(&polled, 1, 0) > 0) return true;
+  }
+  return false;
+}
+
+std::optional<std::string> Watch::ended_process() {
+  for (const Process& one : processes_) {
+    if (!has_ended(one.rank)) continue;
     const std::string doing = Beat(heard_[static_cast<size_t>(one.rank)].text).activity;
     return fmt::format("rank {} (process {}) has ended{}", one.rank, one.process,
                        doing.empty() ? "" : "; it was last heard of in " + doing);
@@ -183,12 +192,34 @@ void Watch::beat_loop() {
       if (!verdict_) verdict_ = fmt::format("{}, which keeps the store, has ended", describe(0));
       return;
     }
-    if (last) return;
+    if (last) {
+      if (rank_ == 0) keep_store(*meeting);
+      return;
+    }
     ++beats_;
     std::unique_lock lock(mutex_);
     const std::string state = state_;
     changed_.wait_for(lock, kBeat, [&] { return stopping_ || state_ != state; });
   }
+}
+
+void Watch::keep_store(Meeting& meeting) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!verdict_ && state_ != "failed") return;
+  }
+  const auto end = std::chrono::steady_clock::now() + kKeepStore;
+  while (someone_lives(meeting) && std::chrono::steady_clock::now() < end)
+    std::this_thread::sleep_for(Patience::kStep);
+}
+
+bool Watch::someone_lives(Meeting& meeting) {
+  for (int rank = 1; rank < size_; ++rank) {
+    if (has_ended(rank) || heard_[static_cast<size_t>(rank)].unchanged >= silent_beats_) continue;
+    const auto text = meeting.get_now(beat_key(rank));
+    if (text && Beat(*text).state == "lives") return true;
+  }
+  return false;
 }
 
 void Watch::beat(Meeting& meeting, int64_t count) {

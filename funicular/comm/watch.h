@@ -73,9 +73,15 @@ class Watch {
   bool stop();
   void open_processes();
   std::string describe(int rank) const;
+  /// Whether a rank is a process of this host that has ended.
+  bool has_ended(int rank) const;
   std::optional<std::string> ended_process();
   void beat_loop();
   void beat(Meeting& meeting, int64_t count);
+  /// Of rank 0: after a failure the store stays until all other ranks have failed or left, for a few seconds. A rank
+  /// that was slow to notice would otherwise find the store gone, and blame rank 0.
+  void keep_store(Meeting& meeting);
+  bool someone_lives(Meeting& meeting);
   void listen(Meeting& meeting, int rank, Heard& heard);
   std::string own_text(int64_t count);
   void alarm_loop();

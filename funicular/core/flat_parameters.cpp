@@ -10,7 +10,7 @@ namespace funicular {
 
 void convert_frozen_matrices(Model& model, at::ScalarType type) {
   for (const auto& parameter : model.parameters)
-    if (!parameter->trainable && parameter->group == ParameterGroup::decay) {
+    if (!parameter->trainable && !parameter->constant && parameter->group == ParameterGroup::decay) {
       if (parameter->master.is_same(parameter->compute)) parameter->master = parameter->compute.detach();
       parameter->compute.set_data(parameter->master.to(type));
     }

@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -36,6 +38,10 @@ struct Parameter {
   ParameterGroup group = ParameterGroup::decay;
   std::vector<Slice> slices;  ///< at least one; together they cover dimension 0 in order
   bool trainable = true;      ///< false: frozen, has no gradient and no optimiser state
+  /// Of a model that was appended frozen: whoever builds the model brings its value and its type, so that it is
+  /// in no checkpoint and no precision changes it.
+  bool constant = false;
+  bool exported = true;  ///< false: left out of the folders that a run leaves (model/weights.h)
 };
 
 /// State that is saved but not trained (BatchNorm's running statistics).
@@ -84,6 +90,24 @@ struct Segment {
   std::vector<Parameter*> parameters = {};
   std::vector<Port> inputs = {}, outputs = {};
   std::function<Activations(Activations, const Pass&)> forward = {};
+  bool frozen = false;  ///< of a model that was appended frozen: nothing of it is recomputed
+};
+
+/// How another model becomes a part of one (Model::append).
+struct Scope {
+  /// Stands before the names of the other's parameters (their slices, too), buffers, segments, ports and taps.
+  /// Loss terms and outputs of the sink keep theirs, by which the batch counts.
+  std::string prefix;
+  /// Of its ports those that keep their names: it reads what the host's segments before it give or the batch has,
+  /// and what it gives under such a name the segments after it read.
+  std::set<std::string> shared_ports = {"token_ids", "token_type_ids"};
+  /// Of its parameters those that are the host's: the other's name → the host's.
+  std::map<std::string, std::string> shared_weights = {};
+  /// It is only used: evaluated without dropout, modes of training, gradients or a graph; its loss terms and
+  /// outputs are dropped. Its own parameters become Parameter::constant.
+  bool frozen = false;
+  bool exported = true;  ///< Parameter::exported of its own parameters
+  bool first = false;    ///< its segments run before the host's; false: after them
 };
 
 /// Owns the parameters; segments refer to them. Move-only.
@@ -92,6 +116,13 @@ struct Model {
   std::vector<Buffer> buffers;
   std::vector<Segment> segments;
   std::vector<std::shared_ptr<void>> owners;  ///< what must live as long as the segments' functions
+
+  /// What segments of an appended model know a parameter of the host by.
+  struct Alias {
+    std::shared_ptr<Parameter> alias;
+    Parameter* of = nullptr;
+  };
+  std::vector<Alias> aliases;
 
   // What the segments can do.
   bool low_precision = false;         ///< compute in the type of the matrices' `compute`; false: autocast
@@ -105,6 +136,17 @@ struct Model {
   Model() = default;
   Model(Model&&) = default;
   Model& operator=(Model&&) = default;
+
+  /// Makes `other` a part of this model. Its dropout is keyed apart from the host's (by the prefix), so that equal
+  /// layers of both do not drop the same units. What the two can do is what both can; a frozen one must only
+  /// compute in its matrices' type if the host does. Can be replicated where both can. Throws InputError for a
+  /// name that is there already, and for shared weights that are missing or of another shape.
+  void append(Model other, const Scope& scope);
+
+  /// After Parameter::compute has become another tensor object: the aliases follow.
+  void refresh_aliases() const;
+  /// How many segments at the beginning are frozen.
+  size_t first_segments_frozen() const;
 
   /// Adds a parameter with master = compute = value (made a leaf that requires grad) and one slice of its own
   /// name.

@@ -41,7 +41,7 @@ std::optional<at::ScalarType> compute_type(Precision precision) {
 void convert(Model& model, at::ScalarType type) {
   const at::NoGradGuard no_gradient;
   for (const auto& parameter : model.parameters)
-    if (parameter->compute.scalar_type() != type) {
+    if (!parameter->constant && parameter->compute.scalar_type() != type) {
       parameter->compute.mutable_grad().reset();  // of the old type
       parameter->compute.set_data(parameter->master.detach().to(type));
       parameter->master = parameter->compute;
@@ -66,6 +66,7 @@ void make_inference(Model& model, Precision precision) {
       parameter->compute = parameter->compute.to(*type);
     parameter->master = parameter->compute;
   }
+  model.refresh_aliases();
 }
 
 }  // namespace funicular

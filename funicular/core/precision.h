@@ -20,7 +20,7 @@ at::ScalarType master_type(Precision precision);
 /// The 16-bit type of mixed precision that products are computed in; none: the masters' type.
 std::optional<at::ScalarType> compute_type(Precision precision);
 
-/// Gives every parameter and floating-point buffer the type, and ends mixed precision of an earlier run:
+/// Gives every parameter (but Parameter::constant ones) and floating-point buffer the type, and ends mixed precision of an earlier run:
 /// `compute` becomes `master` again. The tensor objects stay: modules hold them.
 void convert(Model& model, at::ScalarType type);
 

@@ -320,6 +320,13 @@ std::vector<at::Tensor> recomputed(const std::vector<at::Tensor>& inputs,
   return results;
 }
 
+std::vector<size_t> recompute_groups(const Model& model, Recompute mode) {
+  const size_t first = model.first_segments_frozen();
+  std::vector<size_t> begins = recompute_groups(model.segments.size() - first, mode);
+  for (size_t& begin : begins) begin += first;
+  return begins;
+}
+
 std::vector<size_t> recompute_groups(size_t segments, Recompute mode) {
   const size_t groups = mode == Recompute::full
                             ? segments
@@ -341,12 +348,38 @@ Activations forward_recomputed(const Model& model, Recompute mode, Activations i
     return model.forward(std::move(input), batch, taps, loss, options);
   const auto kept =
       std::make_shared<const MicroBatch>(model.device().is_cpu() ? batch : batch.to(model.device()));
-  const std::vector<size_t> begins = recompute_groups(model.segments.size(), mode);
+  const std::vector<size_t> begins = recompute_groups(model, mode);
+  if (begins.empty()) return model.forward(std::move(input), batch, taps, loss, options);
+  model.run_segments(0, begins.front(), input, {*kept, taps, loss, options});
   for (size_t g = 0; g + 1 < begins.size(); ++g)
     input =
         forward_group(std::make_shared<Group>(model, begins[g], begins[g + 1], kept, options), input, loss);
   model.run_segments(begins.back(), model.segments.size(), input, {*kept, taps, loss, options});
   return input;
+}
+
+void run_recomputed(const Model& model, Recompute mode, size_t begin, size_t end, Activations& activations,
+                    const Pass& pass) {
+  PassOptions options = pass.options;
+  options.selective_recompute = mode == Recompute::selective;
+  if (mode == Recompute::selective && !model.recomputes_attention)
+    throw InputError(
+        "recompute",
+        "selective: this model has no attention that it could recompute by itself; use full or sqrt");
+  const bool grouped = mode == Recompute::full || mode == Recompute::sqrt;
+  if (!grouped || !at::GradMode::is_enabled())
+    return model.run_segments(begin, end, activations, {pass.batch, pass.taps, pass.loss, options});
+  const auto kept = std::make_shared<const MicroBatch>(pass.batch);
+  std::vector<size_t> begins = recompute_groups(end - begin, mode);
+  begins.push_back(end - begin);
+  for (size_t g = 0; g + 1 < begins.size(); ++g) {
+    const size_t first = begin + begins[g], last = begin + begins[g + 1];
+    if (last == model.segments.size())
+      model.run_segments(first, last, activations, {pass.batch, pass.taps, pass.loss, options});
+    else
+      activations =
+          forward_group(std::make_shared<Group>(model, first, last, kept, options), activations, pass.loss);
+  }
 }
 
 int64_t recomputed_runs() {

@@ -45,9 +45,18 @@ std::string recompute_name(Recompute mode);
 Activations forward_recomputed(const Model& model, Recompute mode, Activations input, const MicroBatch& batch,
                                const Taps& taps, LossSink& loss, PassOptions options = {});
 
+/// The same of segments [begin, end) on what those before them left in `activations`, as Model::run_segments: a part of a
+/// model whose backward pass comes later, so that the last group is recomputed as the others are, unless the part ends
+/// the model. The batch lies on the model's device. Of `pass` only the loss need outlive the call.
+void run_recomputed(const Model& model, Recompute mode, size_t begin, size_t end, Activations& activations,
+                    const Pass& pass);
+
 /// The first segment of each group that `mode` (full or sqrt) makes of `segments` segments; increasing from
 /// 0. Larger groups come first: the last is the one that is not recomputed.
 std::vector<size_t> recompute_groups(size_t segments, Recompute mode);
+/// Those of a model: frozen segments at its beginning, which have no backward pass, are in no group. Frozen
+/// segments behind others are computed once more with their group.
+std::vector<size_t> recompute_groups(const Model& model, Recompute mode);
 
 /// function(inputs), of whose graph only `inputs` is kept; the rest is computed again in the backward pass.
 /// `weights` are the leaves that the function reads besides its inputs: they get their gradients in .grad.

@@ -137,7 +137,8 @@ std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
   return [names = std::move(names)](const std::string& name) { return names.contains(canonical(name)); };
 }
 
-LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable) {
+LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable,
+                           const std::function<std::string(const std::string&)>& source_name) {
   const fs::path path = weights_file(folder);
   const format::SafetensorsFile file(path);
   std::map<std::string, const TensorEntry*> entries;
@@ -147,7 +148,7 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
   std::map<std::string, bool> used;
   for (const auto& parameter : model.parameters)
     for (const Parameter::Slice& slice : parameter->slices) {
-      const std::string name = canonical(slice.name);
+      const std::string name = canonical(source_name ? source_name(slice.name) : slice.name);
       const auto entry = entries.find(name);
       if (entry == entries.end()) {
         report.missing.push_back(slice.name);
@@ -183,12 +184,14 @@ void save_pretrained(const Model& model, format::BertConfig config, const Head& 
   config.dtype = "float32";
   std::vector<format::TensorDeclaration> declarations;
   std::map<std::string, at::Tensor> values;
-  for (const auto& parameter : model.parameters)
+  for (const auto& parameter : model.parameters) {
+    if (!parameter->exported) continue;
     for (const Parameter::Slice& slice : parameter->slices) {
       const at::Tensor value = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin);
       declarations.push_back({slice.name, DType::F32, value.sizes().vec()});
       values[slice.name] = value;
     }
+  }
   format::SafetensorsWriter writer(folder / "model.safetensors", std::move(declarations));
   for (const format::TensorDeclaration& tensor : writer.order()) {
     const at::Tensor value = values.at(tensor.name).to(at::kCPU, at::kFloat).contiguous();

@@ -33,10 +33,12 @@ std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
 /// and of models with heads ("bert."), old ones ("gamma", "beta") included, in fp32, fp16, bf16 or fp64.
 /// Throws InputError if no tensor of the encoder is found at all, or if a tensor's shape differs from the
 /// model's, but for names that begin with `replaceable` (a head that is to be made anew; empty: none).
-LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable = "");
+/// `source_name`: what a weight of the model is called in the file; null: the same.
+LoadReport load_pretrained(Model& model, const fs::path& folder, const std::string& replaceable = "",
+                           const std::function<std::string(const std::string&)>& source_name = nullptr);
 
-/// Writes folder/model.safetensors (fp32) and folder/config.json such that transformers loads them with no
-/// missing and no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).
+/// Writes the exported parameters to folder/model.safetensors (fp32), and folder/config.json, such that transformers
+/// loads them with no missing and no unexpected key. Tokeniser files are the caller's (format/tokenizer_files.h).
 void save_pretrained(const Model& model, format::BertConfig config, const Head& head, const fs::path& folder);
 
 }  // namespace funicular::model

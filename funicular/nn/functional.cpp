@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/core/deferred_gradients.h"
 #include "funicular/core/gradient_squares.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/packed_attention.h"
@@ -73,10 +74,13 @@ at::Tensor gradient_of(const at::Tensor& weight) {
 
 // ---- linear
 
-/// The weight's gradient += dy^T * x, if it wants one; the first of a step is written.
+/// The weight's gradient += dy^T * x, if it wants one; the first of a step is written. Later, where gradients are
+/// deferred.
 template <class Gradient, class Input>
 void learn(const at::Tensor& weight, const Gradient& dy, const Input& x) {
   if (!weight.requires_grad()) return;
+  if (DeferredGradients* const deferred = DeferredGradients::current())
+    return deferred->add([weight, dy, x] { learn(weight, dy, x); });
   at::Tensor& gradient = dense_gradient(weight);
   const bool add = gradient.defined();
   if (!add) gradient = at::empty_like(weight);

@@ -169,12 +169,16 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
                      replica.model.buffers.size(), model().buffers.size());
   for (size_t i = 0; i < model().parameters.size(); ++i) {
     Parameter &own = *replica.model.parameters[i], &first = *model().parameters[i];
+    own.trainable = first.trainable;
+    own.compute.set_requires_grad(first.trainable && own.compute.is_floating_point());
+    if (first.constant) {  // nobody writes to it
+      own.compute.set_data(first.compute.detach());
+      continue;
+    }
     if (own.compute.sizes() != first.compute.sizes())
       throw InputError("strategy", "{} of a replica is {}; expected {}, as in the model", first.name,
                        fmt::format("[{}]", fmt::join(own.compute.sizes(), ", ")),
                        fmt::format("[{}]", fmt::join(first.compute.sizes(), ", ")));
-    own.trainable = first.trainable;
-    own.compute.set_requires_grad(first.trainable);
     if (!own.trainable) own.compute.set_data(first.compute.detach().clone());
   }
   replica.layout = std::make_unique<FlatLayout>(replica.model);
@@ -204,7 +208,7 @@ void DeviceReplicas::state_changed() {
   refresh_all();
   for (Replica& replica : replicas_)
     for (size_t i = 0; i < model().parameters.size(); ++i)
-      if (!model().parameters[i]->trainable)
+      if (!model().parameters[i]->trainable && !model().parameters[i]->constant)
         replica.model.parameters[i]->compute.copy_(model().parameters[i]->compute);
 }
 

@@ -8,6 +8,7 @@
 #include "funicular/parallel/data_parallel.h"
 #include "funicular/parallel/device_replicas.h"
 #include "funicular/parallel/parameter_server.h"
+#include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/parallel/zero.h"
 
@@ -28,8 +29,8 @@ Fault parse_fault(const std::string& name) {
 }
 
 const std::vector<std::string>& strategy_names() {
-  static const std::vector<std::string> names = {"auto",  "single", "dp",      "ddp",     "zero1",
-                                                 "zero2", "zero3",  "ps-sync", "ps-async"};
+  static const std::vector<std::string> names = {"auto",  "single", "dp",      "ddp",      "zero1",
+                                                 "zero2", "zero3",  "ps-sync", "ps-async", "pipeline"};
   return names;
 }
 
@@ -42,12 +43,13 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group gro
   if ((name == "single" || name == "dp") && group.size() > 1)
     throw InputError("strategy",
                      "\"{}\" is for one process, and there are {} ranks; expected one of: ddp, zero1, "
-                     "zero2, zero3, ps-sync, ps-async",
+                     "zero2, zero3, ps-sync, ps-async, pipeline",
                      name, group.size());
   if (options.reduce_in && name != "auto" && name != "single" && name != "ddp")
     throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type", name);
   if (name == "auto" || name == "single" || name == "ddp")
     return make_data_parallel(std::move(group), options);
+  if (name == "pipeline") return make_pipeline(std::move(group), options);
   if (name == "dp") return make_device_replicas(options);
   if (name == "ps-sync") return make_parameter_server(std::move(group), options);
   if (name == "ps-async") return make_async_parameter_server(std::move(group), options);

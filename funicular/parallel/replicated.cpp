@@ -63,7 +63,7 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
       return map_scratch_tensor(folder, size, tensor);
     };
   optimizer_->attach(target_);
-  if (group_.size() > 1 || needs_events())
+  if (needs_events())
     hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
 }
 
@@ -233,7 +233,7 @@ void Replicated::visit_blocks(StateVisitor& visitor, const std::string& kind,
 void Replicated::visit_frozen(StateVisitor& visitor) const {
   const bool first = group_.rank() == 0;
   for (const auto& parameter : model_->parameters) {
-    if (parameter->trainable) continue;
+    if (parameter->trainable || parameter->constant) continue;
     const at::Tensor value = parameter->master.detach();
     for (const Parameter::Slice& slice : parameter->slices) {
       const at::Tensor local =
@@ -320,8 +320,8 @@ void Replicated::compare_replicas(int64_t update) const {
       hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
                             parameter->name);
   }
-  const std::vector<std::string> all = group_.gather_texts(hashes);
-  for (int rank = 1; rank < group_.size(); ++rank) {
+  const std::vector<std::string> all = replicas_of_weights().gather_texts(hashes);
+  for (int rank = 1; rank < static_cast<int>(all.size()); ++rank) {
     const std::string &first = all[0], &other = all[static_cast<size_t>(rank)];
     if (first == other || other.empty()) continue;
     const auto differing = std::mismatch(first.begin(), first.end(), other.begin(), other.end()).first;
@@ -330,7 +330,7 @@ void Replicated::compare_replicas(int64_t update) const {
     const std::string name = first.substr(begin, first.find('\n', begin) - begin);
     throw RunError(
         "strategy",
-        "after update {} the weights of rank {} are no longer those of rank 0; the first that differs is "
+        "after update {} the weights of rank {} (of those that hold the same) are no longer those of rank 0; the first that differs is "
         "{}. Either something besides the strategy writes to the weights of one rank, or the ranks' "
         "processors "
         "compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is damaged; the "

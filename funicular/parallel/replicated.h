@@ -31,7 +31,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void visit_state(StateVisitor& visitor) final;
   void visit_gradients(StateVisitor& visitor) final;
-  void with_whole_model(const std::function<void()>& use) final;
+  void with_whole_model(const std::function<void()>& use) override;
   double exchange_wait_seconds() const final { return waited_; }
 
  protected:
@@ -54,8 +54,10 @@ class Replicated : public Strategy, protected SegmentEvents {
   virtual void finish_gradients() = 0;
   /// After an update: what is computed with follows.
   virtual void finish_update() = 0;
-  /// Whether the segments' events are needed on one rank, too.
-  virtual bool needs_events() const { return false; }
+  /// Whether the segments' events are needed.
+  virtual bool needs_events() const { return group_.size() > 1; }
+  /// The ranks that hold the same weights, among which they are compared.
+  virtual const comm::Group& replicas_of_weights() const { return group_; }
   /// Whether the optimiser takes sparse gradients of embeddings as they are.
   virtual bool row_gradients() const { return false; }
   /// Whether this rank computes, and so must have the weights of the others that do.

@@ -15,11 +15,9 @@ using torch::autograd::variable_list;
 
 /// Passes tensors on; tells when their gradients come back.
 struct Border : torch::autograd::Function<Border> {
-  using Event = void (SegmentEvents::*)(size_t);
-
-  static variable_list forward(AutogradContext* context, at::TensorList tensors, SegmentEvents* events,
+  static variable_list forward(AutogradContext* context, at::TensorList tensors, BackwardOrder* order,
                                int64_t segment, bool entry) {
-    context->saved_data["events"] = reinterpret_cast<int64_t>(events);
+    context->saved_data["order"] = reinterpret_cast<int64_t>(order);
     context->saved_data["segment"] = segment;
     context->saved_data["entry"] = entry;
     context->set_materialize_grads(false);
@@ -27,19 +25,19 @@ struct Border : torch::autograd::Function<Border> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    auto& events = *reinterpret_cast<SegmentEvents*>(context->saved_data["events"].toInt());
+    auto& order = *reinterpret_cast<BackwardOrder*>(context->saved_data["order"].toInt());
     const auto segment = static_cast<size_t>(context->saved_data["segment"].toInt());
     if (context->saved_data["entry"].toBool())
-      events.after_backward(segment);
+      order.end(segment);
     else
-      events.before_backward(segment);
+      order.begin(segment);
     gradients.resize(gradients.size() + 3);
     return gradients;
   }
 };
 
 /// Leads the tensors that gradients flow through over the border.
-void cross(const std::vector<at::Tensor*>& tensors, SegmentEvents& events, size_t segment, bool entry) {
+void cross(const std::vector<at::Tensor*>& tensors, BackwardOrder& order, size_t segment, bool entry) {
   std::vector<at::Tensor*> learning;
   variable_list values;
   for (at::Tensor* tensor : tensors)
@@ -49,7 +47,7 @@ void cross(const std::vector<at::Tensor*>& tensors, SegmentEvents& events, size_
     }
   if (values.empty()) return;
   const variable_list passed =
-      Border::apply(at::TensorList(values), &events, static_cast<int64_t>(segment), entry);
+      Border::apply(at::TensorList(values), &order, static_cast<int64_t>(segment), entry);
   for (size_t i = 0; i < learning.size(); ++i) *learning[i] = passed[i];
 }
 
@@ -60,10 +58,10 @@ std::vector<at::Tensor*> values_of(Activations& activations) {
 }
 
 Activations run_segment(const decltype(Segment::forward)& forward, size_t number, SegmentEvents& events,
-                        Activations input, const Pass& pass) {
+                        BackwardOrder& order, Activations input, const Pass& pass) {
   events.before_forward(number);
   const bool recorded = at::GradMode::is_enabled();
-  if (recorded) cross(values_of(input), events, number, /*entry=*/true);
+  if (recorded) cross(values_of(input), order, number, /*entry=*/true);
   LossSink own;
   own.keep_outputs = pass.loss.keep_outputs;
   Activations output = forward(std::move(input), {pass.batch, pass.taps, own, pass.options});
@@ -71,7 +69,7 @@ Activations run_segment(const decltype(Segment::forward)& forward, size_t number
   if (recorded) {
     std::vector<at::Tensor*> leaving = values_of(output);
     for (LossSink::Term& term : terms) leaving.push_back(&term.sum);
-    cross(leaving, events, number, /*entry=*/false);
+    cross(leaving, order, number, /*entry=*/false);
   }
   for (LossSink::Term& term : terms) pass.loss.add(std::move(term.name), std::move(term.sum), term.weight);
   for (const auto& [name, value] : own.outputs()) pass.loss.output(name, value);
@@ -81,12 +79,24 @@ Activations run_segment(const decltype(Segment::forward)& forward, size_t number
 
 }  // namespace
 
-SegmentHooks::SegmentHooks(Model& model, SegmentEvents& events) : model_(model) {
+void BackwardOrder::begin(size_t segment) {
+  // A segment whose inputs want no gradient has no border at which its end would be seen.
+  if (open_ && *open_ > segment) events_.after_backward(*open_);
+  open_ = segment;
+  events_.before_backward(segment);
+}
+
+void BackwardOrder::end(size_t segment) {
+  open_.reset();
+  events_.after_backward(segment);
+}
+
+SegmentHooks::SegmentHooks(Model& model, SegmentEvents& events) : model_(model), order_(events) {
   for (size_t number = 0; number < model.segments.size(); ++number) {
     Segment& segment = model.segments[number];
     before_.push_back(segment.forward);
-    segment.forward = [forward = segment.forward, number, &events](Activations input, const Pass& pass) {
-      return run_segment(forward, number, events, std::move(input), pass);
+    segment.forward = [this, forward = segment.forward, number, &events](Activations input, const Pass& pass) {
+      return run_segment(forward, number, events, order_, std::move(input), pass);
     };
   }
 }

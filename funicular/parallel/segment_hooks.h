@@ -3,16 +3,19 @@
 // segment.
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "funicular/core/model.h"
 
 namespace funicular::parallel {
 
-/// Strategies that gather by segment need a model whose every segment after the first that learns passes
-/// gradients on to the one before it: a chain. Called with the segment's number. A backward pass is heard of
-/// where gradients flow: not for segments before the first that learns; after_backward not for that one
-/// itself, which ends with the pass as a whole.
+/// Called with the segment's number. A backward pass goes through the segments that learn in the reverse of their
+/// order. They need not be one chain: of two models one behind the other, where the second reads nothing that
+/// the first one's gradients pass through, the second one's pass comes first. A backward pass is heard of where
+/// gradients flow: not for segments before the first that learns, not for frozen ones; after_backward not for
+/// the first that learns, which ends with the pass as a whole. Strategies that gather by segment need every
+/// segment that learns to have a part in the loss.
 class SegmentEvents {
  public:
   virtual ~SegmentEvents() = default;
@@ -22,6 +25,20 @@ class SegmentEvents {
   virtual void before_backward(size_t segment) = 0;
   /// All gradients that the segment contributes have been added to its parameters.
   virtual void after_backward(size_t segment) = 0;
+};
+
+/// Puts together which segment's backward pass begins and ends when.
+class BackwardOrder {
+ public:
+  explicit BackwardOrder(SegmentEvents& events) : events_(events) {}
+  /// Gradients have come to the end of a segment: those behind it are done.
+  void begin(size_t segment);
+  /// Gradients have come to the beginning of a segment.
+  void end(size_t segment);
+
+ private:
+  SegmentEvents& events_;
+  std::optional<size_t> open_;  ///< begun and not known to be done
 };
 
 /// While it lives, the segments' functions call `events`; both must outlive it.
@@ -38,6 +55,7 @@ class SegmentHooks {
 
  private:
   Model& model_;
+  BackwardOrder order_;
   std::vector<decltype(Segment::forward)> before_;
 };
 

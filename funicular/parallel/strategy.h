@@ -27,6 +27,8 @@ struct DataShare {
   };
   int64_t index = 0, count = 1;
   Cut cut = Cut::balanced;
+  /// Whether this rank is the one that counts its tokens, where several read the same part.
+  bool counted = true;
   bool repeats_keys = false;  ///< Fault::repeated_mask: random choices do not tell the samples apart
 };
 
@@ -125,6 +127,8 @@ class Strategy {
   /// Into how many parts a batch is cut at least, so that all ranks and devices have something to do. Not
   /// collective.
   virtual int64_t parts() const { return data_share().count; }
+  /// Into how many micro-batches a part is cut unless the caller says it. Not collective.
+  virtual int64_t pieces() const { return 1; }
   /// The counts of the global batch from those of this rank's part.
   virtual Counts global_counts(const Counts& own) const { return own; }
   /// `micro_batches` are this rank's, there may be none; `global` are the counts of the global batch.
@@ -167,6 +171,15 @@ Fault parse_fault(const std::string& name);
 /// As parse_fault takes them, in the order of Fault.
 const std::vector<std::string>& fault_names();
 
+/// Of the strategy "pipeline".
+struct PipelineOptions {
+  int ranks = 0;                  ///< of one pipeline; 0: all, one pipeline
+  std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
+  int chunks = 0;                 ///< stages a rank; 0: the schedule's least
+  std::vector<int64_t> begins{};  ///< the first segment of each stage; empty: about as many weights in each
+  bool operator==(const PipelineOptions&) const = default;
+};
+
 struct StrategyOptions {
   /// The order of every sum over micro-batches is that of a tree over the global batch's micro-batches: any
   /// number of ranks (zero2, zero3: 1, 2, 4, …) with the same micro-batches and threads then gives the same
@@ -190,13 +203,14 @@ struct StrategyOptions {
   /// A folder on a disk of this host: optimiser state lies in mapped files there, whose pages the system
   /// writes out and reads back as memory becomes scarce. Empty: in memory.
   std::filesystem::path offload{};
+  PipelineOptions pipeline{};
 };
 
 /// One process, one device.
 std::unique_ptr<Strategy> make_single();
 
 /// The strategy of this name over these ranks: "single", "dp", "ddp", "zero1", "zero2", "zero3", "ps-sync",
-/// "ps-async"; "auto": single on one rank, ddp on several. Throws InputError that lists the names, and for
+/// "ps-async", "pipeline"; "auto": single on one rank, ddp on several. Throws InputError that lists the names, and for
 /// single and dp on several ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options = {});

@@ -53,7 +53,7 @@ class Zero final : public Replicated {
   bool masters_are_whole() const override { return !masters_are_compact(); }
   void make_masters_whole(bool keeps) override;
   bool owns(const UpdateTarget::Block&) const override { return true; }
-  bool needs_events() const override { return stage_ > 1; }
+  bool needs_events() const override { return stage_ > 1 || group().size() > 1; }
   bool masters_are_compact() const { return mixed_ || stage_ == 3; }
   /// The unit's weights that are computed with, flat and whole.
   at::Tensor weights_of(const ZeroUnit& unit) const {
@@ -427,7 +427,7 @@ void Zero::forward_without_data() {
 void Zero::backward_without_data() {
   const size_t count = used_by_.size();
   const bool grouped = (recompute_ == Recompute::full || recompute_ == Recompute::sqrt) && count > 1;
-  std::vector<size_t> begins = grouped ? recompute_groups(count, recompute_) : std::vector<size_t>{0};
+  std::vector<size_t> begins = grouped ? recompute_groups(model(), recompute_) : std::vector<size_t>{0};
   begins.push_back(count);
   in_backward_ = true;
   for (size_t g = begins.size() - 1; g-- > 0;) {

@@ -61,6 +61,12 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     layout.micro_batch_size = whole_number(option, value, 1);
   else if (option == "--servers")
     layout.servers = static_cast<int>(whole_number(option, value, 1));
+  else if (option == "--pipeline-parallel")
+    layout.pipeline.ranks = static_cast<int>(whole_number(option, value, 1));
+  else if (option == "--schedule")
+    layout.pipeline.schedule = value;
+  else if (option == "--stages-per-rank")
+    layout.pipeline.chunks = static_cast<int>(whole_number(option, value, 1));
   else if (option == "--recompute")
     layout.recompute = parse_recompute(value);
   else if (option == "--fault")
@@ -69,7 +75,7 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     throw InputError(
         "layout",
         "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "
-        "--deterministic or --fault",
+        "--pipeline-parallel, --schedule, --stages-per-rank, --deterministic or --fault",
         option, layout.text);
 }
 
@@ -307,7 +313,7 @@ Layout Layout::parse(const std::string& text) {
 
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
   const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.devices == b.devices &&
-                        a.micro_batch_size == b.micro_batch_size;
+                        a.micro_batch_size == b.micro_batch_size && a.pipeline == b.pipeline;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
     return {true, 0, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {

@@ -39,13 +39,15 @@ struct Layout {
   Recompute recompute = Recompute::none;
   bool deterministic = false;
   int servers = 1;  ///< of ps-sync
+  parallel::PipelineOptions pipeline;
   parallel::Fault fault = parallel::Fault::none;
   SharedFault shared_fault = SharedFault::none;
 
   bool is_reference() const { return strategy == "reference"; }
   bool operator==(const Layout&) const = default;
   /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
-  /// [--servers N] [--fault NAME]"; or "reference [--threads N]". Throws InputError naming the word.
+  /// [--servers N] [--fault NAME]", of pipelines also "[--pipeline-parallel P] [--schedule NAME]
+  /// [--stages-per-rank V]"; or "reference [--threads N]". Throws InputError naming the word.
   static Layout parse(const std::string& text);
 };
 

@@ -205,7 +205,8 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
                                         .bucket_bytes = 1,  // one for each segment
                                         .fault = layout.fault,
                                         .servers = layout.servers,
-                                        .devices = layout.devices});
+                                        .devices = layout.devices,
+                                        .pipeline = layout.pipeline});
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();

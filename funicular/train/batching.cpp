@@ -35,7 +35,7 @@ void check_batch_sizes(const TrainerOptions& options) {
   check_positive("a micro-batch token limit", options.micro_batch_tokens);
 }
 
-BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks) {
+BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks, int64_t pieces) {
   check_batch_sizes(options);
   BatchPlan plan{options.batch_size, options.micro_batch_size, options.gradient_accumulation,
                  options.micro_batch_tokens};
@@ -47,7 +47,7 @@ BatchPlan plan_batches(const TrainerOptions& options, int64_t ranks) {
     throw InputError("trainer",
                      "a batch of {} sequences cannot be cut into {} micro-batches{}; accumulate at most {}",
                      plan.batch, plan.accumulation, of_ranks(ranks), each);
-  if (plan.micro_batch == 0) plan.micro_batch = divide_up(each, std::max<int64_t>(1, plan.accumulation));
+  if (plan.micro_batch == 0) plan.micro_batch = divide_up(each, plan.accumulation > 0 ? plan.accumulation : pieces);
   if (plan.micro_batch > plan.batch)
     throw InputError(
         "trainer",

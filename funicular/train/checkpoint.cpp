@@ -427,6 +427,7 @@ void write_model_file(const Model& model, const fs::path& path) {
     file.emplace(name, Held{value.sizes().vec(), 0, value.detach(), true});
   };
   for (const auto& parameter : model.parameters) {
+    if (!parameter->exported) continue;
     const at::Tensor& value = parameter->master;
     for (const Parameter::Slice& slice : parameter->slices)
       add(slice.name, value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin));

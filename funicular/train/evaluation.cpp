@@ -40,6 +40,15 @@ void run_shared(const comm::Group& group, const std::function<void()>& action) {
   }
 }
 
+/// Of several ranks on one share (stages of a model) each has what arises there: loss terms and outputs. All have the
+/// counts of the share's data.
+void add_stage(parallel::EvalResult& result, parallel::EvalResult&& stage) {
+  for (const auto& [name, sum] : stage.sums) result.sums[name] += sum;
+  result.weights.merge(stage.weights);
+  result.outputs.resize(std::max(result.outputs.size(), stage.outputs.size()));
+  for (size_t i = 0; i < stage.outputs.size(); ++i) result.outputs[i].merge(stage.outputs[i]);
+}
+
 /// Loss and metrics from the parts of an evaluation, in the order of the data.
 class Tally {
  public:
@@ -127,14 +136,20 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
     const parallel::EvalResult part = strategy.evaluate(own.micro_batches);
     const auto texts = group.gather_texts(fmt::format("{:d}{} {}", interrupted(), share.index, encode(part)));
     run_shared(group, [&] {
-      std::map<int64_t, std::string_view> parts;  // by share: of several ranks on one share the first counts
+      std::map<int64_t, parallel::EvalResult> parts;  // by share, in the order of the ranks
       for (const std::string& text : texts) {
         stop = stop || text[0] == '1';
         const size_t space = text.find(' ');
-        parts.emplace(std::stoll(text.substr(1, space - 1)), std::string_view(text).substr(space + 1));
+        if (!first_rank) continue;
+        parallel::EvalResult part_of_rank = decode(std::string_view(text).substr(space + 1));
+        const auto [found, added] = parts.try_emplace(std::stoll(text.substr(1, space - 1)));
+        if (added)
+          found->second = std::move(part_of_rank);
+        else
+          add_stage(found->second, std::move(part_of_rank));
       }
       for (int64_t i = 0; first_rank && i < share.count && number * share.count + i < batches; ++i)
-        tally.add(decode(parts.at(i)));
+        tally.add(parts.at(i));
     });
   }
   if (stop) return {};

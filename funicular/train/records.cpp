@@ -12,6 +12,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/isa.h"
+#include "funicular/base/version.h"
 #include "funicular/format/tensorboard.h"
 #include "funicular/train/trainer.h"
 

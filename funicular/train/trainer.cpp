@@ -83,7 +83,7 @@ class Fit {
         model_(model),
         train_(train),
         evaluation_(evaluation),
-        plan_(plan_batches(options, strategy_->parts())),
+        plan_(plan_batches(options, strategy_->parts(), strategy_->pieces())),
         sampler_(train.size(), {.seed = options.seed,
                                 .shuffle = options.shuffle,
                                 .batch_size = plan_.batch,
@@ -434,8 +434,9 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
     result_.loss = result.loss;
   }
   ++window_steps_;
-  window_tokens_ += batch.tokens;
-  result_.tokens += batch.tokens;
+  const int64_t tokens = strategy_->data_share().counted ? batch.tokens : 0;
+  window_tokens_ += tokens;
+  result_.tokens += tokens;
   return result;
 }
 
@@ -467,8 +468,8 @@ void Fit::fail_scaled(const parallel::StepResult& result) const {
 void Fit::log_step(const parallel::StepResult& result) {
   if (callbacks_.on_step) callbacks_.on_step(state_.step, result);
   const bool recorded = due(options_.logging_steps);
-  // Of all ranks; between records taken as if all had as many as this one.
-  double tokens = static_cast<double>(window_tokens_ * group_.size());
+  // Of all ranks; between records taken as if all shares had as many as this one.
+  double tokens = static_cast<double>(window_tokens_ * strategy_->data_share().count);
   if (recorded) {
     tokens = sum_over_ranks(static_cast<double>(window_tokens_));
     share_losses();

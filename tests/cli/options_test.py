@@ -16,6 +16,7 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "predict": {"input": answering.PREDICT},
           "launch": {"ranks": processes.LAUNCH},
           "prove": {"layouts": processes.PROVE},
+          "plan": {"schedules": processes.PLAN},
           "bench": {"time": measuring.TIME, "others": measuring.OTHERS},
           "doctor": {"checks": tokenizing.DOCTOR},
           "completion": {"shell": tokenizing.COMPLETION}}
@@ -105,6 +106,9 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_prove_layouts(self):
+        self.show()
+
+    def test_plan_schedules(self):
         self.show()
 
     def test_bench_time(self):

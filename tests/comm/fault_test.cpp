@@ -61,6 +61,35 @@ TEST_P(Faults, ARankThatDiesInACollectiveIsNamedByAllOthers) {
   }
 }
 
+/// A process that lets this one go on after some time in which it is stopped.
+void stop_for(std::chrono::milliseconds time) {
+  const pid_t self = ::getpid();
+  if (::fork() == 0) {
+    std::this_thread::sleep_for(time);
+    ::kill(self, SIGCONT);
+    ::_exit(0);
+  }
+  ::raise(SIGSTOP);
+}
+
+TEST_P(Faults, ARankThatSleptThroughADeathStillNamesTheDead) {
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(3).end(), (Endings{0, -SIGKILL, 0}));
+    return;
+  }
+  GroupOptions patient = options(GetParam());
+  patient.silence = std::chrono::seconds(10);
+  const Group group = Group::from_environment(patient);
+  const at::Tensor tensor = at::ones({1000});
+  group.all_reduce(tensor);
+  if (group.rank() == 1) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until rank 2 is stopped
+    ::raise(SIGKILL);
+  }
+  if (group.rank() == 2) stop_for(std::chrono::milliseconds(3500));  // rank 0 has failed and ended meanwhile
+  expect_in(failure([&] { group.all_reduce(tensor); }), {"rank 1 (process", "has ended"});
+}
+
 TEST_P(Faults, AFrozenRankIsNamedWithItsLastCollective) {
   if (!is_rank()) {
     EXPECT_EQ(Ranks(3).end({0, 1}), (Endings{0, 0, -SIGKILL}));

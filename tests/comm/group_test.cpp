@@ -237,6 +237,42 @@ TEST_P(Collectives, MessagesArriveInTheirOrder) {
   });
 }
 
+TEST_P(Collectives, MessagesUnderWayInBothDirectionsWaitForNobodyElse) {
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    const int next = (group.rank() + 1) % group.size(),
+              previous = (group.rank() + group.size() - 1) % group.size();
+    // All send before anyone receives, and wait in the reverse order.
+    for (const int64_t size : {0, 1, 300001}) {
+      std::vector<at::Tensor> given, taken, back, returned;
+      std::vector<Work> works;
+      for (int i = 0; i < 4; ++i) {
+        given.push_back(values(group.rank(), size, at::kBFloat16) + i);
+        back.push_back(values(group.rank(), size, at::kLong) - i);
+        taken.push_back(at::zeros({size}, at::kBFloat16));
+        returned.push_back(at::zeros({size}, at::kLong));
+        works.push_back(group.start_send(given.back(), next));
+        works.push_back(group.start_send(back.back(), previous));
+      }
+      if (next == previous)  // one queue a direction: in the order in which they were sent
+        for (int i = 0; i < 4; ++i) {
+          works.push_back(group.start_receive(taken[size_t(i)], previous));
+          works.push_back(group.start_receive(returned[size_t(i)], next));
+        }
+      else {
+        for (int i = 0; i < 4; ++i) works.push_back(group.start_receive(returned[size_t(i)], next));
+        for (int i = 0; i < 4; ++i) works.push_back(group.start_receive(taken[size_t(i)], previous));
+      }
+      for (auto work = works.rbegin(); work != works.rend(); ++work) work->wait();
+      for (int i = 0; i < 4; ++i) {
+        EXPECT_TRUE(at::equal(taken[size_t(i)], values(previous, size, at::kBFloat16) + i));
+        EXPECT_TRUE(at::equal(returned[size_t(i)], values(next, size, at::kLong) - i));
+      }
+    }
+    group.barrier();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Groups, Collectives, testing::Combine(testing::Values(2, 3, 4), testing::Bool()),
                          [](const auto& info) {
                            return std::to_string(std::get<0>(info.param)) + "Ranks" +

@@ -82,7 +82,11 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
         "zero2 -n 3 --micro-batch-size 2 --recompute sqrt", "zero3 -n 2 --recompute full",
         "zero3 -n 4 --micro-batch-size 1 --recompute sqrt", "zero3 -n 3 --recompute selective", "dp -n 2",
         "dp -n 3 --micro-batch-size 2 --recompute full", "ps-sync -n 3",
-        "ps-sync -n 4 --servers 2 --micro-batch-size 2 --recompute full"}) {
+        "ps-sync -n 4 --servers 2 --micro-batch-size 2 --recompute full",
+        "pipeline -n 2 --micro-batch-size 3", "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute full",
+        "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2", "pipeline -n 4 --schedule gpipe --micro-batch-size 5",
+        "pipeline -n 2 --schedule interleaved --micro-batch-size 2 --recompute sqrt",
+        "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 2"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);

@@ -128,6 +128,13 @@ FitResult fit(const Job& job, const comm::Group& group, const Source& train, con
       options_for(job),
       [&] {
         parallel::StrategyOptions options{.deterministic = job.deterministic};
+        if (const size_t plus = job.strategy.find('+');
+            plus != std::string::npos) {  // pipeline+SCHEDULE+RANKS
+          const size_t last = job.strategy.rfind('+');
+          options.pipeline = {.ranks = std::stoi(job.strategy.substr(last + 1)),
+                              .schedule = job.strategy.substr(plus + 1, last - plus - 1)};
+          return parallel::make_strategy("pipeline", group, options);
+        }
         if (job.reduce != "own") options.reduce_in = job.reduce == "bf16" ? at::kBFloat16 : at::kHalf;
         return parallel::make_strategy(job.strategy, group, options);
       },
@@ -219,6 +226,13 @@ std::vector<Place> all_places() {
   for (const char* strategy : {"ddp", "zero1", "zero2", "zero3"})
     for (int ranks = 1; ranks <= 4; ++ranks) places.push_back({strategy, ranks});
   for (int ranks = 2; ranks <= 4; ++ranks) places.push_back({"ps-sync", ranks});
+  for (const Place& place : {Place{"pipeline+naive+2", 2},
+                             {"pipeline+gpipe+3", 3},
+                             {"pipeline+1f1b+2", 2},
+                             {"pipeline+1f1b+4", 4},
+                             {"pipeline+interleaved+2", 2},
+                             {"pipeline+1f1b+2", 4}})
+    places.push_back(place);
   return places;
 }
 
@@ -238,6 +252,8 @@ TEST_F(TrainingOnRanks, EveryStrategyTrainsAndEvaluatesAsOneProcessDoes) {
     EXPECT_LT(model_difference(output, folder / "single-1", kDealtSteps), 1e-10);
     EXPECT_LT(difference(output / "model/model.safetensors", folder / "single-1/model/model.safetensors"),
               1e-10);
+    EXPECT_EQ(read_json(output / "run.json").at("result").at("tokens"),
+              read_json(folder / "single-1/run.json").at("result").at("tokens"));
     const auto lines = read_lines(output / "metrics.jsonl");
     ASSERT_EQ(lines.size(), reference.size());
     for (size_t i = 0; i < lines.size(); ++i)
@@ -284,7 +300,7 @@ TEST_F(TrainingOnRanks, DeterministicLayoutsLeaveTheSameBytes) {
 TEST_F(TrainingOnRanks, ASignalToOneRankSavesOnAllAndTheRunGoesOn) {
   if (is_rank()) return run_rank();
   expect_done({"ddp", 2, folder / "whole"});
-  for (const char* strategy : {"ddp", "zero3"}) {
+  for (const char* strategy : {"ddp", "zero3", "pipeline+1f1b+2"}) {
     Job job{strategy, 2, folder / strategy};
     job.event = "signal";
     EXPECT_EQ(start(job), (Endings{75, 75}));
@@ -296,7 +312,7 @@ TEST_F(TrainingOnRanks, ASignalToOneRankSavesOnAllAndTheRunGoesOn) {
 
 TEST_F(TrainingOnRanks, WhatOneRankCannotReadStopsAllAndSavesFirst) {
   if (is_rank()) return run_rank();
-  for (const char* strategy : {"ddp", "zero2"}) {
+  for (const char* strategy : {"ddp", "zero2", "pipeline+gpipe+3"}) {
     Job job{strategy, 3, folder / strategy};
     job.event = "loader";
     EXPECT_EQ(start(job), (Endings{2, 2, 2})) << "2: the error named rank 1 and the row";
@@ -322,7 +338,13 @@ TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
     job.precision = precision;
     expect_done(job);
     const std::vector<double> reference = losses("single" + suffix);
-    for (const Place& place : {Place{"ddp", 2}, {"zero1", 2}, {"zero2", 3}, {"zero3", 3}, {"ps-sync", 3}}) {
+    for (const Place& place : {Place{"ddp", 2},
+                               {"zero1", 2},
+                               {"zero2", 3},
+                               {"zero3", 3},
+                               {"ps-sync", 3},
+                               {"pipeline+1f1b+3", 3},
+                               {"pipeline+gpipe+2", 4}}) {
       const std::string name = place.name() + suffix, moved = name + "-moved";
       Job whole{place.strategy, place.ranks, folder / name};
       whole.precision = precision;
@@ -353,8 +375,14 @@ TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
 TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
   if (is_rank()) return run_rank();
   for (const char* precision : {"bf16", "fp16"})
-    for (const Place& place :
-         {Place{"single", 1}, {"ddp", 2}, {"zero1", 2}, {"zero2", 2}, {"zero3", 3}, {"ps-sync", 2}}) {
+    for (const Place& place : {Place{"single", 1},
+                               {"ddp", 2},
+                               {"zero1", 2},
+                               {"zero2", 2},
+                               {"zero3", 3},
+                               {"ps-sync", 2},
+                               {"pipeline+1f1b+2", 2},
+                               {"pipeline+1f1b+2", 4}}) {
       SCOPED_TRACE(place.name() + " in " + precision);
       Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
       job.precision = precision;

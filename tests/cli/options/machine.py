@@ -157,6 +157,54 @@ def asynchronous(lab, name, **options):
     return lab.train(ranks=3, strategy="ps-async", logging_steps=0, max_steps=6, **{name: lab.folder / "order"}, **options)
 
 
+@RANKS.row("--pipeline-parallel", "so many ranks share the model, to the weights of one process")
+def pipeline_parallel(lab):
+    alone = lab.train(optim="sgd")
+    run = lab.train(ranks=2, pipeline_parallel=2, optim="sgd")
+    lab.assertEqual((run.file["strategy"], run.file["ranks"]), ("pipeline", 2))
+    lab.assertIn("1f1b with 2 stages: embeddings to layer.0 on rank 0, layer.1 to", run.err)
+    lab.assertLess(distance(run.weights, alone.weights), 1e-12)
+    lab.refuses_to_train("3 ranks cannot be divided into pipelines of 2", ranks=3, pipeline_parallel=2)
+    lab.refuses_to_train("contradict each other", ranks=2, pipeline_parallel=2, strategy="ddp")
+
+
+@RANKS.row("--data-parallel", "so many pipelines share the data")
+def data_parallel(lab):
+    run = lab.train(ranks=4, pipeline_parallel=2, data_parallel=2, optim="sgd")
+    lab.assertIn("2 pipelines beside each other", run.err)
+    lab.assertLess(distance(run.weights, lab.train(optim="sgd").weights), 1e-12)
+    lab.refuses_to_train("take 6 ranks, and there are 4", ranks=4, pipeline_parallel=2, data_parallel=3)
+
+
+@RANKS.row("--schedule", "passes are in the order of that schedule, or of a file's rows")
+def schedule(lab):
+    alone = lab.train(optim="sgd")
+    rows = lab.folder / "rows.txt"
+    rows.write_text("0F0 0F1 0B0 0B1\n1F0 1F1 1B0 1B1\n")
+    for name in [*lab.few(("zb-v", "gpipe")), rows]:
+        run = lab.train(ranks=2, pipeline_parallel=2, schedule=name, optim="sgd")
+        lab.assertIn(f"[pipeline] {name} with", run.err)
+        lab.assertLess(distance(run.weights, alone.weights), 1e-12, name)
+    lab.refuses_to_train("is for 2 micro-batches, and this step has 1", ranks=2, pipeline_parallel=2, schedule=rows, batch_size=1)
+    lab.refuses_to_train("expected a synchronous schedule", ranks=2, pipeline_parallel=2, schedule="pipedream")
+    lab.refuses_to_train("unknown schedule", ranks=2, pipeline_parallel=2, schedule="1f2b")
+
+
+@RANKS.row("--stages-per-rank", "each rank has so many stages")
+def stages_per_rank(lab):
+    run = lab.train(ranks=2, pipeline_parallel=2, schedule="interleaved", stages_per_rank=1)
+    lab.assertIn("interleaved with 2 stages", run.err)
+    lab.assertIn("interleaved with 4 stages", lab.train(ranks=2, pipeline_parallel=2, schedule="interleaved").err)
+
+
+@RANKS.row("--stages", "the stages begin at these segments")
+def stages(lab):
+    run = lab.train(ranks=2, pipeline_parallel=2, stages="0,1")
+    lab.assertIn("embeddings on rank 0, layer.0 to", run.err)
+    lab.refuses_to_train("numbers of segments separated by commas", ranks=2, pipeline_parallel=2, stages="0,x")
+    lab.refuses_to_train("ascend from 0 and are below 4", ranks=2, pipeline_parallel=2, stages="0,9")
+
+
 @RANKS.row("--servers", "so many ranks serve, the others compute")
 def servers(lab):
     for count in lab.few((2, 1)):

@@ -1,4 +1,4 @@
-"""What the options of launch and prove do."""
+"""What the options of launch, prove and plan do."""
 
 import os
 
@@ -6,9 +6,9 @@ from harness import PROGRAM, environment, json, pathlib, run, subprocess
 
 from .lab import *
 
-LAUNCH, PROVE = Table(), Table()
+LAUNCH, PROVE, PLAN = Table(), Table(), Table()
 
-for table in (LAUNCH, PROVE):
+for table in (LAUNCH, PROVE, PLAN):
     table.row("--help", "the options are listed")(shows_help)
 
 
@@ -273,3 +273,101 @@ def proved_json(lab):
 def proved_config(lab):
     proof = Proof(lab, steps=1, config=config_file(lab, 'precision = "fp32"\n'))
     lab.assertEqual({values.typecode for values in proof.read("weight", 1).values()}, {"f"})
+
+
+# ---- plan
+
+
+def planned(lab, *words):
+    return json.loads(lab.succeeds("plan", *words, "--json").out)
+
+
+def rows_of(lab, *words):
+    return [line.split() for line in lab.succeeds("plan", *words).out.splitlines() if not line.startswith("#")]
+
+
+@PLAN.row("--schedule", "its rows are those of the schedule of this name, or of the file")
+def planned_schedule(lab):
+    peaks = {name: [rank["peak_in_flight"] for rank in planned(lab, "--schedule", name)["ranks"]]
+             for name in ("naive", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v")}
+    lab.assertEqual(peaks, {"naive": [1] * 4, "gpipe": [8] * 4, "1f1b": [4, 3, 2, 1], "interleaved": [11, 9, 7, 5],
+                            "zb-h1": [4] * 4, "zb-v": [8] * 4})
+    versions = [rank["versions"] for rank in planned(lab, "--schedule", "pipedream")["ranks"]]
+    lab.assertEqual(versions, [4, 3, 2, 1])
+    path = lab.folder / "mine.txt"
+    path.write_text(lab.succeeds("plan", "--schedule", "1f1b", "-p", "2", "-m", "3").out)
+    lab.assertEqual(rows_of(lab, "--schedule", path), rows_of(lab, "--schedule", "1f1b", "-p", "2", "-m", "3"))
+    lab.refuses(["plan", "--schedule", path, "-p", "2"], "--pipeline-parallel is told by the rows")
+    lab.refuses(["plan", "--schedule", "1f2b"], 'unknown schedule "1f2b"', "zb-v")
+    path.write_text("0F0 0SF0 0F1 0SF1 0RB0 0B0 0RB1 0B1\n1RF0 1F0 1B0 1SB0 1RF1 1F1 1B1 1SB1\n")
+    lab.refuses(["plan", "--schedule", path], "rank 0 sends in 0SF1 to rank 1, rank 1 sends in 1SB0 to rank 0")
+    path.write_text("0F0 0B0\n1F0 1X0\n")
+    lab.refuses(["plan", "--schedule", path], f"{path}:2", '"1X0"')
+
+
+@PLAN.row("--pipeline-parallel", "so many ranks have rows")
+def planned_ranks(lab):
+    for count in (1, 3):
+        lab.assertEqual(len(rows_of(lab, "--schedule", "gpipe", "--pipeline-parallel", count)), count)
+
+
+@PLAN.row("--micro-batches", "each stage runs so many")
+def planned_micro_batches(lab):
+    for count in (1, 5):
+        lab.assertEqual(len(rows_of(lab, "--schedule", "gpipe", "--micro-batches", count)[0]), 2 * count)
+
+
+@PLAN.row("--stages-per-rank", "the model is cut into so many a rank")
+def planned_chunks(lab):
+    for count in (2, 3):
+        lab.assertEqual(planned(lab, "--schedule", "interleaved", "--stages-per-rank", count)["stages"], 4 * count)
+    lab.refuses(["plan", "--schedule", "1f1b", "-v", "2"], "expected 1 stages a rank, found 2")
+
+
+@PLAN.row("--forward-time", "forward passes take so long")
+def planned_forward(lab):
+    lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 2, "-m", 2, "--forward-time", "1,3", "--input-time", "1,2", "--weight-time", "1,2",
+                            "--message-time", 0.5)["time"], 18)
+    lab.refuses(["plan", "--schedule", "gpipe", "--forward-time", "1,x"], '--forward-time expects numbers', '"1,x"')
+
+
+@PLAN.row("--input-time", "the gradients of inputs take so long")
+def planned_input(lab):
+    lab.assertEqual(planned(lab, "--schedule", "zb-h1", "--input-time", 2, "--forward-time", 2, "--weight-time", 1)["ranks"][0]["busy"], 8 * 5)
+
+
+@PLAN.row("--weight-time", "the gradients of weights take so long")
+def planned_weight(lab):
+    lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 1, "-m", 3, "--weight-time", 4)["time"], 3 * 6)
+
+
+@PLAN.row("--message-time", "messages take so long")
+def planned_message(lab):
+    lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 2, "-m", 1, "--message-time", 5)["time"], 6 + 10)
+
+
+@PLAN.row("--messages", "rows have sends and receives")
+def planned_messages(lab):
+    lab.assertEqual(rows_of(lab, "--schedule", "1f1b", "-p", 2, "-m", 1, "--messages"), ["0F0 0SF0 0RB0 0B0".split(), "1RF0 1F0 1B0 1SB0".split()])
+
+
+@PLAN.row("--draw", "an image and a trace are drawn")
+def planned_drawing(lab):
+    image, trace = lab.folder / "a.svg", lab.folder / "a.json"
+    lab.succeeds("plan", "--schedule", "zb-v", "--draw", image, trace)
+    lab.assertEqual(image.read_text().count("<title>"), 4 * 2 * 8 * 3)
+    lab.assertEqual(sum(event["ph"] == "X" for event in json.loads(trace.read_text())["traceEvents"]), 4 * 2 * 8 * 3)
+    lab.refuses(["plan", "--schedule", "gpipe", "--draw", lab.folder / "a.png"], "expected a name that ends in .svg or .json")
+
+
+@PLAN.row("--json", "bubbles and peaks as JSON")
+def planned_json(lab):
+    found = planned(lab, "--schedule", "zb-h1")
+    lab.assertEqual([rank["bubble"] for rank in found["ranks"]], [3] * 4)
+
+
+@PLAN.row("--config", "options are read from the file")
+def planned_config(lab):
+    path = lab.folder / "plan.toml"
+    path.write_text('schedule = "gpipe"\nmicro-batches = 3\n')
+    lab.assertEqual(planned(lab, "--config", path)["micro_batches"], 3)

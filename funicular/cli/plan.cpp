@@ -1,0 +1,159 @@
+// funicular plan: what a pipeline schedule will cost.
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cstdio>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/options.h"
+#include "funicular/pipeline/drawing.h"
+#include "funicular/pipeline/generators.h"
+#include "funicular/pipeline/messages.h"
+#include "funicular/pipeline/timeline.h"
+#include "funicular/pipeline/validity.h"
+
+namespace funicular::cli {
+
+namespace {
+
+/// "1.5,2,1"
+std::vector<double> numbers_of(const char* option, const std::string& text) {
+  std::vector<double> numbers;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    double value = 0;
+    const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + end)
+      throw InputError("usage", "--{} expects numbers separated by commas, found \"{}\"", option, text);
+    numbers.push_back(value);
+    begin = end + 1;
+  }
+  return numbers;
+}
+
+bool is_recipe(const std::string& name) {
+  for (const pipeline::Recipe& recipe : pipeline::recipes())
+    if (recipe.name == name) return true;
+  return false;
+}
+
+std::string recipe_names() {
+  std::string names;
+  for (const pipeline::Recipe& recipe : pipeline::recipes())
+    names += (names.empty() ? "" : ", ") + recipe.name;
+  return names;
+}
+
+class Plan final : public Command {
+ public:
+  Plan()
+      : Command(
+            "plan", "What a pipeline schedule costs: bubbles, activations, a drawing",
+            "Makes the rows of a known pipeline schedule, or reads a file's, checks that it can be run "
+            "without a "
+            "deadlock, and says how long each rank stands still and how many micro-batches it holds. What is "
+            "printed is such a file itself: one row a rank; 2F0 is the forward pass of micro-batch 0 on "
+            "stage 2, B "
+            "its backward pass, or I and W its two parts.") {
+    arguments.add("schedule", "NAME|FILE", schedule_, "one of " + recipe_names() + "; or a file of rows")
+        .required();
+    arguments.add("pipeline-parallel", "P", ranks_, "ranks that share a model").letter('p').range(1, 4096);
+    arguments.add("micro-batches", "M", micro_batches_, "micro-batches of a step")
+        .letter('m')
+        .range(1, 65535);
+    arguments.add("stages-per-rank", "V", chunks_, "stages that each rank has")
+        .letter('v')
+        .range(1, 64)
+        .default_text("the schedule's least");
+    arguments.add("forward-time", "TIMES", forward_,
+                  "of a micro-batch on each stage, or one for all, in any unit");
+    arguments.add("input-time", "TIMES", input_, "of the gradient of a stage's input");
+    arguments.add("weight-time", "TIMES", weight_, "of the gradient of a stage's weights");
+    arguments.add("message-time", "TIME", message_, "of a message from rank to rank").range(0);
+    arguments.add("messages", messages_, "print sends and receives, too");
+    arguments.add("draw", "FILE", drawings_,
+                  "draw it: as an image (.svg), or as a trace for Perfetto (.json)");
+    arguments.add("json", json_, "print what it costs as JSON, without rows");
+  }
+
+  int run() override {
+    for (const fs::path& file : drawings_) {
+      if (file.extension() != ".svg" && file.extension() != ".json")
+        throw InputError("usage", "--draw {}: expected a name that ends in .svg or .json", file.string());
+      require_place(file, "--draw");
+    }
+    const pipeline::Schedule schedule = made_or_read();
+    pipeline::check(schedule);
+    const pipeline::Schedule whole = pipeline::with_messages(schedule);
+    pipeline::check(whole);
+    const pipeline::Timeline timeline =
+        pipeline::simulate(schedule, {numbers_of("forward-time", forward_), numbers_of("input-time", input_),
+                                      numbers_of("weight-time", weight_), message_});
+    for (const fs::path& file : drawings_)
+      write_file_atomically(file, file.extension() == ".svg" ? pipeline::draw_svg(schedule, timeline)
+                                                             : pipeline::draw_trace(schedule, timeline));
+    if (json_)
+      print_json(schedule, timeline);
+    else
+      print_rows(schedule, messages_ ? whole : schedule, timeline);
+    return 0;
+  }
+
+ private:
+  pipeline::Schedule made_or_read() const {
+    if (is_recipe(schedule_) || !fs::exists(schedule_))
+      return pipeline::make_schedule(schedule_, static_cast<int>(ranks_), static_cast<int>(micro_batches_),
+                                     static_cast<int>(chunks_.value_or(0)));
+    for (const char* option : {"pipeline-parallel", "micro-batches", "stages-per-rank"})
+      if (arguments.given(option))
+        throw InputError("usage", "--{} is told by the rows of {}; leave it out", option, schedule_);
+    return pipeline::read_schedule(schedule_);
+  }
+
+  static void print_rows(const pipeline::Schedule& schedule, const pipeline::Schedule& rows,
+                         const pipeline::Timeline& timeline) {
+    fmt::print("# {}: {} ranks, {} stages, {} micro-batches; time {:g}\n", schedule.name, schedule.ranks(),
+               schedule.stages(), schedule.micro_batches(), timeline.makespan);
+    for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
+      const pipeline::RankUse& use = timeline.ranks[rank];
+      fmt::print("# rank {}: bubble {:g} ({:.1f} %), peak in flight {}{}\n", rank, use.bubble,
+                 timeline.makespan > 0 ? 100 * use.bubble / timeline.makespan : 0, use.peak_in_flight,
+                 use.versions > 1 ? fmt::format(", {} versions of the weights", use.versions) : "");
+    }
+    const std::string text = to_text(rows);
+    std::fwrite(text.data(), 1, text.size(), stdout);
+  }
+
+  static void print_json(const pipeline::Schedule& schedule, const pipeline::Timeline& timeline) {
+    OrderedJson ranks = OrderedJson::array();
+    for (const pipeline::RankUse& use : timeline.ranks)
+      ranks.push_back({{"busy", use.busy},
+                       {"bubble", use.bubble},
+                       {"peak_in_flight", use.peak_in_flight},
+                       {"versions", use.versions}});
+    const OrderedJson json = {{"schedule", schedule.name},
+                              {"stages", schedule.stages()},
+                              {"micro_batches", schedule.micro_batches()},
+                              {"time", timeline.makespan},
+                              {"ranks", ranks}};
+    fmt::print("{}\n", json.dump(2));
+  }
+
+  std::string schedule_, forward_ = "1", input_ = "1", weight_ = "1";
+  int64_t ranks_ = 4, micro_batches_ = 8;
+  std::optional<int64_t> chunks_;
+  double message_ = 0;
+  bool messages_ = false, json_ = false;
+  std::vector<fs::path> drawings_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_plan() {
+  return std::make_unique<Plan>();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,28 @@
+#pragma once
+// A model cut into stages that lie on different ranks, and replicas of such pipelines: Huang et al., "GPipe", NeurIPS 2019;
+// Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021.
+
+#include <memory>
+
+#include "funicular/parallel/strategy.h"
+
+namespace funicular::parallel {
+
+/// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
+/// of its own stages alone (frozen weights are everywhere), and runs its row of a synchronous schedule
+/// (pipeline/generators.h) on the micro-batches of its replica, which all ranks of the replica read. Losses and gradients
+/// are those of one process up to the order of sums: each stage adds the gradients of micro-batches in their order.
+///
+/// A weight that several stages use (tied word embeddings) belongs to the first of them. The others hold a copy that is
+/// computed with: after the backward passes they send their gradient there, where these are added in the order of the
+/// ranks; after the update they get the weight back. So it is counted once in the norm, and has one optimiser state.
+/// Gradients are then reduced over the replicas. The norm adds up the blocks of all weights in the model's order.
+///
+/// Where a schedule splits I from W, the products of matrices' gradients are made in W; what a module of a user's or a
+/// loss computes is made in I.
+///
+/// Throws InputError where the schedule is asynchronous, where ranks are no multiple of P, and for what
+/// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, faults.
+std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options);
+
+}  // namespace funicular::parallel

@@ -1,0 +1,180 @@
+#include "funicular/parallel/stage_passes.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros_like.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "funicular/base/error.h"
+#include "funicular/core/deferred_gradients.h"
+
+namespace funicular::parallel {
+
+using pipeline::Kind;
+
+void StagePasses::run(const pipeline::Action& action) {
+  const int s = action.stage, m = action.micro_batch;
+  switch (action.kind) {
+    case Kind::forward:
+      return forward(s, m);
+    case Kind::backward:
+      return backward(s, m);
+    case Kind::input_gradient: {
+      DeferredGradients deferred;
+      backward(s, m);
+      deferred_[{s, m}] = deferred.take();
+      return;
+    }
+    case Kind::weight_gradient:
+      return make_weight_gradients(s, m);
+    case Kind::send_forward:
+      return send(outgoing(s, m, flights_.at({s, m}).outputs), rank_of(s + 1));
+    case Kind::receive_forward:
+      return receive(inputs_[{s, m}], stage(s).inputs, m, rank_of(s - 1), false);
+    case Kind::send_backward:
+      send(input_gradients_.at({s, m}), rank_of(s - 1));
+      input_gradients_.erase({s, m});
+      return;
+    case Kind::receive_backward:
+      return receive(gradients_[{s, m}], stage(s + 1).inputs, m, rank_of(s + 1), true);
+    default:
+      return;  // reductions and updates are the strategy's
+  }
+}
+
+std::vector<TensorMap> StagePasses::run_forward_only() {
+  const at::NoGradGuard no_gradient;
+  std::vector<TensorMap> outputs;
+  const int own = context_.messages.rank(), stages = static_cast<int>(context_.stages.size());
+  for (int m = 0; m < static_cast<int>(batches_.size()); ++m) {
+    outputs.emplace_back();
+    for (int s = 0; s < stages; ++s) {
+      if (rank_of(s) != own) continue;
+      if (s > 0 && rank_of(s - 1) != own) receive(inputs_[{s, m}], stage(s).inputs, m, rank_of(s - 1), false);
+      LossSink sink;
+      sink.keep_outputs = true;
+      const TensorMap values = forward(s, m, sink, arrived(inputs_, {s, m}), /*training=*/false);
+      sums_.add(sink);
+      outputs.back().insert(sink.outputs().begin(), sink.outputs().end());
+      if (last(s)) continue;
+      if (rank_of(s + 1) == own)
+        inputs_[{s + 1, m}].tensors = values;
+      else
+        send(outgoing(s, m, values), rank_of(s + 1));
+    }
+  }
+  finish();
+  return outputs;
+}
+
+void StagePasses::finish() {
+  for (const comm::Work& work : sent_) context_.wait(work);
+  sent_.clear();
+}
+
+TensorMap StagePasses::arrived(std::map<Key, Arriving>& arriving, Key key) {
+  const auto found = arriving.find(key);
+  if (found == arriving.end()) return {};
+  for (const comm::Work& work : found->second.works) context_.wait(work);
+  TensorMap tensors = std::move(found->second.tensors);
+  arriving.erase(found);
+  return tensors;
+}
+
+TensorMap StagePasses::forward(int s, int m, LossSink& sink, TensorMap inputs, bool training) {
+  Activations activations = std::move(inputs);
+  const Pass pass{batch(m), {}, sink, {.training = training}};
+  if (training)
+    run_recomputed(context_.model, recompute_, stage(s).begin, stage(s).end, activations, pass);
+  else
+    context_.model.run_segments(stage(s).begin, stage(s).end, activations, pass);
+  return activations;
+}
+
+void StagePasses::forward(int s, int m) {
+  Flight flight;
+  const TensorMap arrived_inputs = arrived(inputs_, {s, m});
+  for (const Crossing& crossing : stage(s).inputs) {
+    at::Tensor input = arrived_inputs.at(crossing.name()).detach();
+    if (crossing.learns) input.set_requires_grad(true);
+    flight.inputs.emplace(crossing.name(), std::move(input));
+  }
+  LossSink sink;
+  flight.outputs = forward(s, m, sink, flight.inputs, /*training=*/true);
+  sums_.add(sink);
+  flight.total = sink.total(counts_);
+  if (flight.total.defined() && loss_scale_ != 1) flight.total = flight.total * loss_scale_;
+  if (!last(s) && rank_of(s + 1) == rank_of(s)) inputs_[{s + 1, m}].tensors = outgoing(s, m, flight.outputs);
+  flights_[{s, m}] = std::move(flight);
+}
+
+void StagePasses::backward(int s, int m) {
+  const Flight flight = std::move(flights_.at({s, m}));
+  flights_.erase({s, m});
+  const TensorMap gradients = arrived(gradients_, {s, m});
+  std::vector<at::Tensor> roots, root_gradients;
+  for (const auto& [name, gradient] : gradients)
+    if (const at::Tensor& output = flight.outputs.at(name); output.requires_grad()) {
+      roots.push_back(output);
+      root_gradients.push_back(gradient);
+    }
+  if (flight.total.defined() && flight.total.requires_grad()) {
+    roots.push_back(flight.total);
+    root_gradients.emplace_back();  // 1
+  }
+  if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+  TensorMap back;
+  for (const Crossing& crossing : stage(s).inputs) {
+    if (!crossing.learns) continue;
+    const at::Tensor& input = flight.inputs.at(crossing.name());
+    const at::Tensor& gradient = input.grad();
+    back.emplace(crossing.name(),
+                 gradient.defined() ? gradient.contiguous() : at::zeros_like(input).detach());
+  }
+  if (s == 0) return;
+  if (rank_of(s - 1) == rank_of(s))
+    gradients_[{s - 1, m}].tensors = std::move(back);
+  else
+    input_gradients_[{s, m}] = std::move(back);
+}
+
+void StagePasses::make_weight_gradients(int s, int m) {
+  const at::NoGradGuard no_gradient;
+  auto products = deferred_.extract({s, m});
+  for (std::function<void()>& product : products.mapped()) {
+    product();
+    product = nullptr;  // lets its tensors go
+  }
+}
+
+TensorMap StagePasses::outgoing(int s, int m, const TensorMap& values) {
+  TensorMap tensors;
+  for (const Crossing& crossing : stage(s + 1).inputs) {
+    const at::Tensor value = values.at(crossing.name()).detach().contiguous();
+    const std::vector<int64_t> shape = crossing.shape(batch(m));
+    if (value.sizes() != at::IntArrayRef(shape) || value.scalar_type() != type_of(crossing))
+      throw InputError("pipeline", "{} is [{}] of {} where the model is cut; its segment declares [{}] of {}",
+                       crossing.name(), fmt::join(value.sizes(), ", "), c10::toString(value.scalar_type()),
+                       fmt::join(shape, ", "), c10::toString(type_of(crossing)));
+    tensors.emplace(crossing.name(), value);
+  }
+  return tensors;
+}
+
+void StagePasses::send(const TensorMap& tensors, int to) {
+  for (const auto& [name, tensor] : tensors) sent_.push_back(context_.messages.start_send(tensor, to));
+}
+
+void StagePasses::receive(Arriving& into, const std::vector<Crossing>& crossings, int m, int from,
+                          bool gradients) {
+  for (const Crossing& crossing : crossings) {
+    if (gradients && !crossing.learns) continue;
+    const at::Tensor tensor = at::empty(crossing.shape(batch(m)), type_of(crossing));
+    into.tensors.emplace(crossing.name(), tensor);
+    into.works.push_back(context_.messages.start_receive(tensor, from));
+  }
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,133 @@
+#include "funicular/pipeline/drawing.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+
+#include "funicular/base/json.h"
+
+namespace funicular::pipeline {
+
+namespace {
+
+constexpr double kLeft = 70, kTop = 56, kRow = 30, kBox = 24, kMargin = 14;
+
+struct Colour {
+  const char* name;
+  int hue, saturation, lightness;
+};
+
+Colour colour_of(Kind kind) {
+  switch (kind) {
+    case Kind::forward:
+      return {"F forward", 212, 62, 62};
+    case Kind::input_gradient:
+      return {"I input gradient", 174, 46, 52};
+    case Kind::weight_gradient:
+      return {"W weight gradient", 142, 42, 66};
+    default:
+      return {"B backward", 130, 42, 50};
+  }
+}
+
+/// Which of its rank's stages it is, from 0.
+int chunk_of(const std::vector<int>& rank_of, int stage) {
+  const int rank = rank_of[static_cast<size_t>(stage)];
+  return static_cast<int>(std::count(rank_of.begin(), rank_of.begin() + stage, rank));
+}
+
+std::string fill(Kind kind, int chunk) {
+  const Colour colour = colour_of(kind);
+  return fmt::format("hsl({},{}%,{}%)", colour.hue, colour.saturation,
+                     std::min(90, colour.lightness + 13 * chunk));
+}
+
+std::string escaped(const std::string& text) {
+  std::string result;
+  for (const char c : text) {
+    if (c == '<' || c == '>' || c == '&' || c == '"')
+      result += fmt::format("&#{};", static_cast<int>(c));
+    else
+      result += static_cast<unsigned char>(c) < 32 ? ' ' : c;
+  }
+  return result;
+}
+
+}  // namespace
+
+std::string draw_svg(const Schedule& schedule, const Timeline& timeline) {
+  double shortest = timeline.makespan;
+  for (const Span& span : timeline.spans)
+    if (span.end > span.start) shortest = std::min(shortest, span.end - span.start);
+  const double makespan = std::max(timeline.makespan, 1e-9);
+  // Boxes wide enough for their numbers, unless the image became wider than a browser likes.
+  const double scale = std::min(22 / std::max(shortest, 1e-9), 12000 / makespan);
+  const double width = kLeft + std::max(420.0, scale * makespan) + kMargin;
+  const double height = kTop + kRow * schedule.ranks() + kMargin;
+  const std::vector<int> rank_of = schedule.rank_of_stage();
+  std::string svg;
+  const auto out = std::back_inserter(svg);
+  fmt::format_to(
+      out,
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0:.0f}\" height=\"{1:.0f}\" viewBox=\"0 0 {0:.0f} "
+      "{1:.0f}\" font-family=\"sans-serif\" font-size=\"11\">\n<rect width=\"100%\" height=\"100%\" "
+      "fill=\"white\"/>\n<text x=\"{2}\" y=\"18\" font-size=\"14\">{3}: {4} ranks, {5} stages, {6} "
+      "micro-batches, time {7:g}</text>\n",
+      width, height, kMargin, escaped(schedule.name), schedule.ranks(), schedule.stages(),
+      schedule.micro_batches(), timeline.makespan);
+  double x = kLeft;
+  for (const Kind kind : {Kind::forward, Kind::backward, Kind::input_gradient, Kind::weight_gradient}) {
+    if (std::none_of(timeline.spans.begin(), timeline.spans.end(),
+                     [&](const Span& span) { return span.action.kind == kind; }))
+      continue;
+    const std::string name = colour_of(kind).name;
+    fmt::format_to(
+        out,
+        "<rect x=\"{}\" y=\"30\" width=\"12\" height=\"12\" fill=\"{}\"/><text x=\"{}\" y=\"40\">{}</text>\n",
+        x, fill(kind, 0), x + 16, name);
+    x += 30 + 6.2 * static_cast<double>(name.size());
+  }
+  for (int rank = 0; rank < schedule.ranks(); ++rank)
+    fmt::format_to(
+        out,
+        "<text x=\"{}\" y=\"{}\">rank {}</text><rect x=\"{}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" "
+        "fill=\"#eee\"/>\n",
+        kMargin, kTop + kRow * rank + 16, rank, kLeft, kTop + kRow * rank, scale * makespan, kBox);
+  for (const Span& span : timeline.spans) {
+    const double left = kLeft + scale * span.start, top = kTop + kRow * span.rank;
+    const double wide = scale * (span.end - span.start);
+    fmt::format_to(out,
+                   "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\" stroke=\"white\" "
+                   "stroke-width=\"0.7\"><title>{} {:g}–{:g}</title></rect>",
+                   left, top, wide, kBox, fill(span.action.kind, chunk_of(rank_of, span.action.stage)),
+                   to_text(span.action), span.start, span.end);
+    if (wide >= 12)
+      fmt::format_to(out, "<text x=\"{:.2f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", left + wide / 2,
+                     top + 16, span.action.micro_batch);
+    svg += '\n';
+  }
+  return svg + "</svg>\n";
+}
+
+std::string draw_trace(const Schedule& schedule, const Timeline& timeline) {
+  OrderedJson events = OrderedJson::array();
+  for (int rank = 0; rank < schedule.ranks(); ++rank)
+    events.push_back({{"name", "thread_name"},
+                      {"ph", "M"},
+                      {"pid", 0},
+                      {"tid", rank},
+                      {"args", {{"name", fmt::format("rank {}", rank)}}}});
+  for (const Span& span : timeline.spans)
+    events.push_back({{"name", to_text(span.action)},
+                      {"cat", colour_of(span.action.kind).name},
+                      {"ph", "X"},
+                      {"pid", 0},
+                      {"tid", span.rank},
+                      {"ts", 1e3 * span.start},
+                      {"dur", 1e3 * (span.end - span.start)},
+                      {"args", {{"stage", span.action.stage}, {"micro_batch", span.action.micro_batch}}}});
+  return OrderedJson{{"traceEvents", events}, {"displayTimeUnit", "ms"}}.dump(1) + "\n";
+}
+
+}  // namespace funicular::pipeline

@@ -1,0 +1,258 @@
+#include "funicular/pipeline/timeline.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include "funicular/base/error.h"
+
+namespace funicular::pipeline {
+
+namespace {
+
+/// One value a stage.
+class StageTimes {
+ public:
+  StageTimes(const std::vector<double>& values, int stages, const char* what) : values_(values) {
+    if (values.size() != 1 && values.size() != static_cast<size_t>(stages))
+      throw InputError("schedule", "expected one {} for all stages or one for each of {}, found {}", what,
+                       stages, values.size());
+    for (const double value : values)
+      if (!(value >= 0) || !std::isfinite(value))
+        throw InputError("schedule", "expected a {} of at least 0, found {}", what, value);
+  }
+  double of(int stage) const {
+    return values_.size() == 1 ? values_[0] : values_[static_cast<size_t>(stage)];
+  }
+
+ private:
+  const std::vector<double>& values_;
+};
+
+/// Plays the rows. Times follow from what precedes alone, so the order in which ranks are asked does not matter.
+class Player {
+ public:
+  Player(const Schedule& schedule, const Costs& costs)
+      : schedule_(schedule),
+        stages_(schedule.stages()),
+        forward_(costs.forward, stages_, "forward time"),
+        input_(costs.input_gradient, stages_, "time of the input's gradient"),
+        weight_(costs.weight_gradient, stages_, "time of the weights' gradient"),
+        message_(costs.message),
+        rank_of_(schedule.rank_of_stage()),
+        explicit_(schedule.has_messages()),
+        next_(schedule.rows.size()),
+        free_(schedule.rows.size()) {
+    if (!(costs.message >= 0) || !std::isfinite(costs.message))
+      throw InputError("schedule", "expected a message time of at least 0, found {}", costs.message);
+  }
+
+  Timeline play() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (int rank = 0; rank < schedule_.ranks(); ++rank)
+        while (next_of(rank) && step(rank, *next_of(rank))) {
+          ++next_[static_cast<size_t>(rank)];
+          moved = true;
+        }
+    }
+    for (int rank = 0; rank < schedule_.ranks(); ++rank)
+      if (next_of(rank)) refuse_circle(rank);
+    finish();
+    return std::move(timeline_);
+  }
+
+ private:
+  /// F, or I for every gradient of an input, or W, of a stage and a micro-batch.
+  using Key = std::tuple<Kind, int, int>;
+  static Key forward_of(int stage, int m) { return {Kind::forward, stage, m}; }
+  static Key gradient_of(int stage, int m) { return {Kind::input_gradient, stage, m}; }
+
+  const Action* next_of(int rank) const {
+    const Row& row = schedule_.rows[static_cast<size_t>(rank)];
+    const size_t next = next_[static_cast<size_t>(rank)];
+    return next < row.size() ? &row[next] : nullptr;
+  }
+
+  /// What an action needs of other stages or of its own.
+  std::vector<Key> needs(const Action& action) const {
+    const int s = action.stage, m = action.micro_batch;
+    std::vector<Key> keys;
+    if (action.kind == Kind::forward && s > 0) keys.push_back(forward_of(s - 1, m));
+    if (gives_gradient(action.kind)) {
+      keys.push_back(forward_of(s, m));
+      if (s + 1 < stages_) keys.push_back(gradient_of(s + 1, m));
+    }
+    if (action.kind == Kind::weight_gradient) keys.push_back(gradient_of(s, m));
+    if (action.kind == Kind::send_forward) keys.push_back(forward_of(s, m));
+    if (action.kind == Kind::send_backward) keys.push_back(gradient_of(s, m));
+    return keys;
+  }
+
+  /// When what an action on `rank` needs is there; nothing: not known yet.
+  std::optional<double> arrival(int rank, const Key& key) {
+    const auto done = done_.find(key);
+    const int from = rank_of_[static_cast<size_t>(std::get<1>(key))];
+    if (from == rank) return done == done_.end() ? std::nullopt : std::optional(done->second);
+    const auto arrived = arrivals_.find(key);
+    return arrived == arrivals_.end() ? std::nullopt : std::optional(arrived->second);
+  }
+
+  /// Whether the action could be done.
+  bool step(int rank, const Action& action) {
+    double start = free_[static_cast<size_t>(rank)];
+    for (const Key& key : needs(action)) {
+      const std::optional<double> time = arrival(rank, key);
+      if (!time) return false;
+      if (computes(action.kind)) start = std::max(start, *time);
+    }
+    if (is_message(action.kind)) {
+      post(rank, action);
+      return true;
+    }
+    if (!computes(action.kind)) return true;
+    const double end = start + time_of(action);
+    timeline_.spans.push_back({rank, action, start, end});
+    free_[static_cast<size_t>(rank)] = end;
+    const Kind done = gives_gradient(action.kind) ? Kind::input_gradient : action.kind;
+    done_[{done, action.stage, action.micro_batch}] = end;
+    if (!explicit_) hand_on(rank, action, end);
+    return true;
+  }
+
+  double time_of(const Action& action) const {
+    const int s = action.stage;
+    switch (action.kind) {
+      case Kind::forward:
+        return forward_.of(s);
+      case Kind::input_gradient:
+        return input_.of(s);
+      case Kind::weight_gradient:
+        return weight_.of(s);
+      default:
+        return input_.of(s) + weight_.of(s);
+    }
+  }
+
+  /// Without sends and receives in the rows: what another rank needs is sent at once.
+  void hand_on(int rank, const Action& action, double end) {
+    const bool forward = action.kind == Kind::forward;
+    if (!forward && !gives_gradient(action.kind)) return;
+    const int to = action.stage + (forward ? 1 : -1);
+    if (to < 0 || to >= stages_ || rank_of_[static_cast<size_t>(to)] == rank) return;
+    transfer(forward ? forward_of(action.stage, action.micro_batch)
+                     : gradient_of(action.stage, action.micro_batch),
+             rank, rank_of_[static_cast<size_t>(to)], end);
+  }
+
+  /// A send or receive of the rows: the message is under way once both are posted.
+  void post(int rank, const Action& action) {
+    const bool forward = action.kind == Kind::send_forward || action.kind == Kind::receive_forward;
+    const bool sends = action.kind == Kind::send_forward || action.kind == Kind::send_backward;
+    const int giver = sends ? action.stage : action.stage + (forward ? -1 : 1);
+    const int taker = giver + (forward ? 1 : -1);
+    const Key key = forward ? forward_of(giver, action.micro_batch) : gradient_of(giver, action.micro_batch);
+    const double now = free_[static_cast<size_t>(rank)];
+    const auto [posted, first] = posted_.try_emplace(key, now);
+    if (!first)
+      transfer(key, rank_of_[static_cast<size_t>(giver)], rank_of_[static_cast<size_t>(taker)],
+               std::max(now, posted->second));
+  }
+
+  void transfer(const Key& key, int from, int to, double start) {
+    double& link = links_[{from, to}];
+    link = std::max(link, start) + message_;
+    arrivals_[key] = link;
+  }
+
+  /// Follows who waits for whom until one comes again.
+  [[noreturn]] void refuse_circle(int rank) const {
+    std::vector<int> seen;
+    std::string text;
+    while (std::find(seen.begin(), seen.end(), rank) == seen.end()) {
+      seen.push_back(rank);
+      const Action& action = *next_of(rank);
+      const Key missing = missing_of(rank, action);
+      const int other = rank_of_[static_cast<size_t>(std::get<1>(missing))];
+      text += fmt::format(
+          "{}rank {} waits at {} for {} of rank {}", text.empty() ? "" : ", ", rank, to_text(action),
+          to_text(Action{std::get<1>(missing), std::get<0>(missing), std::get<2>(missing)}), other);
+      if (!next_of(other)) break;
+      rank = other;
+    }
+    throw InputError("schedule", "{}: ranks wait for each other for ever: {}", schedule_.name, text);
+  }
+
+  Key missing_of(int rank, const Action& action) const {
+    for (const Key& key : needs(action)) {
+      const bool here = rank_of_[static_cast<size_t>(std::get<1>(key))] == rank;
+      if (here ? !done_.contains(key) : !arrivals_.contains(key)) return key;
+    }
+    return needs(action).front();
+  }
+
+  void finish() {
+    std::stable_sort(timeline_.spans.begin(), timeline_.spans.end(), [](const Span& a, const Span& b) {
+      return std::pair(a.start, a.rank) < std::pair(b.start, b.rank);
+    });
+    timeline_.ranks.resize(schedule_.rows.size());
+    for (const Span& span : timeline_.spans) {
+      timeline_.makespan = std::max(timeline_.makespan, span.end);
+      timeline_.ranks[static_cast<size_t>(span.rank)].busy += span.end - span.start;
+    }
+    for (size_t rank = 0; rank < schedule_.rows.size(); ++rank) {
+      RankUse& use = timeline_.ranks[rank];
+      use.bubble = timeline_.makespan - use.busy;
+      count_held(schedule_.rows[rank], use);
+    }
+  }
+
+  static void count_held(const Row& row, RankUse& use) {
+    int in_flight = 0;
+    std::map<int, std::multiset<int>> used;  // versions, by stage
+    std::map<int, int> newest;
+    for (const Action& action : row) {
+      const bool named = computes(action.kind) && action.version >= 0;
+      if (action.kind == Kind::forward) {
+        use.peak_in_flight = std::max(use.peak_in_flight, ++in_flight);
+        if (named) used[action.stage].insert(action.version);
+      }
+      std::set<int> held(used[action.stage].begin(), used[action.stage].end());
+      if (action.kind == Kind::update) newest[action.stage] = action.version;
+      held.insert(newest[action.stage]);
+      if (named) held.insert(action.version);
+      use.versions = std::max(use.versions, static_cast<int>(held.size()));
+      if (!ends_micro_batch(action.kind)) continue;
+      --in_flight;
+      if (const auto one = used[action.stage].find(action.version); named && one != used[action.stage].end())
+        used[action.stage].erase(one);
+    }
+  }
+
+  const Schedule& schedule_;
+  const int stages_;
+  const StageTimes forward_, input_, weight_;
+  const double message_;
+  const std::vector<int> rank_of_;
+  const bool explicit_;
+  std::vector<size_t> next_;
+  std::vector<double> free_;  ///< when each rank has done what stands before its next action
+  std::map<Key, double> done_, arrivals_, posted_;
+  std::map<std::pair<int, int>, double> links_;
+  Timeline timeline_;
+};
+
+}  // namespace
+
+Timeline simulate(const Schedule& schedule, const Costs& costs) {
+  return Player(schedule, costs).play();
+}
+
+}  // namespace funicular::pipeline

@@ -1,0 +1,44 @@
+#pragma once
+// What a schedule costs: when each action runs, how long ranks stand still, and what they hold.
+
+#include <vector>
+
+#include "funicular/pipeline/schedule.h"
+
+namespace funicular::pipeline {
+
+/// Times in any one unit. Of each stage [stages], or one value for all of them. A B takes an I and a W. Updates and
+/// reductions take none.
+struct Costs {
+  std::vector<double> forward{1}, input_gradient{1}, weight_gradient{1};
+  /// From rank to rank; messages between the same two ranks in the same direction go one after the other, meanwhile
+  /// both compute.
+  double message = 0;
+};
+
+struct Span {
+  int rank = 0;
+  Action action;
+  double start = 0, end = 0;
+};
+
+struct RankUse {
+  double busy = 0;
+  double bubble = 0;  ///< of the makespan, what it is not busy
+  int peak_in_flight =
+      0;  ///< most activations of one micro-batch on one stage that it holds, from F to the end of B or W
+  int versions = 1;  ///< of the weights of one stage, most that it holds: those in use, and the newest
+};
+
+struct Timeline {
+  double makespan = 0;
+  std::vector<Span> spans;  ///< of F, B, I and W, by their start, then by rank
+  std::vector<RankUse> ranks;
+};
+
+/// Of a schedule that pipeline/validity.h accepts. Each rank does its row in order, each action as soon as its inputs are there. Receives and sends take a rank no time.
+/// Throws InputError for costs that are negative or not as many as stages, and, naming the circle, where ranks wait for
+/// each other for ever.
+Timeline simulate(const Schedule& schedule, const Costs& costs = {});
+
+}  // namespace funicular::pipeline

@@ -1,0 +1,87 @@
+"""The library as other projects take it: installed, or as a folder of theirs."""
+
+import os
+import pathlib
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
+# LibTorch's inline functions keep state of which a process must have one copy, so its names stay visible beside ours.
+VISIBLE = re.compile(r"\b(funicular|torch|c10|c10d|at)::")
+
+
+def run(*command, folder=None):
+    done = subprocess.run([str(word) for word in command], cwd=folder, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False)
+    if done.returncode:
+        raise AssertionError(f"{' '.join(map(str, command))}:\n{done.stdout[-4000:]}")
+    return done.stdout
+
+
+def torch_dir():
+    cache = (BUILD / "CMakeCache.txt").read_text(encoding="utf-8")
+    return re.search(r"^TORCH_DIR:PATH=(.*)$", cache, re.MULTILINE)[1]
+
+
+class Package(unittest.TestCase):
+    def setUp(self):
+        scratch = tempfile.TemporaryDirectory(prefix="package-")
+        self.addCleanup(scratch.cleanup)
+        self.folder = pathlib.Path(scratch.name)
+
+    def install(self):
+        run("cmake", "--install", BUILD, "--prefix", self.folder / "there")
+        return self.folder / "there"
+
+    def test_programs_outside_the_tree_use_the_installed_library(self):
+        there = self.install()
+        shutil.copytree(ROOT / "examples/package", self.folder / "project")
+        made = self.folder / "made"
+        run("cmake", "-S", self.folder / "project", "-B", made, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={there}",
+            "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+        run("cmake", "--build", made)
+        self.assertNotIn(str(ROOT / "funicular"), (made / "build.ninja").read_text(encoding="utf-8"))
+        output = run("ctest", "--output-on-failure", "-V", folder=made)
+        self.assertIn("100% tests passed", output)
+
+    def test_the_installed_program_runs_and_tells_the_version_of_the_header(self):
+        there = self.install()
+        header = (there / "include/funicular/base/version.h").read_text(encoding="utf-8")
+        version = ".".join(re.findall(r"^#define FUNICULAR_VERSION_(?:MAJOR|MINOR|PATCH) (\d+)$", header, re.MULTILINE))
+        self.assertIn(f"funicular {version} ", run(there / "bin/funicular", "--version"))
+
+    def test_every_installed_header_can_be_found_by_those_that_include_it(self):
+        include = self.install() / "include"
+        for header in include.rglob("*.h"):
+            for name in re.findall(r'^#include "(funicular/[^"]+)"', header.read_text(encoding="utf-8"), re.MULTILINE):
+                self.assertTrue((include / name).is_file(), f"{header.relative_to(include)} includes {name}")
+
+    def test_only_our_names_and_libtorchs_are_visible(self):
+        symbols = run("nm", "--dynamic", "--defined-only", "--demangle", BUILD / "libfunicular.so").splitlines()
+        self.assertGreater(len(symbols), 1000)
+        self.assertEqual([line for line in symbols if not VISIBLE.search(line)], [])
+
+    def test_another_project_can_hold_the_tree_as_a_folder_of_its_own(self):
+        (self.folder / "CMakeLists.txt").write_text(
+            "cmake_minimum_required(VERSION 3.25)\nproject(holds_it LANGUAGES CXX)\n"
+            f'add_subdirectory("{ROOT}" funicular)\nadd_library(user OBJECT user.cpp)\n'
+            "target_link_libraries(user PRIVATE Funicular::funicular)\n", encoding="utf-8")
+        (self.folder / "user.cpp").write_text(
+            '#include "funicular/base/version.h"\n#include "funicular/train/trainer.h"\n'
+            "const char* version() { return FUNICULAR_VERSION; }\n", encoding="utf-8")
+        made = self.folder / "made"
+        run("cmake", "-S", self.folder, "-B", made, "-G", "Ninja", f"-DTORCH_DIR={torch_dir()}", "-DCMAKE_BUILD_TYPE=Release")
+        targets = run("ninja", "-C", made, "-t", "targets", "all")
+        self.assertIn("libfunicular.so", targets)
+        self.assertNotIn("test_base", targets)
+        self.assertNotIn("funicular_cli", targets)
+        # The whole library again would take minutes: one of its layers, and a file that includes what users include.
+        run("ninja", "-C", made, "funicular_data", "CMakeFiles/user.dir/user.cpp.o")
+
+
+if __name__ == "__main__":
+    unittest.main()

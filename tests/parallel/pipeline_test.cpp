@@ -1,0 +1,321 @@
+// Claims about models that are cut into stages: on real processes, against one process.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <csignal>
+
+#include "../comm/ranks.h"
+#include "funicular/base/error.h"
+#include "funicular/parallel/stages.h"
+#include "funicular/parallel/strategy.h"
+
+namespace funicular::parallel {
+namespace {
+
+using comm::test::Endings;
+using comm::test::is_rank;
+using comm::test::Ranks;
+using comm::test::with_ranks;
+
+constexpr int64_t kWords = 11, kHidden = 6;
+
+std::vector<int64_t> token_shape(const MicroBatch& batch) {
+  return {batch.packing.tokens(), kHidden};
+}
+
+/// Five segments with what makes cuts hard: a table that the first and the last use, a matrix that the second and the
+/// fourth use, an activation that skips three segments, ids that the first one replaces, and a loss in the middle.
+/// `disturb` is called in the forward pass of the third.
+Model make_model(int64_t seed, const std::function<void()>& disturb = {}) {
+  torch::manual_seed(seed);
+  Model model;
+  const auto add = [&](const char* name, at::IntArrayRef shape) {
+    return model.add_parameter(name, torch::randn(shape, torch::kDouble) * 0.5,
+                               shape.size() > 1 ? ParameterGroup::decay : ParameterGroup::no_decay);
+  };
+  Parameter *table = add("table", {kWords, kHidden}), *first = add("first", {kHidden, kHidden}),
+            *shift = add("shift", {kHidden}), *second = add("second", {kHidden, kHidden}),
+            *bias = add("bias", {kWords});
+  const Port x{"x", token_shape}, early{"early", token_shape},
+      ids{"ids", [](const MicroBatch&batch) { return std::vector<int64_t>{batch.packing.tokens()}; },
+          at::kLong};
+  model.segments.push_back({"embed", {table}, {ids}, {x, early, ids}, [=](Activations in, const Pass&) {
+                              const at::Tensor hidden = at::embedding(table->compute, in.at("ids"));
+                              return Activations{{"x", hidden},
+                                                 {"early", hidden * 0.5},
+                                                 {"ids", (in.at("ids") + 1).remainder(kWords)}};
+                            }});
+  model.segments.push_back({"one", {first, shift}, {x}, {x}, [=](Activations in, const Pass& pass) {
+                              const at::Tensor out =
+                                  torch::tanh(torch::linear(in.at("x"), first->compute, shift->compute));
+                              pass.loss.add("middle", out.square().sum(), 0.1);
+                              return Activations{{"x", out}};
+                            }});
+  model.segments.push_back(
+      {"two", {second}, {x}, {x}, [=](Activations in, const Pass&) {
+         if (disturb) disturb();
+         return Activations{{"x", in.at("x") + torch::tanh(torch::linear(in.at("x"), second->compute))}};
+       }});
+  model.segments.push_back(
+      {"three", {first}, {x, early}, {x}, [=](Activations in, const Pass&) {
+         return Activations{{"x", in.at("x") + torch::linear(in.at("early"), first->compute)}};
+       }});
+  model.segments.push_back(
+      {"head", {table, bias}, {x, ids}, {}, [=](Activations in, const Pass& pass) {
+         const at::Tensor logits = torch::linear(in.at("x"), table->compute, bias->compute);
+         pass.loss.add("nll", at::cross_entropy_loss(logits, in.at("ids"), {}, at::Reduction::Sum));
+         pass.loss.output("logits", logits);
+         return Activations{};
+       }});
+  return model;
+}
+
+MicroBatch make_batch(const torch::Tensor& ids) {
+  MicroBatch batch;
+  batch.tensors["ids"] = ids;
+  batch.packing = Packing::from_lengths({static_cast<int32_t>(ids.size(0))}, {0}, {0}, {});
+  const auto count = static_cast<double>(ids.size(0));
+  batch.counts = {{"nll", count}, {"middle", count}};
+  return batch;
+}
+
+/// Of a step: `count` micro-batches of different lengths.
+std::vector<MicroBatch> batches_of(int64_t step, int64_t count) {
+  torch::manual_seed(100 + step);
+  std::vector<MicroBatch> batches;
+  for (int64_t i = 0; i < count; ++i)
+    batches.push_back(make_batch(torch::randint(0, kWords, {3 + (step + i) % 4}, torch::kLong)));
+  return batches;
+}
+
+struct Rig {
+  Model model;
+  std::unique_ptr<Strategy> strategy;
+  Recompute recompute = Recompute::none;
+
+  Rig(Model made, std::unique_ptr<Strategy> chosen, const optim::OptimizerSpec& optimizer)
+      : model(std::move(made)), strategy(std::move(chosen)) {
+    strategy->attach(model, optim::make_optimizer(optimizer));
+  }
+  StepResult step(const std::vector<MicroBatch>& own, int64_t update) {
+    Counts counts;
+    for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
+    return strategy->step(
+        own, strategy->global_counts(counts),
+        {.learning_rate = 0.01, .max_gradient_norm = 0.5, .update = update, .recompute = recompute});
+  }
+  std::map<std::string, torch::Tensor> weights() {
+    strategy->detach();
+    std::map<std::string, torch::Tensor> all;
+    for (const auto& parameter : model.parameters) all[parameter->name] = parameter->master.detach().clone();
+    return all;
+  }
+};
+
+std::vector<MicroBatch> own_part(const std::vector<MicroBatch>& all, const DataShare& share) {
+  std::vector<MicroBatch> own;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (static_cast<int64_t>(i) % share.count == share.index) own.push_back(all[i]);
+  return own;
+}
+
+void expect_follows_one_process(const PipelineOptions& options, const optim::OptimizerSpec& optimizer,
+                                Recompute recompute = Recompute::none,
+                                const std::vector<std::string>& frozen = {}) {
+  const auto group = comm::Group::from_environment();
+  const auto freeze = [&](Model model) {
+    for (const std::string& name : frozen) {
+      model.find(name)->trainable = false;
+      model.find(name)->compute.set_requires_grad(false);
+    }
+    return model;
+  };
+  // Another seed on each rank: attach makes all begin with rank 0's weights.
+  Rig ours(freeze(make_model(1 + group.rank())),
+           make_strategy("pipeline", group, {.compare_every = 1, .pipeline = options}), optimizer);
+  Rig one(freeze(make_model(1)), make_single(), optimizer);
+  ours.recompute = recompute;
+  // Fewer micro-batches than stages, one alone, and more.
+  int64_t step = 0;
+  for (const int64_t count : {5, 1, 2, 7}) {
+    ++step;
+    const std::vector<MicroBatch> all = batches_of(step, count);
+    const StepResult a = ours.step(own_part(all, ours.strategy->data_share()), step), b = one.step(all, step);
+    ASSERT_EQ(a.losses.size(), 2u);
+    for (const auto& [name, loss] : b.losses)
+      EXPECT_NEAR(a.losses.at(name), loss, 1e-12 * std::abs(loss)) << name;
+    EXPECT_NEAR(a.loss, b.loss, 1e-12 * std::abs(b.loss));
+    EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-11 * b.gradient_norm) << "step " << step;
+  }
+  ours.strategy->with_whole_model([&] {
+    for (const auto& parameter : one.model.parameters)
+      EXPECT_LT((ours.model.find(parameter->name)->master - parameter->master).abs().max().item<double>(),
+                1e-11)
+          << parameter->name;
+  });
+  const auto own = ours.weights(), expected = one.weights();
+  for (const auto& [name, value] : expected)
+    EXPECT_LT((own.at(name) - value).abs().max().item<double>(), 1e-11) << name;
+  group.barrier();
+}
+
+void finish_rank() {
+  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
+}
+
+TEST(Pipelines, OfEverySynchronousScheduleTrainAsOneProcess) {
+  for (const int ranks : {1, 2, 3, 5}) {
+    with_ranks(ranks, [] {
+      const int size = comm::Group::from_environment().size();
+      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
+        expect_follows_one_process({.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
+      if (size == 2)
+        for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
+          expect_follows_one_process({.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
+      finish_rank();
+    });
+    if (is_rank()) return;
+  }
+}
+
+TEST(Pipelines, WithEveryOptimizerRecomputationAndFrozenWeightsTrainAsOneProcess) {
+  with_ranks(3, [] {
+    expect_follows_one_process({}, optim::Lamb{});
+    expect_follows_one_process({}, optim::Lars{});
+    expect_follows_one_process({.begins = {0, 1, 4}}, optim::Sgd{.momentum = 0.9});
+    for (const Recompute mode : {Recompute::full, Recompute::sqrt})
+      expect_follows_one_process({.schedule = "gpipe", .begins = {0, 2, 3}}, optim::AdamW{}, mode);
+    // Nothing before the third segment learns; and, at last, a stage without anything that does.
+    expect_follows_one_process({}, optim::AdamW{}, Recompute::none, {"table", "first", "shift"});
+    expect_follows_one_process({.begins = {0, 2, 3}}, optim::Lamb{}, Recompute::none, {"second"});
+    finish_rank();
+  });
+}
+
+TEST(Pipelines, BesideEachOtherShareTheBatch) {
+  with_ranks(4, [] {
+    for (const char* schedule : {"1f1b", "gpipe", "interleaved"})
+      expect_follows_one_process({.ranks = 2, .schedule = schedule}, optim::Lamb{});
+    finish_rank();
+  });
+}
+
+TEST(Pipelines, HoldEachWeightAndItsStateOnce) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    Rig rig(make_model(1), make_strategy("pipeline", group, {.pipeline = {.ranks = 2, .begins = {0, 3}}}),
+            optim::AdamW{});
+    rig.step(own_part(batches_of(1, 4), rig.strategy->data_share()), 1);
+    struct Count final : StateVisitor {
+      void visit(const StateSlice& slice) override {
+        int64_t whole = 1;
+        for (const int64_t size : slice.shape) whole *= size;
+        elements[slice.kind] += whole;
+        if (slice.owned) owned[slice.kind] += slice.local.numel();
+        here[slice.kind] += slice.local.numel();
+      }
+      std::map<std::string, int64_t> elements, owned, here;
+    } count;
+    rig.strategy->visit_state(count);
+    for (const char* kind : {"model", "optimizer.exp_avg", "optimizer.exp_avg_sq"}) {
+      const at::Tensor owned = at::tensor({count.owned[kind]}, at::kLong);
+      group.all_reduce(owned);
+      EXPECT_EQ(owned.item<int64_t>(), count.elements[kind]) << kind;
+      // table, first, shift and second are first used by the first stage: of the second bias alone is its own.
+      EXPECT_EQ(count.here[kind], group.rank() % 2 == 0 ? count.elements[kind] - kWords : kWords) << kind;
+    }
+    // What no stage here uses takes no memory.
+    EXPECT_EQ(rig.model.find("second")->compute.numel(), group.rank() % 2 == 0 ? kHidden * kHidden : 0);
+    EXPECT_EQ(rig.model.find("bias")->compute.numel(), group.rank() % 2 == 0 ? 0 : kWords);
+    finish_rank();
+  });
+}
+
+TEST(Pipelines, RefuseWhatTheyCannotDo) {
+  const auto refuses = [](const StrategyOptions& options, const char* part) {
+    try {
+      Rig rig(make_model(1), make_strategy("pipeline", {}, options), optim::AdamW{});
+      ADD_FAILURE() << "nothing is refused: " << part;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refuses({.pipeline = {.ranks = 2}}, "1 ranks cannot be divided into pipelines of 2");
+  refuses({.pipeline = {.schedule = "pipedream"}}, "expected a synchronous schedule");
+  refuses({.pipeline = {.schedule = "2f1b"}}, "unknown schedule \"2f1b\"");
+  refuses({.pipeline = {.schedule = "interleaved", .chunks = 6}}, "5 segments, too few for 6 stages");
+  refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 3, 3}}}, "--stages names 3 stages");
+  refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 5}}}, "ascend from 0 and are below 5");
+  refuses({.pipeline = {.schedule = "interleaved", .begins = {1, 2}}}, "ascend from 0");
+  refuses({.deterministic = true}, "--deterministic");
+}
+
+TEST(Stages, KnowWhatPassesFromOneToTheNext) {
+  const Model model = make_model(1);
+  const std::vector<Stage> stages = cut_stages(model, {0, 1, 2, 4});
+  std::vector<std::string> names;
+  for (const Stage& stage : stages)
+    for (const Crossing& crossing : stage.inputs)
+      names.push_back(crossing.name() + (crossing.learns ? "+" : ""));
+  EXPECT_EQ(names, (std::vector<std::string>{"early+", "ids", "x+", "early+", "ids", "x+", "ids", "x+"}));
+  Model blind = make_model(1);
+  blind.segments[1].outputs[0].shape = {};
+  try {
+    cut_stages(blind, {0, 2});
+    FAIL();
+  } catch (const InputError& error) {
+    EXPECT_NE(std::string(error.what()).find("before the segment two: one gives x without saying its shape"),
+              std::string::npos)
+        << error.what();
+  }
+}
+
+TEST(Stages, AreCutWhereTheLargestIsAsSmallAsCanBe) {
+  // Weights: 0 (a table that is looked up), 42, 36, 0 (used before), 11.
+  const Model model = make_model(1);
+  EXPECT_EQ(balanced_begins(model, 1), (std::vector<size_t>{0}));
+  EXPECT_EQ(balanced_begins(model, 2), (std::vector<size_t>{0, 2}));
+  EXPECT_EQ(balanced_begins(model, 3).size(), 3u);
+  EXPECT_EQ(balanced_begins(model, 5), (std::vector<size_t>{0, 1, 2, 3, 4}));
+}
+
+// ---- ranks that die in the middle of a schedule
+
+class PipelineFaults : public testing::TestWithParam<bool> {};
+
+TEST_P(PipelineFaults, ARankThatIsKilledOrStoppedInAScheduleIsNamedByTheOthers) {
+  const bool stops = GetParam();
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(3).end({0, 2}), (Endings{0, stops ? -SIGKILL : -SIGKILL, 0}));
+    return;
+  }
+  const auto group = comm::Group::from_environment({.timeout = std::chrono::seconds(60),
+                                                    .silence = std::chrono::seconds(2),
+                                                    .patience = std::chrono::seconds(60)});
+  int passes = 0;
+  // The second step's fourth forward pass of the stage in the middle.
+  Rig rig(make_model(1,
+                     [&] {
+                       if (group.rank() != 1 || ++passes != 8) return;
+                       if (stops)
+                         std::this_thread::sleep_for(
+                             std::chrono::milliseconds(1500));  // lets the others hear of it
+                       ::raise(stops ? SIGSTOP : SIGKILL);
+                     }),
+          make_strategy("pipeline", group, {.pipeline = {.begins = {0, 2, 3}}}), optim::AdamW{});
+  std::string message;
+  try {
+    for (int64_t step = 1; step <= 3; ++step) rig.step(batches_of(step, 4), step);
+  } catch (const RunError& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find("rank 1 (process"), std::string::npos) << message;
+  EXPECT_NE(message.find(stops ? "which is stopped" : "has ended"), std::string::npos) << message;
+  std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, PipelineFaults, testing::Bool(),
+                         [](const auto& info) { return info.param ? "Stopped" : "Killed"; });
+
+}  // namespace
+}  // namespace funicular::parallel
