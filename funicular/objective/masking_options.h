@@ -59,11 +59,11 @@ struct MaskedLmOptions {
   Replacement replacement = Replacement::bert;
   Compat compat = Compat::none;
   PackSentences pack = PackSentences::none;  ///< of objectives of single texts
-  fs::path similar_words;                    ///< of Replacement::similar, see SimilarWords::read
+  fs::path similar_words = {};               ///< of Replacement::similar, see SimilarWords::read
   SimilarWordsOptions similar = {};
-  fs::path lexicon;          ///< of Masking::entity, see read_entities
-  fs::path word_dictionary;  ///< of Chinese words, see ChineseWords; empty: each ideograph is a word
-  fs::path word_weights;     ///< of words, see WordWeights::read; empty: all alike
+  fs::path lexicon = {};          ///< of Masking::entity, see read_entities
+  fs::path word_dictionary = {};  ///< of Chinese words, see ChineseWords; empty: each ideograph is a word
+  fs::path word_weights = {};     ///< of words, see WordWeights::read; empty: all alike
   /// 0: a sample is masked anew whenever it is met. N: in N ways, which come again every N epochs, as in the data
   /// of the first BERT (Devlin et al. 2019; 10 there).
   int64_t static_masks = 0;
