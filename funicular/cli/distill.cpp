@@ -171,21 +171,18 @@ class Distill final : public Command {
 
   void check_usage() {
     if (!evaluates()) training_.refuse_evaluation_options(general() ? "--eval-data STORE" : "--eval FILE");
-    const auto refuse = [&](const char* option, bool given) {
+    using Given = std::vector<std::pair<const char*, bool>>;
+    const Given of_documents{{"data", !data_.empty()}, {"eval-data", !eval_data_.empty()}};
+    const Given of_rows{{"task", !task_options_.name.empty()},
+                        {"train", !train_file_.empty()},
+                        {"eval", !eval_file_.empty()}};
+    for (const auto& [option, given] : general() ? of_rows : of_documents)
       if (given) throw InputError("usage", "--{} is not for --stage {}", option, stage_);
-    };
-    const auto expect = [&](const char* option, bool given) {
-      if (!given) throw InputError("usage", "--stage {} expects --{}", stage_, option);
-    };
-    expect("data", !general() || !data_.empty());
-    expect("task", general() || !task_options_.name.empty());
-    expect("train", general() || !train_file_.empty());
-    refuse("data", !general() && !data_.empty());
-    refuse("eval-data", !general() && !eval_data_.empty());
-    refuse("task", general() && !task_options_.name.empty());
-    refuse("train", general() && !train_file_.empty());
-    refuse("eval", general() && !eval_file_.empty());
-    refuse("soft-columns", !prediction() && !has_teacher());
+    for (const auto& [option, given] : general() ? of_documents : of_rows)
+      if (!given && !std::string(option).starts_with("eval"))
+        throw InputError("usage", "--stage {} expects --{}", stage_, option);
+    if (!prediction() && !has_teacher())
+      throw InputError("usage", "--soft-columns is not for --stage {}", stage_);
     if (!has_teacher() && !cache_.empty())
       throw InputError("usage", "--cache-teacher is of a teacher; --soft-columns has what it would say");
     if (mlm_probability_ >= 1)
@@ -221,7 +218,6 @@ class Distill final : public Command {
     config_.problem_type = teacher_->config().problem_type;
   }
 
-  /// Both read the same numbers.
   void require_one_tokenizer() const {
     if (!student_ || !fs::is_directory(student_name_)) return;
     const fs::path folder = student_name_;
@@ -260,8 +256,8 @@ class Distill final : public Command {
     if (task_.regression && !has_teacher())
       throw InputError("usage", "--soft-columns are probabilities of classes; the task {} asks for a number",
                        task_.name);
-    if (teacher_) teacher_->check_columns(task_.columns());
-    if (student_) student_->check_columns(task_.columns());
+    if (teacher_) teacher_->check_columns(task_.columns(), tokenizer_->sequence());
+    if (student_) student_->check_columns(task_.columns(), tokenizer_->sequence());
     const comm::Group& group = training_.group();
     for (const bool first : {true, false})
       comm::together(group, [&] {
