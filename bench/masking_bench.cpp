@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <functional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -50,11 +51,11 @@ Text make_text(bool chinese, const fs::path& folder) {
     weights += vocabulary[id] + "\t" + std::to_string(1 + id % 7) + "\n";
     dictionary += vocabulary[id] + vocabulary[id + 1] + " " + std::to_string(id) + " n\n";
   }
-  for (const auto& [path, contents] : {std::pair(&text.words, &words),
-                                       {&text.similar, &similar},
-                                       {&text.weights, &weights},
-                                       {&text.dictionary, &dictionary}}) {
-    *path = folder / (name + std::to_string(contents - &words) + std::to_string(contents->size()));
+  for (const auto& [path, what, contents] : {std::tuple(&text.words, "words", &words),
+                                             {&text.similar, "similar", &similar},
+                                             {&text.weights, "weights", &weights},
+                                             {&text.dictionary, "dictionary", &dictionary}}) {
+    *path = folder / (name + "." + what);
     write_file_atomically(*path, *contents);
   }
   text.tokenizer = std::move(subject.tokenizer);

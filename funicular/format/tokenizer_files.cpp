@@ -1,6 +1,7 @@
 #include "funicular/format/tokenizer_files.h"
 
 #include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/base/json.h"
 #include "funicular/format/byte_bpe_files.h"
 #include "funicular/format/tokenizer_json.h"
@@ -9,7 +10,6 @@
 namespace funicular::format {
 namespace {
 
-constexpr std::string_view component = "tokenizer";
 
 template <class T>
 std::unique_ptr<text::Tokenizer> own(T tokenizer) {
@@ -20,7 +20,7 @@ std::unique_ptr<text::Tokenizer> read_tokenizer_json(const fs::path& path) {
   const std::string origin = path.string();
   const Json root = read_json(path);
   if (!root.is_object())
-    throw InputError(component, "{}: expected an object, found {}", origin, root.type_name());
+    throw InputError(text::kTokenizerComponent, "{}: expected an object, found {}", origin, root.type_name());
   const auto model = root.find("model");
   // The first files of GPT-2 and RoBERTa name no type.
   if (model != root.end() && model->is_object() && !model->contains("type") && model->contains("merges"))
@@ -44,7 +44,7 @@ std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
     const std::string_view message = error.what();
     if (message.find(path.filename().string()) != message.npos) throw;
     const size_t begin = message.find("] ");
-    throw InputError(component, "{}: {}", path.string(),
+    throw InputError(text::kTokenizerComponent, "{}: {}", path.string(),
                      message.substr(begin == message.npos ? 0 : begin + 2));
   }
 }
@@ -58,13 +58,13 @@ bool has_tokenizer(const fs::path& folder) {
 
 std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path) {
   if (!fs::is_directory(path)) {
-    if (!fs::exists(path)) throw InputError(component, "{}: no such file or folder", path.string());
+    if (!fs::exists(path)) throw InputError(text::kTokenizerComponent, "{}: no such file or folder", path.string());
     return read_one(path);
   }
   for (const char* name : {"tokenizer.json", "vocab.txt", "vocab.json"})
     if (fs::exists(path / name)) return read_one(path / name);
   throw InputError(
-      component,
+      text::kTokenizerComponent,
       "{}: no tokenizer in this folder; expected tokenizer.json or vocab.txt, or vocab.json and merges.txt",
       path.string());
 }
@@ -74,7 +74,7 @@ void save_tokenizer(const fs::path& folder, const text::Tokenizer& tokenizer, in
     return write_word_piece(folder, *word_piece, model_max_length);
   if (const auto* bpe = dynamic_cast<const text::ByteBpe*>(&tokenizer))
     return write_byte_bpe(folder, *bpe, model_max_length);
-  throw RunError(component, "{}: a tokenizer of the type {} cannot be written", folder.string(),
+  throw RunError(text::kTokenizerComponent, "{}: a tokenizer of the type {} cannot be written", folder.string(),
                  tokenizer.type());
 }
 

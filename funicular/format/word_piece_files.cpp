@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/format/tokenizer_json.h"
 
 namespace funicular::format {
@@ -15,7 +16,7 @@ using text::WordPiece;
 using text::WordPieceOptions;
 using StripAccents = WordPieceOptions::StripAccents;
 
-constexpr std::string_view component = "tokenizer", of_bert = "tokenizers of BERT";
+constexpr std::string_view of_bert = "tokenizers of BERT";
 
 StripAccents strip_accents_of(const Json& object, const std::string& origin) {
   const auto found = object.find("strip_accents");
@@ -29,7 +30,7 @@ std::vector<std::string> read_model(const Json& model, WordPieceOptions& options
   options.max_characters_per_word = json_get_or(model, "max_input_chars_per_word", 100, origin);
   const auto ids = model.find("vocab");
   if (ids == model.end() || !ids->is_object())
-    throw InputError(component, "{}: the model has no object \"vocab\" of tokens and ids", origin);
+    throw InputError(text::kTokenizerComponent, "{}: the model has no object \"vocab\" of tokens and ids", origin);
   return read_vocabulary(*ids, origin);
 }
 
@@ -45,7 +46,7 @@ void read_normalizer(const Json& root, WordPieceOptions& options, const std::str
 void read_template(const Json& part, const char* key, WordPieceOptions& options, const std::string& origin) {
   const auto steps = part.find(key);
   if (steps == part.end() || !steps->is_array())
-    throw InputError(component, "{}: the post-processor has no list \"{}\"", origin, key);
+    throw InputError(text::kTokenizerComponent, "{}: the post-processor has no list \"{}\"", origin, key);
   const bool pair = std::string_view(key) == "pair";
   std::vector<std::string> names;
   bool types_fit = true;
@@ -57,7 +58,7 @@ void read_template(const Json& part, const char* key, WordPieceOptions& options,
   const bool fits = types_fit && names.size() == (pair ? 5 : 3) && names[1] == "$A" &&
                     (!pair || (names[3] == "$B" && names[4] == names[2]));
   if (!fits)
-    throw InputError(component, "{}: the post-processor's \"{}\" is {}; supported: [CLS] $A [SEP]{}", origin,
+    throw InputError(text::kTokenizerComponent, "{}: the post-processor's \"{}\" is {}; supported: [CLS] $A [SEP]{}", origin,
                      key, steps->dump().substr(0, 300), pair ? " $B [SEP] with types 0 0 0 1 1" : "");
   options.cls_token = names[0];
   options.sep_token = names[2];
@@ -97,7 +98,7 @@ void check_special_ids(const Json& root, const WordPiece& tokenizer, const std::
       return;
     }
     if (!json_holds<int32_t>(stated) || stated.get<int32_t>() != own)
-      throw InputError(component, "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin,
+      throw InputError(text::kTokenizerComponent, "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin,
                        token, stated.dump().substr(0, 80), own < 0 ? "none" : std::to_string(own));
   };
   check(tokenizer.options().cls_token, tokenizer.special().cls, "cls");
@@ -120,7 +121,7 @@ std::vector<std::string> read_lines(const fs::path& path) {
   for (size_t i = 0; i < lines.size(); ++i) {
     const auto [first, fresh] = seen.emplace(lines[i], i + 1);
     if (!fresh)
-      throw InputError(component,
+      throw InputError(text::kTokenizerComponent,
                        "{}:{}: the token \"{}\" is on line {} already; each line is one token, its id is "
                        "the line's number less one",
                        path.string(), i + 1, lines[i], first->second);
@@ -245,7 +246,7 @@ WordPiece read_word_piece_vocabulary(const fs::path& path) {
   }
   if (std::find(vocabulary.begin(), vocabulary.end(), options.unknown_token) == vocabulary.end())
     throw InputError(
-        component,
+        text::kTokenizerComponent,
         "{}: the unknown token \"{}\" is on none of the {} lines; add it, or name the right one as "
         "\"unk_token\" in tokenizer_config.json",
         path.string(), options.unknown_token, vocabulary.size());

@@ -147,7 +147,7 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
 }
 
 LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable) const {
-  const std::string other = replaceable == kClassifier ? owner_of_classifier(config_) : "";
+  const std::string other = !replaceable.empty() && replaceable == classes_layer(config_) ? owner_of_classifier(config_) : "";
   LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
   if (!other.empty() && starts_anew)

@@ -27,9 +27,9 @@ struct DataShare {
   };
   int64_t index = 0, count = 1;
   Cut cut = Cut::balanced;
+  bool repeats_keys = false;  ///< Fault::repeated_mask: random choices do not tell the samples apart
   /// Whether this rank is the one that counts its tokens, where several read the same part.
   bool counted = true;
-  bool repeats_keys = false;  ///< Fault::repeated_mask: random choices do not tell the samples apart
 };
 
 struct StepSettings {

@@ -39,7 +39,7 @@ struct Layout {
   Recompute recompute = Recompute::none;
   bool deterministic = false;
   int servers = 1;  ///< of ps-sync
-  parallel::PipelineOptions pipeline;
+  parallel::PipelineOptions pipeline{};
   parallel::Fault fault = parallel::Fault::none;
   SharedFault shared_fault = SharedFault::none;
 

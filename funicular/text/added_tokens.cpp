@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/normalizer.h"
 #include "funicular/text/unicode_tables.h"
 #include "funicular/text/utf8.h"
@@ -13,15 +14,14 @@
 namespace funicular::text {
 namespace {
 
-constexpr std::string_view component = "tokenizer";
 
 void check_id(const AddedToken& token, const std::vector<std::string>& vocabulary, size_t model_size) {
   const auto id = static_cast<size_t>(token.id);  // a negative one becomes too large
   if (id < model_size && vocabulary[id] != token.content)
-    throw InputError(component, "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary",
+    throw InputError(kTokenizerComponent, "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary",
                      token.content, token.id, vocabulary[id]);
   if (id >= model_size && id != vocabulary.size())
-    throw InputError(component,
+    throw InputError(kTokenizerComponent,
                      "the added token \"{}\" has the id {}: expected {}, the next one after the vocabulary",
                      token.content, token.id, vocabulary.size());
 }
@@ -35,11 +35,11 @@ AddedTokenMatcher match(const std::vector<AddedToken>& added, const AddedTokenMa
     tokens.push_back(token);
     patterns.push_back(normalize ? (*normalize)(token.content) : token.content);
     if (patterns.back().empty())
-      throw InputError(component, "nothing is left of the added token \"{}\" when it is normalised",
+      throw InputError(kTokenizerComponent, "nothing is left of the added token \"{}\" when it is normalised",
                        token.content);
     const auto [first, fresh] = seen.emplace(patterns.back(), token.content);
     if (!fresh)
-      throw InputError(component, "the added tokens \"{}\" and \"{}\" are the same when normalised",
+      throw InputError(kTokenizerComponent, "the added tokens \"{}\" and \"{}\" are the same when normalised",
                        first->second, token.content);
   }
   return {std::move(tokens), patterns};
@@ -83,10 +83,10 @@ std::vector<std::string> with_added_tokens(std::vector<std::string> vocabulary,
   std::unordered_map<std::string_view, int32_t> seen;
   for (const AddedToken& token : added) {
     if (token.content.empty() || !is_valid_utf8(token.content))
-      throw InputError(component, "the added token {} is empty or not valid UTF-8", token.id);
+      throw InputError(kTokenizerComponent, "the added token {} is empty or not valid UTF-8", token.id);
     const auto [first, fresh] = seen.emplace(token.content, token.id);
     if (!fresh)
-      throw InputError(component, "the added token \"{}\" has two ids, {} and {}", token.content,
+      throw InputError(kTokenizerComponent, "the added token \"{}\" has two ids, {} and {}", token.content,
                        first->second, token.id);
     check_id(token, vocabulary, model_size);
     if (static_cast<size_t>(token.id) == vocabulary.size()) vocabulary.push_back(token.content);

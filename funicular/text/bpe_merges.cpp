@@ -15,12 +15,16 @@ uint64_t key_of(int32_t left, int32_t right) {
 }
 
 // Fibonacci hashing: the top bits of a product with 2^64 divided by the golden ratio.
-size_t slot_of(int32_t left, int32_t right, uint32_t shift) {
-  return static_cast<size_t>((key_of(left, right) * 0x9E3779B97F4A7C15ull) >> shift);
+uint64_t hash_of(int32_t left, int32_t right) {
+  return key_of(left, right) * 0x9E3779B97F4A7C15ull;
 }
 
+// 64 kB, which the nearest caches hold, where the pairs themselves take a megabyte.
+constexpr uint32_t filter_bits = 19;
+
 // Up to this length a word is searched for its lowest rank anew after each merge: faster than a heap.
-constexpr size_t longest_short_word = 48;
+constexpr size_t longest_short_word = 128;
+constexpr size_t ranks_at_once = 16;
 
 }  // namespace
 
@@ -35,20 +39,25 @@ MergeTable::MergeTable(std::vector<Merge> merges) {
   }
   const size_t size = std::bit_ceil(std::max<size_t>(2 * merges_.size(), 64));
   slots_.resize(size);
+  filter_.resize((size_t{1} << filter_bits) / 64);
   shift_ = 64 - static_cast<uint32_t>(std::countr_zero(size));
   for (size_t rank = 0; rank < merges_.size(); ++rank) {
     const Merge& merge = merges_[rank];
-    size_t at = slot_of(merge.left, merge.right, shift_);
+    const uint64_t hash = hash_of(merge.left, merge.right), bit = hash >> (64 - filter_bits);
+    filter_[bit / 64] |= uint64_t{1} << (bit % 64);
+    size_t at = static_cast<size_t>(hash >> shift_);
     while (slots_[at].rank != no_rank) at = (at + 1) & (size - 1);
-    slots_[at] = {merge.left, merge.right, static_cast<uint32_t>(rank), merge.result};
+    slots_[at] = {merge.left, merge.right, static_cast<int32_t>(rank)};
   }
 }
 
-inline MergeTable::Found MergeTable::find(int32_t left, int32_t right) const {
-  for (size_t at = slot_of(left, right, shift_);; at = (at + 1) & (slots_.size() - 1)) {
+inline int32_t MergeTable::rank_of(int32_t left, int32_t right) const {
+  const uint64_t hash = hash_of(left, right), bit = hash >> (64 - filter_bits);
+  if ((filter_[bit / 64] >> (bit % 64) & 1) == 0) return no_rank;
+  for (auto at = static_cast<size_t>(hash >> shift_);; at = (at + 1) & (slots_.size() - 1)) {
     const Slot& slot = slots_[at];
-    if (slot.left == left && slot.right == right) return {slot.rank, slot.result};
-    if (slot.rank == no_rank) return {no_rank, -1};
+    if (slot.left == left && slot.right == right) return slot.rank;
+    if (slot.rank == no_rank) return no_rank;
   }
 }
 
@@ -56,37 +65,37 @@ void MergeTable::apply(std::vector<Symbol>& word, MergeScratch& scratch) const {
   if (word.size() < 2) return;
   // Where two pairs give the same token, an entry of the heap that has expired for its pair can merge another
   // one, so that the order is that of the heap alone.
-  if (results_differ_ && word.size() <= longest_short_word) return apply_to_short(word, scratch);
+  if (results_differ_ && word.size() <= longest_short_word) return apply_to_short(word);
   apply_with_heap(word, scratch);
 }
 
-void MergeTable::apply_to_short(std::vector<Symbol>& word, MergeScratch& scratch) const {
-  std::vector<uint32_t>& ranks = scratch.ranks_;  // of each symbol with the next one
-  std::vector<int32_t>& results = scratch.results_;
-  size_t pairs = word.size() - 1;
-  ranks.resize(pairs);
-  results.resize(pairs);
-  const auto look = [&](size_t i) {
-    const Found found = find(word[i].id, word[i + 1].id);
-    ranks[i] = found.rank;
-    results[i] = found.result;
-  };
-  for (size_t i = 0; i < pairs; ++i) look(i);
-  while (pairs > 0) {
-    const auto best = static_cast<size_t>(
-        std::min_element(ranks.begin(), ranks.begin() + static_cast<ptrdiff_t>(pairs)) - ranks.begin());
-    if (ranks[best] == no_rank) break;
-    word[best] = {results[best], word[best].size + word[best + 1].size};
-    for (size_t i = best + 1; i < pairs; ++i) {
-      word[i] = word[i + 1];
-      ranks[i - 1] = ranks[i];
-      results[i - 1] = results[i];
-    }
-    --pairs;
-    if (best > 0) look(best - 1);
-    if (best < pairs) look(best);
+// Symbols stay at the places that they began at; a place whose symbol has become a part of one before it has no rank.
+void MergeTable::apply_to_short(std::vector<Symbol>& word) const {
+  const size_t size = word.size();
+  const size_t looked_at = (size + ranks_at_once - 1) / ranks_at_once * ranks_at_once;
+  int32_t ranks[longest_short_word];  // of each symbol with the next one
+  uint8_t before[longest_short_word], behind[longest_short_word];
+  for (size_t i = 0; i < size; ++i) {
+    before[i] = static_cast<uint8_t>(i - 1);  // of the first one: no place
+    behind[i] = static_cast<uint8_t>(i + 1);
   }
-  word.resize(pairs + 1);
+  for (size_t i = 0; i + 1 < size; ++i) ranks[i] = rank_of(word[i].id, word[i + 1].id);
+  std::fill(ranks + size - 1, ranks + looked_at, no_rank);
+  for (;;) {
+    int32_t lowest = no_rank;
+    for (size_t i = 0; i < looked_at; ++i) lowest = std::min(lowest, ranks[i]);
+    if (lowest == no_rank) break;
+    const auto best = static_cast<size_t>(std::find(ranks, ranks + looked_at, lowest) - ranks);
+    const size_t gone = behind[best], next = behind[gone];
+    word[best] = {merges_[static_cast<size_t>(lowest)].result, word[best].size + word[gone].size};
+    word[gone].size = 0;
+    ranks[gone] = no_rank;
+    behind[best] = static_cast<uint8_t>(next);
+    if (next < size) before[next] = static_cast<uint8_t>(best);
+    ranks[best] = next < size ? rank_of(word[best].id, word[next].id) : no_rank;
+    if (best > 0) ranks[before[best]] = rank_of(word[before[best]].id, word[best].id);
+  }
+  std::erase_if(word, [](const Symbol& symbol) { return symbol.size == 0; });
 }
 
 void MergeTable::apply_with_heap(std::vector<Symbol>& word, MergeScratch& scratch) const {
@@ -97,9 +106,9 @@ void MergeTable::apply_with_heap(std::vector<Symbol>& word, MergeScratch& scratc
   heap.clear();
   links.resize(word.size());
   const auto wait = [&](int32_t place, int32_t behind) {
-    const Found found = find(word[static_cast<size_t>(place)].id, word[static_cast<size_t>(behind)].id);
-    if (found.rank == no_rank) return;
-    heap.push_back({found.rank, place, found.result});
+    const int32_t rank = rank_of(word[static_cast<size_t>(place)].id, word[static_cast<size_t>(behind)].id);
+    if (rank == no_rank) return;
+    heap.push_back({rank, place, merges_[static_cast<size_t>(rank)].result});
     std::push_heap(heap.begin(), heap.end(), std::greater<>());
   };
   for (int32_t i = 0; i < size; ++i) {
@@ -114,8 +123,9 @@ void MergeTable::apply_with_heap(std::vector<Symbol>& word, MergeScratch& scratc
     MergeScratch::Link& link = links[static_cast<size_t>(next.place)];
     if (left.size == 0 || link.behind == nowhere) continue;  // merged into another one, or the last
     Symbol& right = word[static_cast<size_t>(link.behind)];
-    const Found now = find(left.id, right.id);
-    if (now.rank == no_rank || now.result != next.result) continue;  // the pair is another one by now
+    const int32_t now = rank_of(left.id, right.id);
+    if (now == no_rank || merges_[static_cast<size_t>(now)].result != next.result)
+      continue;  // the pair is another one by now
     left = {next.result, left.size + right.size};
     right.size = 0;
     link.behind = links[static_cast<size_t>(link.behind)].behind;

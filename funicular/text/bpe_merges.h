@@ -25,7 +25,7 @@ struct Symbol {
 class MergeScratch {
   friend class MergeTable;
   struct Waiting {
-    uint32_t rank;
+    int32_t rank;
     int32_t place;
     int32_t result;
     bool operator>(const Waiting& other) const {
@@ -37,8 +37,6 @@ class MergeScratch {
   };
   std::vector<Waiting> heap_;
   std::vector<Link> links_;
-  std::vector<uint32_t> ranks_;
-  std::vector<int32_t> results_;
 };
 
 /// Merges by pair, found by open addressing. Immutable.
@@ -55,22 +53,17 @@ class MergeTable {
   const std::vector<Merge>& merges() const { return merges_; }
 
  private:
-  struct Found {
-    uint32_t rank;
-    int32_t result;
-  };
-  static constexpr uint32_t no_rank = 0xFFFFFFFF;
-  Found find(int32_t left, int32_t right) const;
-  void apply_to_short(std::vector<Symbol>& word, MergeScratch& scratch) const;
+  static constexpr int32_t no_rank = 0x7FFFFFFF;
+  int32_t rank_of(int32_t left, int32_t right) const;  // no_rank where they do not merge
+  void apply_to_short(std::vector<Symbol>& word) const;
   void apply_with_heap(std::vector<Symbol>& word, MergeScratch& scratch) const;
 
   struct Slot {
-    int32_t left = -1, right = -1;
-    uint32_t rank = no_rank;
-    int32_t result = -1;
+    int32_t left = -1, right = -1, rank = no_rank;
   };
   std::vector<Merge> merges_;
   std::vector<Slot> slots_;
+  std::vector<uint64_t> filter_;  // a bit for each pair that merges, and few others: most pairs do not merge
   uint32_t shift_ = 0;
   bool results_differ_ = true;  ///< no two pairs give the same token
 };

@@ -17,15 +17,15 @@
 namespace funicular::text {
 namespace {
 
-struct ThreadScratch {
-  WordCache cache;
+struct BpeThreadScratch {
+  WordCache cache{14};
   std::string text;
   std::vector<Symbol> symbols;
   MergeScratch merging;
 };
 
-ThreadScratch& thread_scratch() {
-  thread_local ThreadScratch scratch;
+BpeThreadScratch& thread_scratch() {
+  thread_local BpeThreadScratch scratch;
   return scratch;
 }
 
@@ -40,9 +40,9 @@ inline WordKey key_of(const char* text, size_t size) {
 }
 
 // Reads text without added tokens.
-class Scanner {
+class BpeScanner {
  public:
-  Scanner(const ByteBpeTables& tables, TokenBuffer& out, ThreadScratch& scratch)
+  BpeScanner(const ByteBpeTables& tables, TokenBuffer& out, BpeThreadScratch& scratch)
       : tables_(tables), out_(out), scratch_(scratch) {}
 
   void scan(std::string_view piece) {
@@ -62,39 +62,57 @@ class Scanner {
   }
 
  private:
-  // `word` has 16 readable bytes.
+  // `word` has 16 readable bytes; so has each of its parts.
   void put_word(const char* word, size_t size) {
-    if (size > WordKey::longest) return put_long_word({word, size});
+    if (size <= WordKey::longest) return put_short(word, size, true);
+    if (const auto found = tables_.long_words.find({word, size}); found != tables_.long_words.end())
+      return out_.put(found->second, true);
+    put_parts(word, size, true);
+  }
+
+  void put_short(const char* word, size_t size, bool starts_word) {
     const WordKey key = key_of(word, size);
     const uint64_t hash = key.hash();
-    if (const int32_t id = tables_.words.find(key, hash); id >= 0) return out_.put(id, true);
     WordCache::Slot& slot = scratch_.cache.slot(hash);
     if (slot.holds(key, tables_.serial)) {
-      for (int i = 0; i < slot.count; ++i) out_.put(slot.ids[i], i == 0);
+      for (int i = 0; i < slot.count; ++i) out_.put(slot.ids[i], starts_word && i == 0);
       return;
     }
-    const std::vector<Symbol>& symbols = put_spelled({word, size});
-    if (symbols.size() > WordCache::most_pieces) return;
-    int32_t ids[WordCache::most_pieces];
-    for (size_t i = 0; i < symbols.size(); ++i) ids[i] = symbols[i].id;
-    slot.fill(key, tables_.serial, {ids, symbols.size()});
+    int32_t ids[WordCache::most_pieces] = {tables_.words.find(key, hash)};
+    size_t count = 1;
+    if (ids[0] >= 0) {
+      out_.put(ids[0], starts_word);
+    } else {
+      const std::vector<Symbol>& symbols = put_spelled({word, size}, starts_word);
+      count = symbols.size();
+      if (count > WordCache::most_pieces) return;
+      for (size_t i = 0; i < count; ++i) ids[i] = symbols[i].id;
+    }
+    slot.fill(key, tables_.serial, {ids, count});
   }
 
-  void put_long_word(std::string_view word) {
-    if (const auto found = tables_.long_words.find(word); found != tables_.long_words.end())
-      return out_.put(found->second, true);
-    put_spelled(word);
+  // A long word, part by part where its bytes never join: Chinese, which has no blanks, is then read character by
+  // character.
+  void put_parts(const char* word, size_t size, bool starts_word) {
+    for (size_t begin = 0, end = 1; begin < size; begin = end, ++end, starts_word = false) {
+      while (end < size && tables_.can_join(word[end - 1], word[end])) ++end;
+      if (end - begin <= WordKey::longest)
+        put_short(word + begin, end - begin, starts_word);
+      else
+        put_spelled({word + begin, end - begin}, starts_word);
+    }
   }
 
-  const std::vector<Symbol>& put_spelled(std::string_view word) {
+  const std::vector<Symbol>& put_spelled(std::string_view word, bool starts_word) {
     tables_.spell(word, scratch_.symbols, scratch_.merging);
-    for (size_t i = 0; i < scratch_.symbols.size(); ++i) out_.put(scratch_.symbols[i].id, i == 0);
+    for (size_t i = 0; i < scratch_.symbols.size(); ++i)
+      out_.put(scratch_.symbols[i].id, starts_word && i == 0);
     return scratch_.symbols;
   }
 
   const ByteBpeTables& tables_;
   TokenBuffer& out_;
-  ThreadScratch& scratch_;
+  BpeThreadScratch& scratch_;
 };
 
 }  // namespace
@@ -116,7 +134,7 @@ void ByteBpe::tokenize(std::string_view utf8, TokenizedText& out) const {
   std::string valid, composed;
   if (!is_valid_utf8(utf8)) utf8 = valid = to_valid_utf8(utf8);
   TokenBuffer buffer(out);
-  Scanner scanner(tables, buffer, thread_scratch());
+  BpeScanner scanner(tables, buffer, thread_scratch());
   const auto added = [&](int32_t id, std::string_view) { buffer.put(id, true); };
   const auto scan = [&](std::string_view piece) { scanner.scan(piece); };
   tables.raw.split(

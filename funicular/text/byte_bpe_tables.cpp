@@ -1,9 +1,11 @@
 #include "funicular/text/byte_bpe_tables.h"
 
+#include <algorithm>
 #include <span>
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/base/hash.h"
 #include "funicular/text/byte_level.h"
 #include "funicular/text/nfc.h"
@@ -12,7 +14,6 @@
 namespace funicular::text {
 namespace {
 
-constexpr std::string_view component = "tokenizer";
 
 std::unordered_map<std::string_view, int32_t> index_of(const std::vector<std::string>& vocabulary,
                                                        size_t size) {
@@ -20,11 +21,11 @@ std::unordered_map<std::string_view, int32_t> index_of(const std::vector<std::st
   ids.reserve(size);
   for (size_t i = 0; i < size; ++i) {
     if (!is_valid_utf8(vocabulary[i]))
-      throw InputError(component,
+      throw InputError(kTokenizerComponent,
                        "token {} of the vocabulary is not valid UTF-8; save the vocabulary as UTF-8", i);
     const auto [first, fresh] = ids.emplace(vocabulary[i], static_cast<int32_t>(i));
     if (!fresh)
-      throw InputError(component, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one",
+      throw InputError(kTokenizerComponent, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one",
                        vocabulary[i], first->second, i);
   }
   return ids;
@@ -36,11 +37,11 @@ std::vector<Merge> checked(std::vector<Merge> merges, const std::vector<std::str
     const Merge& merge = merges[i];
     const auto known = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < size; };
     if (!known(merge.left) || !known(merge.right) || !known(merge.result))
-      throw InputError(component, "merge {} joins the tokens {} and {} to {}: expected ids from 0 to {}",
+      throw InputError(kTokenizerComponent, "merge {} joins the tokens {} and {} to {}: expected ids from 0 to {}",
                        i + 1, merge.left, merge.right, merge.result, static_cast<int64_t>(size) - 1);
     const auto token = [&](int32_t id) -> const std::string& { return vocabulary[static_cast<size_t>(id)]; };
     if (token(merge.left) + token(merge.right) != token(merge.result))
-      throw InputError(component, "merge {} joins \"{}\" and \"{}\" to \"{}\"; expected \"{}{}\"", i + 1,
+      throw InputError(kTokenizerComponent, "merge {} joins \"{}\" and \"{}\" to \"{}\"; expected \"{}{}\"", i + 1,
                        token(merge.left), token(merge.right), token(merge.result), token(merge.left),
                        token(merge.right));
   }
@@ -100,12 +101,13 @@ ByteBpeTables::ByteBpeTables(std::vector<std::string> tokens, std::vector<Merge>
     const auto found = ids.find(options.unknown_byte_token);
     if (found == ids.end())
       throw InputError(
-          component,
+          kTokenizerComponent,
           "the unknown token \"{}\" is missing from the vocabulary of {} tokens; add it, or name the one "
           "that stands for it",
           options.unknown_byte_token, model_size);
     unknown_byte = found->second;
   }
+  find_joins();
   spelled = whole_words();
   words = WordTable(spelled);
   for (size_t i = 0; options.ignore_merges && i < spelled.size(); ++i)
@@ -113,6 +115,29 @@ ByteBpeTables::ByteBpeTables(std::vector<std::string> tokens, std::vector<Merge>
   special = {id_of(options.pad_token), id_of(options.unknown_token), id_of(options.cls_token),
              id_of(options.sep_token), id_of(options.mask_token)};
   fingerprint = hash_rules(*this);
+}
+
+// Not of tokenizers with bytes that are unknown, for what stands for them may merge with anything, nor where whole
+// words are tokens, which parts of words are not.
+void ByteBpeTables::find_joins() {
+  const bool in_parts =
+      !options.ignore_merges && std::find(byte_ids.begin(), byte_ids.end(), -1) == byte_ids.end();
+  if (!in_parts) {
+    for (auto& row : joins) row.fill(~uint64_t{0});
+    return;
+  }
+  std::string left, right;
+  for (const Merge& merge : merges.merges()) {
+    left.clear();
+    right.clear();
+    // Tokens that spell no bytes never come of a text.
+    if (!append_token_bytes(vocabulary[static_cast<size_t>(merge.left)], left) ||
+        !append_token_bytes(vocabulary[static_cast<size_t>(merge.right)], right) || left.empty() ||
+        right.empty())
+      continue;
+    const auto first = static_cast<uint8_t>(left.back()), second = static_cast<uint8_t>(right.front());
+    joins[first][second / 64] |= uint64_t{1} << (second % 64);
+  }
 }
 
 // The tokens that are what their own bytes are spelled as, so that a word need not be merged to find them.

@@ -35,6 +35,13 @@ struct ByteBpeTables {
       spelled;      // the model's tokens as bytes of text; empty: spells none, or is never made
   WordTable words;  // those of up to 16 bytes
   std::unordered_map<std::string_view, int32_t> long_words;  // the others, where merges are ignored
+  /// Whether a token that ends with the first byte can ever merge with one that begins with the second: bit
+  /// second % 64 of joins[first][second / 64]. A word can be merged in parts where its bytes never join.
+  std::array<std::array<uint64_t, 4>, 256> joins{};
+  bool can_join(char first, char second) const {
+    const auto byte = static_cast<uint8_t>(second);
+    return joins[static_cast<uint8_t>(first)][byte / 64] >> (byte % 64) & 1;
+  }
   SpecialTokens special;
   SequenceTemplate sequence;
   uint64_t fingerprint;
@@ -42,6 +49,7 @@ struct ByteBpeTables {
 
  private:
   std::vector<std::string> whole_words() const;
+  void find_joins();
 };
 
 }  // namespace funicular::text

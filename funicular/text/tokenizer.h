@@ -10,6 +10,9 @@
 
 namespace funicular::text {
 
+/// What errors of tokenizers and of their files begin with.
+inline constexpr std::string_view kTokenizerComponent = "tokenizer";
+
 /// A token that is matched in the raw text before anything else, e.g. "[MASK]".
 struct AddedToken {
   int32_t id = -1;

@@ -4,33 +4,33 @@
 #include <unordered_map>
 
 #include "funicular/base/error.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/base/hash.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
 namespace {
 
-constexpr std::string_view component = "tokenizer";
 
 void check_vocabulary(const std::vector<std::string>& vocabulary, const WordPieceOptions& options) {
   std::unordered_map<std::string_view, size_t> seen;
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     if (!is_valid_utf8(vocabulary[i]))
-      throw InputError(component,
+      throw InputError(kTokenizerComponent,
                        "token {} of the vocabulary is not valid UTF-8; save the vocabulary as UTF-8", i);
     const auto [first, fresh] = seen.emplace(vocabulary[i], i);
     if (!fresh)
-      throw InputError(component, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one",
+      throw InputError(kTokenizerComponent, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one",
                        vocabulary[i], first->second, i);
   }
   if (!seen.contains(options.unknown_token))
     throw InputError(
-        component,
+        kTokenizerComponent,
         "the unknown token \"{}\" is missing from the vocabulary of {} tokens; add it, or name the one "
         "that stands for it",
         options.unknown_token, vocabulary.size());
   if (options.max_characters_per_word < 1)
-    throw InputError(component, "words of at most {} characters: expected 1 or more",
+    throw InputError(kTokenizerComponent, "words of at most {} characters: expected 1 or more",
                      options.max_characters_per_word);
 }
 

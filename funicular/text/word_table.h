@@ -75,12 +75,13 @@ class WordCache {
     }
   };
 
-  WordCache() : slots_(4096) {}
+  explicit WordCache(int bits = 12) : slots_(size_t{1} << bits), shift_(64 - bits) {}
   // The table of the vocabulary uses the low bits.
-  Slot& slot(uint64_t hash) { return slots_[hash >> 52]; }
+  Slot& slot(uint64_t hash) { return slots_[hash >> shift_]; }
 
  private:
   std::vector<Slot> slots_;
+  int shift_;
 };
 
 }  // namespace funicular::text

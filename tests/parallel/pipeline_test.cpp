@@ -119,10 +119,9 @@ std::vector<MicroBatch> own_part(const std::vector<MicroBatch>& all, const DataS
   return own;
 }
 
-void expect_follows_one_process(const PipelineOptions& options, const optim::OptimizerSpec& optimizer,
-                                Recompute recompute = Recompute::none,
+void expect_follows_one_process(const comm::Group& group, const PipelineOptions& options,
+                                const optim::OptimizerSpec& optimizer, Recompute recompute = Recompute::none,
                                 const std::vector<std::string>& frozen = {}) {
-  const auto group = comm::Group::from_environment();
   const auto freeze = [&](Model model) {
     for (const std::string& name : frozen) {
       model.find(name)->trainable = false;
@@ -166,12 +165,13 @@ void finish_rank() {
 TEST(Pipelines, OfEverySynchronousScheduleTrainAsOneProcess) {
   for (const int ranks : {1, 2, 3, 5}) {
     with_ranks(ranks, [] {
-      const int size = comm::Group::from_environment().size();
+      const auto group = comm::Group::from_environment();
+      const int size = group.size();
       for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
-        expect_follows_one_process({.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
+        expect_follows_one_process(group, {.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
       if (size == 2)
         for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
-          expect_follows_one_process({.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
+          expect_follows_one_process(group, {.schedule = schedule}, optim::AdamW{.weight_decay = 0.1});
       finish_rank();
     });
     if (is_rank()) return;
@@ -180,22 +180,24 @@ TEST(Pipelines, OfEverySynchronousScheduleTrainAsOneProcess) {
 
 TEST(Pipelines, WithEveryOptimizerRecomputationAndFrozenWeightsTrainAsOneProcess) {
   with_ranks(3, [] {
-    expect_follows_one_process({}, optim::Lamb{});
-    expect_follows_one_process({}, optim::Lars{});
-    expect_follows_one_process({.begins = {0, 1, 4}}, optim::Sgd{.momentum = 0.9});
+    const auto group = comm::Group::from_environment();
+    expect_follows_one_process(group, {}, optim::Lamb{});
+    expect_follows_one_process(group, {}, optim::Lars{});
+    expect_follows_one_process(group, {.begins = {0, 1, 4}}, optim::Sgd{.momentum = 0.9});
     for (const Recompute mode : {Recompute::full, Recompute::sqrt})
-      expect_follows_one_process({.schedule = "gpipe", .begins = {0, 2, 3}}, optim::AdamW{}, mode);
+      expect_follows_one_process(group, {.schedule = "gpipe", .begins = {0, 2, 3}}, optim::AdamW{}, mode);
     // Nothing before the third segment learns; and, at last, a stage without anything that does.
-    expect_follows_one_process({}, optim::AdamW{}, Recompute::none, {"table", "first", "shift"});
-    expect_follows_one_process({.begins = {0, 2, 3}}, optim::Lamb{}, Recompute::none, {"second"});
+    expect_follows_one_process(group, {}, optim::AdamW{}, Recompute::none, {"table", "first", "shift"});
+    expect_follows_one_process(group, {.begins = {0, 2, 3}}, optim::Lamb{}, Recompute::none, {"second"});
     finish_rank();
   });
 }
 
 TEST(Pipelines, BesideEachOtherShareTheBatch) {
   with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
     for (const char* schedule : {"1f1b", "gpipe", "interleaved"})
-      expect_follows_one_process({.ranks = 2, .schedule = schedule}, optim::Lamb{});
+      expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optim::Lamb{});
     finish_rank();
   });
 }
