@@ -171,21 +171,18 @@ class Distill final : public Command {
 
   void check_usage() {
     if (!evaluates()) training_.refuse_evaluation_options(general() ? "--eval-data STORE" : "--eval FILE");
-    const auto refuse = [&](const char* option, bool given) {
+    using Given = std::vector<std::pair<const char*, bool>>;
+    const Given of_documents{{"data", !data_.empty()}, {"eval-data", !eval_data_.empty()}};
+    const Given of_rows{{"task", !task_options_.name.empty()},
+                        {"train", !train_file_.empty()},
+                        {"eval", !eval_file_.empty()}};
+    for (const auto& [option, given] : general() ? of_rows : of_documents)
       if (given) throw InputError("usage", "--{} is not for --stage {}", option, stage_);
-    };
-    const auto expect = [&](const char* option, bool given) {
-      if (!given) throw InputError("usage", "--stage {} expects --{}", stage_, option);
-    };
-    expect("data", !general() || !data_.empty());
-    expect("task", general() || !task_options_.name.empty());
-    expect("train", general() || !train_file_.empty());
-    refuse("data", !general() && !data_.empty());
-    refuse("eval-data", !general() && !eval_data_.empty());
-    refuse("task", general() && !task_options_.name.empty());
-    refuse("train", general() && !train_file_.empty());
-    refuse("eval", general() && !eval_file_.empty());
-    refuse("soft-columns", !prediction() && !has_teacher());
+    for (const auto& [option, given] : general() ? of_documents : of_rows)
+      if (!given && !std::string(option).starts_with("eval"))
+        throw InputError("usage", "--stage {} expects --{}", stage_, option);
+    if (!prediction() && !has_teacher())
+      throw InputError("usage", "--soft-columns is not for --stage {}", stage_);
     if (!has_teacher() && !cache_.empty())
       throw InputError("usage", "--cache-teacher is of a teacher; --soft-columns has what it would say");
     if (mlm_probability_ >= 1)
@@ -221,7 +218,6 @@ class Distill final : public Command {
     config_.problem_type = teacher_->config().problem_type;
   }
 
-  /// Both read the same numbers.
   void require_one_tokenizer() const {
     if (!student_ || !fs::is_directory(student_name_)) return;
     const fs::path folder = student_name_;
@@ -417,7 +413,8 @@ class Distill final : public Command {
   Model make_student() {
     model::BertOptions encoder;
     if (student_)
-      encoder = student_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
+      encoder = student_->options(training_.dtype(), training_.device.place(),
+                                  model::classes_layer(student_->config()));
     encoder.config = config_;
     encoder.dtype = training_.dtype();
     encoder.device = training_.device.place();
@@ -429,7 +426,7 @@ class Distill final : public Command {
                          model::parse_init_layers(init_layers_, config_.num_hidden_layers,
                                                   teacher_->config().num_hidden_layers));
     else if (student_ && student_->has_weights())
-      student_->load(student, training_.starts_anew(), model::classes_layer(config_));
+      student_->load(student, training_.starts_anew(), model::classes_layer(student_->config()));
     return student;
   }
 
