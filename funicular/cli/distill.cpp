@@ -24,7 +24,6 @@
 namespace funicular::cli {
 
 namespace {
-
 const std::vector<std::string> kStages{"general", "intermediate", "prediction"};
 
 class Distill final : public Command {
