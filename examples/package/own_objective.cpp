@@ -9,17 +9,18 @@
 #include "funicular/data/token_store_builder.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
+#include "funicular/text/word_piece.h"
 #include "funicular/train/trainer.h"
 
 using namespace funicular;
 
 class WordOrder : public objective::Objective {
  public:
-  explicit WordOrder(const text::WordPiece& tokenizer) : special_(tokenizer.special()) {}
+  explicit WordOrder(const text::Tokenizer& tokenizer) : form_(tokenizer.sequence()) {}
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
     return std::make_shared<data::RowDataset>(std::move(store));
   }
-  int64_t length(const data::Sample& sample) const override { return objective::sequence_length(sample, sequence_); }
+  int64_t length(const data::Sample& sample) const override { return objective::sequence_length(sample, form_, sequence_); }
   model::Head head() const override { return model::Head::classification; }
   std::map<std::string, std::string> identity() const override { return {{"objective", "word order"}}; }
 
@@ -28,7 +29,7 @@ class WordOrder : public objective::Objective {
     std::vector<int64_t> labels;
     for (const data::Sample& sample : samples) {
       const auto begin = static_cast<std::ptrdiff_t>(packed.token_ids.size());
-      packed.add(sample, special_, sequence_);
+      packed.add(sample, form_, sequence_);
       // Keyed by the draw, so that neither ranks nor micro-batches change which texts are turned.
       const RandomBlock bits = philox(make_key(random.seed, Purpose::user),
                                       make_counter(0, 0, static_cast<uint64_t>(sample.draw_id)));
@@ -42,7 +43,7 @@ class WordOrder : public objective::Objective {
   }
 
  private:
-  text::SpecialTokens special_;
+  text::SequenceTemplate form_;
   objective::SequenceOptions sequence_{.max_length = 16};
 };
 

@@ -220,7 +220,9 @@ void Fit::resume() {
     const bool is_finished =
         saved.step >= max_steps_ ||
         (options_.patience > 0 && saved.evaluations_without_gain >= options_.patience);
-    check_resumable(saved, state_.identity, state_.settings, checkpoint, !is_finished);
+    // A checkpoint that was named is gone back to on purpose.
+    const bool goes_on = !is_finished || options_.resume != "auto";
+    check_resumable(saved, state_.identity, state_.settings, checkpoint, goes_on);
     if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
   });
   read_tensors(*strategy_, checkpoint);

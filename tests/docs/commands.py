@@ -91,7 +91,7 @@ def cmake(words):
             return f"CMakeLists.txt has no {variable.group(1)}"
     if words[:1] == ["--preset"]:
         return None if preset_exists(words[1]) else f"no preset {words[1]}"
-    return None if "-S" in words or "--build" in words else "expected --preset, -S or --build"
+    return None if {"-S", "--build", "--install"} & set(words) else "expected --preset, -S, --build or --install"
 
 
 def build_folder(word):
@@ -167,7 +167,7 @@ def problem_of(command):
         return built_program(command)
     if program.startswith(("tests/", "bench/", "tools/")):
         return script(command)
-    if program == "export":
+    if program in ("export", "printf"):
         return None
     known = {"funicular": funicular, "./run": run_script, "cmake": cmake, "ninja": ninja, "ctest": ctest}
     if program not in known:

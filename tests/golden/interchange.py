@@ -19,7 +19,7 @@ WORDS = "the a river train boat climbs slow fast red green hill valley goes down
 
 
 def run(program, *arguments):
-    if arguments[0] != "tokenize":  # what is compared is then the same on all processors
+    if arguments[0] in ("pretrain", "finetune", "evaluate", "predict", "distill") and "--precision" not in arguments:  # what is compared is then the same on all processors
         arguments = (*arguments, "--precision", "fp32")
     done = subprocess.run([program, *map(str, arguments)], text=True, capture_output=True)
     if done.returncode != 0:
@@ -76,38 +76,6 @@ def check_predictions(program, folder, texts, bound=1e-5, precision="fp32"):
         for index, probability in enumerate(expected.tolist()):
             worst = max(worst, abs(row["probabilities"][model.config.id2label[index]] - probability))
     assert worst < bound, f"probabilities differ by {worst} in {precision}"
-    return worst
-
-
-def check_family(program, root, name, config_class, **options):
-    """The ways of a model of another family through the program, each folder loaded by transformers."""
-    start, store, pretrained, tuned = (f"{root}/{name}-{part}" for part in ("start", "text.tokens", "pretrained", "tuned"))
-    write_start(start, config_class, **options)
-    run(program, "tokenize", "--tokenizer", start, "--input", f"{root}/text.txt", "--output", store)
-    common = ["--max-steps", 3, "--batch-size", 16, "--max-length", 24, "--learning-rate", 1e-3]
-    for precision in ("bf16", "fp32"):
-        run(program, "pretrain", "--model", start, "--data", store, "--output", f"{pretrained}-{precision}", "--precision", precision,
-            "--recompute", "full", "--freeze-encoder-steps", 2, *common)
-    trained, before = load(AutoModelForMaskedLM, f"{pretrained}-fp32/model"), load(AutoModelForMaskedLM, start)
-    assert type(trained) is type(before) and trained.config.architectures == [type(before).__name__], trained.config
-    weight = lambda model: model.base_model.encoder.layer[0].output.dense.weight
-    assert not torch.equal(weight(trained), weight(before))
-    # Its loss is the loss of transformers' model, whose head's steps came first, the encoder frozen.
-    ours = json.loads(run(program, "evaluate", "--model", f"{pretrained}-fp32/model", "--task", "mlm", "--data", store, "--max-length", 24))
-    assert ours["samples"] == 120 and 1 < ours["loss"] < 100, ours
-    check_tokenizer(f"{pretrained}-fp32/model", start)
-    run(program, "finetune", "--model", f"{pretrained}-fp32/model", "--task", "custom", "--train", f"{root}/rows.tsv", "--eval",
-        f"{root}/rows.tsv", "--text-column", "text", "--label-column", "label", "--output", tuned, *common)
-    worst = check_predictions(program, f"{tuned}/model", sentences(60))
-    check_predictions(program, f"{tuned}/model", sentences(60), 0.02, "bf16")
-    check_predictions(program, f"{tuned}/model", sentences(60), 0.05, "int8")
-    # Once more from there, with the classes in another order: their rows of the last layer follow their names.
-    again = run(program, "evaluate", "--model", f"{tuned}/model", "--task", "custom", "--data", f"{root}/rows.tsv", "--label-column", "label")
-    run(program, "finetune", "--model", f"{tuned}/model", "--task", "custom", "--train", f"{root}/turned.tsv", "--text-column", "text",
-        "--label-column", "label", "--output", f"{tuned}-again", *common[:-1], 1e-12)
-    same = run(program, "evaluate", "--model", f"{tuned}-again/model", "--task", "custom", "--data", f"{root}/rows.tsv", "--label-column", "label")
-    assert abs(json.loads(again)["loss"] - json.loads(same)["loss"]) < 1e-5, (again, same)
-    assert f"{name}, 2 layers" in run(program, "doctor", "--model", f"{tuned}/model")
     return worst
 
 

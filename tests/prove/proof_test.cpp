@@ -169,7 +169,12 @@ TEST_P(References, AStepWrittenTwiceGivesTheSameLossesGradientsMomentsAndWeights
   EXPECT_FALSE(proof.bit_identical) << "other operations were compared, not the same run";
   // Of each step a gradient, a weight and two moments of each of the three layers' 16 tensors, and more.
   EXPECT_GT(proof.tensors, 3 * 4 * 3 * 16);
-  EXPECT_LT(proof.noise.size(), 4U) << "at most the key biases of three layers are left out";
+  // Left out are the key biases of the three layers and, where no normalisation stands before the first layer
+  // (ELECTRA's embeddings_project), what that layer's first scores come from: they are all but equal.
+  for (const std::string& name : proof.noise)
+    EXPECT_TRUE(name.ends_with(".attention.self.key.bias") ||
+                (name.starts_with("electra.encoder.layer.0.attention.self.") && name.find(".value.") == name.npos))
+        << name;
 }
 
 class OtherFamilies : public References {};

@@ -2,7 +2,7 @@
 
 from harness import HEADS, HIDDEN, LAYERS, json, write_model, write_rows
 
-from . import own
+from . import answering, own
 from .lab import *
 
 DISTILL = Table()
@@ -281,3 +281,11 @@ def multi_label(lab):
 @DISTILL.row("--label-separator", "is that of rows with several labels, and has no effect on others")
 def label_separator(lab):
     lab.assertEqual(lab.train(label_separator=";").weights, lab.train().weights)
+
+
+@DISTILL.row("--regression", "the labels are numbers, and the student learns the teacher's")
+def regression(lab):
+    numbers = own.columns_file(lab, "numbers.tsv", "text\tlabel\nfilm\t1.5\nbook\t-2\n")
+    run = lab.train(teacher=answering.number_model(lab), train=numbers, regression=True)
+    lab.assertEqual(saved(run)["problem_type"], "regression")
+    lab.refuses_to_train("gives classes", train=numbers, regression=True)

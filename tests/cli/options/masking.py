@@ -229,7 +229,7 @@ def pack_sentences(lab):
             lab.assertIn(" ".join(["[CLS]", *rows[0], *rows[1], "[SEP]", *rows[2], "[SEP]"]), lines)
     lab.assertEqual(counts, {"none": [6, 7, 8, 9], "within": [3, 7, 8, 9, 10], "across": [11, 21]})
     if lab.command == "pretrain":
-        store = lab.folder / "rows.tokens"
+        store = lab.folder / "packed.tokens"
         if not store.exists():
             lab.succeeds("tokenize", "--tokenizer", lab.plain_model(), "--input", text_file(lab, text), "--output", store)
         for name, tokens in (("within", [13, 9, 11]), ("across", [21, 11])):
@@ -295,7 +295,7 @@ def show(lab):
     lab.assertTrue(shown.startswith("[CLS] "))
     lab.assertNotIn("\033", shown)
     lab.assertIn("6 hidden, 15.00 %", lab.succeeds(*words, "--sequences", 1).out)
-    for phrase in ("shown as [MASK] 8", "units of 1.00 words", " 1 word  100.00 %", "with every word hidden: 0.00 %; with none: 0.00 %"):
+    for phrase in ("shown as [MASK] ", ", random ", "units of 1.00 words", " 1 word  100.00 %", "with every word hidden: 0.00 %; with none: 0.00 %"):
         lab.assertIn(phrase, plain)
 
 
