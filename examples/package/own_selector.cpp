@@ -37,7 +37,8 @@ int main() {
   options.selector = std::make_shared<LongestWords>();
   options.rules_name = "the longest words first";
   const objective::MaskedLm objective(tokenizer, options);
-  const std::vector<data::Sample> samples{objective.samples(data::TokenStore::open(path))->get(0)};
+  const auto dataset = objective.samples(data::TokenStore::open(path));
+  const std::vector<data::Sample> samples{dataset->get(0)};  // a view of the store, which the data set keeps open
   const MicroBatch batch = objective.collate(samples, {.seed = 1, .training = true});
   fs::remove_all(path);
   const bool right = at::equal(batch["mlm_labels"], torch::tensor({6, 7, 8}, torch::kLong));

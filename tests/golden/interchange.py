@@ -99,7 +99,7 @@ def check_family(program, root, name, config_class, **options):
     run(program, "finetune", "--model", f"{pretrained}-fp32/model", "--task", "custom", "--train", f"{root}/rows.tsv", "--eval",
         f"{root}/rows.tsv", "--text-column", "text", "--label-column", "label", "--output", tuned, *common)
     worst = check_predictions(program, f"{tuned}/model", sentences(60))
-    check_predictions(program, f"{tuned}/model", sentences(60), 0.02, "bf16")
+    check_predictions(program, f"{tuned}/model", sentences(60), 0.03, "bf16")
     check_predictions(program, f"{tuned}/model", sentences(60), 0.05, "int8")
     # Once more from there, with the classes in another order: their rows of the last layer follow their names.
     again = run(program, "evaluate", "--model", f"{tuned}/model", "--task", "custom", "--data", f"{root}/rows.tsv", "--label-column", "label")
