@@ -182,7 +182,8 @@ class Variant:
         (self.out / "lib").mkdir(parents=True, exist_ok=True)
         (self.out / "lib/tests").symlink_to(self.build.folder / "tests")  # what tests of the program seek beside it
         # The library's inline functions may be mutants; those of a test program must not take their place.
-        self.link("libfunicular.so", ["-Wl,-Bsymbolic-functions"], self.out / "lib/libfunicular.so")
+        library = (self.build.folder / "libfunicular.so").resolve().name  # with its version, as programs ask for it
+        self.link(library, ["-Wl,-Bsymbolic-functions"], self.out / "lib" / library)
 
     def program(self, name: str) -> Path:
         """`funicular` or a test program that meets these mutants, linked if need be."""
