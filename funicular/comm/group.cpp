@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <csignal>
 #include <functional>
 #include <map>
 #include <optional>
@@ -245,8 +246,16 @@ class Group::Impl {
 Group::Group() = default;
 Group::Group(std::shared_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
+/// Gloo writes to connections without MSG_NOSIGNAL: a peer that has died would end this process by SIGPIPE, and nobody
+/// would hear why. Whoever handles the signal already keeps its handler.
+static void ignore_broken_pipes() {
+  struct sigaction now = {};
+  if (::sigaction(SIGPIPE, nullptr, &now) == 0 && now.sa_handler == SIG_DFL) std::signal(SIGPIPE, SIG_IGN);
+}
+
 Group Group::join(const launch::Environment& place, const GroupOptions& options) {
   if (place.size == 1) return {};
+  ignore_broken_pipes();
   const Meeting meeting(place, {.interface = options.interface, .patience = options.patience});
   auto watch = Watch::start(meeting.within("watch"), place.rank, place.size, options.silence);
   std::vector<int> members;

@@ -86,7 +86,7 @@ TEST_P(Faults, ARankThatSleptThroughADeathStillNamesTheDead) {
     std::this_thread::sleep_for(std::chrono::milliseconds(300));  // until rank 2 is stopped
     ::raise(SIGKILL);
   }
-  if (group.rank() == 2) stop_for(std::chrono::milliseconds(3500));  // rank 0 has failed and ended meanwhile
+  if (group.rank() == 2) stop_for(std::chrono::milliseconds(2500));  // rank 0 has failed and ended meanwhile
   expect_in(failure([&] { group.all_reduce(tensor); }), {"rank 1 (process", "has ended"});
 }
 
