@@ -43,6 +43,10 @@ function(funicular_layer name)
   if("TORCH" IN_LIST ARGN)
     funicular_torch_target(${target})
   endif()
+  file(GLOB byte_kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/${name}/kernels/bytes/*.cpp")
+  if(byte_kernels)
+    funicular_byte_kernels(${target} "${byte_kernels}")
+  endif()
   if(kernels)
     funicular_kernels(${target} "${kernels}" ${ARGN})
   endif()
@@ -62,6 +66,30 @@ function(funicular_link_layer target layer)
   target_link_libraries(${target} PRIVATE ${objects})
 endfunction()
 
+# Kernel files, compiled into the namespace of an instruction set; its flags follow.
+function(funicular_kernel_object target isa files)
+  add_library(${target}_${isa} OBJECT ${files})
+  funicular_plain_settings(${target}_${isa})
+  target_compile_definitions(${target}_${isa} PRIVATE FUNICULAR_ISA=${isa} FUNICULAR_ISA_${isa}=1)
+  # Contraction differs between instruction sets, but within one machine each result is a function of its input.
+  target_compile_options(${target}_${isa} PRIVATE -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math ${ARGN})
+  # GCC 12's own AVX-512 headers set it off.
+  target_compile_options(${target}_${isa} PRIVATE -Wno-maybe-uninitialized)
+  set_property(GLOBAL APPEND PROPERTY FUNICULAR_OBJECTS_${target} ${target}_${isa})
+endfunction()
+
+# Products of bytes for processors with VNNI, beside AVX2 and AVX-512 (see ByteProducts in funicular/base/isa.h).
+function(funicular_byte_kernels target files)
+  if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+    return()
+  endif()
+  set(avx2 -mavx2 -mfma -mf16c -mbmi2)
+  funicular_kernel_object(${target} avx2_vnni "${files}" ${avx2})
+  funicular_kernel_object(${target} avx2_vnni_evex "${files}" ${avx2})
+  funicular_kernel_object(${target} avx512_vnni "${files}" -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni ${avx2}
+                          -mprefer-vector-width=512)
+endfunction()
+
 # Compiles each kernel file three times, into the namespaces baseline, avx2 and avx512 (macro FUNICULAR_ISA), and with
 # BF16_PRODUCTS twice more, into avx512_bf16 and amx.
 function(funicular_kernels target files)
@@ -79,14 +107,7 @@ function(funicular_kernels target files)
     target_compile_definitions(${target} PRIVATE FUNICULAR_X86_KERNELS=1)
   endif()
   foreach(isa IN LISTS isas)
-    add_library(${target}_${isa} OBJECT ${files})
-    funicular_plain_settings(${target}_${isa})
-    target_compile_definitions(${target}_${isa} PRIVATE FUNICULAR_ISA=${isa} FUNICULAR_ISA_${isa}=1)
-    # Contraction differs between instruction sets, but within one machine each result is a function of its input.
-    target_compile_options(${target}_${isa} PRIVATE -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math ${flags_${isa}})
-    # GCC 12's own AVX-512 headers set it off.
-    target_compile_options(${target}_${isa} PRIVATE -Wno-maybe-uninitialized)
-    set_property(GLOBAL APPEND PROPERTY FUNICULAR_OBJECTS_${target} ${target}_${isa})
+    funicular_kernel_object(${target} ${isa} "${files}" ${flags_${isa}})
   endforeach()
 endfunction()
 

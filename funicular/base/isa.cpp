@@ -1,8 +1,14 @@
 #include "funicular/base/isa.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
+#include <string>
 #include <string_view>
+#include <vector>
+
+#include "funicular/base/error.h"
 
 #if defined(__x86_64__) && defined(__linux__)
 #include <cpuid.h>
@@ -28,6 +34,11 @@ bool may_use_tiles() {
 #endif
 }
 
+std::string_view wanted_isa() {
+  const char* text = std::getenv("FUNICULAR_ISA");
+  return text ? text : "";
+}
+
 Isa detect() {
   Isa best = Isa::baseline;
 #if defined(__x86_64__)
@@ -41,18 +52,59 @@ Isa detect() {
   if (best == Isa::avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
     best = Isa::avx512_bf16;
 #endif
-  const char* text = std::getenv("FUNICULAR_ISA");
-  const std::string_view wanted = text ? text : "";
+  const std::string_view wanted = wanted_isa();
   if (wanted == "baseline") return Isa::baseline;
-  if (wanted == "avx2") return std::min(best, Isa::avx2);
-  if (wanted == "avx512") return std::min(best, Isa::avx512);
+  if (wanted == "avx2" || wanted == "avx2_vnni") return std::min(best, Isa::avx2);
+  if (wanted == "avx512" || wanted == "avx512_vnni") return std::min(best, Isa::avx512);
   if (wanted == "avx512_bf16") return std::min(best, Isa::avx512_bf16);
   // Asked for only where it is used: from then on Linux refuses small alternate signal stacks.
   if (best == Isa::avx512_bf16 && may_use_tiles()) best = Isa::amx;
   return best;
 }
 
+/// CPUID's leaf 7.1, EAX bit 4.
+bool has_avx_vnni() {
+#if defined(__x86_64__) && defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0;
+#else
+  return false;
+#endif
+}
+
+ByteProducts detect_byte_products() {
+#if defined(__x86_64__)
+  const std::string_view wanted = wanted_isa();
+  if (wanted == "avx2" || wanted == "avx512") return ByteProducts::of_isa;
+  const bool wide = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl");
+  if (best_isa() == Isa::avx2 && has_avx_vnni()) return ByteProducts::avx_vnni;
+  if (best_isa() == Isa::avx2 && wide && wanted == "avx2_vnni") return ByteProducts::avx_vnni_evex;
+  if (best_isa() == Isa::avx512 && wide) return ByteProducts::avx512_vnni;
+#endif
+  return ByteProducts::of_isa;
+}
+
 }  // namespace
+
+ByteProducts byte_products() {
+  static const ByteProducts products = detect_byte_products();
+  return products;
+}
+
+void check_isa_environment() {
+  static const std::vector<std::string> names{"baseline",    "avx2",        "avx2_vnni", "avx512",
+                                              "avx512_vnni", "avx512_bf16", "amx"};
+  const std::string wanted(wanted_isa());
+  if (wanted.empty() || std::find(names.begin(), names.end(), wanted) != names.end()) return;
+  const std::string near = nearest(wanted, names.data(), names.data() + names.size());
+  throw InputError("environment", "FUNICULAR_ISA expects one of {}, found \"{}\"{}", fmt::join(names, ", "),
+                   wanted, near.empty() ? "" : "; did you mean " + near + "?");
+}
+
+const char* processor_isa_name() {
+  if (byte_products() == ByteProducts::of_isa) return isa_name(best_isa());
+  return best_isa() == Isa::avx2 ? "avx2_vnni" : "avx512_vnni";
+}
 
 Isa best_isa() {
   static const Isa isa = detect();

@@ -14,7 +14,22 @@ enum class Isa { baseline, avx2, avx512, avx512_bf16, amx };  // each holds thos
 /// lower.
 Isa best_isa();
 
+/// VPDPBUSD, the product of bytes, where a processor has it without the next instruction set: newer laptops in
+/// AVX-VNNI's encoding beside AVX2, servers from Cascade Lake on beside AVX-512. avx_vnni_evex is the former's
+/// width in the latter's encoding, for tests: only FUNICULAR_ISA asks for it.
+enum class ByteProducts { of_isa, avx_vnni, avx_vnni_evex, avx512_vnni };
+
+/// What this processor has beside best_isa(). FUNICULAR_ISA=avx2 and avx512 leave it out; avx2_vnni and avx512_vnni
+/// ask for it.
+ByteProducts byte_products();
+
+/// Throws InputError where FUNICULAR_ISA names no instruction set.
+void check_isa_environment();
+
 /// "baseline", "avx2", "avx512", "avx512_bf16" or "amx".
 const char* isa_name(Isa isa);
+
+/// That of best_isa(), with what is beside it: "avx2_vnni".
+const char* processor_isa_name();
 
 }  // namespace funicular

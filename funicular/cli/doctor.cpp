@@ -41,7 +41,7 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 Finding check_processor() {
   const Isa isa = best_isa();
   Finding finding{Verdict::ok,
-                  fmt::format("kernels for {}; LibTorch uses {}", isa_name(isa), at::get_cpu_capability()),
+                  fmt::format("kernels for {}; LibTorch uses {}", processor_isa_name(), at::get_cpu_capability()),
                   ""};
   if (isa == Isa::baseline) {
     finding.verdict = Verdict::warn;

@@ -13,6 +13,7 @@
 #include <span>
 
 #include "funicular/base/error.h"
+#include "funicular/base/isa.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/version.h"
@@ -129,6 +130,7 @@ int guarded(const std::vector<std::string>& words) {
   const auto commands = all_commands();
   try {
     log::check_environment();
+    check_isa_environment();
     const int code = run(commands, words);
     require_output_written();
     return code;

@@ -18,10 +18,21 @@ FUNICULAR_TABLES(avx512_bf16)
 FUNICULAR_TABLES(amx)
 #undef FUNICULAR_TABLES
 
+#define FUNICULAR_BYTE_PRODUCTS(isa)                 \
+  namespace isa {                                    \
+  QuantizedProduct<float> byte_product(float);       \
+  QuantizedProduct<BFloat16> byte_product(BFloat16); \
+  QuantizedProduct<Half> byte_product(Half);         \
+  }
+FUNICULAR_BYTE_PRODUCTS(avx2_vnni)
+FUNICULAR_BYTE_PRODUCTS(avx2_vnni_evex)
+FUNICULAR_BYTE_PRODUCTS(avx512_vnni)
+#undef FUNICULAR_BYTE_PRODUCTS
+
 namespace {
 
 template <class S>
-const Kernels<S>& best_table() {
+const Kernels<S>& table_of_isa() {
 #ifdef FUNICULAR_X86_KERNELS
   if (best_isa() == Isa::amx) return amx::table(S{});
   if (best_isa() == Isa::avx512_bf16) return avx512_bf16::table(S{});
@@ -29,6 +40,36 @@ const Kernels<S>& best_table() {
   if (best_isa() == Isa::avx2) return avx2::table(S{});
 #endif
   return baseline::table(S{});
+}
+
+/// The instruction set's table, with products of bytes by what the processor has beside it.
+template <class S>
+Kernels<S> make_table() {
+  Kernels<S> table = table_of_isa<S>();
+#ifdef FUNICULAR_X86_KERNELS
+  if constexpr (sizeof(S) < sizeof(double)) {  // there are no products of bytes that become double
+    switch (byte_products()) {
+      case ByteProducts::avx512_vnni:
+        table.quantized_product = avx512_vnni::byte_product(S{});
+        break;
+      case ByteProducts::avx_vnni:
+        table.quantized_product = avx2_vnni::byte_product(S{});
+        break;
+      case ByteProducts::avx_vnni_evex:
+        table.quantized_product = avx2_vnni_evex::byte_product(S{});
+        break;
+      case ByteProducts::of_isa:
+        break;
+    }
+  }
+#endif
+  return table;
+}
+
+template <class S>
+const Kernels<S>& best_table() {
+  static const Kernels<S> table = make_table<S>();
+  return table;
 }
 
 }  // namespace

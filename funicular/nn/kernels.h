@@ -126,8 +126,10 @@ constexpr int64_t kQuantizedPanel = 64;
 struct QuantizedMatrix {
   int64_t outputs = 0, inputs = 0;
   const int8_t* values = nullptr;
-  const int32_t* shifts = nullptr;  ///< [outputs], to be taken from the sums: 128 times the sum of the values
-  const float* scales = nullptr;    ///< [outputs]
+  /// [outputs], to be taken from the sums: 128 times the sum of the values, which undoes the activations'
+  /// offset; or the sum of the negative values, where bits are turned instead (nn/kernels/quantized.h).
+  const int32_t *shifts = nullptr, *turned_shifts = nullptr;
+  const float* scales = nullptr;  ///< [outputs]
 };
 
 /// Rows [begin, end) of output = input * weight^T.
@@ -139,6 +141,8 @@ struct QuantizedArguments {
   QuantizedMatrix weight;
   S* output = nullptr;  ///< [rows, outputs]
 };
+template <class S>
+using QuantizedProduct = void (*)(const QuantizedArguments<S>&);
 
 /// Bytes: gradients and saved activations that are larger go past the caches, which they would leave long
 /// before they are read.
@@ -271,7 +275,7 @@ struct Kernels {
   /// finite.
   void (*quantize_rows)(int64_t begin, int64_t end, int64_t width, const S* input, uint8_t* output,
                         float* scales);
-  void (*quantized_product)(const QuantizedArguments<S>&);
+  QuantizedProduct<S> quantized_product;
   MatmulKernels<S> large;
 };
 

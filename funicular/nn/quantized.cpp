@@ -28,7 +28,10 @@ int64_t groups_of(int64_t inputs) {
   return (inputs + 3) / 4;
 }
 
-/// The layout of the bytes: header; shifts and scales [panels * kQuantizedPanel]; values.
+/// Bytes, for each output, of what is beside its values: both shifts and the scale.
+constexpr int64_t kBeside = 12;
+
+/// The layout of the bytes: header; shifts, turned shifts and scales [panels * kQuantizedPanel]; values.
 QuantizedMatrix view_of(const at::Tensor& weight) {
   const auto* const bytes = weight.const_data_ptr<uint8_t>();
   QuantizedMatrix matrix;
@@ -36,13 +39,14 @@ QuantizedMatrix view_of(const at::Tensor& weight) {
   std::memcpy(&matrix.inputs, bytes + sizeof matrix.outputs, sizeof matrix.inputs);
   const int64_t padded = panels_of(matrix.outputs) * kQuantizedPanel;
   matrix.shifts = reinterpret_cast<const int32_t*>(bytes + kHeader);
-  matrix.scales = reinterpret_cast<const float*>(bytes + kHeader + 4 * padded);
-  matrix.values = reinterpret_cast<const int8_t*>(bytes + kHeader + 8 * padded);
+  matrix.turned_shifts = matrix.shifts + padded;
+  matrix.scales = reinterpret_cast<const float*>(bytes + kHeader + 8 * padded);
+  matrix.values = reinterpret_cast<const int8_t*>(bytes + kHeader + kBeside * padded);
   return matrix;
 }
 
-/// One output channel: its scale, its shift (128 times the sum of its values, which undoes the activations'
-/// offset), and its values, four inputs side by side for each output of the panel.
+/// One output channel: its scale, its shifts, and its values, four inputs side by side for each output of the
+/// panel.
 void quantize_channel(const float* row, const QuantizedMatrix& matrix, int64_t output) {
   float largest = 0;
   for (int64_t i = 0; i < matrix.inputs; ++i) {
@@ -55,14 +59,16 @@ void quantize_channel(const float* row, const QuantizedMatrix& matrix, int64_t o
   const int64_t groups = groups_of(matrix.inputs), panel = output / kQuantizedPanel,
                 lane = output % kQuantizedPanel;
   auto* const values = const_cast<int8_t*>(matrix.values) + panel * groups * kQuantizedPanel * 4 + lane * 4;
-  int32_t sum = 0;
+  int32_t sum = 0, negative = 0;
   for (int64_t i = 0; i < matrix.inputs; ++i) {
     const auto value = static_cast<int8_t>(std::lrint(row[i] * inverse));
     values[i / 4 * kQuantizedPanel * 4 + i % 4] = value;
     sum += value;
+    negative += std::min<int32_t>(value, 0);
   }
   const_cast<float*>(matrix.scales)[output] = largest / 127;
   const_cast<int32_t*>(matrix.shifts)[output] = 128 * sum;
+  const_cast<int32_t*>(matrix.turned_shifts)[output] = negative;
 }
 
 template <class Body>
@@ -139,7 +145,8 @@ at::Tensor quantize_weight(const at::Tensor& weight) {
   const at::Tensor values = weight.detach().to(at::kFloat).contiguous();
   const int64_t outputs = values.size(0), inputs = values.size(1),
                 padded = panels_of(outputs) * kQuantizedPanel;
-  const at::Tensor result = at::zeros({kHeader + 8 * padded + padded * groups_of(inputs) * 4}, at::kByte);
+  const at::Tensor result =
+      at::zeros({kHeader + kBeside * padded + padded * groups_of(inputs) * 4}, at::kByte);
   std::memcpy(result.data_ptr<uint8_t>(), &outputs, sizeof outputs);
   std::memcpy(result.data_ptr<uint8_t>() + sizeof outputs, &inputs, sizeof inputs);
   const QuantizedMatrix matrix = view_of(result);

@@ -155,7 +155,7 @@ OrderedJson describe_environment() {
           {"host", host},
           {"processors", std::thread::hardware_concurrency()},
           {"threads", at::get_num_threads()},
-          {"instruction_set", isa_name(best_isa())}};
+          {"instruction_set", processor_isa_name()}};
 }
 
 int64_t resident_memory() {

@@ -275,6 +275,19 @@ class Configuration(ProgramTest):
         self.refuses(["--version"], "FUNICULAR_LOG expects one of debug, info, warning, error", "found \"warnin\"", "did you mean warning?",
                      env={**environment(), "FUNICULAR_LOG": "warnin"})
 
+    def test_an_instruction_set_that_there_is_not_is_refused(self):
+        self.refuses(["--version"], "FUNICULAR_ISA expects one of baseline, avx2,", 'found "avx513"', "did you mean avx512?",
+                     env={**environment(), "FUNICULAR_ISA": "avx513"})
+
+    def test_what_the_instruction_set_is_limited_to_is_used_where_the_processor_has_it(self):
+        flags = set(re.search(r"^flags\s*:(.*)$", pathlib.Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())
+        avx512 = {"avx2", "avx512f", "avx512bw", "avx512vl", "avx512dq"}
+        for isa, needed in (("avx2", {"avx2", "fma", "bmi2"}), ("avx2_vnni", {"avx2", "avx512_vnni", "avx512vl"}), ("avx512", avx512),
+                            ("avx512_vnni", avx512 | {"avx512_vnni"}), ("avx512_bf16", avx512 | {"avx512_vnni", "avx512_bf16"})):
+            if needed <= flags:
+                result = run("doctor", env={**environment(), "FUNICULAR_ISA": isa})
+                self.assertIn(f"kernels for {isa};", result.out + result.err)
+
     def test_options_of_trainers_elsewhere_are_answered_with_ours(self):
         answers = {"--eval-strategy": "--eval-steps N", "--evaluation_strategy": "--eval-steps N", "--report-to": "TensorBoard",
                    "--do-train": "each is a command", "--do_eval": "each is a command", "--load-best-model-at-end": "--metric-for-best-model",

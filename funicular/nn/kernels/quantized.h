@@ -1,9 +1,17 @@
 #pragma once
-// Products of 8-bit integers: unsigned activations times signed weights, four at a time (VPDPBUSD where the
-// processor has it), sums in 32 bits, scaled back as they leave the registers; or, where inputs are
-// a multiple of 64, by AMX's tiles.
+// Products of 8-bit integers: unsigned activations times signed weights, sums in 32 bits, scaled back as they
+// leave the registers. The sums are exact, so all instruction sets give the same ones:
+//   - VPDPBUSD (VNNI) adds four products to a sum;
+//   - AMX's tiles are used where inputs are a multiple of 64;
+//   - AVX2 and AVX-512 without VNNI take VPMADDUBSW and VPMADDWD, see WeightLine;
+//   - SSE2 multiplies words of 16 bits.
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/kernels/packing.h"
 #include "funicular/nn/kernels/tile_registers.h"
 
 namespace funicular::nn::FUNICULAR_ISA {
@@ -23,20 +31,111 @@ struct BytesOf<double> {
   using Type = uint8_t __attribute__((vector_size(kRegisterBytes / sizeof(double))));
 };
 
-/// sums[j] += x[0] * w[4 j] + … + x[3] * w[4 j + 3], x and each 32 bits of w being four bytes.
-FUNICULAR_INLINE Sums multiply_add_bytes(Sums sums, uint32_t x, Bits weights) {
-#if defined(__AVX512VNNI__)
-  return reinterpret_cast<Sums>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums),
-                                                    _mm512_set1_epi32(static_cast<int>(x)),
-                                                    reinterpret_cast<__m512i>(weights)));
+#if defined(__AVX2__) && !defined(__AVX512VNNI__) && !defined(FUNICULAR_ISA_avx2_vnni) && \
+    !defined(FUNICULAR_ISA_avx2_vnni_evex)
+#define FUNICULAR_TURNS_BITS 1
+constexpr bool kTurnsBits = true;  // products are by VPMADDUBSW, see WeightLine
 #else
-  const Sums bytes = reinterpret_cast<Sums>(weights);
-  sums += (bytes << 24 >> 24) * static_cast<int32_t>(x & 0xFFu);
-  sums += (bytes << 16 >> 24) * static_cast<int32_t>(x >> 8 & 0xFFu);
-  sums += (bytes << 8 >> 24) * static_cast<int32_t>(x >> 16 & 0xFFu);
-  return sums + (bytes >> 24) * static_cast<int32_t>(x >> 24);
+constexpr bool kTurnsBits = false;
 #endif
-}
+
+// A register of weights, four inputs of each of kSumLanes outputs, as they are multiplied.
+//   add(sums, x): sums[j] + x[0] * w[4 j] + … + x[3] * w[4 j + 3], x being four bytes without signs,
+// from 0 to 255, and w bytes with signs, from -128 to 127.
+#if defined(__AVX512VNNI__)
+struct WeightLine {
+  __m512i weights;
+  FUNICULAR_INLINE explicit WeightLine(const int8_t* p) : weights(_mm512_loadu_si512(p)) {}
+  FUNICULAR_INLINE Sums add(Sums sums, uint32_t x) const {
+    return reinterpret_cast<Sums>(_mm512_dpbusd_epi32(reinterpret_cast<__m512i>(sums),
+                                                      _mm512_set1_epi32(static_cast<int>(x)), weights));
+  }
+};
+#elif defined(FUNICULAR_ISA_avx2_vnni) || defined(FUNICULAR_ISA_avx2_vnni_evex)
+// The instruction has two encodings, AVX-VNNI's and AVX-512's, and a processor may lack either. By name, since a
+// compiler that may use AVX-512 would use it elsewhere, too.
+struct WeightLine {
+  __m256i weights;
+  FUNICULAR_INLINE explicit WeightLine(const int8_t* p)
+      : weights(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))) {}
+  FUNICULAR_INLINE Sums add(Sums sums, uint32_t x) const {
+    const __m256i inputs = _mm256_set1_epi32(static_cast<int>(x));
+#if defined(FUNICULAR_ISA_avx2_vnni)
+    asm("%{vex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(inputs), "x"(weights));
+#else
+    asm("%{evex%} vpdpbusd %2, %1, %0" : "+x"(sums) : "x"(inputs), "x"(weights));
+#endif
+    return sums;
+  }
+};
+#elif defined(FUNICULAR_TURNS_BITS)
+/// VPMADDUBSW adds two products of a byte without sign and one with sign in 16 bits, where 255 * 127 twice would
+/// be cut off. So the magnitude of the weight is the factor without sign, and the activation, without its offset
+/// of 128, has all bits turned where the weight is negative: v becomes -v - 1. No pair of such products is beyond
+/// 16 bits: 128 * 127 + 128 * 127 < 2^15, and -128 * 128 - 128 * 128 = -2^15. The sum is then that of the signed
+/// numbers and of the negative weights, each once.
+struct WeightLine {
+#if defined(__AVX512F__)
+  using Line = __m512i;
+#else
+  using Line = __m256i;
+#endif
+  Line magnitudes, turned;
+
+  FUNICULAR_INLINE WeightLine(Line factors, Line bits) : magnitudes(factors), turned(bits) {}
+  FUNICULAR_INLINE explicit WeightLine(const int8_t* p) {
+#if defined(__AVX512F__)
+    const Line weights = _mm512_loadu_si512(p);
+    magnitudes = _mm512_abs_epi8(weights);
+    turned = _mm512_xor_si512(_mm512_movm_epi8(_mm512_movepi8_mask(weights)), _mm512_set1_epi8(kOffset));
+#else
+    const Line weights = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    magnitudes = _mm256_abs_epi8(weights);
+    turned = _mm256_xor_si256(_mm256_cmpgt_epi8(_mm256_setzero_si256(), weights), _mm256_set1_epi8(kOffset));
+#endif
+  }
+  FUNICULAR_INLINE Sums add(Sums sums, uint32_t x) const {
+#if defined(__AVX512F__)
+    const Line inputs = _mm512_xor_si512(_mm512_set1_epi32(static_cast<int>(x)), turned),
+               pairs = _mm512_maddubs_epi16(magnitudes, inputs);
+    return sums + reinterpret_cast<Sums>(_mm512_madd_epi16(pairs, _mm512_set1_epi16(1)));
+#else
+    const Line inputs = _mm256_xor_si256(_mm256_set1_epi32(static_cast<int>(x)), turned),
+               pairs = _mm256_maddubs_epi16(magnitudes, inputs);
+    return sums + reinterpret_cast<Sums>(_mm256_madd_epi16(pairs, _mm256_set1_epi16(1)));
+#endif
+  }
+
+ private:
+  static constexpr char kOffset = static_cast<char>(0x80);  // the highest bit takes 128 from a byte
+};
+#elif defined(__SSE2__)
+/// In words: those of even inputs, and those of odd ones.
+struct WeightLine {
+  __m128i even, odd;
+  FUNICULAR_INLINE explicit WeightLine(const int8_t* p) {
+    const __m128i weights = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    even = _mm_srai_epi16(_mm_slli_epi16(weights, 8), 8);
+    odd = _mm_srai_epi16(weights, 8);
+  }
+  FUNICULAR_INLINE Sums add(Sums sums, uint32_t x) const {
+    const __m128i inputs = _mm_set1_epi32(static_cast<int>(x)), low = _mm_set1_epi16(0xFF);
+    return sums + reinterpret_cast<Sums>(_mm_madd_epi16(_mm_and_si128(inputs, low), even)) +
+           reinterpret_cast<Sums>(_mm_madd_epi16(_mm_srli_epi16(inputs, 8), odd));
+  }
+};
+#else
+struct WeightLine {
+  Sums weights;
+  FUNICULAR_INLINE explicit WeightLine(const int8_t* p) { __builtin_memcpy(&weights, p, sizeof weights); }
+  FUNICULAR_INLINE Sums add(Sums sums, uint32_t x) const {
+    sums += (weights << 24 >> 24) * static_cast<int32_t>(x & 0xFFu);
+    sums += (weights << 16 >> 24) * static_cast<int32_t>(x >> 8 & 0xFFu);
+    sums += (weights << 8 >> 24) * static_cast<int32_t>(x >> 16 & 0xFFu);
+    return sums + (weights >> 24) * static_cast<int32_t>(x >> 24);
+  }
+};
+#endif
 
 /// The lowest byte of each lane. By name, since GCC 12 takes AVX-512's registers to pieces.
 template <class T>
@@ -99,7 +198,7 @@ FUNICULAR_INLINE void store_scaled(S* out, int64_t columns, const QuantizedMatri
                                    Sums sums, float scale) {
   using T = Compute<S>;
   Sums shift;
-  __builtin_memcpy(&shift, w.shifts + column, sizeof shift);
+  __builtin_memcpy(&shift, (kTurnsBits ? w.turned_shifts : w.shifts) + column, sizeof shift);
   const Vec<float> values =
       __builtin_convertvector(sums - shift, Vec<float>) * load(w.scales + column) * scale;
   if constexpr (sizeof(T) == sizeof(float))
@@ -108,36 +207,114 @@ FUNICULAR_INLINE void store_scaled(S* out, int64_t columns, const QuantizedMatri
     put(out + column + j, static_cast<T>(values[j]));
 }
 
-template <class S, int kRows>
-FUNICULAR_INLINE void quantized_tile(const QuantizedArguments<S>& a, int64_t row, int64_t panel) {
-  constexpr int kVectors = kQuantizedPanel / kSumLanes, kStep = kVectors < 4 ? kVectors : 4;
+// Rows of a tile, and registers of each row: their sums, the weights, and what is on the way fill the registers.
+#if defined(__AVX512VNNI__)
+constexpr int kSumRows = 6, kSumVectors = 4;
+#elif defined(__AVX512F__)
+constexpr int kSumRows = 6, kSumVectors = 2;
+#elif defined(__AVX2__)
+constexpr int kSumRows = kTurnsBits ? 3 : 6, kSumVectors = 2;
+#else
+constexpr int kSumRows = 2, kSumVectors = 2;
+#endif
+static_assert(kQuantizedPanel % (kSumVectors * kSumLanes) == 0);
+
+/// The weights of kSumVectors registers of outputs, as they lie: those of group k of the inputs, register j.
+struct LinesInPlace {
+  const int8_t* first;
+  FUNICULAR_INLINE WeightLine operator()(int64_t k, int j) const {
+    return WeightLine(first + (k * kQuantizedPanel + j * kSumLanes) * 4);
+  }
+};
+
+/// Some columns of the result, from `column` on, and the groups of inputs that are summed now. Sums of groups
+/// before, and for groups after, are in `partial` [rows, kSumVectors].
+struct QuantizedPiece {
+  int64_t column, begin, end;
+  Sums* partial;
+};
+
+template <class S, int kRows, class Lines>
+FUNICULAR_INLINE void quantized_tile(const QuantizedArguments<S>& a, const QuantizedPiece& piece, int64_t row,
+                                     int64_t row_of_partial, Lines lines) {
   const QuantizedMatrix& w = a.weight;
   const int64_t depth = (w.inputs + 3) / 4;
-  const auto* const weights = reinterpret_cast<const uint32_t*>(w.values) + panel * depth * kQuantizedPanel;
-  const uint8_t* const x = a.input + row * depth * 4;
-  for (int first = 0; first < kVectors; first += kStep) {
-    Sums sums[kRows][kStep];
-    for (int i = 0; i < kRows; ++i)
-      for (int j = 0; j < kStep; ++j) sums[i][j] = Sums{};
-    for (int64_t k = 0; k < depth; ++k) {
-      Bits line[kStep];
-#pragma GCC unroll 4
-      for (int j = 0; j < kStep; ++j)
-        __builtin_memcpy(&line[j], weights + k * kQuantizedPanel + (first + j) * kSumLanes, sizeof line[j]);
+  const uint8_t* const x = a.input + (row * depth + piece.begin) * 4;
+  Sums sums[kRows][kSumVectors];
 #pragma GCC unroll 6
-      for (int i = 0; i < kRows; ++i) {
-        uint32_t four;
-        __builtin_memcpy(&four, x + (i * depth + k) * 4, 4);
+  for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 4
-        for (int j = 0; j < kStep; ++j) sums[i][j] = multiply_add_bytes(sums[i][j], four, line[j]);
-      }
+    for (int j = 0; j < kSumVectors; ++j)
+      sums[i][j] = piece.begin > 0 ? piece.partial[(row_of_partial + i) * kSumVectors + j] : Sums{};
+  for (int64_t k = 0; k < piece.end - piece.begin; ++k) {
+    static_assert(kSumVectors == 2 || kSumVectors == 4);
+    const WeightLine line[] = {lines(k, 0), lines(k, 1), lines(k, kSumVectors - 2),
+                               lines(k, kSumVectors - 1)};
+#pragma GCC unroll 6
+    for (int i = 0; i < kRows; ++i) {
+      uint32_t four;
+      __builtin_memcpy(&four, x + (i * depth + k) * 4, 4);
+#pragma GCC unroll 4
+      for (int j = 0; j < kSumVectors; ++j) sums[i][j] = line[j].add(sums[i][j], four);
     }
-    for (int i = 0; i < kRows; ++i)
-      for (int j = 0; j < kStep; ++j)
-        store_scaled(a.output + (row + i) * w.outputs, w.outputs, w,
-                     panel * kQuantizedPanel + (first + j) * kSumLanes, sums[i][j], a.input_scales[row + i]);
   }
+#pragma GCC unroll 6
+  for (int i = 0; i < kRows; ++i)
+#pragma GCC unroll 4
+    for (int j = 0; j < kSumVectors; ++j) {
+      if (piece.end < depth)
+        piece.partial[(row_of_partial + i) * kSumVectors + j] = sums[i][j];
+      else
+        store_scaled(a.output + (row + i) * w.outputs, w.outputs, w, piece.column + j * kSumLanes, sums[i][j],
+                     a.input_scales[row + i]);
+    }
 }
+
+/// Rows [first, last) of a piece.
+template <class S, class Lines>
+FUNICULAR_INLINE void quantized_rows(const QuantizedArguments<S>& a, const QuantizedPiece& piece,
+                                     int64_t first, int64_t last, Lines lines) {
+  int64_t row = first;
+  for (; row + kSumRows <= last; row += kSumRows)
+    quantized_tile<S, kSumRows>(a, piece, row, row - first, lines);
+  for (; row < last; ++row) quantized_tile<S, 1>(a, piece, row, row - first, lines);
+}
+
+#if defined(FUNICULAR_TURNS_BITS)
+/// The same, made once for many rows.
+struct LinesMade {
+  const WeightLine* first;
+  FUNICULAR_INLINE WeightLine operator()(int64_t k, int j) const {
+    const WeightLine& line = first[k * kSumVectors + j];
+    return {line.magnitudes, line.turned};  // member by member: GCC 12 copies the whole through the stack
+  }
+};
+
+/// The weights of some groups of inputs are made ready in the first-level cache, then come all rows of a chunk.
+template <class S>
+FUNICULAR_INLINE void quantized_columns(const QuantizedArguments<S>& a, int64_t column,
+                                        LinesInPlace weights) {
+  constexpr int64_t kChunk = 96, kLine = sizeof(WeightLine), kGroups = 24 * 1024 / (kSumVectors * kLine);
+  alignas(64) unsigned char memory[kGroups * kSumVectors * kLine];
+  auto* const made = reinterpret_cast<WeightLine*>(memory);
+  Sums partial[kChunk * kSumVectors];
+  const int64_t depth = (a.weight.inputs + 3) / 4;
+  for (int64_t row = a.begin; row < a.end; row += kChunk)
+    for (int64_t begin = 0; begin < depth; begin += kGroups) {
+      const int64_t end = least(depth, begin + kGroups);
+      for (int64_t k = begin; k < end; ++k)
+        for (int j = 0; j < kSumVectors; ++j) made[(k - begin) * kSumVectors + j] = weights(k, j);
+      quantized_rows(a, {column, begin, end, partial}, row, least(a.end, row + kChunk), LinesMade{made});
+    }
+}
+#else
+template <class S>
+FUNICULAR_INLINE void quantized_columns(const QuantizedArguments<S>& a, int64_t column,
+                                        LinesInPlace weights) {
+  const int64_t depth = (a.weight.inputs + 3) / 4;
+  quantized_rows(a, {column, 0, depth, nullptr}, a.begin, a.end, weights);
+}
+#endif
 
 #if defined(__AMX_INT8__)
 /// The sums of 32 rows and 32 outputs on their way to the result, written among the products of the next
@@ -217,16 +394,10 @@ void quantized_product(const QuantizedArguments<S>& a) {
 #if defined(__AMX_INT8__)
   if (a.weight.inputs % 64 == 0) return quantized_tiles(a);
 #endif
-#if defined(__AVX512F__)
-  constexpr int kRows = 6;  // with four registers a row: 24 of 32 hold sums
-#else
-  constexpr int kRows = 2;  // 8 of 16
-#endif
-  const int64_t panels = (a.weight.outputs + kQuantizedPanel - 1) / kQuantizedPanel;
-  for (int64_t panel = 0; panel < panels; ++panel) {
-    int64_t row = a.begin;
-    for (; row + kRows <= a.end; row += kRows) quantized_tile<S, kRows>(a, row, panel);
-    for (; row < a.end; ++row) quantized_tile<S, 1>(a, row, panel);
+  const int64_t depth = (a.weight.inputs + 3) / 4;
+  for (int64_t column = 0; column < a.weight.outputs; column += kSumVectors * kSumLanes) {
+    const int64_t panel = column / kQuantizedPanel * kQuantizedPanel;
+    quantized_columns(a, column, LinesInPlace{a.weight.values + (panel * depth + column - panel) * 4});
   }
 }
 
