@@ -2,7 +2,7 @@
 include(CMakePackageConfigHelpers)
 set(FUNICULAR_PACKAGE "${CMAKE_INSTALL_LIBDIR}/cmake/Funicular")
 
-install(TARGETS funicular LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS funicular funicular_waits LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(FUNICULAR_PROGRAM)
   install(TARGETS funicular_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
 endif()

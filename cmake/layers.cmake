@@ -130,6 +130,8 @@ function(funicular_cuda_kernels layer file)
 endfunction()
 
 function(funicular_library name)
+  # Comes last among what the library needs, and so behind libgomp: see the file.
+  add_library(${name}_waits SHARED "${PROJECT_SOURCE_DIR}/cmake/brief_waits.cpp")
   add_library(${name} SHARED "${PROJECT_SOURCE_DIR}/cmake/empty.cpp")
   get_property(layers GLOBAL PROPERTY FUNICULAR_LAYERS)
   foreach(layer IN LISTS layers)
@@ -146,6 +148,7 @@ function(funicular_library name)
   target_compile_definitions(${name} PUBLIC FMT_HEADER_ONLY=1)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PUBLIC ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP} Threads::Threads)
+  target_link_libraries(${name} PRIVATE -Wl,--no-as-needed ${name}_waits)
   # What is not of the namespace funicular (fmt, JSON, instantiations of the standard library) stays inside.
   set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
   target_link_options(${name} PRIVATE "LINKER:--version-script=${exports}")

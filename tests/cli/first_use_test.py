@@ -288,6 +288,14 @@ class Configuration(ProgramTest):
                 result = run("doctor", env={**environment(), "FUNICULAR_ISA": isa})
                 self.assertIn(f"kernels for {isa};", result.out + result.err)
 
+    def test_threads_wait_briefly_for_each_other_unless_they_are_told_otherwise(self):
+        shown = {**environment(), "OMP_DISPLAY_ENV": "verbose"}
+        for more, spins in (({}, "200"), ({"GOMP_SPINCOUNT": "77"}, "77"), ({"OMP_WAIT_POLICY": "passive"}, "0")):
+            result = run("--version", env={**shown, **more})
+            if "GOMP_SPINCOUNT" not in result.err:
+                self.skipTest("OpenMP is not GNU's here")
+            self.assertIn(f"GOMP_SPINCOUNT = '{spins}'", result.err)
+
     def test_options_of_trainers_elsewhere_are_answered_with_ours(self):
         answers = {"--eval-strategy": "--eval-steps N", "--evaluation_strategy": "--eval-steps N", "--report-to": "TensorBoard",
                    "--do-train": "each is a command", "--do_eval": "each is a command", "--load-best-model-at-end": "--metric-for-best-model",
