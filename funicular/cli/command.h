@@ -25,12 +25,14 @@ class Command {
 };
 
 std::unique_ptr<Command> make_tokenize();
+std::unique_ptr<Command> make_vocabulary();
 std::unique_ptr<Command> make_mask();
 std::unique_ptr<Command> make_pretrain();
 std::unique_ptr<Command> make_finetune();
 std::unique_ptr<Command> make_distill();
 std::unique_ptr<Command> make_evaluate();
 std::unique_ptr<Command> make_predict();
+std::unique_ptr<Command> make_compare();
 std::unique_ptr<Command> make_bench();
 std::unique_ptr<Command> make_launch();
 std::unique_ptr<Command> make_prove();

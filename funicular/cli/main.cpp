@@ -27,8 +27,8 @@ namespace funicular::cli {
 std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (auto make :
-       {make_tokenize, make_mask, make_pretrain, make_finetune, make_distill, make_evaluate, make_predict,
-        make_launch, make_prove, make_plan, make_bench, make_doctor, make_completion})
+       {make_tokenize, make_vocabulary, make_mask, make_pretrain, make_finetune, make_distill, make_evaluate,
+        make_predict, make_compare, make_launch, make_prove, make_plan, make_bench, make_doctor, make_completion})
     commands.push_back(make());
   return commands;
 }
@@ -72,7 +72,8 @@ Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, con
 
 /// Several of these would each do all of the work, and write the same file.
 void refuse_ranks(const std::string& command) {
-  if (command != "tokenize" && command != "mask" && command != "evaluate" && command != "predict") return;
+  const std::vector<std::string> alone{"tokenize", "vocabulary", "mask", "evaluate", "predict", "compare"};
+  if (std::find(alone.begin(), alone.end(), command) == alone.end()) return;
   if (!launch::process_variable("FUNICULAR_LAUNCH")) return;
   if (const int ranks = launch::read_environment().size; ranks > 1)
     throw InputError("usage",

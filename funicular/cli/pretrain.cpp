@@ -8,16 +8,20 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
+#include "funicular/cli/adaptation.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/corpora.h"
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/comm/together.h"
 #include "funicular/data/datasets.h"
+#include "funicular/data/joined_dataset.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/registry.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/mixture.h"
 
 namespace funicular::cli {
 
@@ -34,15 +38,13 @@ class Pretrain final : public Command {
                 "last line of output is one JSON object with the final metrics.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder, or a config.json to start from nothing", "DIR|FILE");
-    arguments.add("data", "STORE", data_, "token store to train on (funicular tokenize makes it)")
-        .alias("train-file")
-        .required();
+    corpora_.declare(arguments);
     arguments
         .add("tokenizer", "DIR", tokenizer_,
              "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt")
         .alias("tokenizer-name")
         .default_text("the model's folder");
-    arguments.add("eval-data", "STORE", eval_data_, "token store to evaluate on")
+    arguments.add("eval-data", "STORE", eval_data_, "token stores to evaluate on")
         .alias("validation-file")
         .default_text("none");
     arguments
@@ -51,6 +53,12 @@ class Pretrain final : public Command {
         .default_text("0")
         .range(0, 0.99);
     arguments.rivals({"eval-data", "eval-fraction"});
+    arguments
+        .add("recipe", "NAME", recipe_,
+             "published schedules for a model that is to learn a domain (dapt) or the texts of a task (tapt), in "
+             "place of the defaults below")
+        .choices(recipe_names())
+        .default_text("none");
     training_.declare(arguments);
     arguments.section("Objective");
     arguments
@@ -105,9 +113,12 @@ class Pretrain final : public Command {
   void open() {
     if (eval_data_.empty() && eval_fraction_ == 0)
       training_.refuse_evaluation_options("--eval-data STORE or --eval-fraction SHARE");
+    if (!recipe_.empty()) apply_recipe(recipe_, arguments, training_);
     training_.apply();
-    training_.check_output({model_, data_, tokenizer_, eval_data_});
-    for (const fs::path& file : masking_.files()) training_.check_output({file});
+    training_.check_output({model_, tokenizer_});
+    for (const auto& files : {corpora_.stores, eval_data_, masking_.files()})
+      for (const fs::path& file : files) training_.check_output({file});
+    const std::vector<double> weights = corpora_.weights();
     const objective::MaskedLmOptions options = masking_.options(max_length_);
     if (masking_.pack_sentences == "across" && eval_fraction_ > 0)
       throw InputError(
@@ -125,18 +136,40 @@ class Pretrain final : public Command {
                        model_.string());
     pretrained_.emplace(model_, model::Pretrained::Expect::folder_or_config);
     if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);
+    if (!recipe_.empty() && !pretrained_->has_weights())
+      throw InputError("usage", "--recipe {} adapts a model, and {} has no weights; leave it out", recipe_,
+                       model_.string());
     pretrained_->check_max_length(max_length_);
     tokenizer_files_ = pretrained_->tokenizer(tokenizer_);
     objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options, electra_);
     warn_of_another_tokenizer();
-    train_ = open_store(data_);
-    if (!eval_data_.empty()) evaluation_ = open_store(eval_data_);
-    if (eval_fraction_ > 0) {
+    open_data(weights);
+  }
+
+  void open_data(const std::vector<double>& weights) {
+    Datasets held_out;
+    for (const fs::path& path : eval_data_) held_out.push_back(open_store(path));
+    for (const fs::path& path : corpora_.stores) {
+      train_.push_back(open_store(path));
+      if (eval_fraction_ == 0) continue;
       const data::Split split =
-          data::split_dataset(train_, eval_fraction_, static_cast<uint64_t>(training_.seed));
-      train_ = split.train;
-      evaluation_ = split.held_out;
+          data::split_dataset(train_.back(), eval_fraction_, static_cast<uint64_t>(training_.seed));
+      train_.back() = split.train;
+      held_out.push_back(split.held_out);
     }
+    evaluation_ = joined(held_out);
+    if (train_.size() > 1) mixture_.emplace(corpora_.parts(train_, weights));
+  }
+
+  static std::shared_ptr<const data::Dataset> joined(const Datasets& parts) {
+    if (parts.size() < 2) return parts.empty() ? nullptr : parts.front();
+    return std::make_shared<data::JoinedDataset>(parts);
+  }
+
+  std::unique_ptr<train::Source> source() const {
+    if (!mixture_) return std::make_unique<train::DatasetSource<objective::Objective>>(*objective_, *train_[0]);
+    return std::make_unique<train::MixedDatasetSource<objective::Objective>>(
+        *objective_, data::JoinedDataset(train_), *mixture_);
   }
 
   void warn_of_another_tokenizer() const {
@@ -170,6 +203,7 @@ class Pretrain final : public Command {
                                                  {"initial_weights", pretrained_->weights_hash()},
                                                  {"tokenizer", hash_text(tokenizer_files_->fingerprint())},
                                                  {"freeze_encoder_steps", fmt::to_string(freeze_steps_)}});
+    if (mixture_) all["data_weights"] = describe_weights(mixture_->parts());
     return all;
   }
 
@@ -197,7 +231,7 @@ class Pretrain final : public Command {
     log::info("training the head for {} steps, the encoder frozen", freeze_steps_);
     train::Trainer trainer(options, training_.strategy_factory(), head.optimizer());
     trainer.callbacks.save_model = [](const fs::path&) {};  // the state that matters goes on in memory
-    const train::FitResult result = trainer.fit(model, train::DatasetSource(*objective_, *train_));
+    const train::FitResult result = trainer.fit(model, *source());
     if (result.interrupted) log::info("interrupted in the steps of the head; the same command goes on");
     return !result.interrupted;
   }
@@ -205,16 +239,22 @@ class Pretrain final : public Command {
   int train_all(Model& model) {
     train::TrainerOptions options = training_.trainer();
     options.identity = identity();
-    options.run_info = {
-        {"command", "pretrain"}, {"source_model", model_.string()}, {"data_path", data_.string()}};
+    options.run_info = {{"command", "pretrain"}, {"source_model", model_.string()}};
+    options.run_info["data_path"] = corpora_.description();
+    if (!recipe_.empty()) options.run_info["recipe"] = recipe_;
     choose_best(options);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
       model::save_folder(model, pretrained_->config(), objective_->head(), *tokenizer_files_, folder);
       objective_->save_more(model, pretrained_->config(), *tokenizer_files_, folder);
     };
-    return report_result(trainer.fit(model, *objective_, *train_, evaluation_.get()), options,
-                         training_.group());
+    const std::unique_ptr<train::Source> seen = source();
+    std::optional<train::DatasetSource<objective::Objective>> unseen;
+    if (evaluation_) unseen.emplace(*objective_, *evaluation_);
+    const std::unique_ptr<Metrics> metrics = objective_->metrics();
+    return report_result(
+        trainer.fit(model, *seen, {.data = unseen ? &*unseen : nullptr, .metrics = unseen ? metrics.get() : nullptr}),
+        options, training_.group());
   }
 
   void choose_best(train::TrainerOptions& options) const {
@@ -224,7 +264,10 @@ class Pretrain final : public Command {
     if (!name.empty()) options.best_metric = name;
   }
 
-  fs::path model_, data_, tokenizer_, eval_data_;
+  fs::path model_, tokenizer_;
+  std::vector<fs::path> eval_data_;
+  CorporaOptions corpora_;
+  std::string recipe_;
   double eval_fraction_ = 0, head_rate_ = 1e-3;
   std::string objective_name_ = "mlm";
   int64_t max_length_ = 128, freeze_steps_ = 0;
@@ -235,7 +278,9 @@ class Pretrain final : public Command {
   std::optional<model::Pretrained> pretrained_;
   std::unique_ptr<objective::Objective> objective_;
   std::unique_ptr<text::Tokenizer> tokenizer_files_;
-  std::shared_ptr<const data::Dataset> train_, evaluation_;
+  Datasets train_;  ///< of each corpus, without what is held out
+  std::shared_ptr<const data::Dataset> evaluation_;
+  std::optional<data::Mixture> mixture_;  ///< of several corpora
 };
 
 }  // namespace

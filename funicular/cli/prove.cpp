@@ -71,7 +71,8 @@ std::string figures(const Row& row) {
                      row.b, row.with_reference ? fmt::format("   ({})", row.objective) : "");
 }
 
-constexpr const char *kMaskedLm = "masked-lm", *kClassification = "classification";
+constexpr const char *kMaskedLm = "masked-lm", *kClassification = "classification", *kElectra = "electra",
+                     *kMacBert = "macbert";
 
 class Prove final : public Command {
  public:
@@ -93,7 +94,7 @@ class Prove final : public Command {
                   "the reference, and every strategy on 1 to 4 ranks, with accumulation and recomputation, "
                   "against single");
     arguments.add("objective", "NAME", objective_, "what is learnt; --all takes the reference for each")
-        .choices({kMaskedLm, kClassification});
+        .choices({kMaskedLm, kClassification, kElectra, kMacBert});
     arguments.add("model", "DIR|config.json", task_.model, "what to train").default_text("a small BERT");
     arguments
         .add("data", "STORE", task_.data,
@@ -145,6 +146,7 @@ class Prove final : public Command {
   void set_objective(const std::string& name) {
     objective_ = name;
     task_.head = name == kClassification ? model::Head::classification : model::Head::masked_lm;
+    task_.objective = name == kElectra || name == kMacBert ? name : "";
   }
 
   int run_as_rank() {
@@ -277,6 +279,7 @@ class Prove final : public Command {
           "single --micro-batch-size 4 --deterministic");
     }
     add("ps-sync -n 4 --servers 2", "single");
+    prove_objectives(add);
     prove_pipelines(add);
     size_t held = 0;
     OrderedJson list = OrderedJson::array();
@@ -293,6 +296,24 @@ class Prove final : public Command {
                  refusal.empty() ? "" : fmt::format("None of them with the reference: {}.\n", refusal),
                  kBlindSpot);
     return held == rows.size() ? 0 : 1;
+  }
+
+  /// Of two encoders that are trained together, and of two losses whose counts differ.
+  void prove_objectives(const std::function<void(const std::string&, const std::string&)>& add) {
+    const std::string objective = objective_;
+    for (const char* each : {kElectra, kMacBert}) {
+      if ((!task_.data.empty() || !task_.model.empty()) && each != objective) continue;
+      set_objective(each);
+      for (const char* layout :
+           {"single --micro-batch-size 3", "single --micro-batch-size 2 --recompute full", "ddp -n 2",
+            "ddp -n 3 --micro-batch-size 2 --recompute sqrt", "zero1 -n 2 --micro-batch-size 3",
+            "zero2 -n 3 --micro-batch-size 2", "zero3 -n 2 --recompute full", "zero3 -n 4 --micro-batch-size 1"})
+        add(layout, "single");
+      for (const char* layout : {"ddp -n 2", "zero3 -n 2"})
+        add(fmt::format("{} --micro-batch-size 4 --deterministic", layout),
+            "single --micro-batch-size 4 --deterministic");
+    }
+    set_objective(objective);
   }
 
   /// For both objectives: of masked words the embeddings are used at both ends.

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <string_view>
+
+#include "funicular/text/utf8.h"
 
 namespace funicular::objective {
 
@@ -156,8 +159,20 @@ std::string MaskStatistics::text() const {
   return text;
 }
 
+namespace {
+
+/// With U+FFFD in place of what is no UTF-8: a byte-level token need not be whole characters.
+std::string readable(std::string_view bytes) {
+  std::string text;
+  for (const char *at = bytes.data(), *end = at + bytes.size(); at < end;)
+    text::append_code_point(text::next_code_point(at, end), text);
+  return text;
+}
+
+}  // namespace
+
 std::string masked_text(const MaskedSequence& sequence, const text::Tokenizer& tokenizer, bool colours) {
-  return Line(sequence, tokenizer, colours).write();
+  return readable(Line(sequence, tokenizer, colours).write());
 }
 
 }  // namespace funicular::objective

@@ -56,6 +56,9 @@ struct ProofTask {
   fs::path model{};  ///< a folder or a config.json; empty: a small BERT with random weights
   fs::path data{};   ///< a token store, for classification one with labels; empty: generated rows
   model::Head head = model::Head::masked_lm;
+  /// In place of the head's own objective: "electra", or "macbert" (n-grams of words, shown as similar ones, and the order
+  /// of sentences). The words of generated rows are made up, too.
+  std::string objective{};
   int64_t steps = 5, batch_size = 16, max_length = 64;
   Precision precision = Precision::fp64;
   optim::OptimizerSpec optimizer = optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.01};

@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "funicular/base/error.h"
+#include "funicular/base/temporary.h"
 #include "funicular/bench/generated_text.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store.h"
@@ -12,8 +13,10 @@
 #include "funicular/model/weights.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
+#include "funicular/objective/registry.h"
 #include "funicular/prove/proof.h"
 #include "funicular/prove/reference_step.h"
+#include "funicular/text/input_tokens.h"
 #include "funicular/train/checkpoint.h"
 
 namespace funicular::prove {
@@ -22,8 +25,12 @@ namespace {
 
 constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
 
-format::BertConfig small_config() {
-  format::BertConfig config;
+constexpr const char *kElectra = "electra", *kMacBert = "macbert";
+
+format::BertConfig small_config(const std::string& objective) {
+  const bool electra = objective == kElectra;
+  format::BertConfig config = electra ? format::default_config("electra") : format::BertConfig();
+  if (electra) config.embedding_size = 20;
   config.vocab_size = kVocabulary;
   config.hidden_size = 48;
   config.num_hidden_layers = 3;
@@ -60,6 +67,32 @@ class LabelledText final : public data::Dataset {
   bool pairs_;
 };
 
+/// Generated rows with words: most tokens begin one.
+class WordedText final : public data::Dataset {
+ public:
+  explicit WordedText(std::shared_ptr<const data::Dataset> text) : text_(std::move(text)) {
+    for (int64_t row = 0; row < text_->size(); ++row) {
+      const data::TokenSpan tokens = text_->get(row).columns[0].tokens;
+      bounds_.push_back(words_.size());
+      for (size_t i = 0; i < tokens.size(); ++i) words_.push_back(i == 0 || tokens[i] % 4 != 0);
+    }
+    bits_.resize((words_.size() + 7) / 8);
+    for (size_t i = 0; i < words_.size(); ++i) bits_[i / 8] |= static_cast<uint8_t>(words_[i] << (i % 8));
+  }
+  int64_t size() const override { return text_->size(); }
+  data::Sample get(int64_t index) const override {
+    data::Sample sample = text_->get(index);
+    sample.columns[0].word_starts = {.bits = bits_.data(), .begin = bounds_.at(static_cast<size_t>(index))};
+    return sample;
+  }
+  uint64_t fingerprint() const override { return text_->fingerprint() + 2; }
+
+ private:
+  std::shared_ptr<const data::Dataset> text_;
+  std::vector<uint8_t> words_, bits_;  ///< 1 where a token begins a word; the same, eight a byte
+  std::vector<uint64_t> bounds_;
+};
+
 /// What is trained: rows, and how they become batches. Keeps alive what the objective refers to.
 struct Text {
   std::unique_ptr<text::Tokenizer> tokenizer;
@@ -67,9 +100,32 @@ struct Text {
   std::unique_ptr<objective::Objective> objective;
 };
 
+/// Each word of one token is similar to the next two of the vocabulary.
+std::unique_ptr<objective::Objective> macbert(const text::Tokenizer& tokenizer,
+                                              const objective::SequenceOptions& sequence) {
+  std::vector<std::string> words;
+  for (const int32_t id : text::input_tokens(tokenizer))
+    if (tokenizer.token_text(id) == tokenizer.vocabulary()[static_cast<size_t>(id)])
+      words.push_back(tokenizer.token_text(id));
+  std::string lines;
+  for (size_t i = 0; i + 2 < words.size(); ++i)
+    lines += words[i] + "\t" + words[i + 1] + " " + words[i + 2] + "\n";
+  objective::MaskedLmOptions options{.sequence = sequence};
+  options.masking = objective::Masking::ngram;
+  options.replacement = objective::Replacement::similar;
+  options.similar_words = temporary_name(fs::temp_directory_path() / "funicular-similar.txt");
+  write_file_atomically(options.similar_words, lines);
+  auto made = objective::make_pretraining("mlm-sop", tokenizer, options);
+  fs::remove(options.similar_words);
+  return made;
+}
+
 std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const format::BertConfig& config,
                                                    const text::Tokenizer& tokenizer) {
   const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
+  if (task.objective == kElectra)
+    return objective::make_pretraining("electra", tokenizer, {.sequence = sequence}, {.generator_size = 0.5});
+  if (task.objective == kMacBert) return macbert(tokenizer, sequence);
   if (task.head == model::Head::classification)
     return std::make_unique<objective::Classification>(
         tokenizer, objective::ClassificationOptions{.sequence = sequence,
@@ -100,6 +156,7 @@ Text open_text(const ProofTask& task, const format::BertConfig& config) {
     text.rows = std::make_shared<bench::GeneratedText>(rule, task.steps);
     if (task.head == model::Head::classification)
       text.rows = std::make_shared<LabelledText>(text.rows, config);
+    if (task.objective == kMacBert) text.rows = std::make_shared<WordedText>(text.rows);
     text.objective = objective_of(task, config, *text.tokenizer);
     return text;
   }
@@ -112,14 +169,14 @@ Text open_text(const ProofTask& task, const format::BertConfig& config) {
   return text;
 }
 
-Model build_model(const ProofTask& task, const format::BertConfig& config) {
+Model build_model(const ProofTask& task, const objective::Objective& objective,
+                  const format::BertConfig& config) {
   const bool loads = fs::is_directory(task.model);
   if (loads) model::check_sizes(config, task.model);
-  Model model = model::build_bert({.config = config,
-                                   .head = task.head,
-                                   .dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat,
-                                   .seed = task.seed,
-                                   .loaded = loads ? model::weights_in(task.model) : nullptr});
+  Model model = objective.build({.config = config,
+                                 .dtype = task.precision == Precision::fp64 ? at::kDouble : at::kFloat,
+                                 .seed = task.seed,
+                                 .loaded = loads ? model::weights_in(task.model) : nullptr});
   if (loads) model::load_pretrained(model, task.model);
   return model;
 }
@@ -193,8 +250,8 @@ std::function<void(parallel::StateVisitor&)> part_of(parallel::Strategy& strateg
 
 OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm::Group& group,
                          const fs::path& folder, const format::BertConfig& config) {
-  Model model = build_model(task, with_fault(config, layout.shared_fault));
   const Text text = open_text(task, config);
+  Model model = build_model(task, *text.objective, with_fault(config, layout.shared_fault));
   const WithFault objective(*text.objective, layout.shared_fault);
   train::Trainer trainer(
       options_of(task, layout),
@@ -291,7 +348,7 @@ OrderedJson run_reference(const ProofTask& task, const comm::Group& group, const
   const Text text = open_text(task, config);
   const train::DatasetSource source(*text.objective, *text.rows);
   const data::Sampler sampler(source.size(), {.seed = task.seed, .batch_size = task.batch_size});
-  ReferenceStep reference(settings_of(task, config), weights_of(build_model(task, config)));
+  ReferenceStep reference(settings_of(task, config), weights_of(build_model(task, *text.objective, config)));
   const char* const term = task.head == model::Head::masked_lm ? "mlm"
                            : model::is_regression(config)      ? "regression"
                                                                : "classification";
@@ -313,6 +370,8 @@ OrderedJson run_reference(const ProofTask& task, const comm::Group& group, const
 }  // namespace
 
 std::string reference_refuses(const ProofTask& task) {
+  if (!task.objective.empty())
+    return "the reference knows hidden words and classes alone; expected --objective masked-lm or classification";
   const auto* const adamw = std::get_if<optim::AdamW>(&task.optimizer);
   if (!adamw || !adamw->bias_correction)
     return "the reference updates weights by AdamW with its correction of bias alone; expected --optim adamw";
@@ -327,7 +386,7 @@ std::string reference_refuses(const ProofTask& task) {
 void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
                 const fs::path& folder) {
   const format::BertConfig config =
-      task.model.empty() ? small_config() : format::read_bert_config(task.model);
+      task.model.empty() ? small_config(task.objective) : format::read_bert_config(task.model);
   const OrderedJson losses = layout.is_reference() ? run_reference(task, group, folder, config)
                                                    : run_strategy(task, layout, group, folder, config);
   if (group.rank() == 0) write_file_atomically(folder / "losses.json", losses.dump() + "\n");

@@ -215,7 +215,7 @@ std::map<std::string, std::string> get_texts(const Json& json, const char* key, 
 }  // namespace
 
 OrderedJson TrainingState::to_json() const {
-  return {{"version", 1},
+  OrderedJson json = {{"version", 1},
           {"step", step},
           {"loss_sum", loss_sum},
           {"loss_steps", loss_steps},
@@ -227,6 +227,8 @@ OrderedJson TrainingState::to_json() const {
           {"loss_scaler", loss_scaler},
           {"identity", identity},
           {"settings", settings}};
+  if (!drawn.empty()) json["drawn"] = drawn;
+  return json;
 }
 
 TrainingState TrainingState::from_json(const Json& json, const std::string& origin) {
@@ -244,6 +246,7 @@ TrainingState TrainingState::from_json(const Json& json, const std::string& orig
   state.evaluations_without_gain = json_get<int64_t>(json, "evaluations_without_gain", origin);
   state.loss_watch = LossWatch::from_json(json_get_or<Json>(json, "loss_watch", {}, origin), origin);
   if (const auto scaler = json.find("loss_scaler"); scaler != json.end()) state.loss_scaler = *scaler;
+  state.drawn = json_get_or<std::vector<int64_t>>(json, "drawn", {}, origin);
   state.identity = get_texts(json, "identity", origin);
   state.settings = get_texts(json, "settings", origin);
   return state;

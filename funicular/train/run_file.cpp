@@ -97,6 +97,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
   file["model"] = {{"parameters", run.model.parameter_count()}, {"trainable_parameters", learning}};
   file["data"] = {
       {"train", {{"samples", run.train.size()}, {"fingerprint", hash_text(run.train.fingerprint())}}}};
+  if (!run.corpora.is_null()) file["data"]["train"]["corpora"] = run.corpora;
   if (run.evaluation.data)
     file["data"]["evaluation"] = {{"samples", run.evaluation.data->size()},
                                   {"fingerprint", hash_text(run.evaluation.data->fingerprint())}};

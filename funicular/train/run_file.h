@@ -29,6 +29,7 @@ struct Run {
   int64_t steps_per_epoch = 0;
   int64_t ranks = 1;
   std::string strategy{};
+  OrderedJson corpora{};  ///< Draws::corpora; null where there is one
 };
 
 /// What decides the state after a step: must be equal on resume.

@@ -22,6 +22,7 @@
 #include "funicular/train/disk_space.h"
 #include "funicular/train/freezing.h"
 #include "funicular/train/loss_watch.h"
+#include "funicular/train/mixture.h"
 #include "funicular/train/prefetch.h"
 #include "funicular/train/records.h"
 #include "funicular/train/resume.h"
@@ -85,17 +86,18 @@ class Fit {
         train_(train),
         evaluation_(evaluation),
         plan_(plan_batches(options, strategy_->parts(), strategy_->pieces())),
-        sampler_(train.size(), {.seed = options.seed,
-                                .shuffle = options.shuffle,
-                                .batch_size = plan_.batch,
-                                .drop_last = options.drop_last}),
+        draws_(train, {.seed = options.seed,
+                       .shuffle = options.shuffle,
+                       .batch_size = plan_.batch,
+                       .drop_last = options.drop_last}),
         floating_(master_type(options.precision)),
-        max_steps_(steps_of(options, sampler_.batches_per_epoch())),
+        max_steps_(steps_of(options, draws_.batches_per_epoch())),
         run_{options,       spec,
              model,         train,
              evaluation,    plan_,
-             max_steps_,    sampler_.batches_per_epoch(),
-             group_.size(), strategy_->name()} {
+             max_steps_,    draws_.batches_per_epoch(),
+             group_.size(), strategy_->name(),
+             draws_.corpora(max_steps_)} {
     optim::warmup_steps(options.schedule, max_steps_);
     if (options.precision == Precision::fp16) scaler_.emplace(options.loss_scale);
   }
@@ -109,7 +111,7 @@ class Fit {
   bool writes() const { return leaves_files() && first(); }
   fs::path checkpoints() const { return options_.output / "checkpoints"; }
   double epoch(int64_t step) const {
-    return static_cast<double>(step) / static_cast<double>(sampler_.batches_per_epoch());
+    return static_cast<double>(step) / static_cast<double>(draws_.batches_per_epoch());
   }
   double rate(int64_t step) const {  // step is 1-based
     return optim::learning_rate(options_.schedule, optim::peak_learning_rate(spec_), step - 1, max_steps_);
@@ -118,7 +120,7 @@ class Fit {
   bool evaluation_due() const {
     if (!evaluation_.data || state_.step == 0 || state_.evaluated_step == state_.step) return false;
     return state_.step == max_steps_ ||
-           state_.step % (options_.eval_steps > 0 ? options_.eval_steps : sampler_.batches_per_epoch()) == 0;
+           state_.step % (options_.eval_steps > 0 ? options_.eval_steps : draws_.batches_per_epoch()) == 0;
   }
   bool out_of_patience() const {
     return options_.patience > 0 && state_.evaluations_without_gain >= options_.patience;
@@ -166,7 +168,7 @@ class Fit {
   const Source& train_;
   const Evaluation& evaluation_;
   BatchPlan plan_;
-  data::Sampler sampler_;
+  Draws draws_;
   at::ScalarType floating_;
   int64_t max_steps_;
   Run run_;
@@ -188,7 +190,7 @@ class Fit {
 bool Fit::meet_after(int64_t step) const {
   const auto due_at = [&](int64_t every) { return every > 0 && step % every == 0; };
   if (strategy_->synchronous() || step >= max_steps_ || step == result_.resumed_from) return true;
-  const int64_t evaluations = options_.eval_steps > 0 ? options_.eval_steps : sampler_.batches_per_epoch();
+  const int64_t evaluations = options_.eval_steps > 0 ? options_.eval_steps : draws_.batches_per_epoch();
   return due_at(kMeetingSteps) || due_at(options_.logging_steps) || due_at(options_.save_steps) ||
          (evaluation_.data && due_at(evaluations));
 }
@@ -224,6 +226,12 @@ void Fit::resume() {
     const bool goes_on = !is_finished || options_.resume != "auto";
     check_resumable(saved, state_.identity, state_.settings, checkpoint, goes_on);
     if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
+    if (saved.drawn != draws_.drawn(saved.step))
+      throw InputError("trainer",
+                       "{} has drawn {} sequences of its corpora, and this program would have drawn {}: it was made by "
+                       "another version, which is to go on with it",
+                       checkpoint.string(), fmt::join(saved.drawn, ", "),
+                       fmt::join(draws_.drawn(saved.step), ", "));
   });
   read_tensors(*strategy_, checkpoint);
   forget_other_evaluation(saved, state_.settings);
@@ -303,6 +311,8 @@ FitResult Fit::run() {
   shown.start = static_cast<uint64_t>(state_.step);
   if (options_.progress && first() && !finished())
     progress_.emplace("train", static_cast<uint64_t>(max_steps_), shown);
+  if (first() && !finished())
+    for (const std::string& line : draws_.describe_corpora(max_steps_)) log::info("{}", line);
   if (const std::string warning = unusual_rate(spec_); first() && !finished() && !warning.empty())
     log::warning("{}", warning);
   train();
@@ -343,7 +353,7 @@ void Fit::train() {
   const RandomState random{options_.seed, /*training=*/true};
   Prefetcher<GlobalBatch> loader(state_.step, max_steps_, options_.num_workers, options_.num_workers + 1,
                                  [&, share = strategy_->data_share()](int64_t n) {
-                                   return collate(sampler_.batch(n), train_, plan_, random, floating_, share);
+                                   return collate(draws_.batch(n), train_, plan_, random, floating_, share);
                                  });
   try {
     evaluate();  // a run that was interrupted during an evaluation
@@ -554,7 +564,7 @@ double Fit::sum_over_ranks(double value) const {
 
 /// What the evaluations to come will take, if each takes as long as the last one.
 double Fit::evaluation_seconds_left() const {
-  const int64_t every = options_.eval_steps > 0 ? options_.eval_steps : sampler_.batches_per_epoch();
+  const int64_t every = options_.eval_steps > 0 ? options_.eval_steps : draws_.batches_per_epoch();
   const int64_t last = max_steps_ % every != 0;  // one at the end of the run, too
   return static_cast<double>(max_steps_ / every - state_.step / every + last) * evaluation_seconds_;
 }
@@ -681,6 +691,7 @@ void Fit::save() {
   require_sound_data();
   check_finite(*strategy_, state_.step);
   if (scaler_) state_.loss_scaler = scaler_->state();
+  state_.drawn = draws_.drawn(state_.step);
   share_losses();
   try {
     write_checkpoint(*strategy_, state_, checkpoints(), [&] { records_->sync(); });

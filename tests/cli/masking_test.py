@@ -15,6 +15,8 @@ class Layouts(Lab):
         return {"order": {"objective": "mlm-sop", "masking": "ngram"},
                 "rows": {"pack_sentences": "across", "masking": "span"},
                 "similar": {"masking": "whole-word", "replacement": "similar", "similar_words": similar_file(self)},
+                "corpora": {"data": [self.data(), self.tokenized("more", self.texts([9, 4, 13], seed=6))], "data_weights": "0.6,0.4",
+                            "objective": "mlm-nsp", "static_masks": 2},
                 "next": {"objective": "mlm-nsp", "masking": "entity", "lexicon": lexicon, "static_masks": 2}}
 
     def each_kind(self, check):
@@ -56,6 +58,8 @@ class Layouts(Lab):
                     path = pathlib.Path("checkpoints") / "step-000003" / f"{name}.safetensors"
                     self.assertEqual((cut / path).read_bytes(), (whole.folder / path).read_bytes())
                 self.assertIn("resumed", again.err)
+                states = [json.loads((folder / "checkpoints" / "step-000003" / "state.json").read_text()) for folder in (cut, whole.folder)]
+                self.assertEqual(*[state.get("drawn") for state in states])
         self.each_kind(check)
 
 

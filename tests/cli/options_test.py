@@ -3,18 +3,20 @@
 import re
 
 from harness import *
-from options import answering, distilling, machine, masking, measuring, own, processes, tokenizing, training
+from options import answering, comparing, distilling, machine, masking, measuring, own, processes, tokenizing, training, vocabulary
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
             "machine": machine.MACHINE, "ranks": machine.RANKS}
 TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
+          "vocabulary": {"propose": vocabulary.PROPOSE, "extend": vocabulary.EXTEND},
           "mask": {"own": masking.MASK},
           "finetune": {"own": own.FINETUNE, **TRAINING},
           "distill": {"own": distilling.DISTILL, **TRAINING},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
+          "compare": {"scores": comparing.COMPARE},
           "launch": {"ranks": processes.LAUNCH},
           "prove": {"layouts": processes.PROVE},
           "plan": {"schedules": processes.PLAN},
@@ -59,6 +61,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_pretrain_masking(self):
+        self.show()
+
+    def test_vocabulary_propose(self):
+        self.show()
+
+    def test_vocabulary_extend(self):
         self.show()
 
     def test_mask_own(self):
@@ -119,6 +127,9 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_predict_input(self):
+        self.show()
+
+    def test_compare_scores(self):
         self.show()
 
     def test_launch_ranks(self):

@@ -51,8 +51,9 @@ void run_rank() {
   const Layout layout = Layout::parse(std::getenv("TEST_LAYOUT"));
   const char* const head = std::getenv("TEST_HEAD");
   const bool classifies = head && head == model::Head::classification.name;
-  run_layout(head ? task_of(classifies ? model::Head::classification : model::Head::masked_lm) : kTask,
-             layout, comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
+  ProofTask task = head ? task_of(classifies ? model::Head::classification : model::Head::masked_lm) : kTask;
+  if (const char* const objective = std::getenv("TEST_OBJECTIVE")) task.objective = objective;
+  run_layout(task, layout, comm::Group::from_environment(), std::getenv("TEST_OUTPUT"));
 }
 
 class Proofs : public ::testing::Test {
@@ -134,6 +135,35 @@ TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
   EXPECT_FALSE(promise.bit_identical);
   EXPECT_FALSE(other.bit_identical);
 }
+
+class Objectives : public Proofs, public ::testing::WithParamInterface<const char*> {
+ protected:
+  void SetUp() override {
+    if (!is_rank()) ::setenv("TEST_OBJECTIVE", GetParam(), 1);
+  }
+  void TearDown() override {
+    if (!is_rank()) ::unsetenv("TEST_OBJECTIVE");
+  }
+};
+
+TEST_P(Objectives, TrainUnderEveryStrategyWithAccumulationAndRecomputationAsInOneProcess) {
+  if (is_rank()) return run_rank();
+  for (const char* const layout : {"single --micro-batch-size 3 --recompute full", "ddp -n 2 --micro-batch-size 2",
+                                   "zero1 -n 3", "zero2 -n 2 --recompute sqrt", "zero3 -n 3 --micro-batch-size 2"}) {
+    const Proof proof = compare(layout, "single");
+    EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
+    EXPECT_LE(promise.bound, 1e-10);
+    EXPECT_GT(proof.gradient.relative, 0) << "other sums were compared, not the same run";
+    EXPECT_GT(proof.tensors, 3 * 4 * 40);
+  }
+  EXPECT_TRUE(compare("zero3 -n 2 --micro-batch-size 4 --deterministic", "single --micro-batch-size 4 --deterministic")
+                  .bit_identical);
+  EXPECT_FALSE(holds(compare("ddp -n 2 --fault wrong-count", "single"), promise));
+  EXPECT_FALSE(reference_refuses({.objective = GetParam()}).empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, Objectives, ::testing::Values("electra", "macbert"),
+                         [](const auto& info) { return std::string(info.param); });
 
 struct Trained {
   const char* family;

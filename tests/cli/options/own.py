@@ -60,6 +60,58 @@ def data(lab):
     other = [20, 19, 18, 17, 16]
     run = lab.train(data=lab.data("other_rows", lab.texts(other)), batch_size=1, max_steps=5)
     lab.assertEqual(run.tokens, [length + SPECIAL for length in other])
+    lab.assertNotIn("corpora", run.file["data"]["train"])
+    # Of two stores all sequences come equally often.
+    both = lab.train(data=[lab.data(), lab.data("other_rows")], batch_size=1, max_steps=17, save_steps=0)
+    lab.assertEqual(sorted(both.tokens), sorted(length + SPECIAL for length in [*LENGTHS, *other]))
+    lab.assertEqual(both.file["steps_per_epoch"], 17)
+    lab.refuses_to_train("hold the same; give it once", data=[lab.data(), lab.data()])
+
+
+def mixed(lab):
+    """Stores of sequences of 5 and of 11 tokens."""
+    return [lab.data("short_rows", lab.texts([5] * 7)), lab.data("long_rows", lab.texts([11] * 3, seed=5))]
+
+
+@PRETRAIN.row("--data-weights", "each store has that share of every batch, and is read again when it has been used up")
+def data_weights(lab):
+    run = lab.train(data=mixed(lab), data_weights=["0.75", "0.25"], max_steps=4)
+    lab.assertEqual(run.tokens, [3 * (5 + SPECIAL) + 11 + SPECIAL] * 4)
+    corpora = run.file["data"]["train"]["corpora"]
+    lab.assertEqual([(part["samples"], part["weight"], part["draws"]) for part in corpora], [(7, 0.75, 12), (3, 0.25, 4)])
+    lab.assertAlmostEqual(corpora[0]["epochs"], 12 / 7, places=12)
+    lab.assertIn("short_rows.tokens: 7 sequences, weight 0.75: 12 draws, 1.71 epochs", run.err)
+    state = json.loads((run.folder / "checkpoints" / "step-000004" / "state.json").read_text())
+    lab.assertEqual(state["drawn"], [12, 4])
+    joined = lab.train(data=mixed(lab), data_weights="0.75,0.25", max_steps=4)
+    path = config_file(lab, "data = [" + ", ".join(f'"{store}"' for store in mixed(lab)) + "]\ndata-weights = [0.75, 0.25]\n")
+    filed = lab.train(config=path, data=None, max_steps=4)
+    lab.assertEqual(run.weights, joined.weights)
+    lab.assertEqual(run.weights, filed.weights)
+    other = lab.train(data=mixed(lab), data_weights=["0.5", "0.5"], max_steps=4)
+    lab.assertEqual(other.tokens, [2 * (5 + 11 + 2 * SPECIAL)] * 4)
+    lab.refuses([*lab.words(run.folder, {"data": mixed(lab), "data_weights": ["0.5", "0.5"], "max_steps": 4})], "data_weights", "0.75 0.25", "0.5 0.5")
+    for weights, *phrases in ((["0.7", "0.2"], "sum to 0.9, not to 1", "0.777777778 0.222222222"), (["1"], "has 1 numbers, and --data 2 stores"),
+                              (["0.5", "0.3", "0.2"], "has 3 numbers"), (["0.7", "x"], 'found "x"'), (["1.5", "-0.5"], "weight above 0"),
+                              (["0.7,"], 'found ""')):
+        lab.refuses_to_train(*phrases, data=mixed(lab), data_weights=weights)
+    lab.refuses_to_train("for one store, whose weight is 1", data_weights="0.5")
+
+
+@PRETRAIN.row("--recipe", "published values stand for the options that are not written")
+def recipe(lab):
+    for name, batch, rate, length in (("dapt", 2048, 5e-4, "12500 steps"), ("tapt", 256, 1e-4, "100 epochs")):
+        run = lab.train(recipe=name, batch_size=None, learning_rate=None, max_steps=2)
+        lab.assertEqual((run.file["batch"]["batch_size"], run.file["recipe"]), (batch, name))
+        found = run.file["optimizer"]
+        lab.assertEqual([found[key] for key in ("learning_rate", "beta1", "beta2", "epsilon", "weight_decay")], [rate, 0.9, 0.98, 1e-6, 0.01])
+        own = lab.train(recipe=name, adam_beta2=0.9, weight_decay=0)
+        lab.assertEqual(own.file["batch"]["batch_size"], 4)
+        lab.assertEqual([own.file["optimizer"][key] for key in ("learning_rate", "beta2", "weight_decay")], [0.01, 0.9, 0])
+        lab.refuses_to_train(f"{length}, a batch of {batch}, learning rate {rate:g}", "has no weights; leave it out", recipe=name, batch_size=None,
+                             learning_rate=None, max_steps=None, model=lab.plain_model() / "config.json", tokenizer=lab.plain_model())
+    warmed = lab.train(recipe="tapt", max_steps=50, lr_scheduler_type=None)
+    lab.assertEqual(warmed.file["schedule"], {"name": "linear", "warmup_steps": 3})
 
 
 @PRETRAIN.row("--tokenizer", "its tokens are those of the data and of the trained model")

@@ -180,6 +180,14 @@ def proved_objective(lab):
     heads = {name: set(Proof(lab, steps=1, objective=name).read("weight", 1)) for name in ("masked-lm", "classification")}
     lab.assertEqual({name for name in heads["masked-lm"] - heads["classification"] if not name.startswith("cls.")}, set())
     lab.assertIn("classifier.weight", heads["classification"] - heads["masked-lm"])
+    words = ["prove", "single --micro-batch-size 3", "single", "--steps", 1, "--batch-size", 4, "--json", "--objective"]
+    compared = {name: json.loads(lab.succeeds(*words, name).out)["tensors"] for name in ("electra", "masked-lm")}
+    lab.assertGreater(compared["electra"], compared["masked-lm"])
+    kept = lab.folder / "macbert"
+    lab.succeeds(*words, "macbert", "--keep", kept)
+    losses = json.loads((kept / "run-0" / "losses.json").read_text())
+    lab.assertEqual(set(losses[0]), {"total", "mlm", "sentence_order"})
+    lab.refuses(["prove", "reference", "single", "--objective", "electra"], "the reference knows hidden words and classes alone")
 
 
 @PROVE.row("--model", "it is what is trained")

@@ -1,0 +1,74 @@
+#include "funicular/cli/adaptation.h"
+
+#include <fmt/format.h>
+
+#include <initializer_list>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+
+namespace funicular::cli {
+
+namespace {
+
+struct Recipe {
+  const char* name;
+  int64_t batch_size;
+  std::optional<int64_t> max_steps;
+  std::optional<double> epochs;
+  double learning_rate;
+};
+
+const std::vector<Recipe>& recipes() {
+  static const std::vector<Recipe> all = {
+      {"dapt", 2048, 12500, std::nullopt, 5e-4},
+      {"tapt", 256, std::nullopt, 100.0, 1e-4},
+  };
+  return all;
+}
+
+const Recipe& recipe_of(const std::string& name) {
+  for (const Recipe& recipe : recipes())
+    if (recipe.name == name) return recipe;
+  throw InputError("usage", "--recipe {} is unknown", name);
+}
+
+}  // namespace
+
+std::vector<std::string> recipe_names() {
+  std::vector<std::string> names;
+  for (const Recipe& recipe : recipes()) names.emplace_back(recipe.name);
+  return names;
+}
+
+void apply_recipe(const std::string& name, const Arguments& arguments, TrainingOptions& training) {
+  const Recipe& recipe = recipe_of(name);
+  // Options of which each says the same thing in another way: where one is written, the recipe is silent.
+  const auto open = [&](std::initializer_list<const char*> options) {
+    for (const char* option : options)
+      if (arguments.given(option)) return false;
+    return true;
+  };
+  const bool both = arguments.given("micro-batch-size") && arguments.given("gradient-accumulation-steps");
+  if (open({"batch-size"}) && !both) training.batch_size = recipe.batch_size;
+  if (open({"max-steps", "num-train-epochs"})) {
+    training.max_steps = recipe.max_steps;
+    training.num_train_epochs = recipe.epochs;
+  }
+  if (open({"learning-rate"})) training.learning_rate = recipe.learning_rate;
+  if (open({"lr-scheduler-type"})) training.lr_scheduler_type = "linear";
+  if (open({"warmup-steps", "warmup-ratio"})) training.warmup_ratio = 0.06;
+  if (open({"optim"})) training.optim = "adamw";
+  if (open({"adam-beta1"})) training.adam_beta1 = 0.9;
+  if (open({"adam-beta2"})) training.adam_beta2 = 0.98;
+  if (open({"adam-epsilon"})) training.adam_epsilon = 1e-6;
+  if (open({"weight-decay"})) training.weight_decay = 0.01;
+  const std::string length = training.max_steps          ? fmt::format("{} steps", *training.max_steps)
+                             : training.num_train_epochs ? fmt::format("{:g} epochs", *training.num_train_epochs)
+                                                         : "3 epochs";
+  log::info("recipe {}: {}, a batch of {}, learning rate {:g}; options that are written take the place of its own", name,
+            length, training.batch_size ? fmt::format("{}", *training.batch_size) : "your own size",
+            training.learning_rate);
+}
+
+}  // namespace funicular::cli

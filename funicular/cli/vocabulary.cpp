@@ -1,0 +1,157 @@
+// funicular vocabulary: words of a domain, proposed from its texts and made tokens of a model.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <memory>
+#include <optional>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json.h"
+#include "funicular/base/log.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/options.h"
+#include "funicular/data/split_words.h"
+#include "funicular/data/token_store_builder.h"
+#include "funicular/eval/tasks.h"
+#include "funicular/format/tokenizer_files.h"
+#include "funicular/model/extended_vocabulary.h"
+#include "funicular/model/pretrained.h"
+
+namespace funicular::cli {
+
+namespace {
+
+constexpr const char* kPropose = "propose";
+constexpr const char* kExtend = "extend";
+
+class Vocabulary final : public Command {
+ public:
+  Vocabulary()
+      : Command("vocabulary", "Give a model the words of a domain as tokens",
+                "vocabulary propose prints the words of a text that the tokeniser of --model cuts into pieces and that "
+                "would shorten it most: a line a word, then, behind tabs, how often it stands there and its pieces. "
+                "vocabulary extend writes the model with such a list as tokens of its WordPiece vocabulary; each "
+                "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
+    arguments.positional("propose|extend", action_, "what to do");
+    arguments.section("Input and output");
+    declare_model(arguments, model_, "model folder with a WordPiece tokeniser");
+    arguments
+        .add("words", "FILE", words_, "extend: new words, one a line; what follows a tab is not read")
+        .default_text("none");
+    arguments
+        .add("output", "DIR", output_, "extend: folder for the model with these words; it must not exist")
+        .default_text("none");
+    arguments.add("skip-bad-words", skip_bad_words_,
+                  "extend: leave out words that cannot become tokens, and count them, instead of stopping");
+    arguments.section("Which words to propose");
+    arguments
+        .add("input", "PATH", input_,
+             "propose: text files: a line a row, documents separated by blank lines")
+        .default_text("none");
+    arguments.add("data", "STORE", data_, "propose: token store to take the words of instead")
+        .default_text("none");
+    arguments.add("count", "N", proposal_.count, "propose: at most so many words").range(1);
+    arguments.add("least-times", "N", proposal_.least_times, "propose: words that stand there so often")
+        .range(1);
+    arguments.add("least-pieces", "N", proposal_.least_pieces, "propose: words of so many pieces").range(2);
+  }
+
+  int run() override {
+    if (action_ == std::vector<std::string>{kPropose}) return propose();
+    if (action_ == std::vector<std::string>{kExtend}) return extend();
+    throw InputError("usage", "expected funicular vocabulary propose or funicular vocabulary extend, found \"{}\"",
+                     fmt::join(action_, " "));
+  }
+
+ private:
+  /// Options of the other action would do nothing.
+  void refuse(const char* action, std::initializer_list<const char*> options) const {
+    for (const char* option : options)
+      if (arguments.given(option))
+        throw InputError("usage", "--{} is for funicular vocabulary {}; leave it out", option, action);
+  }
+
+  int propose() {
+    refuse(kExtend, {"words", "output", "skip-bad-words"});
+    if (input_.empty() == data_.empty())
+      throw InputError("usage", "funicular vocabulary propose takes its words of --input or --data; give one of them");
+    const model::Pretrained source(model_);
+    const std::unique_ptr<text::Tokenizer> loaded = source.tokenizer();
+    const text::WordPiece& tokenizer = model::require_word_piece(*loaded, model_);
+    const data::SplitWords counted = data::count_split_words(*open_store(tokenizer), tokenizer);
+    const std::vector<data::SplitWord> proposed = data::propose_words(counted, tokenizer, proposal_);
+    std::vector<text::NewWord> words;
+    for (const data::SplitWord& next : proposed) {
+      words.push_back({next.word, next.pieces});
+      std::vector<std::string> pieces;
+      for (const int32_t id : next.pieces) pieces.push_back(tokenizer.vocabulary()[static_cast<size_t>(id)]);
+      fmt::print("{}\t{}\t{}\n", next.word, next.times, fmt::join(pieces, " "));
+    }
+    tell(counted, proposed.size(), tokenizer, words);
+    return 0;
+  }
+
+  static void tell(const data::SplitWords& counted, size_t proposed, const text::WordPiece& tokenizer,
+                   const std::vector<text::NewWord>& words) {
+    log::info("{} words, {} tokens; {} different words are cut into pieces", counted.occurrences, counted.tokens,
+              counted.words.size());
+    if (counted.unknown)
+      log::info("{} tokens are unknown: their words can be added, but not be proposed", counted.unknown);
+    if (proposed == 0) return log::warning("no word is frequent enough; --least-times sets how often is");
+    const data::Recount now = data::recount(counted, text::with_new_words(tokenizer, words));
+    log::info("with these {} words the text has {} tokens, {:.1f} % fewer", proposed, now.tokens,
+              100.0 * (1.0 - static_cast<double>(now.tokens) / static_cast<double>(counted.tokens)));
+    if (now.newly_unknown)
+      log::warning(
+          "{} words of the text would become unknown: they begin with a new word and go on with characters that the "
+          "vocabulary has no piece for",
+          now.newly_unknown);
+  }
+
+  std::shared_ptr<const data::TokenStore> open_store(const text::Tokenizer& tokenizer) {
+    if (!data_.empty()) return data::TokenStore::open(data_);
+    temporary_.emplace();
+    const fs::path store = temporary_->path() / "input.tokens";
+    const data::TextFileSource source(input_, {.format = format::TextFormat::text});
+    data::build_token_store(tokenizer, source, store, {.refuse_empty = true});
+    return data::TokenStore::open(store);
+  }
+
+  int extend() {
+    refuse(kPropose, {"input", "data", "count", "least-times", "least-pieces"});
+    for (const char* option : {"words", "output"})
+      if (!arguments.given(option))
+        throw InputError("usage", "funicular vocabulary extend: --{} is required", option);
+    const model::VocabularyExtension done =
+        model::extend_vocabulary(model_, words_, skip_bad_words_, output_);
+    if (done.left_out) log::warning("{} words cannot become tokens and were left out", done.left_out);
+    if (done.unknown)
+      log::info("{} of the words were unknown so far, and begin as the unknown token", done.unknown);
+    if (!done.without_piece.empty())
+      log::warning(
+          "the vocabulary has no piece for {} characters within words, such as \"{}\": a word that begins with a new "
+          "one and goes on with one of them becomes unknown",
+          done.without_piece.size(), done.without_piece.front());
+    fmt::print("{}\n", OrderedJson{{"added", done.added},
+                                   {"left_out", done.left_out},
+                                   {"tokens", done.before + done.added}}
+                           .dump());
+    return 0;
+  }
+
+  std::vector<std::string> action_;
+  fs::path model_, words_, output_, data_;
+  std::vector<fs::path> input_;
+  bool skip_bad_words_ = false;
+  data::ProposalOptions proposal_;
+  std::optional<eval::TemporaryFolder> temporary_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_vocabulary() {
+  return std::make_unique<Vocabulary>();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,38 @@
+#pragma once
+// A model whose vocabulary gets the words of a domain.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/text/new_words.h"
+
+namespace funicular::model {
+
+struct VocabularyExtension {
+  int64_t before = 0;    ///< tokens that the tokenizer had
+  int64_t added = 0;     ///< new ones; their ids follow
+  int64_t left_out = 0;  ///< words of the list that cannot become tokens, see text::read_new_words
+  int64_t unknown = 0;   ///< of the new ones, those that were the unknown token so far
+  /// See text::characters_without_piece: words that go on with one of these behind a new word become unknown.
+  std::vector<std::string> without_piece;
+};
+
+/// Throws InputError, with the reason, where the tokenizer of `folder` is of a kind that words cannot be added to.
+const text::WordPiece& require_word_piece(const text::Tokenizer& tokenizer, const fs::path& folder);
+
+/// Writes to the folder `output` the model of `folder` with the words of the list `words` (text::read_new_words) as
+/// tokens of its WordPiece vocabulary, behind those that it has.
+///
+/// Every weight whose rows are tokens (the word embeddings, the decoder's where it is stored, its bias) gets a row for each
+/// new word: the mean of the rows of the word's pieces so far. The decoder is linear, so a new word's logit is at
+/// every place the mean of its pieces' logits. All other numbers, and the rows of the old tokens, are copied as they
+/// are, in the type that they have. Rows behind the tokenizer's tokens, which only fill up to a round number, go.
+///
+/// The folder appears when it is complete. Throws InputError where the tokenizer is no WordPiece, `output` exists, a word cannot
+/// become a token, or the weights do not fit; RunError where it cannot be written.
+VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& words, bool leave_out,
+                                      const fs::path& output);
+
+}  // namespace funicular::model

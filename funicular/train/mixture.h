@@ -1,0 +1,83 @@
+#pragma once
+// Training on several corpora in fixed proportions.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/hash.h"
+#include "funicular/base/json.h"
+#include "funicular/data/joined_dataset.h"
+#include "funicular/data/mixture.h"
+#include "funicular/train/source.h"
+
+namespace funicular::train {
+
+/// A source of several corpora: the trainer draws its samples by the mixture, not one after the other.
+class MixedSource : public Source {
+ public:
+  /// Its parts are those of the source, in their order.
+  virtual const data::Mixture& mixture() const = 0;
+};
+
+/// An objective over several data sets. Objective as in DatasetSource; it must outlive the source.
+template <class Objective>
+class MixedDatasetSource final : public MixedSource {
+ public:
+  /// The parts of the data and of the mixture are the same, in the same order.
+  MixedDatasetSource(const Objective& objective, data::JoinedDataset data, data::Mixture mixture)
+      : objective_(objective), data_(std::move(data)), mixture_(std::move(mixture)) {}
+  const data::Mixture& mixture() const override { return mixture_; }
+  int64_t size() const override { return data_.size(); }
+  /// The weights are not in it: they are told apart by their own.
+  uint64_t fingerprint() const override { return data_.fingerprint(); }
+  bool found_damaged() const override { return data_.found_damaged(); }
+  void require_sound() const override { data_.require_sound(); }
+  int64_t length(int64_t sample_id) const override { return objective_.length(data_.get(sample_id)); }
+  MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
+    std::vector<data::Sample> samples;
+    samples.reserve(draws.size());
+    for (const data::Draw& draw : draws) {
+      data::Sample& sample = samples.emplace_back(data_.get(draw.sample_id));
+      sample.sample_id = draw.sample_id;
+      sample.draw_id = draw.draw_id;
+      const auto [part, ordinal] = mixture_.place(draw.draw_id);
+      sample.epoch = ordinal / mixture_.parts()[static_cast<size_t>(part)].samples;  // of its corpus
+      if constexpr (requires { objective_.other_document_key(sample); })
+        if (const auto key = objective_.other_document_key(sample))
+          sample.other = data::draw_other_document(data_, draw.sample_id, *key, random.seed);
+    }
+    return objective_.collate(samples, random);
+  }
+
+ private:
+  const Objective& objective_;
+  data::JoinedDataset data_;
+  data::Mixture mixture_;
+};
+
+/// The samples of each global batch: those of Sampler or, of a MixedSource, of MixedSampler.
+class Draws {
+ public:
+  Draws(const Source& source, const data::Sampler::Options& options);
+  int64_t batches_per_epoch() const;
+  std::vector<data::Draw> batch(int64_t batch) const;
+  /// How many samples of each corpus the first `batches` batches have; empty where there is one.
+  std::vector<int64_t> drawn(int64_t batches) const;
+  /// Of each corpus its name, samples and weight, and the draws and epochs of a run of so many batches; null where
+  /// there is one.
+  OrderedJson corpora(int64_t batches) const;
+  /// The same for people, a line a corpus.
+  std::vector<std::string> describe_corpora(int64_t batches) const;
+
+ private:
+  data::Sampler::Options options_;
+  std::optional<data::Sampler> sampler_;
+  std::optional<data::MixedSampler> mixed_;
+};
+
+}  // namespace funicular::train
