@@ -3,10 +3,24 @@
 // Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using Megatron-LM", SC 2021.
 
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
+
+/// Whether it is the name of a schedule that updates weights while the pipeline is full (parallel/pipedream.h).
+bool updates_while_full(const std::string& schedule);
+
+/// What may go wrong in pipelines, on purpose: to see that a comparison notices.
+enum class PipelineFault {
+  none,
+  stale_version,       ///< one stage computes with a version of weights that is an update too old
+  dropped_micro_batch  ///< the last micro-batch of a step is left out
+};
+/// "none", "stale-version", …, in the order of PipelineFault.
+const std::vector<std::string>& pipeline_fault_names();
 
 /// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
 /// of its own stages alone (frozen weights are everywhere), and runs its row of a synchronous schedule
@@ -21,8 +35,11 @@ namespace funicular::parallel {
 /// Where a schedule splits I from W, the products of matrices' gradients are made in W; what a module of a user's or a
 /// loss computes is made in I.
 ///
-/// Throws InputError where the schedule is asynchronous, where ranks are no multiple of P, and for what
-/// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, faults.
-std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options);
+/// Asynchronous schedules are in parallel/pipedream.h, which this makes for their names.
+///
+/// Throws InputError where the schedule is a file of an asynchronous one, where ranks are no multiple of P, and for what
+/// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, the faults of other strategies.
+std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,
+                                        PipelineFault fault = PipelineFault::none);
 
 }  // namespace funicular::parallel

@@ -97,9 +97,10 @@ class Replicated : public Strategy, protected SegmentEvents {
   void refresh_frozen() const;
   void refresh_all() const;
 
- private:
-  /// Throws RunError unless the weights are the same on all ranks that compute.
+  /// Throws RunError unless the weights are the same on all ranks that compute and hold the same.
   void compare_replicas(int64_t update) const;
+
+ private:
   double norm_of_first(double own) const;
   std::string first_non_finite_gradient() const;
   void visit_blocks(StateVisitor& visitor, const std::string& kind,

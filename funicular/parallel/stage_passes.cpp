@@ -44,11 +44,11 @@ void StagePasses::run(const pipeline::Action& action) {
   }
 }
 
-std::vector<TensorMap> StagePasses::run_forward_only() {
+std::vector<TensorMap> StagePasses::run_forward_only(int count) {
   const at::NoGradGuard no_gradient;
   std::vector<TensorMap> outputs;
   const int own = context_.messages.rank(), stages = static_cast<int>(context_.stages.size());
-  for (int m = 0; m < static_cast<int>(batches_.size()); ++m) {
+  for (int m = 0; m < count; ++m) {
     outputs.emplace_back();
     for (int s = 0; s < stages; ++s) {
       if (rank_of(s) != own) continue;
@@ -56,7 +56,7 @@ std::vector<TensorMap> StagePasses::run_forward_only() {
       LossSink sink;
       sink.keep_outputs = true;
       const TensorMap values = forward(s, m, sink, arrived(inputs_, {s, m}), /*training=*/false);
-      sums_.add(sink);
+      input_(m).sums.add(sink);
       outputs.back().insert(sink.outputs().begin(), sink.outputs().end());
       if (last(s)) continue;
       if (rank_of(s + 1) == own)
@@ -103,9 +103,10 @@ void StagePasses::forward(int s, int m) {
   }
   LossSink sink;
   flight.outputs = forward(s, m, sink, flight.inputs, /*training=*/true);
-  sums_.add(sink);
-  flight.total = sink.total(counts_);
-  if (flight.total.defined() && loss_scale_ != 1) flight.total = flight.total * loss_scale_;
+  const StageInput input = input_(m);
+  input.sums.add(sink);
+  flight.total = sink.total(input.counts);
+  if (flight.total.defined() && input.loss_scale != 1) flight.total = flight.total * input.loss_scale;
   if (!last(s) && rank_of(s + 1) == rank_of(s)) inputs_[{s + 1, m}].tensors = outgoing(s, m, flight.outputs);
   flights_[{s, m}] = std::move(flight);
 }
@@ -164,6 +165,7 @@ TensorMap StagePasses::outgoing(int s, int m, const TensorMap& values) {
 }
 
 void StagePasses::send(const TensorMap& tensors, int to) {
+  for (; !sent_.empty() && sent_.front().done(); sent_.pop_front()) context_.wait(sent_.front());
   for (const auto& [name, tensor] : tensors) sent_.push_back(context_.messages.start_send(tensor, to));
 }
 

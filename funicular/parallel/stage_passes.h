@@ -3,9 +3,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <deque>
 #include <functional>
 #include <map>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -27,26 +27,29 @@ struct StageContext {
   std::function<void(const comm::Work&)> wait;
 };
 
-/// One step, or one evaluation, of this rank. Every rank of the pipeline has the same micro-batches, so that shapes follow
-/// from these and nothing is asked. Of recomputed stages only what comes in is kept.
+/// A micro-batch of a step. Refers to what its owner holds until its backward pass is over.
+struct StageInput {
+  const MicroBatch& batch;
+  const Counts& counts;  ///< of the global batch
+  double loss_scale;
+  TermSums& sums;  ///< to which the loss terms that arise here are added
+};
+
+/// The passes of this rank: of a step, of an evaluation, or of several steps that overlap. Every rank of the pipeline has
+/// the same micro-batches, so that shapes follow from these and nothing is asked. Of recomputed stages only what comes in
+/// is kept.
 class StagePasses {
  public:
-  /// `counts` are those of the global batch. All must outlive this.
-  StagePasses(const StageContext& context, std::span<const MicroBatch> batches, const Counts& counts,
-              double loss_scale, Recompute recompute, TermSums& sums)
-      : context_(context),
-        batches_(batches),
-        counts_(counts),
-        loss_scale_(loss_scale),
-        recompute_(recompute),
-        sums_(sums) {}
+  /// `input` gives the micro-batch of a number; what the context refers to must outlive this.
+  StagePasses(const StageContext& context, std::function<StageInput(int)> input, Recompute recompute)
+      : context_(context), input_(std::move(input)), recompute_(recompute) {}
 
   /// F, B, I, W, or a message; gradients are added to Parameter::gradient. I leaves to W what can be made later
   /// (core/deferred_gradients.h).
   void run(const pipeline::Action& action);
-  /// The same without gradients, of all stages of this rank and all micro-batches; what the last stage's forward pass
-  /// leaves for the metrics, one a micro-batch.
-  std::vector<TensorMap> run_forward_only();
+  /// The same without gradients, of all stages of this rank and micro-batches [0, count); what the last stage's forward
+  /// pass leaves for the metrics, one a micro-batch.
+  std::vector<TensorMap> run_forward_only(int count);
   /// Returns when all messages that this rank has sent are received.
   void finish();
 
@@ -63,7 +66,7 @@ class StagePasses {
     at::Tensor total;  ///< of the loss terms that arose here; may be undefined
   };
 
-  const MicroBatch& batch(int number) const { return batches_[static_cast<size_t>(number)]; }
+  const MicroBatch& batch(int number) const { return input_(number).batch; }
   const Stage& stage(int number) const { return context_.stages[static_cast<size_t>(number)]; }
   int rank_of(int stage) const { return context_.rank_of_stage[static_cast<size_t>(stage)]; }
   bool last(int stage) const { return static_cast<size_t>(stage) + 1 == context_.stages.size(); }
@@ -81,17 +84,14 @@ class StagePasses {
   void send(const TensorMap& tensors, int to);
   void receive(Arriving& into, const std::vector<Crossing>& crossings, int number, int from, bool gradients);
 
-  const StageContext& context_;
-  const std::span<const MicroBatch> batches_;
-  const Counts& counts_;
-  const double loss_scale_;
+  const StageContext context_;
+  const std::function<StageInput(int)> input_;
   const Recompute recompute_;
-  TermSums& sums_;
   std::map<Key, Arriving> inputs_, gradients_;  ///< gradients of a stage's outputs
   std::map<Key, Flight> flights_;
   std::map<Key, TensorMap> input_gradients_;
   std::map<Key, std::vector<std::function<void()>>> deferred_;  ///< between I and W
-  std::vector<comm::Work> sent_;
+  std::deque<comm::Work> sent_;
 };
 
 }  // namespace funicular::parallel

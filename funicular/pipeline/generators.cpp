@@ -157,22 +157,53 @@ class VShape {
   int forwards_[2] = {0, 0}, inputs_[2] = {0, 0}, weights_[2] = {0, 0};
 };
 
-/// 1f1b without a flush, with an update after every `every` backward passes; micro-batch k of batch t = k / every uses
-/// the newest version, or with two versions (2BW) that before the newest batch.
-Row asynchronous_row(const Shape& shape, int rank, int every, bool two_versions) {
-  Row row;
+/// Which batch each micro-batch belongs to, where batch t has sizes[t] of them.
+std::vector<int> batch_of_micro_batches(const std::vector<int>& sizes) {
+  std::vector<int> batches;
+  for (size_t t = 0; t < sizes.size(); ++t)
+    batches.insert(batches.end(), static_cast<size_t>(sizes[t]), static_cast<int>(t));
+  return batches;
+}
+
+/// The version that micro-batch m uses on a rank that has `behind` ranks behind it in the order of the versions:
+/// as many updates as batches are complete among the micro-batches whose backward pass is over.
+int newest_version(const std::vector<int>& sizes, int m, int behind) {
   int version = 0;
+  for (int left = m - behind; version < static_cast<int>(sizes.size()); ++version) {
+    left -= sizes[static_cast<size_t>(version)];
+    if (left < 0) break;
+  }
+  return version;
+}
+
+/// 1f1b without a flush, with an update after the last backward pass of each batch.
+Row asynchronous_row(const std::string& name, int ranks, int rank, const std::vector<int>& sizes) {
+  const std::vector<int> batch_of = batch_of_micro_batches(sizes);
+  const Shape shape{ranks, static_cast<int>(batch_of.size()), 1};
+  Row row;
   for (Action action :
        one_forward_one_backward(interleaved_order(shape, rank, Kind::forward),
-                                interleaved_order(shape, rank, Kind::backward), shape.ranks - 1 - rank)) {
-    const int m = action.micro_batch;
-    // What the newest is when the forward pass runs: every micro-batch but those on the way has been back.
-    action.version = two_versions ? std::max(0, m / every - 1) : std::max(0, m - (shape.ranks - 1 - rank));
+                                interleaved_order(shape, rank, Kind::backward), ranks - 1 - rank)) {
+    const auto m = static_cast<size_t>(action.micro_batch);
+    const int batch = batch_of[m];
+    // Weight stashing: what is newest when the forward pass runs, for every micro-batch but those on the way has been
+    // back. Vertical sync: what was newest on the first rank. Two versions: the one before the batch's own.
+    action.version = name == "pipedream-2bw" ? std::max(0, batch - 1)
+                     : name == "pipedream"   ? newest_version(sizes, action.micro_batch, ranks - 1 - rank)
+                                             : newest_version(sizes, action.micro_batch, ranks - 1);
     row.push_back(action);
-    if (action.kind == Kind::backward && ((m + 1) % every == 0 || m + 1 == shape.micro_batches))
-      row.push_back({rank, Kind::update, -1, ++version});
+    if (action.kind == Kind::backward && (m + 1 == batch_of.size() || batch_of[m + 1] != batch))
+      row.push_back({rank, Kind::update, -1, batch + 1});
   }
   return row;
+}
+
+/// How many micro-batches each update takes: one, or of 2BW as many as there are ranks, the last one what is left.
+std::vector<int> sizes_of(const std::string& name, const Shape& shape) {
+  const int every = name == "pipedream-2bw" ? shape.ranks : 1;
+  std::vector<int> sizes;
+  for (int left = shape.micro_batches; left > 0; left -= every) sizes.push_back(std::min(left, every));
+  return sizes;
 }
 
 Row row_of(const std::string& name, const Shape& shape, int rank) {
@@ -181,8 +212,7 @@ Row row_of(const std::string& name, const Shape& shape, int rank) {
   if (name == "1f1b" || name == "interleaved") return interleaved_row(shape, rank);
   if (name == "zb-h1") return zero_bubble_h1_row(shape, rank);
   if (name == "zb-v") return VShape(shape, rank).row;
-  if (name == "pipedream") return asynchronous_row(shape, rank, 1, false);
-  return asynchronous_row(shape, rank, shape.ranks, true);
+  return asynchronous_row(name, shape.ranks, rank, sizes_of(name, shape));
 }
 
 }  // namespace
@@ -198,6 +228,7 @@ const std::vector<Recipe>& recipes() {
       {"zb-h1", "1f1b whose weight gradients fill the end"},
       {"zb-v", "two stages a rank, the first and the last on rank 0", false, 2, 2},
       {"pipedream", "asynchronous 1f1b, an update a micro-batch", true},
+      {"pipedream-vertical-sync", "pipedream in which all ranks use the first one's version", true},
       {"pipedream-2bw", "asynchronous 1f1b with two versions of the weights", true}};
   return all;
 }
@@ -229,6 +260,24 @@ Schedule make_schedule(const std::string& name, int ranks, int micro_batches, in
   schedule.name = name;
   for (int rank = 0; rank < ranks; ++rank)
     schedule.rows.push_back(row_of(name, {ranks, micro_batches, chunks}, rank));
+  return schedule;
+}
+
+Schedule make_asynchronous(const std::string& name, int ranks, const std::vector<int>& sizes) {
+  const int least = name == "pipedream-2bw" ? std::max(1, ranks - 1) : 1;
+  if (!recipe_of(name).asynchronous || ranks < 1 || sizes.empty())
+    throw InputError(
+        "schedule",
+        "{} on {} ranks with {} updates: expected an asynchronous schedule, and at least 1 of each", name,
+        ranks, sizes.size());
+  for (size_t t = 0; t < sizes.size(); ++t)
+    if (const bool last = t + 1 == sizes.size(); sizes[t] < (last ? 1 : least))
+      throw InputError("schedule", "{} on {} ranks: update {} has {} micro-batches; expected at least {}",
+                       name, ranks, t + 1, sizes[t], least);
+  Schedule schedule;
+  schedule.name = name;
+  for (int rank = 0; rank < ranks; ++rank)
+    schedule.rows.push_back(asynchronous_row(name, ranks, rank, sizes));
   return schedule;
 }
 

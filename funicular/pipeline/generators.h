@@ -30,6 +30,8 @@ struct Recipe {
 ///                Parallelism with Controllable Memory", NeurIPS 2024, section 4
 /// pipedream      asynchronous 1f1b, an update a micro-batch, with weight stashing: Narayanan et al., "PipeDream:
 ///                Generalized Pipeline Parallelism for DNN Training", SOSP 2019, sections 3.2 and 3.3
+/// pipedream-vertical-sync
+///                the same; all ranks use for a micro-batch the version with which the first one began it: section 3.3
 /// pipedream-2bw  the same with an update every `ranks` micro-batches, and two versions: Narayanan et al., ICML 2021,
 ///                section 3.1
 const std::vector<Recipe>& recipes();
@@ -41,5 +43,12 @@ const Recipe& recipe_of(const std::string& name);
 /// 2 · ranks − 1 − r do. Every stage's backward passes are in the order of the micro-batches, so that sums of gradients
 /// are. Throws InputError for numbers below 1 and for chunks that the schedule does not have.
 Schedule make_schedule(const std::string& name, int ranks, int micro_batches, int chunks = 0);
+
+/// An asynchronous schedule whose update t takes sizes[t] micro-batches. With n ranks and one micro-batch an update,
+/// micro-batch k uses on rank s version max(0, k − (n − 1 − s)) of pipedream, max(0, k − (n − 1)) with vertical sync; a
+/// micro-batch of batch t version max(0, t − 1) of pipedream-2bw, whatever the sizes. Batches may be added at the end:
+/// the rows stay as they are up to the first pass of what is added. Throws InputError for another schedule, sizes below
+/// 1, and for 2BW below n − 1 but in the last update: a version would be needed before it is made.
+Schedule make_asynchronous(const std::string& name, int ranks, const std::vector<int>& sizes);
 
 }  // namespace funicular::pipeline

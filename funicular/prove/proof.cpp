@@ -37,12 +37,17 @@ int64_t whole_number(const std::string& option, const std::string& text, int64_t
 void set_fault(Layout& layout, const std::string& name) {
   const auto shared = std::find(kSharedFaults.begin(), kSharedFaults.end(), name);
   const auto& own = parallel::fault_names();
+  const auto& of_pipelines = parallel::pipeline_fault_names();
+  const auto of_pipeline = std::find(of_pipelines.begin(), of_pipelines.end(), name);
   if (shared != kSharedFaults.end())
     layout.shared_fault = static_cast<SharedFault>(shared - kSharedFaults.begin());
+  else if (of_pipeline != of_pipelines.end())
+    layout.pipeline_fault = static_cast<parallel::PipelineFault>(of_pipeline - of_pipelines.begin());
   else if (std::find(own.begin(), own.end(), name) != own.end())
     layout.fault = parallel::parse_fault(name);
   else
-    throw InputError("layout", "unknown fault \"{}\"; expected one of: {}, {}", name, fmt::join(own, ", "),
+    throw InputError("layout", "unknown fault \"{}\"; expected one of: {}, {}, {}", name,
+                     fmt::join(own, ", "), fmt::join(of_pipelines.begin() + 1, of_pipelines.end(), ", "),
                      fmt::join(kSharedFaults.begin() + 1, kSharedFaults.end(), ", "));
 }
 
@@ -299,19 +304,41 @@ Layout Layout::parse(const std::string& text) {
         "about again",
         text);
   if (layout.is_reference()) {
-    const Layout plain{.text = text, .strategy = layout.strategy, .threads = layout.threads};
+    Layout plain{.text = text, .strategy = layout.strategy, .threads = layout.threads};
+    if (!layout.recurrence().empty())
+      plain.pipeline = {.ranks = layout.pipeline.ranks, .schedule = layout.pipeline.schedule};
     if (layout != plain)
-      throw InputError("layout", "\"{}\": reference is one plain process; expected no option but --threads",
-                       text);
+      throw InputError(
+          "layout",
+          "\"{}\": reference is one plain process; expected no option but --threads, and of an asynchronous "
+          "schedule --schedule and --pipeline-parallel",
+          text);
     return layout;
   }
   if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
+  if (layout.pipeline_fault != parallel::PipelineFault::none && layout.strategy != "pipeline")
+    throw InputError("layout", "\"{}\": that fault is of pipelines", text);
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
   return layout;
 }
 
+std::string Layout::recurrence() const {
+  const bool cuts = strategy == "pipeline" || is_reference();
+  return cuts && parallel::updates_while_full(pipeline.schedule)
+             ? fmt::format("{} with {} stages", pipeline.schedule, stages())
+             : "";
+}
+
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
+  if (a.recurrence() != b.recurrence()) {
+    const Layout& stale = a.recurrence().empty() ? b : a;
+    throw InputError(
+        "layout",
+        "\"{}\" and \"{}\" give different weights by design; {} is compared with \"reference --schedule {} "
+        "--pipeline-parallel {}\"",
+        a.text, b.text, stale.recurrence(), stale.pipeline.schedule, stale.stages());
+  }
   const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.devices == b.devices &&
                         a.micro_batch_size == b.micro_batch_size && a.pipeline == b.pipeline;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)

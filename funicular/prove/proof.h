@@ -14,6 +14,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/model/bert.h"
+#include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/trainer.h"
 
@@ -41,13 +42,20 @@ struct Layout {
   int servers = 1;  ///< of ps-sync
   parallel::PipelineOptions pipeline{};
   parallel::Fault fault = parallel::Fault::none;
+  parallel::PipelineFault pipeline_fault = parallel::PipelineFault::none;
   SharedFault shared_fault = SharedFault::none;
 
   bool is_reference() const { return strategy == "reference"; }
+  /// Of a schedule that updates weights while the pipeline is full: its name, and into how many stages the model is
+  /// cut; "" of all others, which give the weights of one process.
+  std::string recurrence() const;
+  /// Stages of an asynchronous pipeline, or of the recurrence that the reference follows.
+  int stages() const { return pipeline.ranks > 0 ? pipeline.ranks : ranks; }
   bool operator==(const Layout&) const = default;
   /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
   /// [--servers N] [--fault NAME]", of pipelines also "[--pipeline-parallel P] [--schedule NAME]
-  /// [--stages-per-rank V]"; or "reference [--threads N]". Throws InputError naming the word.
+  /// [--stages-per-rank V]"; or "reference [--threads N]", of an asynchronous schedule "reference --schedule NAME
+  /// --pipeline-parallel P [--threads N]". Throws InputError naming the word.
   static Layout parse(const std::string& text);
 };
 
@@ -106,6 +114,7 @@ struct Promise {
   double loss_bound = 0;  ///< on that of losses
   std::string why;
 };
+/// Throws InputError for two layouts that follow different recurrences.
 Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task);
 
 /// Throws InputError where a folder is not what run_layout leaves.

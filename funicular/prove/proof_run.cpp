@@ -1,5 +1,6 @@
 // What compare_layouts reads: a run under one layout, or under the reference.
 #include <algorithm>
+#include <map>
 #include <memory>
 
 #include "funicular/base/error.h"
@@ -14,6 +15,7 @@
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/registry.h"
+#include "funicular/parallel/stages.h"
 #include "funicular/prove/proof.h"
 #include "funicular/prove/reference_step.h"
 #include "funicular/text/input_tokens.h"
@@ -256,14 +258,16 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
   train::Trainer trainer(
       options_of(task, layout),
       [&] {
-        return parallel::make_strategy(layout.strategy, group,
-                                       {.deterministic = layout.deterministic,
-                                        .compare_every = 0,
-                                        .bucket_bytes = 1,  // one for each segment
-                                        .fault = layout.fault,
-                                        .servers = layout.servers,
-                                        .devices = layout.devices,
-                                        .pipeline = layout.pipeline});
+        const parallel::StrategyOptions options{.deterministic = layout.deterministic,
+                                                .compare_every = 0,
+                                                .bucket_bytes = 1,  // one for each segment
+                                                .fault = layout.fault,
+                                                .servers = layout.servers,
+                                                .devices = layout.devices,
+                                                .pipeline = layout.pipeline};
+        if (layout.pipeline_fault != parallel::PipelineFault::none)
+          return parallel::make_pipeline(group, options, layout.pipeline_fault);
+        return parallel::make_strategy(layout.strategy, group, options);
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();
@@ -341,24 +345,58 @@ void write(const comm::Group& group, const fs::path& path,
   });
 }
 
-OrderedJson run_reference(const ProofTask& task, const comm::Group& group, const fs::path& folder,
-                          const format::BertConfig& config) {
+/// On which stage of an asynchronous pipeline the reference's weights are first used, and how old they are in a step.
+class Recurrence {
+ public:
+  Recurrence(const Layout& layout, const Model& model, int64_t steps_between_meetings)
+      : layout_(layout), between_(steps_between_meetings) {
+    if (layout.recurrence().empty()) return;
+    const std::vector<size_t> begins = parallel::balanced_begins(model, layout.stages());
+    for (size_t segment = 0; segment < model.segments.size(); ++segment) {
+      const auto after = std::upper_bound(begins.begin(), begins.end(), segment);
+      for (const Parameter* parameter : model.segments[segment].parameters)
+        for (const Parameter::Slice& slice : parameter->slices)
+          stage_of_.try_emplace(slice.name, static_cast<int>(after - begins.begin()) - 1);
+    }
+  }
+  int stage_of(const std::string& name) const { return stage_of_.empty() ? 0 : stage_of_.at(name); }
+  /// In updates; no older than the meeting before (the trainer's: at epochs' ends, and every hundred steps).
+  int64_t age(int64_t step, const std::string& name) const {
+    if (stage_of_.empty()) return 0;
+    const int behind = layout_.stages() - 1 - stage_of(name);
+    const int64_t age = layout_.pipeline.schedule == "pipedream-2bw" ? 1
+                        : layout_.pipeline.schedule == "pipedream"   ? behind
+                                                                     : layout_.stages() - 1;
+    return std::min(age, std::min(step % between_, step % 100));
+  }
+
+ private:
+  const Layout& layout_;
+  const int64_t between_;
+  std::map<std::string, int> stage_of_;
+};
+
+OrderedJson run_reference(const ProofTask& task, const Layout& layout, const comm::Group& group,
+                          const fs::path& folder, const format::BertConfig& config) {
   if (const std::string reason = reference_refuses(task); !reason.empty())
     throw InputError("prove", "{}", reason);
   const Text text = open_text(task, config);
   const train::DatasetSource source(*text.objective, *text.rows);
   const data::Sampler sampler(source.size(), {.seed = task.seed, .batch_size = task.batch_size});
-  ReferenceStep reference(settings_of(task, config), weights_of(build_model(task, *text.objective, config)));
+  const Model model = build_model(task, *text.objective, config);
+  ReferenceStep reference(settings_of(task, config), weights_of(model));
+  const Recurrence recurrence(layout, model, sampler.batches_per_epoch());
   const char* const term = task.head == model::Head::masked_lm ? "mlm"
                            : model::is_regression(config)      ? "regression"
                                                                : "classification";
   OrderedJson losses = OrderedJson::array();
   for (int64_t step = 1; step <= task.steps; ++step) {
     const MicroBatch batch = source.collate(sampler.batch(step - 1), {.seed = task.seed, .training = true});
-    const double loss = reference.differentiate(unpack(batch));
+    const double loss = reference.differentiate(
+        unpack(batch), [&](const std::string& name) { return recurrence.age(step - 1, name); });
     losses.push_back({{"total", loss}, {term, loss}});
     write(group, folder / step_file("gradient", step), {{"gradient", &reference.gradients()}});
-    reference.update();
+    reference.update([&](const std::string& name) { return recurrence.stage_of(name); });
     write(group, folder / step_file("weight", step), {{"model", &reference.weights()}});
     write(group, folder / step_file("state", step),
           {{"optimizer.exp_avg", &reference.first_moments()},
@@ -387,7 +425,7 @@ void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& 
                 const fs::path& folder) {
   const format::BertConfig config =
       task.model.empty() ? small_config(task.objective) : format::read_bert_config(task.model);
-  const OrderedJson losses = layout.is_reference() ? run_reference(task, group, folder, config)
+  const OrderedJson losses = layout.is_reference() ? run_reference(task, layout, group, folder, config)
                                                    : run_strategy(task, layout, group, folder, config);
   if (group.rank() == 0) write_file_atomically(folder / "losses.json", losses.dump() + "\n");
   group.barrier();

@@ -226,9 +226,14 @@ at::Tensor ReferenceStep::classification_loss(const ReferenceRow& row) const {
                                 at::Reduction::Sum);
 }
 
-double ReferenceStep::differentiate(std::span<const ReferenceRow> rows) {
+double ReferenceStep::differentiate(std::span<const ReferenceRow> rows,
+                                    const std::function<int64_t(const std::string&)>& age) {
   int64_t count = 0;
   for (const ReferenceRow& row : rows) count += settings_.classifies ? 1 : row.masked_positions.size(0);
+  const NamedTensors newest = weights_;
+  for (auto& [name, value] : weights_)
+    if (const int64_t updates = age ? age(name) : 0; updates > 0)
+      value = history_.at(history_.size() - static_cast<size_t>(updates)).at(name);
   for (auto& [name, value] : weights_) value = value.detach().requires_grad_();
   double loss = 0;
   for (const ReferenceRow& row : rows) {
@@ -240,25 +245,29 @@ double ReferenceStep::differentiate(std::span<const ReferenceRow> rows) {
   for (auto& [name, value] : weights_) {
     const at::Tensor& gradient = value.grad();
     gradients_[name] = gradient.defined() ? gradient : at::zeros_like(value);
-    value = value.detach();
   }
+  for (auto& [name, value] : weights_) value = newest.at(name).detach();
   return loss;
 }
 
 /// [Pascanu], algorithm 1: gradients of a norm above the largest are scaled down to it; the 1e-6 is that of
 /// torch.nn.utils.clip_grad_norm_. [Loshchilov], algorithm 2, lines 6 to 12, where the decay is multiplied by
 /// the learning rate, as in PyTorch.
-void ReferenceStep::update() {
+void ReferenceStep::update(const std::function<int(const std::string&)>& group) {
   const at::NoGradGuard no_gradient;
-  double squares = 0;
-  for (const auto& [name, gradient] : gradients_) squares += gradient.square().sum().item<double>();
+  const auto group_of = [&](const std::string& name) { return group ? group(name) : 0; };
+  std::map<int, double> squares;
+  for (const auto& [name, gradient] : gradients_)
+    squares[group_of(name)] += gradient.square().sum().item<double>();
   const double limit = settings_.max_grad_norm;
-  const double scale = limit > 0 ? std::min(1.0, limit / (std::sqrt(squares) + 1e-6)) : 1;
+  history_.push_back(weights_);
   ++updates_;
   const double beta1 = settings_.beta1, beta2 = settings_.beta2, rate = settings_.learning_rate;
   const double steps = static_cast<double>(updates_);
   for (auto& [name, theta] : weights_) {
-    const at::Tensor gradient = gradients_.at(name) * scale;
+    const double norm = std::sqrt(squares.at(group_of(name)));
+    const at::Tensor gradient =
+        gradients_.at(name) * (limit > 0 ? std::min(1.0, limit / (norm + 1e-6)) : 1.0);
     at::Tensor &m = first_.at(name), &v = second_.at(name);
     m = beta1 * m + (1 - beta1) * gradient;
     v = beta2 * v + (1 - beta2) * gradient.square();

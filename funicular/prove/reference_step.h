@@ -23,6 +23,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <span>
 #include <string>
@@ -57,10 +58,12 @@ class ReferenceStep {
   /// `weights`: all of a model, of any floating-point type; they are copied.
   ReferenceStep(const ReferenceSettings& settings, const NamedTensors& weights);
 
-  /// The mean loss of a batch, and its gradients.
-  double differentiate(std::span<const ReferenceRow> rows);
-  /// Clips these gradients, and updates the weights.
-  void update();
+  /// The mean loss of a batch, and its gradients, where each weight is what it was `age` of its name updates ago; empty:
+  /// what it is.
+  double differentiate(std::span<const ReferenceRow> rows,
+                       const std::function<int64_t(const std::string&)>& age = {});
+  /// Clips these gradients, and updates the weights. With `group` each group's are clipped by the norm of its own.
+  void update(const std::function<int(const std::string&)>& group = {});
 
   const NamedTensors& weights() const { return weights_; }
   const NamedTensors& gradients() const { return gradients_; }
@@ -80,6 +83,7 @@ class ReferenceStep {
 
   ReferenceSettings settings_;
   NamedTensors weights_, gradients_, first_, second_;
+  std::vector<NamedTensors> history_;  ///< the weights before each update
   int64_t updates_ = 0;
 };
 

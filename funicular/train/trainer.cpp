@@ -15,6 +15,7 @@
 #include "funicular/base/progress.h"
 #include "funicular/base/temporary.h"
 #include "funicular/comm/together.h"
+#include "funicular/parallel/overlapping.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/product_cache.h"
 #include "funicular/train/batching.h"
@@ -81,6 +82,7 @@ class Fit {
         callbacks_(callbacks),
         spec_(spec),
         strategy_(std::move(strategy)),
+        overlapping_(dynamic_cast<parallel::Overlapping*>(strategy_.get())),
         group_(strategy_->group()),
         model_(model),
         train_(train),
@@ -130,6 +132,8 @@ class Fit {
   /// one of them has to do something with the others.
   bool meet_after(int64_t step) const;
   int64_t next_meeting() const;
+  void stop_if_interrupted(bool met);
+  void watch_updates();
 
   void resume();
   void share_state();
@@ -148,6 +152,8 @@ class Fit {
   void log_step(const parallel::StepResult& result);
   void watch(double loss, const char* name);
   double sum_over_ranks(double value) const;
+  std::string shown_loss(const parallel::StepResult& result) const;
+  double norm_over_ranks(double norm) const;
   void share_losses();
   void keep_shared_losses();
   void evaluate();
@@ -163,6 +169,7 @@ class Fit {
   const Callbacks& callbacks_;
   const optim::OptimizerSpec& spec_;
   std::unique_ptr<parallel::Strategy> strategy_;
+  parallel::Overlapping* const overlapping_;  ///< the strategy, if its steps overlap
   const comm::Group group_;
   Model& model_;
   const Source& train_;
@@ -184,6 +191,7 @@ class Fit {
   // Since the last record.
   int64_t window_steps_ = 0, window_tokens_ = 0;
   double window_seconds_ = 0, window_wait_ = 0;
+  double recorded_loss_ = NAN;     ///< in the last record
   double evaluation_seconds_ = 0;  ///< of the last evaluation, the best model's saving included
 };
 
@@ -191,7 +199,9 @@ bool Fit::meet_after(int64_t step) const {
   const auto due_at = [&](int64_t every) { return every > 0 && step % every == 0; };
   if (strategy_->synchronous() || step >= max_steps_ || step == result_.resumed_from) return true;
   const int64_t evaluations = options_.eval_steps > 0 ? options_.eval_steps : draws_.batches_per_epoch();
-  return due_at(kMeetingSteps) || due_at(options_.logging_steps) || due_at(options_.save_steps) ||
+  // Where steps overlap a meeting empties the pipeline, which records need not.
+  const bool beside = overlapping_ ? due_at(draws_.batches_per_epoch()) : due_at(options_.logging_steps);
+  return due_at(kMeetingSteps) || beside || due_at(options_.save_steps) ||
          (evaluation_.data && due_at(evaluations));
 }
 
@@ -219,9 +229,8 @@ void Fit::resume() {
   TrainingState saved;
   together(group_, [&] {
     saved = read_state(checkpoint);
-    const bool is_finished =
-        saved.step >= max_steps_ ||
-        (options_.patience > 0 && saved.evaluations_without_gain >= options_.patience);
+    const bool is_finished = saved.step >= max_steps_ ||
+                             (options_.patience > 0 && saved.evaluations_without_gain >= options_.patience);
     // A checkpoint that was named is gone back to on purpose.
     const bool goes_on = !is_finished || options_.resume != "auto";
     check_resumable(saved, state_.identity, state_.settings, checkpoint, goes_on);
@@ -293,6 +302,7 @@ FitResult Fit::run() {
       model_, optim::make_optimizer(spec_),
       {.compute = compute_type(options_.precision), .accumulates = may_accumulate(plan_, train_)});
   resume();
+  watch_updates();
   trim_allocator();  // of what making, converting and loading the weights took
   together(group_, [&] {
     if (writes() && !finished()) check_space(needs(), options_.output);
@@ -325,6 +335,7 @@ FitResult Fit::run() {
   result_.best_evaluation = state_.best_evaluation;
   result_.skipped_steps = skipped_steps();
   result_.tokens = static_cast<int64_t>(sum_over_ranks(static_cast<double>(result_.tokens)));
+  if (overlapping_) result_.loss = sum_over_ranks(result_.loss);
   result_.seconds = seconds_since(start);
   together(group_, [&] { write_outcome(earlier); });
   return result_;
@@ -360,7 +371,7 @@ void Fit::train() {
     if (options_.save_steps > 0 && finished()) save();
     while (!finished()) {
       const bool met = meet_after(state_.step);
-      if (met && any_interrupted()) throw Interrupted{};
+      stop_if_interrupted(met);
       const auto start = Clock::now();
       GlobalBatch batch;
       if (met)
@@ -394,6 +405,31 @@ bool Fit::model_is_saved() {
                       ? std::string("yes")
                       : std::string();
          }) == "yes";
+}
+
+/// Between meetings ranks whose steps overlap ask each other where they make a record.
+void Fit::stop_if_interrupted(bool met) {
+  if (!met && !(overlapping_ && due(options_.logging_steps))) return;
+  if (!any_interrupted()) return;
+  if (!met) {
+    strategy_->meet();
+    if (first())
+      log::warning(
+          "interrupted between two meetings: the pipeline was emptied after step {}, which it is not in a "
+          "run that "
+          "goes on; the weights will differ from that one's",
+          state_.step);
+  }
+  throw Interrupted{};
+}
+
+/// Where steps overlap, callbacks that compare hear of each step when all ranks are at its update.
+void Fit::watch_updates() {
+  if (!overlapping_ || !callbacks_.inspect) return;
+  overlapping_->watch([this](int64_t update, bool updated, const parallel::StepResult& result) {
+    if (!updated && callbacks_.on_step) callbacks_.on_step(update, result);
+    callbacks_.inspect(update, updated, *strategy_);
+  });
 }
 
 /// Whether a signal asked any rank to stop. Throws where any rank's data were found damaged.
@@ -450,19 +486,20 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
                                   .loss_scale = scaler_ ? scaler_->scale() : 1,
                                   .recompute = options_.recompute};
   if (!strategy_->synchronous()) settings.meeting = next_meeting();
-  if (callbacks_.inspect) settings.inspect = [&] { callbacks_.inspect(state_.step + 1, false, *strategy_); };
+  if (callbacks_.inspect && !overlapping_)
+    settings.inspect = [&] { callbacks_.inspect(state_.step + 1, false, *strategy_); };
   const Counts counts = strategy_->global_counts(batch.counts);
   const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
-  if (callbacks_.inspect) callbacks_.inspect(state_.step + 1, true, *strategy_);
+  if (callbacks_.inspect && !overlapping_) callbacks_.inspect(state_.step + 1, true, *strategy_);
   // A smaller scale cures gradients that overflow, not a loss that does.
   const bool overflow = scaler_ && !result.finite && std::isfinite(result.loss);
   if (!result.finite && !overflow) fail(result);
   if (scaler_ && scaler_->update(overflow) == optim::LossScaler::Verdict::exhausted) fail_scaled(result);
   ++state_.step;
-  if (strategy_->synchronous() || !batch.micro_batches.empty()) {
-    state_.loss_watch.note_first(state_.step, result.loss);
+  if (strategy_->synchronous() || overlapping_ || !batch.micro_batches.empty()) {
+    if (!overlapping_) state_.loss_watch.note_first(state_.step, result.loss);
     state_.loss_sum += result.loss;
-    ++state_.loss_steps;
+    state_.loss_steps += !overlapping_ || first();  // else each rank has a part of the same batch's loss
     result_.loss = result.loss;
   }
   ++window_steps_;
@@ -498,7 +535,7 @@ void Fit::fail_scaled(const parallel::StepResult& result) const {
 }
 
 void Fit::log_step(const parallel::StepResult& result) {
-  if (callbacks_.on_step) callbacks_.on_step(state_.step, result);
+  if (callbacks_.on_step && !(overlapping_ && callbacks_.inspect)) callbacks_.on_step(state_.step, result);
   const bool recorded = due(options_.logging_steps);
   // Of all ranks; between records taken as if all shares had as many as this one.
   double tokens = static_cast<double>(window_tokens_ * strategy_->data_share().count);
@@ -510,7 +547,7 @@ void Fit::log_step(const parallel::StepResult& result) {
   const int64_t memory = resident_memory();
   if (progress_)
     progress_->update(static_cast<uint64_t>(state_.step),
-                      fmt::format("loss {:.4f}  {} tokens/s  {}B", result.loss, short_number(speed),
+                      fmt::format("{}{} tokens/s  {}B", shown_loss(result), short_number(speed),
                                   short_number(static_cast<double>(memory))),
                       evaluation_seconds_left());
   if (!recorded) return;
@@ -519,12 +556,17 @@ void Fit::log_step(const parallel::StepResult& result) {
   record.epoch = epoch(state_.step);
   record.loss = state_.loss_sum / static_cast<double>(std::max<int64_t>(1, state_.loss_steps));
   record.learning_rate = rate(state_.step);
-  record.gradient_norm = result.gradient_norm;
+  record.gradient_norm = norm_over_ranks(result.gradient_norm);
   record.tokens_per_second = speed;
   record.step_seconds = window_seconds_ / static_cast<double>(window_steps_);
   record.wait_share = std::min(1.0, window_wait_ / std::max(window_seconds_, 1e-9));
   record.memory_bytes = memory;
   record.losses = result.losses;
+  if (overlapping_) {
+    state_.loss_watch.note_first(state_.step, record.loss);
+    recorded_loss_ = record.loss;
+    record.losses.clear();  // some of the terms
+  }
   record.loss_scale = scaler_ ? scaler_->scale() : 0;
   record.skipped_steps = skipped_steps();
   if (records_) records_->add(record);
@@ -539,6 +581,18 @@ void Fit::log_step(const parallel::StepResult& result) {
 void Fit::watch(double loss, const char* name) {
   const std::string warning = state_.loss_watch.check(state_.step, loss, name);
   if (first() && !warning.empty()) log::warning("{}", warning);
+}
+
+/// Where steps overlap rank 0 knows the loss of records alone.
+std::string Fit::shown_loss(const parallel::StepResult& result) const {
+  if (overlapping_ && std::isnan(recorded_loss_)) return {};
+  return fmt::format("loss {:.4f}  ", overlapping_ ? recorded_loss_ : result.loss);
+}
+
+/// Of all stages, each one's newest.
+double Fit::norm_over_ranks(double norm) const {
+  if (!overlapping_) return norm;
+  return std::sqrt(sum_over_ranks(norm * norm) / static_cast<double>(strategy_->data_share().count));
 }
 
 /// Where each rank has losses of its own, the record is of all.
@@ -607,7 +661,8 @@ void Fit::evaluate() {
 void Fit::tell_evaluation() const {
   if (!first() || !options_.progress) return;
   std::vector<std::string> values;
-  for (const auto& [name, value] : result_.evaluation) values.push_back(fmt::format("{} {:.4f}", name, value));
+  for (const auto& [name, value] : result_.evaluation)
+    values.push_back(fmt::format("{} {:.4f}", name, value));
   const std::string& metric = options_.best_metric;
   const auto best = state_.best_evaluation.find(metric);
   log::info("evaluation at step {} of {}: {}; {}", state_.step, max_steps_, fmt::join(values, ", "),
@@ -619,9 +674,10 @@ void Fit::tell_evaluation() const {
 
 void Fit::tell_early_stop() const {
   if (!first() || !out_of_patience() || state_.step >= max_steps_) return;
-  log::info("stopped early, at step {} of {}: {} evaluations in a row were not better than that of step {} "
-            "(--patience {})",
-            state_.step, max_steps_, state_.evaluations_without_gain, state_.best_step, options_.patience);
+  log::info(
+      "stopped early, at step {} of {}: {} evaluations in a row were not better than that of step {} "
+      "(--patience {})",
+      state_.step, max_steps_, state_.evaluations_without_gain, state_.best_step, options_.patience);
 }
 
 /// Saves before it throws: the training up to here is sound.

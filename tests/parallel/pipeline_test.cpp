@@ -5,6 +5,7 @@
 #include <csignal>
 
 #include "../comm/ranks.h"
+#include "cut_net.h"
 #include "funicular/base/error.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/parallel/strategy.h"
@@ -16,77 +17,11 @@ using comm::test::Endings;
 using comm::test::is_rank;
 using comm::test::Ranks;
 using comm::test::with_ranks;
-
-constexpr int64_t kWords = 11, kHidden = 6;
-
-std::vector<int64_t> token_shape(const MicroBatch& batch) {
-  return {batch.packing.tokens(), kHidden};
-}
-
-/// Five segments with what makes cuts hard: a table that the first and the last use, a matrix that the second and the
-/// fourth use, an activation that skips three segments, ids that the first one replaces, and a loss in the middle.
-/// `disturb` is called in the forward pass of the third.
-Model make_model(int64_t seed, const std::function<void()>& disturb = {}) {
-  torch::manual_seed(seed);
-  Model model;
-  const auto add = [&](const char* name, at::IntArrayRef shape) {
-    return model.add_parameter(name, torch::randn(shape, torch::kDouble) * 0.5,
-                               shape.size() > 1 ? ParameterGroup::decay : ParameterGroup::no_decay);
-  };
-  Parameter *table = add("table", {kWords, kHidden}), *first = add("first", {kHidden, kHidden}),
-            *shift = add("shift", {kHidden}), *second = add("second", {kHidden, kHidden}),
-            *bias = add("bias", {kWords});
-  const Port x{"x", token_shape}, early{"early", token_shape},
-      ids{"ids", [](const MicroBatch&batch) { return std::vector<int64_t>{batch.packing.tokens()}; },
-          at::kLong};
-  model.segments.push_back({"embed", {table}, {ids}, {x, early, ids}, [=](Activations in, const Pass&) {
-                              const at::Tensor hidden = at::embedding(table->compute, in.at("ids"));
-                              return Activations{{"x", hidden},
-                                                 {"early", hidden * 0.5},
-                                                 {"ids", (in.at("ids") + 1).remainder(kWords)}};
-                            }});
-  model.segments.push_back({"one", {first, shift}, {x}, {x}, [=](Activations in, const Pass& pass) {
-                              const at::Tensor out =
-                                  torch::tanh(torch::linear(in.at("x"), first->compute, shift->compute));
-                              pass.loss.add("middle", out.square().sum(), 0.1);
-                              return Activations{{"x", out}};
-                            }});
-  model.segments.push_back(
-      {"two", {second}, {x}, {x}, [=](Activations in, const Pass&) {
-         if (disturb) disturb();
-         return Activations{{"x", in.at("x") + torch::tanh(torch::linear(in.at("x"), second->compute))}};
-       }});
-  model.segments.push_back(
-      {"three", {first}, {x, early}, {x}, [=](Activations in, const Pass&) {
-         return Activations{{"x", in.at("x") + torch::linear(in.at("early"), first->compute)}};
-       }});
-  model.segments.push_back(
-      {"head", {table, bias}, {x, ids}, {}, [=](Activations in, const Pass& pass) {
-         const at::Tensor logits = torch::linear(in.at("x"), table->compute, bias->compute);
-         pass.loss.add("nll", at::cross_entropy_loss(logits, in.at("ids"), {}, at::Reduction::Sum));
-         pass.loss.output("logits", logits);
-         return Activations{};
-       }});
-  return model;
-}
-
-MicroBatch make_batch(const torch::Tensor& ids) {
-  MicroBatch batch;
-  batch.tensors["ids"] = ids;
-  batch.packing = Packing::from_lengths({static_cast<int32_t>(ids.size(0))}, {0}, {0}, {});
-  const auto count = static_cast<double>(ids.size(0));
-  batch.counts = {{"nll", count}, {"middle", count}};
-  return batch;
-}
-
-/// Of a step: `count` micro-batches of different lengths.
-std::vector<MicroBatch> batches_of(int64_t step, int64_t count) {
-  torch::manual_seed(100 + step);
-  std::vector<MicroBatch> batches;
-  for (int64_t i = 0; i < count; ++i)
-    batches.push_back(make_batch(torch::randint(0, kWords, {3 + (step + i) % 4}, torch::kLong)));
-  return batches;
-}
+using test::batches_of;
+using test::kHidden;
+using test::kWords;
+using test::make_cut_model;
+using test::own_part;
 
 struct Rig {
   Model model;
@@ -112,13 +47,6 @@ struct Rig {
   }
 };
 
-std::vector<MicroBatch> own_part(const std::vector<MicroBatch>& all, const DataShare& share) {
-  std::vector<MicroBatch> own;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (static_cast<int64_t>(i) % share.count == share.index) own.push_back(all[i]);
-  return own;
-}
-
 void expect_follows_one_process(const comm::Group& group, const PipelineOptions& options,
                                 const optim::OptimizerSpec& optimizer, Recompute recompute = Recompute::none,
                                 const std::vector<std::string>& frozen = {}) {
@@ -130,9 +58,9 @@ void expect_follows_one_process(const comm::Group& group, const PipelineOptions&
     return model;
   };
   // Another seed on each rank: attach makes all begin with rank 0's weights.
-  Rig ours(freeze(make_model(1 + group.rank())),
+  Rig ours(freeze(make_cut_model(1 + group.rank())),
            make_strategy("pipeline", group, {.compare_every = 1, .pipeline = options}), optimizer);
-  Rig one(freeze(make_model(1)), make_single(), optimizer);
+  Rig one(freeze(make_cut_model(1)), make_single(), optimizer);
   ours.recompute = recompute;
   // Fewer micro-batches than stages, one alone, and more.
   int64_t step = 0;
@@ -205,7 +133,7 @@ TEST(Pipelines, BesideEachOtherShareTheBatch) {
 TEST(Pipelines, HoldEachWeightAndItsStateOnce) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
-    Rig rig(make_model(1), make_strategy("pipeline", group, {.pipeline = {.ranks = 2, .begins = {0, 3}}}),
+    Rig rig(make_cut_model(1), make_strategy("pipeline", group, {.pipeline = {.ranks = 2, .begins = {0, 3}}}),
             optim::AdamW{});
     rig.step(own_part(batches_of(1, 4), rig.strategy->data_share()), 1);
     struct Count final : StateVisitor {
@@ -236,14 +164,15 @@ TEST(Pipelines, HoldEachWeightAndItsStateOnce) {
 TEST(Pipelines, RefuseWhatTheyCannotDo) {
   const auto refuses = [](const StrategyOptions& options, const char* part) {
     try {
-      Rig rig(make_model(1), make_strategy("pipeline", {}, options), optim::AdamW{});
+      Rig rig(make_cut_model(1), make_strategy("pipeline", {}, options), optim::AdamW{});
       ADD_FAILURE() << "nothing is refused: " << part;
     } catch (const InputError& error) {
       EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
     }
   };
   refuses({.pipeline = {.ranks = 2}}, "1 ranks cannot be divided into pipelines of 2");
-  refuses({.pipeline = {.schedule = "pipedream"}}, "expected a synchronous schedule");
+  refuses({.pipeline = {.schedule = "pipedream", .chunks = 2}},
+          "pipedream: expected 1 stages a rank, found 2");
   refuses({.pipeline = {.schedule = "2f1b"}}, "unknown schedule \"2f1b\"");
   refuses({.pipeline = {.schedule = "interleaved", .chunks = 6}}, "5 segments, too few for 6 stages");
   refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 3, 3}}}, "--stages names 3 stages");
@@ -253,14 +182,14 @@ TEST(Pipelines, RefuseWhatTheyCannotDo) {
 }
 
 TEST(Stages, KnowWhatPassesFromOneToTheNext) {
-  const Model model = make_model(1);
+  const Model model = make_cut_model(1);
   const std::vector<Stage> stages = cut_stages(model, {0, 1, 2, 4});
   std::vector<std::string> names;
   for (const Stage& stage : stages)
     for (const Crossing& crossing : stage.inputs)
       names.push_back(crossing.name() + (crossing.learns ? "+" : ""));
   EXPECT_EQ(names, (std::vector<std::string>{"early+", "ids", "x+", "early+", "ids", "x+", "ids", "x+"}));
-  Model blind = make_model(1);
+  Model blind = make_cut_model(1);
   blind.segments[1].outputs[0].shape = {};
   try {
     cut_stages(blind, {0, 2});
@@ -274,7 +203,7 @@ TEST(Stages, KnowWhatPassesFromOneToTheNext) {
 
 TEST(Stages, AreCutWhereTheLargestIsAsSmallAsCanBe) {
   // Weights: 0 (a table that is looked up), 42, 36, 0 (used before), 11.
-  const Model model = make_model(1);
+  const Model model = make_cut_model(1);
   EXPECT_EQ(balanced_begins(model, 1), (std::vector<size_t>{0}));
   EXPECT_EQ(balanced_begins(model, 2), (std::vector<size_t>{0, 2}));
   EXPECT_EQ(balanced_begins(model, 3).size(), 3u);
@@ -296,14 +225,14 @@ TEST_P(PipelineFaults, ARankThatIsKilledOrStoppedInAScheduleIsNamedByTheOthers) 
                                                     .patience = std::chrono::seconds(60)});
   int passes = 0;
   // The second step's fourth forward pass of the stage in the middle.
-  Rig rig(make_model(1,
-                     [&] {
-                       if (group.rank() != 1 || ++passes != 8) return;
-                       if (stops)
-                         std::this_thread::sleep_for(
-                             std::chrono::milliseconds(1500));  // lets the others hear of it
-                       ::raise(stops ? SIGSTOP : SIGKILL);
-                     }),
+  Rig rig(make_cut_model(1,
+                         [&] {
+                           if (group.rank() != 1 || ++passes != 8) return;
+                           if (stops)
+                             std::this_thread::sleep_for(
+                                 std::chrono::milliseconds(1500));  // lets the others hear of it
+                           ::raise(stops ? SIGSTOP : SIGKILL);
+                         }),
           make_strategy("pipeline", group, {.pipeline = {.begins = {0, 2, 3}}}), optim::AdamW{});
   std::string message;
   try {

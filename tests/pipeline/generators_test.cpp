@@ -42,8 +42,8 @@ TEST(Schedules, OfUpTo8RanksAnd13MicroBatchesAreValidAndFreeOfDeadlock) {
   });
   const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   std::printf("%d schedules in %.2f s\n", count, seconds);
-  // 7 without chunks or with 2 of them, 2 with 1 to 4; 8 numbers of ranks, 13 of micro-batches.
-  EXPECT_EQ(count, (7 + 2 * 4) * 8 * 13);
+  // 8 without chunks or with 2 of them, 2 with 1 to 4; 8 numbers of ranks, 13 of micro-batches.
+  EXPECT_EQ(count, (8 + 2 * 4) * 8 * 13);
 }
 
 TEST(Schedules, RunTheBackwardPassesOfEachStageInTheOrderOfTheMicroBatches) {
@@ -205,6 +205,68 @@ TEST(PipeDream, With2BWUsesTheVersionBeforeTheNewestBatch) {
   const Schedule schedule = make_schedule("pipedream-2bw", 3, 12);
   for (const Row& row : schedule.rows)
     for (int k = 0; k < 12; ++k) EXPECT_EQ(version_of(row, Kind::forward, k), std::max(0, k / 3 - 1));
+}
+
+TEST(PipeDream, WithVerticalSyncUsesTheFirstRanksVersionAndKeepsNOnEveryStage) {
+  for (const int n : {1, 2, 3, 5, 8}) {
+    const Schedule schedule = make_schedule("pipedream-vertical-sync", n, 20);
+    for (const Row& row : schedule.rows)
+      for (int k = 0; k < 20; ++k)
+        for (const Kind kind : {Kind::forward, Kind::backward})
+          EXPECT_EQ(version_of(row, kind, k), std::max(0, k - (n - 1)));
+    for (const RankUse& rank : simulate(schedule).ranks) EXPECT_EQ(rank.versions, n);
+  }
+}
+
+TEST(PipeDream, TakesBatchesOfAnySizesThatLeaveTimeForTheirVersions) {
+  for (const char* name : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"})
+    for (const int n : {1, 2, 3, 4, 8}) {
+      const int least = std::string(name) == "pipedream-2bw" ? std::max(1, n - 1) : 1;
+      std::vector<int> sizes;
+      for (const int more : {0, 2, 1, 0, 0, 3, 1}) {
+        sizes.push_back(least + more);
+        const Schedule schedule = make_asynchronous(name, n, sizes);
+        ASSERT_NO_THROW(check(schedule)) << name << n;
+        const Schedule whole = with_messages(schedule);
+        ASSERT_NO_THROW(check(whole)) << name << n;
+        ASSERT_EQ(deadlock_of(whole), "") << name << n;
+        ASSERT_EQ(std::count_if(schedule.rows[0].begin(), schedule.rows[0].end(),
+                                [](const Action& action) { return action.kind == Kind::update; }),
+                  static_cast<std::ptrdiff_t>(sizes.size()));
+      }
+    }
+  EXPECT_THROW(make_asynchronous("1f1b", 2, {1}), InputError);
+  EXPECT_THROW(make_asynchronous("pipedream", 2, {1, 0}), InputError);
+  EXPECT_THROW(make_asynchronous("pipedream-2bw", 4, {3, 2, 3}), InputError);
+  EXPECT_NO_THROW(make_asynchronous("pipedream-2bw", 4, {3, 2}));  // nothing waits for the last
+}
+
+/// Up to the first pass of micro-batch m, without the receives of what comes then.
+Row before(const Row& row, int m) {
+  Row found;
+  for (const Action& action : row) {
+    if (action.micro_batch >= m && computes(action.kind)) break;
+    if (action.micro_batch < m) found.push_back(action);
+  }
+  return found;
+}
+
+TEST(PipeDream, GrowsAtTheEndAlone) {
+  for (const char* name : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"})
+    for (const int n : {1, 2, 3, 5}) {
+      const std::vector<int> sizes = {5, 4, 7, 4, 6, 9, 4};
+      const Schedule whole = with_messages(make_asynchronous(name, n, sizes));
+      int there = 0;
+      for (size_t steps = 1; steps < sizes.size(); ++steps) {
+        there += sizes[steps - 1];
+        std::vector<int> known(sizes.begin(), sizes.begin() + static_cast<std::ptrdiff_t>(steps));
+        known.push_back(4);  // of what comes nothing is known
+        const Schedule part = with_messages(make_asynchronous(name, n, known));
+        for (size_t rank = 0; rank < whole.rows.size(); ++rank)
+          ASSERT_EQ(before(part.rows[rank], there), before(whole.rows[rank], there))
+              << name << n << rank << steps;
+      }
+    }
 }
 
 TEST(PipeDream, LeavesNoBubbleWhileThePipelineIsFull) {

@@ -1,0 +1,28 @@
+#pragma once
+// Strategies whose steps overlap: what the trainer asks of them besides Strategy.
+
+#include <cstdint>
+#include <functional>
+
+#include "funicular/parallel/strategy.h"
+
+namespace funicular::parallel {
+
+/// Of a strategy that is not synchronous because its ranks are at different steps, though they all take part in each.
+/// Strategy::step gives what this rank has of the step that it is called for: the losses that arise here, a part of the
+/// global batch's, which add up over the ranks to the whole; and the norm of the newest gradients that were made here.
+/// A collective between two steps that all ranks call after the same step waits for nothing but their arrival.
+/// Strategy::meet ends the steps under way, before the meeting that was planned for, too.
+class Overlapping {
+ public:
+  virtual ~Overlapping() = default;
+
+  /// Called on every rank before (`updated` false) and after the update that `update` counts: all ranks take part in one
+  /// update after the other, so it may call collectives of Strategy::group, and read gradients before and weights after
+  /// it. `result` is the whole step's. It takes away the overlap: for comparisons.
+  using Watcher = std::function<void(int64_t update, bool updated, const StepResult& result)>;
+  /// Before the first step; not collective.
+  virtual void watch(Watcher watcher) = 0;
+};
+
+}  // namespace funicular::parallel

@@ -1,0 +1,412 @@
+#include "funicular/parallel/pipedream.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty_like.h>
+#include <ATen/ops/tensor.h>
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/optim/clipping.h"
+#include "funicular/parallel/overlapping.h"
+#include "funicular/parallel/staged_model.h"
+#include "funicular/parallel/weight_versions.h"
+#include "funicular/pipeline/generators.h"
+#include "funicular/pipeline/messages.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+using pipeline::Action;
+using pipeline::Kind;
+
+std::vector<int> one_stage_a_rank(int ranks) {
+  std::vector<int> result;
+  for (int rank = 0; rank < ranks; ++rank) result.push_back(rank);
+  return result;
+}
+
+class Pipedream final : public StagedModel, public Overlapping {
+ public:
+  Pipedream(comm::Group world, const StrategyOptions& options, PipelineFault fault)
+      : StagedModel(world, options, one_stage_a_rank(ranks_of(world, options.pipeline))), fault_(fault) {
+    pipeline::make_schedule(schedule_name(), ranks(), 1,
+                            options.pipeline.chunks);  // refuses what it does not have
+  }
+
+  std::string name() const override { return "pipeline"; }
+  bool synchronous() const override { return false; }
+  int64_t pieces() const override { return doubles() ? ranks() : 1; }
+  /// Of this rank with its replicas alone, who read the other parts of the batch.
+  Counts global_counts(const Counts& own) const override;
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override;
+  void meet() override;
+  std::vector<int64_t> staleness() const override { return histogram_; }
+  void watch(Watcher watcher) override { watcher_ = std::move(watcher); }
+
+ private:
+  /// A step since the meeting.
+  struct Step {
+    std::vector<MicroBatch> batches;  ///< until they are done with here
+    Counts counts;
+    StepSettings settings;
+    int begin = 0;  ///< its first micro-batch
+    int size = 1;   ///< micro-batches of the schedule: those that there are, and gaps
+    TermSums sums;
+  };
+  /// A copy of a weight that another rank owns.
+  struct Copy {
+    const Shared* shared = nullptr;
+    std::map<int, at::Tensor> versions;
+  };
+
+  const std::string& schedule_name() const { return options().pipeline.schedule; }
+  bool doubles() const { return schedule_name() == "pipedream-2bw"; }
+  int least_size() const { return doubles() ? std::max(1, ranks() - 1) : 1; }
+
+  void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
+  void start_segment(const StepSettings& settings);
+  void plan();
+  void run_available();
+  void run(const Action& action, size_t place);
+  void update(int version, bool is_needed);
+  void collect_shared_gradients();
+  void spread_version();
+  void show_copies(int micro_batch);
+  void receive_versions(int owner, int version);
+  void forget_unused(size_t place, int micro_batch);
+  void finish_segment();
+  Step& step_of(int micro_batch);
+  bool there(int micro_batch);
+  StageInput input(int micro_batch);
+  StepResult whole_result(const Step& step, double norm) const;
+  [[noreturn]] void refuse_gradient(const Step& step, double norm) const;
+  void send(const at::Tensor& tensor, int to);
+
+  // Replicated's own step() is not used.
+  void start_step(const StepSettings&) override {}
+  void start_round(bool) override {}
+  void finish_round(bool) override {}
+  void finish_gradients() override {}
+  void finish_update() override {}
+
+  const PipelineFault fault_;
+  comm::Group shared_messages_;  ///< of this pipeline, for weights and gradients of several stages
+  WeightVersions versions_;
+  std::vector<Copy> copies_;
+  std::map<int, int> received_;  ///< the newest version, by the owner
+  std::deque<comm::Work> sent_;  ///< by shared_messages_
+  Watcher watcher_;
+
+  // Since the meeting.
+  int64_t planned_ = 0;     ///< steps to the next
+  std::deque<Step> steps_;  ///< whose places in memory stay
+  std::optional<StagePasses> passes_;
+  pipeline::Schedule schedule_;
+  std::map<int, size_t> last_use_;            ///< of a version, in this rank's row
+  std::vector<std::vector<int>> version_of_;  ///< [rank][micro-batch]
+  size_t next_ = 0;                           ///< in this rank's row
+  std::vector<Action> postponed_;             ///< receives of micro-batches that are not there yet
+  double norm_ = 0;                           ///< of the newest gradients
+
+  std::vector<int64_t> histogram_;
+};
+
+void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
+  if (types.compute == at::kHalf)
+    throw InputError(
+        "pipeline",
+        "{} has no loss scale that all stages share, which fp16 needs; expected --precision bf16 or fp32",
+        schedule_name());
+  StagedModel::allocate(model, types, target);
+  std::vector<int> same;
+  for (int r = 0; r < ranks(); ++r) same.push_back(replica() * ranks() + r);
+  shared_messages_ = group().subgroup(same);
+  if (replicas() > 1)
+    target.add_over_ranks = [this](const at::Tensor& sums) { same_stage().broadcast(sums, 0); };
+  std::vector<WeightVersions::Weight> weights;
+  for (const auto& [parameter, place] : places())
+    weights.push_back({const_cast<Parameter*>(parameter), place.matrix, place.begin});
+  versions_ = WeightVersions(std::move(weights), matrices(), vectors());
+  for (const Shared& each : shared())
+    if (each.used_by(rank())) copies_.push_back({&each, {}});
+}
+
+Counts Pipedream::global_counts(const Counts& own) const {
+  std::map<std::string, TermSums::Total> totals;
+  for (const auto& [name, count] : own) totals[name] = {count, 1};
+  Counts all;
+  for (const auto& [name, total] : add_over_ranks(same_stage(), totals)) all[name] = total.sum;
+  return all;
+}
+
+// ---- steps
+
+StepResult Pipedream::step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                           const StepSettings& settings) {
+  if (steps_.empty()) start_segment(settings);
+  Step& own = steps_.emplace_back();
+  own.batches.assign(micro_batches.begin(), micro_batches.end());
+  own.counts = global;
+  own.settings = settings;
+  own.size = std::max(static_cast<int>(micro_batches.size()), least_size());
+  if (steps_.size() > 1) own.begin = steps_[steps_.size() - 2].begin + steps_[steps_.size() - 2].size;
+  plan();
+  run_available();
+  StepResult result;
+  add_losses(result, own.sums.totals(), global);
+  result.gradient_norm = norm_;
+  result.finite = std::isfinite(result.loss);
+  if (static_cast<int64_t>(steps_.size()) == planned_) finish_segment();
+  return result;
+}
+
+void Pipedream::meet() {
+  if (steps_.empty()) return;
+  planned_ = static_cast<int64_t>(steps_.size());
+  plan();
+  run_available();
+  finish_segment();
+}
+
+void Pipedream::start_segment(const StepSettings& settings) {
+  const at::NoGradGuard no_gradient;
+  planned_ = std::max(settings.meeting, settings.update) - settings.update + 1;
+  zero_gradients();
+  versions_.restart();
+  for (Copy& copy : copies_) copy.versions = {{0, copy.shared->parameter->compute.detach()}};
+  received_.clear();
+  next_ = 0;
+  passes_.emplace(
+      context(), [this](int micro_batch) { return input(micro_batch); }, settings.recompute);
+}
+
+/// The schedule of the steps up to here and, as long as there will be more, of a few more: what this rank has done already is
+/// the same in it, and it tells which versions are still needed.
+void Pipedream::plan() {
+  std::vector<int> sizes;
+  for (const Step& each : steps_) sizes.push_back(each.size);
+  const auto coming = std::min<int64_t>(planned_ - static_cast<int64_t>(steps_.size()), ranks());
+  for (int64_t i = 0; i < coming; ++i) sizes.push_back(least_size());
+  schedule_ = pipeline::with_messages(pipeline::make_asynchronous(schedule_name(), ranks(), sizes));
+  if (fault_ == PipelineFault::stale_version)
+    for (Action& action : schedule_.rows.back())
+      if (action.version > 0 && pipeline::computes(action.kind)) --action.version;
+  version_of_.assign(schedule_.rows.size(), {});
+  for (size_t r = 0; r < schedule_.rows.size(); ++r)
+    for (const Action& action : schedule_.rows[r])
+      if (action.kind == Kind::forward) version_of_[r].push_back(action.version);
+  last_use_.clear();
+  const pipeline::Row& row = schedule_.rows[static_cast<size_t>(rank())];
+  for (size_t i = 0; i < row.size(); ++i)
+    if (pipeline::computes(row[i].kind)) last_use_[row[i].version] = i;
+}
+
+/// Up to the first pass of a micro-batch that is not there yet. Receives of such ones are put off: their shape is not known.
+void Pipedream::run_available() {
+  const int available = steps_.back().begin + steps_.back().size;
+  const std::vector<Action> postponed = std::exchange(postponed_, {});
+  const auto run_or_postpone = [&](const Action& action, size_t place) {
+    if (action.micro_batch >= available)
+      postponed_.push_back(action);
+    else
+      run(action, place);
+  };
+  for (const Action& action : postponed) run_or_postpone(action, next_);
+  const pipeline::Row& row = schedule_.rows[static_cast<size_t>(rank())];
+  for (; next_ < row.size(); ++next_) {
+    if (row[next_].micro_batch >= available && pipeline::computes(row[next_].kind)) return;
+    run_or_postpone(row[next_], next_);
+  }
+}
+
+void Pipedream::run(const Action& action, size_t place) {
+  if (action.kind == Kind::update) {
+    const auto last = last_use_.find(action.version - 1);
+    update(action.version, last != last_use_.end() && last->second > place);
+    return;
+  }
+  if (!there(action.micro_batch)) return;
+  if (pipeline::computes(action.kind)) {
+    const at::NoGradGuard no_gradient;
+    versions_.show(action.version);
+    show_copies(action.micro_batch);
+  }
+  passes_->run(action);
+  if (ends_micro_batch(action.kind)) forget_unused(place, action.micro_batch);
+}
+
+/// Versions that nothing uses any more behind a backward pass.
+void Pipedream::forget_unused(size_t place, int micro_batch) {
+  for (const auto& [version, last] : last_use_)
+    if (last <= place) versions_.drop(version);
+  for (Copy& copy : copies_) {
+    const std::vector<int>& used = version_of_[static_cast<size_t>(copy.shared->owner)];
+    const auto next =
+        static_cast<size_t>(micro_batch) + 1;  // backward passes are in order, and versions never go back
+    if (next < used.size()) copy.versions.erase(copy.versions.begin(), copy.versions.lower_bound(used[next]));
+  }
+}
+
+Pipedream::Step& Pipedream::step_of(int micro_batch) {
+  const auto after = std::upper_bound(steps_.begin(), steps_.end(), micro_batch,
+                                      [](int number, const Step& each) { return number < each.begin; });
+  return *std::prev(after);
+}
+
+bool Pipedream::there(int micro_batch) {
+  const Step& own = step_of(micro_batch);
+  const int number = micro_batch - own.begin, count = static_cast<int>(own.batches.size());
+  // One of the second step, lest the comparison needs many.
+  const bool dropped = fault_ == PipelineFault::dropped_micro_batch && own.begin > 0 && number == count - 1;
+  return number < count && !dropped;
+}
+
+StageInput Pipedream::input(int micro_batch) {
+  Step& own = step_of(micro_batch);
+  return {own.batches[static_cast<size_t>(micro_batch - own.begin)], own.counts, 1, own.sums};
+}
+
+void Pipedream::finish_segment() {
+  const at::NoGradGuard no_gradient;
+  passes_->finish();
+  passes_.reset();
+  for (Copy& copy : copies_) {
+    const auto last = static_cast<int>(steps_.size());
+    receive_versions(copy.shared->owner, last);
+    copy.shared->parameter->compute.set_data(copy.versions.at(last));
+    copy.versions.clear();
+  }
+  for (; !sent_.empty(); sent_.pop_front()) wait(sent_.front());
+  versions_.restart();
+  const int64_t last = steps_.back().settings.update, before = last - static_cast<int64_t>(steps_.size());
+  steps_.clear();
+  const int64_t every = options().compare_every;
+  if (replicas() > 1 && every > 0 && last / every > before / every) compare_replicas(last);
+}
+
+// ---- updates
+
+/// The update of the batch whose last backward pass has just been run, which makes `version`. `is_needed`: the one before.
+void Pipedream::update(int version, bool is_needed) {
+  const at::NoGradGuard no_gradient;
+  Step& own = steps_[static_cast<size_t>(version - 1)];
+  collect_shared_gradients();
+  reduce_gradients();
+  norm_ = optim::global_norm(target());
+  if (!std::isfinite(norm_)) refuse_gradient(own, norm_);
+  const StepResult result = watcher_ ? whole_result(own, norm_) : StepResult{};
+  if (watcher_) watcher_(own.settings.update, false, result);
+  const int used = version_of_[static_cast<size_t>(rank())][static_cast<size_t>(own.begin)];
+  const auto age = static_cast<size_t>(version - 1 - used);
+  if (histogram_.size() <= age) histogram_.resize(age + 1);
+  ++histogram_[age];
+  versions_.start_update(is_needed);
+  optimizer().step({.learning_rate = own.settings.learning_rate,
+                    .gradient_scale = optim::clip_factor(norm_, own.settings.max_gradient_norm),
+                    .step = own.settings.update,
+                    .zero_gradients = true});
+  own.batches.clear();
+  spread_version();
+  if (watcher_) watcher_(own.settings.update, true, result);
+}
+
+/// As StagedModel::add_shared_gradients, but that nobody waits to be heard.
+void Pipedream::collect_shared_gradients() {
+  for (const Shared& each : shared()) {
+    const at::Tensor& gradient = each.parameter->gradient;
+    for (const int user : each.users) {
+      if (user == rank()) {
+        send(gradient.clone(), each.owner);
+        gradient.zero_();
+      }
+      if (each.owner != rank()) continue;
+      const at::Tensor theirs = at::empty_like(gradient, at::MemoryFormat::Contiguous);
+      wait(shared_messages_.start_receive(theirs, user));
+      gradient.add_(theirs);
+    }
+  }
+}
+
+void Pipedream::spread_version() {
+  for (const Shared& each : shared()) {
+    if (each.owner != rank()) continue;
+    const at::Tensor value = each.parameter->compute.detach().clone(at::MemoryFormat::Contiguous);
+    for (const int user : each.users) send(value, user);
+  }
+}
+
+/// The versions that their owners use for this micro-batch.
+void Pipedream::show_copies(int micro_batch) {
+  for (Copy& copy : copies_) {
+    const std::vector<int>& used = version_of_[static_cast<size_t>(copy.shared->owner)];
+    const int version = used[static_cast<size_t>(micro_batch)];
+    receive_versions(copy.shared->owner, version);
+    copy.shared->parameter->compute.set_data(copy.versions.at(version));
+  }
+}
+
+/// In the order in which the owner sends: all weights of a version, then those of the next.
+void Pipedream::receive_versions(int owner, int version) {
+  int& received = received_[owner];
+  while (received < version) {
+    ++received;
+    for (Copy& copy : copies_) {
+      if (copy.shared->owner != owner) continue;
+      const at::Tensor value =
+          at::empty_like(copy.shared->parameter->compute.detach(), at::MemoryFormat::Contiguous);
+      wait(shared_messages_.start_receive(value, owner));
+      copy.versions[received] = value;
+    }
+  }
+}
+
+void Pipedream::send(const at::Tensor& tensor, int to) {
+  for (; !sent_.empty() && sent_.front().done(); sent_.pop_front()) wait(sent_.front());
+  sent_.push_back(shared_messages_.start_send(tensor, to));
+}
+
+StepResult Pipedream::whole_result(const Step& step, double norm) const {
+  StepResult result;
+  add_losses(result, add_over_ranks(group(), step.sums.totals()), step.counts);
+  const at::Tensor squares = at::tensor({norm * norm / replicas()}, at::kDouble);
+  group().all_reduce(squares);
+  result.gradient_norm = std::sqrt(squares.item<double>());
+  return result;
+}
+
+void Pipedream::refuse_gradient(const Step& step, double norm) const {
+  std::string name = "none alone: the sum of squares overflows";
+  for (const UpdateTarget::Block& block : target().blocks) {
+    const FlatLayout::Layer& layer = target().layer(block);
+    const at::Tensor part = target().gradient(layer).view({-1}).narrow(0, block.gradient, block.size);
+    if (std::isfinite(optim::global_norm(part))) continue;
+    name = layer.parameter->name;
+    break;
+  }
+  throw RunError(
+      "pipeline",
+      "update {}: the norm of the gradients of rank {}'s stage is {}; the first that is not finite is that "
+      "of "
+      "{}. Nothing was saved after the last checkpoint; a lower learning rate, a longer warm-up or a look at "
+      "the data of this step may help",
+      step.settings.update, group().rank(), norm, name);
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
+                                         PipelineFault fault) {
+  return std::make_unique<Pipedream>(std::move(group), options, fault);
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,32 @@
+#pragma once
+// Pipelines that update weights while they are full: Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN
+// Training", SOSP 2019; "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021 (PipeDream-2BW).
+
+#include <memory>
+
+#include "funicular/parallel/pipeline_parallel.h"
+
+namespace funicular::parallel {
+
+/// Runs an asynchronous schedule (pipeline/generators.h) over the steps from one meeting (StepSettings::meeting) to the
+/// next: step() adds its micro-batches at the end, and this rank does what it can with them; at a meeting the pipeline is
+/// empty, and all weights are those after the last step. So with n stages, learning rate η, one micro-batch a step, and t
+/// steps since the meeting, where f is the loss of the step's batch:
+///   pipedream      w(t+1) = w(t) − η ∇f(w_1(t−n+1), w_2(t−n+2), …, w_n(t))     w_s: the weights of stage s
+///   pipedream-vertical-sync
+///                  w(t+1) = w(t) − η ∇f(w(t−n+1))
+///   pipedream-2bw  w(t+1) = w(t) − η ∇f(w(t−1)), for any number of micro-batches (by default n)
+/// (instead of versions before the meeting those at it), with the optimiser's update in the place of −η∇f. Of a weight that
+/// several stages use all take the version that its owner, the first of them, uses for the same micro-batch: it gathers
+/// the gradients of all of them for its update, and sends the new version to the others.
+///
+/// With several micro-batches a step, pipedream's stages use for each what is newest then. Gradients are clipped by the
+/// norm of each stage's own: nobody has the whole one when a stage updates. A step with fewer micro-batches than 2BW
+/// needs to have its version in time (n − 1) leaves gaps.
+///
+/// Implements Overlapping. Throws InputError for fp16, whose loss scale all stages would have to agree on, and where
+/// make_pipeline does.
+std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
+                                         PipelineFault fault = PipelineFault::none);
+
+}  // namespace funicular::parallel

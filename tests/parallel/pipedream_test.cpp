@@ -1,0 +1,354 @@
+// Claims about pipelines that update weights while they are full: on real processes, against the recurrences of the papers
+// computed by one process with plain autograd.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <cmath>
+
+#include "../comm/ranks.h"
+#include "cut_net.h"
+#include "funicular/base/error.h"
+#include "funicular/parallel/overlapping.h"
+#include "funicular/parallel/pipedream.h"
+
+namespace funicular::parallel {
+namespace {
+
+using comm::test::is_rank;
+using comm::test::with_ranks;
+using test::batches_of;
+using test::kWords;
+using test::make_cut_model;
+
+using Weights = std::map<std::string, torch::Tensor>;
+
+/// The net of cut_net.h written a second time, of any weights; the weighted mean of its loss terms' part in a batch of
+/// `count` tokens.
+torch::Tensor loss_of(const Weights& w, const MicroBatch& batch, double count,
+                      std::map<std::string, double>& terms) {
+  const torch::Tensor ids = batch["ids"], wanted = (ids + 1).remainder(kWords);
+  const torch::Tensor embedded = w.at("table").index_select(0, ids);
+  const torch::Tensor one = torch::tanh(torch::mm(embedded, w.at("first").t()) + w.at("shift"));
+  const torch::Tensor two = one + torch::tanh(torch::mm(one, w.at("second").t()));
+  const torch::Tensor three = two + torch::mm(embedded * 0.5, w.at("first").t());
+  const torch::Tensor scores = torch::mm(three, w.at("table").t()) + w.at("bias");
+  const torch::Tensor nll = -torch::log_softmax(scores, 1).gather(1, wanted.unsqueeze(1)).sum();
+  const torch::Tensor middle = one.square().sum();
+  terms["nll"] += nll.item<double>() / count;
+  terms["middle"] += middle.item<double>() / count;
+  return (nll + 0.1 * middle) / count;
+}
+
+/// Which version of its weights stage s of n uses for micro-batch k, of batch t, where ends[t] micro-batches are in the
+/// batches up to t (facts: PipeDream, section 3.3; PipeDream-2BW, section 3.1).
+int version(const std::string& schedule, int n, int s, int k, int t, const std::vector<int>& ends) {
+  if (schedule == "pipedream-2bw") return std::max(0, t - 1);
+  const int done = schedule == "pipedream" ? k - (n - 1 - s) : k - (n - 1);
+  int updates = 0;
+  while (updates < static_cast<int>(ends.size()) && ends[static_cast<size_t>(updates)] <= done) ++updates;
+  return updates;
+}
+
+struct Update {
+  enum Kind { sgd, adamw } kind = sgd;
+  double rate = 0.05, limit = 0.5;
+};
+
+/// The recurrence: the history of the weights since the pipeline was empty, and an optimiser.
+class Oracle {
+ public:
+  Oracle(std::string schedule, int n, std::map<std::string, int> stage_of, Update update)
+      : schedule_(std::move(schedule)), n_(n), stage_of_(std::move(stage_of)), update_(update) {
+    for (const auto& parameter : make_cut_model(1).parameters) {
+      history_.resize(1);
+      history_[0][parameter->name] = parameter->master.detach().clone();
+      first_[parameter->name] = torch::zeros_like(history_[0][parameter->name]);
+      second_[parameter->name] = torch::zeros_like(history_[0][parameter->name]);
+    }
+  }
+
+  /// The next batch, of which each replica has a part.
+  void step(const std::vector<std::vector<MicroBatch>>& parts, double rate) {
+    update_.rate = rate;
+    const int t = static_cast<int>(history_.size()) - 1;
+    double count = 0;
+    for (const auto& part : parts)
+      for (const MicroBatch& batch : part) count += batch.counts.at("nll");
+    Weights gradients;
+    losses.clear();
+    ends_.resize(parts.size());
+    for (size_t d = 0; d < parts.size(); ++d) {
+      const int begin = ends_[d].empty() ? 0 : ends_[d].back();
+      for (size_t i = 0; i < parts[d].size(); ++i)
+        differentiate(parts[d][i], begin + static_cast<int>(i), t, ends_[d], count, gradients);
+      ends_[d].push_back(begin + std::max(1, static_cast<int>(parts[d].size())));
+    }
+    apply(gradients);
+  }
+  /// The pipeline is emptied.
+  void meet() {
+    history_ = {history_.back()};
+    ends_.clear();
+  }
+  const Weights& weights() const { return history_.back(); }
+  std::map<std::string, double> losses;
+  Weights gradient;
+  double norm = 0;
+
+ private:
+  void differentiate(const MicroBatch& batch, int k, int t, const std::vector<int>& ends, double count,
+                     Weights& sum) {
+    Weights at;
+    std::vector<torch::Tensor> leaves;
+    for (const auto& [name, stage] : stage_of_) {
+      const int used = version(schedule_, n_, stage, k, t, ends);
+      at[name] = history_.at(static_cast<size_t>(used)).at(name).clone().requires_grad_();
+      leaves.push_back(at[name]);
+    }
+    const auto found = torch::autograd::grad({loss_of(at, batch, count, losses)}, leaves);
+    size_t i = 0;
+    for (const auto& [name, stage] : stage_of_) {
+      sum[name] = sum.contains(name) ? sum[name] + found[i] : found[i];
+      ++i;
+    }
+  }
+  void apply(const Weights& gradients) {
+    std::vector<double> squares(static_cast<size_t>(n_));
+    for (const auto& [name, stage] : stage_of_)
+      squares[static_cast<size_t>(stage)] += gradients.at(name).square().sum().item<double>();
+    Weights next;
+    ++updates_;
+    norm = 0;
+    for (const double square : squares) norm += square;
+    norm = std::sqrt(norm);
+    gradient = gradients;
+    for (const auto& [name, stage] : stage_of_) {
+      const double own = std::sqrt(squares[static_cast<size_t>(stage)]);
+      const torch::Tensor g = gradients.at(name) * std::min(1.0, update_.limit / (own + 1e-6));
+      const torch::Tensor& w = history_.back().at(name);
+      if (update_.kind == Update::sgd) {
+        next[name] = w - update_.rate * g;
+        continue;
+      }
+      torch::Tensor &m = first_[name], &v = second_[name];
+      m = 0.9 * m + 0.1 * g;
+      v = 0.999 * v + 0.001 * g * g;
+      const double decay = w.dim() > 1 ? 0.1 : 0;
+      next[name] = w - update_.rate * decay * w -
+                   update_.rate * (m / (1 - std::pow(0.9, updates_))) /
+                       (torch::sqrt(v / (1 - std::pow(0.999, updates_))) + 1e-8);
+    }
+    history_.push_back(next);
+  }
+
+  const std::string schedule_;
+  const int n_;
+  const std::map<std::string, int> stage_of_;
+  Update update_;
+  std::vector<Weights> history_;
+  std::vector<std::vector<int>> ends_;
+  Weights first_, second_;
+  int updates_ = 0;
+};
+
+/// The largest difference of what lies here of one kind.
+struct Compare final : StateVisitor {
+  Compare(std::string which, const Weights& expected_values)
+      : kind(std::move(which)), expected(expected_values) {}
+  void visit(const StateSlice& slice) override {
+    if (slice.kind != kind || slice.local.numel() == 0) return;
+    const torch::Tensor all = expected.at(slice.name).flatten(), own = slice.local.detach().flatten();
+    largest = std::max(largest, (own - all.narrow(0, slice.begin, own.numel())).abs().max().item<double>());
+  }
+  std::string kind;
+  const Weights& expected;
+  double largest = 0;
+};
+
+struct Case {
+  std::string schedule;
+  int pipeline = 0;  ///< ranks of one
+  std::vector<int64_t> begins{};
+  std::map<std::string, int> stage_of{};  ///< by the first use
+  Update update{};
+  Recompute recompute = Recompute::none;
+  bool watched = false;  ///< each update is compared, not the meetings alone
+  PipelineFault fault = PipelineFault::none;
+};
+
+optim::OptimizerSpec optimizer_of(const Update& update) {
+  if (update.kind == Update::sgd) return optim::Sgd{};
+  return optim::AdamW{.weight_decay = 0.1};
+}
+
+constexpr double kRounding = 1e-11;
+
+/// Watches every update: gradients before, weights after it, and the losses are the oracle's.
+void expect_each_update(Strategy& strategy, const std::map<int64_t, Oracle>& after, const std::string& name) {
+  dynamic_cast<Overlapping&>(strategy).watch(
+      [&after, &strategy, name](int64_t update, bool updated, const StepResult& result) {
+        const Oracle& expected = after.at(update);
+        Compare compare(updated ? "model" : "gradient", updated ? expected.weights() : expected.gradient);
+        updated ? strategy.visit_state(compare) : strategy.visit_gradients(compare);
+        EXPECT_LT(compare.largest, kRounding) << name << ", update " << update << ", " << compare.kind;
+        if (updated) return;
+        EXPECT_EQ(result.losses.size(), 2u);
+        for (const auto& [term, loss] : expected.losses)
+          EXPECT_NEAR(result.losses.at(term), loss, kRounding) << name << term << update;
+        EXPECT_NEAR(result.gradient_norm, expected.norm, kRounding) << name << update;
+      });
+}
+
+/// Trains over several meetings; gives the largest difference between the whole weights and the oracle's at the end.
+double follow(const comm::Group& group, const Case& each) {
+  const int replicas = group.size() / each.pipeline, replica = group.rank() / each.pipeline;
+  Model model = make_cut_model(1 + group.rank());
+  const auto strategy =
+      make_pipeline(group,
+                    {.compare_every = 1,
+                     .pipeline = {.ranks = each.pipeline, .schedule = each.schedule, .begins = each.begins}},
+                    each.fault);
+  strategy->attach(model, optim::make_optimizer(optimizer_of(each.update)));
+  Oracle oracle(each.schedule, each.pipeline, each.stage_of, each.update);
+  const std::string name = each.schedule + " on " + std::to_string(each.pipeline) + " ranks";
+  std::map<int64_t, Oracle> after;  // each step; a rank makes its update when others are ahead
+  if (each.watched) expect_each_update(*strategy, after, name);
+  double losses = 0, expected_losses = 0;
+  int64_t step = 0;
+  for (const int64_t segment : {7, 1, 4}) {
+    const int64_t meeting = step + segment;
+    while (step < meeting) {
+      ++step;
+      // One micro-batch of pipedream, and once two; about as many as ranks of 2BW, and once one.
+      const bool odd = step == 4;
+      const int64_t count =
+          each.schedule == "pipedream-2bw" ? (odd ? 1 : each.pipeline + step % 2) : (odd ? 2 : 1);
+      const auto all = batches_of(step, count * replicas);
+      std::vector<std::vector<MicroBatch>> parts;
+      for (int64_t d = 0; d < replicas; ++d)
+        parts.push_back(test::own_part(all, {.index = d, .count = replicas}));
+      const double rate = each.update.rate * (1 + 0.1 * static_cast<double>(step));
+      oracle.step(parts, rate);
+      after.emplace(step, oracle);
+      const std::vector<MicroBatch>& own = parts[static_cast<size_t>(replica)];
+      Counts counts;
+      for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
+      const StepResult result = strategy->step(own, strategy->global_counts(counts),
+                                               {.learning_rate = rate,
+                                                .max_gradient_norm = each.update.limit,
+                                                .update = step,
+                                                .recompute = each.recompute,
+                                                .meeting = meeting});
+      losses += result.loss;
+      expected_losses += oracle.losses.at("nll") + 0.1 * oracle.losses.at("middle");
+    }
+    strategy->meet();
+    oracle.meet();
+    Compare compare("model", oracle.weights());
+    strategy->visit_state(compare);
+    if (each.fault == PipelineFault::none)
+      EXPECT_LT(compare.largest, kRounding) << name << ", at the meeting after step " << step;
+  }
+  // Each rank has its part of the losses.
+  const torch::Tensor sum = torch::tensor({losses}, torch::kDouble);
+  group.all_reduce(sum);
+  if (each.fault == PipelineFault::none) EXPECT_NEAR(sum.item<double>(), expected_losses, 1e-10) << name;
+  strategy->detach();
+  double largest = 0;
+  for (const auto& parameter : model.parameters)
+    largest = std::max(
+        largest,
+        (parameter->master.detach() - oracle.weights().at(parameter->name)).abs().max().item<double>());
+  return largest;
+}
+
+void expect_follows(const comm::Group& group, const Case& each) {
+  EXPECT_LT(follow(group, each), kRounding) << each.schedule;
+  group.barrier();
+}
+
+void finish_rank() {
+  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
+}
+
+// Where the net is cut, and the stage that is the first to use each weight.
+const std::vector<int64_t> kIn2 = {0, 2}, kIn3 = {0, 1, 4}, kIn4 = {0, 1, 2, 4};
+const std::map<std::string, int>
+    kStages2 = {{"table", 0}, {"first", 0}, {"shift", 0}, {"second", 1}, {"bias", 1}},
+    kStages3 = {{"table", 0}, {"first", 1}, {"shift", 1}, {"second", 1}, {"bias", 2}},
+    kStages4 = {{"table", 0}, {"first", 1}, {"shift", 1}, {"second", 2}, {"bias", 3}};
+constexpr Update kSgd{}, kAdamW{Update::adamw, 0.02, 0.7};
+const char* const kSchedules[] = {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"};
+
+TEST(PipelinesThatUpdateWhileFull, FollowTheRecurrencesOfThePapersUpdateByUpdate) {
+  for (const int ranks : {2, 3, 4}) {
+    with_ranks(ranks, [] {
+      const auto group = comm::Group::from_environment();
+      const int n = group.size();
+      const auto& begins = n == 2 ? kIn2 : n == 3 ? kIn3 : kIn4;
+      const auto& stages = n == 2 ? kStages2 : n == 3 ? kStages3 : kStages4;
+      for (const char* schedule : kSchedules) {
+        expect_follows(
+            group,
+            {.schedule = schedule, .pipeline = n, .begins = begins, .stage_of = stages, .watched = true});
+        expect_follows(
+            group,
+            {.schedule = schedule, .pipeline = n, .begins = begins, .stage_of = stages, .update = kAdamW});
+      }
+      finish_rank();
+    });
+    if (is_rank()) return;
+  }
+}
+
+TEST(PipelinesThatUpdateWhileFull, BesideEachOtherShareEachBatch) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* schedule : kSchedules)
+      for (const bool watched : {true, false})
+        expect_follows(group, {.schedule = schedule,
+                               .pipeline = 2,
+                               .begins = kIn2,
+                               .stage_of = kStages2,
+                               .update = kAdamW,
+                               .watched = watched});
+    finish_rank();
+  });
+}
+
+TEST(PipelinesThatUpdateWhileFull, RecomputeWithTheVersionOfTheForwardPass) {
+  with_ranks(3, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* schedule : kSchedules)
+      for (const Recompute mode : {Recompute::full, Recompute::sqrt})
+        expect_follows(group, {.schedule = schedule,
+                               .pipeline = 3,
+                               .begins = kIn3,
+                               .stage_of = kStages3,
+                               .update = kAdamW,
+                               .recompute = mode});
+    finish_rank();
+  });
+}
+
+TEST(PipelinesThatUpdateWhileFull, AreNotWhatTheyShouldBeWithAFault) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* schedule : kSchedules)
+      for (const PipelineFault fault : {PipelineFault::stale_version, PipelineFault::dropped_micro_batch}) {
+        EXPECT_GT(follow(group, {.schedule = schedule,
+                                 .pipeline = 2,
+                                 .begins = kIn2,
+                                 .stage_of = kStages2,
+                                 .update = kSgd,
+                                 .fault = fault}),
+                  1e-6)
+            << schedule;
+        group.barrier();
+      }
+    finish_rank();
+  });
+}
+
+}  // namespace
+}  // namespace funicular::parallel
