@@ -40,6 +40,7 @@ struct Layout {
   bool deterministic = false;
   int servers = 1;  ///< of ps-sync
   parallel::PipelineOptions pipeline{};
+  parallel::TensorOptions tensor{};
   parallel::Fault fault = parallel::Fault::none;
   SharedFault shared_fault = SharedFault::none;
 
@@ -47,7 +48,7 @@ struct Layout {
   bool operator==(const Layout&) const = default;
   /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
   /// [--servers N] [--fault NAME]", of pipelines also "[--pipeline-parallel P] [--schedule NAME]
-  /// [--stages-per-rank V]"; or "reference [--threads N]". Throws InputError naming the word.
+  /// [--stages-per-rank V]", of tensor, ddp and zero1 to zero3 "[--tensor-parallel T] [--sequence-parallel]"; or "reference [--threads N]". Throws InputError naming the word.
   static Layout parse(const std::string& text);
 };
 

@@ -206,7 +206,8 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
                                         .fault = layout.fault,
                                         .servers = layout.servers,
                                         .devices = layout.devices,
-                                        .pipeline = layout.pipeline});
+                                        .pipeline = layout.pipeline,
+                                        .tensor = layout.tensor});
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();
