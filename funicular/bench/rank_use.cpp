@@ -14,6 +14,7 @@
 #include "funicular/bench/generated_text.h"
 #include "funicular/bench/training_step.h"
 #include "funicular/core/flat_layout.h"
+#include "funicular/core/slicing.h"
 #include "funicular/model/bert.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/train/batching.h"
@@ -91,10 +92,31 @@ int64_t gathered(const FlatLayout& layout, int64_t weight_bytes, int64_t gradien
   return most;
 }
 
+/// Of the first rank of a tensor group of so many.
+struct Elements {
+  int64_t matrices = 0, vectors = 0;
+};
+Elements own_elements(const Model& model, const FlatLayout& layout, bool sliced, int ranks) {
+  if (!sliced) return {layout.decay_end(), layout.size() - layout.decay_end()};
+  const auto slicings = Slicing::of(model);
+  Elements found;
+  for (const auto& parameter : model.parameters) {
+    int64_t elements = parameter->compute.numel();
+    for (const auto& slicing : slicings)
+      if (const auto cut = slicing->cuts().find(parameter.get()); cut != slicing->cuts().end()) {
+        const int64_t size = parameter->compute.size(cut->second.dimension),
+                      parts = cut->second.dimension == 0 ? static_cast<int64_t>(parameter->slices.size()) : 1;
+        elements = elements / size * parts * slice_bounds(size / parts, cut->second.unit, ranks)[1];
+      }
+    (parameter->group == ParameterGroup::decay ? found.matrices : found.vectors) += elements;
+  }
+  return found;
+}
+
 /// See parallel/zero.h.
-RankBytes predict(const FlatLayout& layout, const std::string& strategy, int ranks, bool mixed,
-                  bool accumulates, int64_t master_bytes) {
-  const int64_t matrices = layout.decay_end(), vectors = layout.size() - matrices;
+RankBytes predict(const FlatLayout& layout, const Elements& own, const std::string& strategy, int ranks,
+                  bool mixed, bool accumulates, int64_t master_bytes) {
+  const auto [matrices, vectors] = own;
   const int64_t w = mixed ? 2 : master_bytes, g = mixed && !accumulates ? 2 : master_bytes;
   const int stage = strategy.starts_with("zero") ? strategy[4] - '0' : 0;
   const auto over = [&](int64_t bytes, bool divided) { return divided ? bytes / ranks : bytes; };
@@ -147,6 +169,7 @@ class Bench {
     const at::ScalarType type = master_type(options_.precision);
     Model model = model::build_bert({options_.config, model::Head::masked_lm, type, 1});
     const FlatLayout layout(model);
+    const Elements own = own_elements(model, layout, name == "tensor", group_.size());
     const auto compute = compute_type(options_.precision);
     const auto strategy =
         parallel::make_strategy(name, group_, {.compare_every = 0, .devices = options_.devices});
@@ -181,7 +204,7 @@ class Bench {
       if (step < options_.warmup || step == timed) continue;
       seconds.push_back(time);
       waits.push_back(strategy->exchange_wait_seconds() - waited);
-      tokens += sum(group_, static_cast<double>(batch.tokens));
+      tokens += sum(group_, strategy->data_share().counted ? static_cast<double>(batch.tokens) : 0);
     }
     use.step_seconds = median(seconds);
     use.wait_seconds = median(waits);
@@ -191,7 +214,7 @@ class Bench {
       use.devices[i].busy_seconds =
           (use.devices[i].busy_seconds - before[i].busy_seconds) / static_cast<double>(options_.steps);
     use.measured.gathered = strategy->most_gathered_bytes();
-    use.predicted = predict(layout, name, group_.size(), compute.has_value(), plan.accumulation > 1,
+    use.predicted = predict(layout, own, name, group_.size(), compute.has_value(), plan.accumulation > 1,
                             static_cast<int64_t>(at::elementSize(type)));
     return use;
   }

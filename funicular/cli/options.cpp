@@ -279,8 +279,17 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
       .default_text("1; with --strategy pipeline all ranks")
       .range(1, 4096);
   arguments
-      .add("data-parallel", "D", options.data_parallel, "how many pipelines; must be the ranks divided by P")
-      .default_text("ranks / P")
+      .add("tensor-parallel", "T", options.tensor_parallel,
+           "cut weights into slices on T ranks; of T·D ranks D such groups share the data, by ddp or --strategy zero1 to "
+           "zero3")
+      .default_text("1; with --strategy tensor all ranks")
+      .range(1, 4096);
+  arguments.add("sequence-parallel", options.sequence_parallel,
+                "of --tensor-parallel: divide what lies between the slices by rows: less memory, the same traffic");
+  arguments
+      .add("data-parallel", "D", options.data_parallel,
+           "how many pipelines or tensor groups; must be the ranks divided by P or T")
+      .default_text("ranks / P or T")
       .range(1, 65536);
   arguments.add("schedule", "NAME|FILE", options.schedule,
                 "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
@@ -369,12 +378,13 @@ void TrainingOptions::apply() {
   strategy = chosen_strategy();
   if (strategy == "pipeline" && !arguments_->given("pipeline-parallel"))
     pipeline_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
-  check_pipelines(place.size);
+  if (strategy == "tensor" && !arguments_->given("tensor-parallel"))
+    tensor_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
+  check_mesh(place.size);
   const bool cuts = strategy == "pipeline";
   const int64_t parts = strategy == "dp"              ? devices
                         : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
-                        : cuts                        ? place.size / pipeline_parallel
-                                                      : place.size;
+                                                      : place.size / ranks_of_a_share();
   train::plan_batches(trainer(), parts,
                       cuts ? pipeline_parallel : 1);  // contradictions are told before files are read
   if (device.device != "cpu" && !offload_optimizer.empty())
@@ -408,24 +418,30 @@ void TrainingOptions::apply() {
 
 std::string TrainingOptions::chosen_strategy() const {
   const bool asked = pipeline_parallel > 1;
+  if (asked && tensor_parallel > 1)
+    throw InputError("usage", "--pipeline-parallel {} and --tensor-parallel {} cannot be combined yet; leave one out",
+                     pipeline_parallel, tensor_parallel);
   if (strategy == "auto" && asked) return "pipeline";
+  if (strategy == "auto" && tensor_parallel > 1) return "tensor";
   if (strategy != "pipeline" && asked)
     throw InputError("usage", "--pipeline-parallel {} and --strategy {} contradict each other; leave one out",
                      pipeline_parallel, strategy);
   return strategy;
 }
 
-void TrainingOptions::check_pipelines(int ranks) const {
-  if (strategy != "pipeline") return;
-  if (ranks % pipeline_parallel != 0)
-    throw InputError(
-        "usage",
-        "--pipeline-parallel {}: {} ranks cannot be divided into pipelines of {}; start a multiple: "
-        "funicular launch -n {} -- funicular …",
-        pipeline_parallel, ranks, pipeline_parallel, pipeline_parallel);
-  if (data_parallel && *data_parallel * pipeline_parallel != ranks)
-    throw InputError("usage", "--pipeline-parallel {} and --data-parallel {} take {} ranks, and there are {}",
-                     pipeline_parallel, *data_parallel, pipeline_parallel * *data_parallel, ranks);
+void TrainingOptions::check_mesh(int ranks) const {
+  const bool pipelines = strategy == "pipeline", slices = strategy == "tensor" || tensor_parallel > 1;
+  if (!pipelines && !slices) return;
+  const int64_t together = ranks_of_a_share();
+  const char* const option = pipelines ? "--pipeline-parallel" : "--tensor-parallel";
+  if (ranks % together != 0)
+    throw InputError("usage",
+                     "{} {}: {} ranks cannot be divided into {} of {}; start a multiple: "
+                     "funicular launch -n {} -- funicular …",
+                     option, together, ranks, pipelines ? "pipelines" : "tensor groups", together, together);
+  if (data_parallel && *data_parallel * together != ranks)
+    throw InputError("usage", "{} {} and --data-parallel {} take {} ranks, and there are {}", option, together,
+                     *data_parallel, together * *data_parallel, ranks);
 }
 
 void TrainingOptions::choose_precision() {
@@ -486,7 +502,8 @@ void TrainingOptions::warn_of_idle_options() const {
          "precision", precision, {"fp16"});
   belong({"devices"}, "strategy", strategy, {"dp"});
   belong({"servers"}, "strategy", strategy, {"ps-sync", "ps-async"});
-  belong({"data-parallel", "schedule", "stages-per-rank", "stages"}, "strategy", strategy, {"pipeline"});
+  belong({"schedule", "stages-per-rank", "stages"}, "strategy", strategy, {"pipeline"});
+  if (tensor_parallel == 1) belong({"data-parallel"}, "strategy", strategy, {"pipeline", "tensor"});
   belong({"staleness", "record-interleaving", "replay-interleaving"}, "strategy", strategy, {"ps-async"});
 }
 
@@ -543,6 +560,7 @@ train::StrategyFactory TrainingOptions::strategy_factory() const {
   options.pipeline.schedule = schedule;
   options.pipeline.chunks = static_cast<int>(stages_per_rank.value_or(0));
   if (!stages.empty()) options.pipeline.begins = parse_stages(stages);
+  options.tensor = {.ranks = static_cast<int>(tensor_parallel), .sequence = sequence_parallel};
   return [name = strategy, group = group_, options] { return parallel::make_strategy(name, group, options); };
 }
 

@@ -98,6 +98,8 @@ struct TrainingOptions {
   std::string reduce_precision = "own";
   int64_t devices = 2, servers = 1, staleness = 3;
   int64_t pipeline_parallel = 1;  ///< ranks of a pipeline
+  int64_t tensor_parallel = 1;    ///< ranks of a tensor group
+  bool sequence_parallel = false;
   std::optional<int64_t> data_parallel, stages_per_rank;
   std::string schedule = "1f1b", stages;
   std::string interface;       ///< empty: chosen
@@ -134,10 +136,12 @@ struct TrainingOptions {
   at::ScalarType dtype() const;
 
  private:
-  /// --strategy, or what --pipeline-parallel makes of auto.
+  /// --strategy, or what --pipeline-parallel and --tensor-parallel make of auto.
   std::string chosen_strategy() const;
-  /// Throws InputError unless pipelines fit the ranks.
-  void check_pipelines(int ranks) const;
+  /// Throws InputError unless pipelines and tensor groups fit the ranks.
+  void check_mesh(int ranks) const;
+  /// How many ranks work on the same share of the data.
+  int64_t ranks_of_a_share() const { return strategy == "pipeline" ? pipeline_parallel : tensor_parallel; }
   /// Puts what fits in the place of "auto", the same on all ranks: a run that goes on keeps its precision.
   void choose_precision();
   /// Of options that were given and do nothing beside the others.

@@ -83,7 +83,8 @@ class Prove final : public Command {
             "compares every loss term, gradient, weight and piece of optimiser state of every step. A layout "
             "is, in quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
             "[--deterministic] [--servers N] [--fault NAME]\", of the strategy pipeline also "
-            "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V]\". Exit code 1 if a "
+            "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V]\", of tensor, ddp and zero1 to "
+            "zero3 \"[--tensor-parallel T] [--sequence-parallel]\". Exit code 1 if a "
             "difference is larger than "
             "docs/numerics.md promises. Without --model and --data: a small BERT with random weights, and "
             "generated rows. What agreement of two layouts cannot see is a fault that both share: in the "
@@ -281,6 +282,7 @@ class Prove final : public Command {
     add("ps-sync -n 4 --servers 2", "single");
     prove_objectives(add);
     prove_pipelines(add);
+    prove_slices(add);
     size_t held = 0;
     OrderedJson list = OrderedJson::array();
     for (const Row& row : rows) {
@@ -333,6 +335,26 @@ class Prove final : public Command {
         add(fmt::format("pipeline -n 3 --micro-batch-size 3 --recompute {}", recompute), "single");
       add("pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 3", "single");
       add("pipeline -n 4 --pipeline-parallel 2 --schedule interleaved --micro-batch-size 2", "single");
+    }
+    set_objective(objective);
+  }
+
+  /// Four heads, 997 words and 200 channels: three ranks have them unequally.
+  void prove_slices(const std::function<void(const std::string&, const std::string&)>& add) {
+    const std::string objective = objective_;
+    for (const char* each : {kMaskedLm, kClassification}) {
+      if (!task_.data.empty() && each != objective) continue;
+      set_objective(each);
+      for (int ranks = 2; ranks <= 4; ++ranks) {
+        add(fmt::format("tensor -n {}", ranks), "single");
+        add(fmt::format("tensor -n {} --sequence-parallel --micro-batch-size 3", ranks), "single");
+      }
+      for (const char* recompute : {"full", "sqrt", "selective"})
+        for (const char* rows : {"", " --sequence-parallel"})
+          add(fmt::format("tensor -n 2 --micro-batch-size 3 --recompute {}{}", recompute, rows), "single");
+      for (const char* strategy : {"tensor", "zero1", "zero2", "zero3"})
+        for (const char* rows : {"", " --sequence-parallel"})
+          add(fmt::format("{} -n 4 --tensor-parallel 2 --micro-batch-size 3{}", strategy, rows), "single");
     }
     set_objective(objective);
   }

@@ -3,11 +3,14 @@
 #include <ATen/Context.h>
 #include <torch/nn/module.h>
 
+#include <map>
+#include <memory>
 #include <set>
 #include <string>
 
 #include "funicular/base/error.h"
 #include "funicular/base/random.h"
+#include "funicular/core/sliceable.h"
 
 namespace funicular {
 
@@ -20,6 +23,21 @@ void seed_generator(const Packing& packing) {
       packing.host_draw_ids.empty() ? 0 : static_cast<uint64_t>(packing.host_draw_ids.front());
   const RandomBlock bits = philox(make_key(packing.random.seed, Purpose::user), make_counter(0, 0, draw));
   at::manual_seed((uint64_t{bits[0]} << 32) | bits[1]);
+}
+
+void declare_slices(Model& model, const torch::nn::Module& module) {
+  std::map<const c10::TensorImpl*, Parameter*> parameters;
+  for (const auto& parameter : model.parameters)
+    parameters[parameter->compute.unsafeGetTensorImpl()] = parameter.get();
+  std::shared_ptr<Slicing> slicing;
+  for (const auto& part : module.modules()) {
+    auto* const sliceable = dynamic_cast<Sliceable*>(part.get());
+    if (!sliceable) continue;
+    if (!slicing) slicing = Slicing::declare(model);
+    sliceable->declare_slices(slicing, [&](const at::Tensor& weight) {
+      return parameters.at(weight.unsafeGetTensorImpl());
+    });
+  }
 }
 
 }  // namespace
@@ -71,6 +89,7 @@ Model wrap_module(std::shared_ptr<torch::nn::Module> module,
     return Activations{};
   };
   model.segments.push_back(std::move(segment));
+  declare_slices(model, *module);
   model.owners.push_back(std::move(module));
   return model;
 }

@@ -3,6 +3,8 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 
@@ -12,6 +14,7 @@
 #include "funicular/model/builder.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/row_subset.h"
+#include "funicular/nn/slices.h"
 
 namespace funicular::model {
 
@@ -32,6 +35,11 @@ at::Tensor positions_without_padding(const at::Tensor& ids, const Packing& packi
   return ((up_to - before.index_select(0, first)) * real + padding).to(at::kInt);
 }
 
+/// Where sequence parallelism divides the rows of a batch.
+nn::RowBounds own_tokens(const Packing& packing, const Slicing& slicing) {
+  return slice_bounds(packing.tokens(), 1, slicing.group()->size());
+}
+
 void add_embeddings(Builder& builder) {
   const format::BertConfig& config = builder.config();
   const std::string prefix = builder.in_encoder("embeddings.");
@@ -39,6 +47,8 @@ void add_embeddings(Builder& builder) {
   const int64_t padding = config.pad_token_id;
   const bool skips_padding = builder.family().skips_padding;
   Parameter* const word = builder.add_weight(builder.in_encoder(kWordEmbeddings), config.vocab_size, width);
+  const int64_t words = config.vocab_size, words_together = builder.words_together();
+  builder.slicing()->cut(word, {.dimension = 0, .unit = words_together});
   if (padding >= 0 && padding < config.vocab_size) word->master.detach()[padding].zero_();
   Parameter* const position =
       builder.add_weight(prefix + "position_embeddings.weight", config.max_position_embeddings, width);
@@ -55,7 +65,7 @@ void add_embeddings(Builder& builder) {
   if (gives) outputs.push_back({hidden_port(0), outputs.front().shape});
   builder.add_segment(
       "embeddings", {from_batch("token_ids"), from_batch("token_type_ids")}, std::move(outputs),
-      [=](Activations in, const Pass& pass) {
+      [=, slicing = std::shared_ptr<const Slicing>(builder.slicing())](Activations in, const Pass& pass) {
         const Packing& packing = pass.batch.packing;
         const at::Tensor &ids = in.at("token_ids"), &types = in.at("token_type_ids");
         if (packing.longest() > longest)
@@ -72,66 +82,141 @@ void add_embeddings(Builder& builder) {
         if (!ids.is_cpu())
           nn::check_ids(tables, on_host(pass.batch, "token_ids", ids),
                         on_host(pass.batch, "token_type_ids", types));
-        at::Tensor hidden = nn::embed(tables, ids, types, norm.weights(), packing, site);
+        at::Tensor hidden =
+            slicing->group() ? nn::embed(tables, own_words(*slicing, words, words_together),
+                                         slicing->shared_group(), ids, types, norm.weights(), packing, site)
+                             : nn::embed(tables, ids, types, norm.weights(), packing, site);
         if (project.weight) hidden = apply_linear(hidden, project, nn::Activation::none);
         pass.taps("embeddings", hidden);
-        Activations out{{kHidden, hidden}};
+        Activations out;
         if (gives) out[hidden_port(0)] = hidden;
+        out[kHidden] = slicing->sequence() ? nn::own_rows(hidden, *slicing, own_tokens(packing, *slicing)) : hidden;
         return out;
       });
 }
 
+/// What a layer computes between its slices, where its weights are whole.
+struct Between {
+  nn::RowKeys keys;               ///< of this rank's rows
+  nn::RowBounds tokens{}, rows{};  ///< each rank's rows of the batch, and of what the head reads; empty: all have all
+};
+
 /// The weights of a layer and what never changes of it.
 struct Layer {
   std::string name;
-  int64_t heads = 0;
+  int64_t heads = 0, head_size = 0;  ///< of the model
+  std::shared_ptr<const Slicing> slicing;
   LinearWeights query_key_value, projection, up, down;
   NormParameters attention_norm, output_norm;
   nn::DropoutSite attention_site, projection_site, output_site;
   nn::Activation activation;
-  bool repeatable = false;
+  bool repeatable = false, last = false;
   std::function<at::Tensor(const MicroBatch&)> rows;  ///< all that the head reads of its output; empty: all
   std::string gives_hidden, gives_query_key_value;    ///< ports of LayerOutputs; empty: not
 
   Activations forward(const at::Tensor& x, const Pass& pass) const;
+  Between between(const Packing& packing, const std::optional<nn::RowSubset>& wanted) const;
+  /// What is added to the attention's output, for own rows.
+  at::Tensor residual(const at::Tensor& x, const at::Tensor& trunk, const std::optional<nn::RowSubset>& wanted,
+                      const Between& between) const;
+  /// Those of which the weights are here.
+  nn::HeadSlice own_heads() const {
+    return {slicing->first(heads, 1), query_key_value.bias->compute.size(0) / (3 * head_size)};
+  }
+  /// The bias of a product whose sum over the ranks is complete.
+  at::Tensor bias_of_sum(const LinearWeights& weights) const {
+    const at::Tensor& bias = weights.bias->compute;
+    return slicing->repeats_bias ? bias * slicing->group()->size() : bias;
+  }
 };
+
+Between Layer::between(const Packing& packing, const std::optional<nn::RowSubset>& wanted) const {
+  Between found{wanted ? wanted->keys : nn::RowKeys(packing)};
+  if (!slicing->sequence()) return found;
+  found.tokens = found.rows = own_tokens(packing, *slicing);
+  if (wanted) {
+    const int64_t *const first = wanted->rows.const_data_ptr<int64_t>(), *const end = first + wanted->size();
+    for (int64_t& bound : found.rows) bound = std::lower_bound(first, end, bound) - first;
+  }
+  const auto rank = static_cast<size_t>(slicing->group()->rank());
+  const int64_t begin = found.rows[rank], count = found.rows[rank + 1] - begin;
+  found.keys.positions = found.keys.positions.narrow(0, begin, count);
+  found.keys.draws = found.keys.draws.narrow(0, begin, count);
+  return found;
+}
+
+at::Tensor Layer::residual(const at::Tensor& x, const at::Tensor& trunk,
+                           const std::optional<nn::RowSubset>& wanted, const Between& between) const {
+  if (between.rows.empty()) {
+    const at::Tensor all = nn::once(trunk, *slicing);
+    return wanted ? all.index_select(0, wanted->rows) : all;
+  }
+  if (!wanted) return x;
+  const auto rank = static_cast<size_t>(slicing->group()->rank());
+  const int64_t begin = between.rows[rank], count = between.rows[rank + 1] - begin;
+  return x.index_select(0, wanted->rows.narrow(0, begin, count) - between.tokens[rank]);
+}
 
 Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   std::optional<nn::RowSubset> wanted;  // none: all rows
   if (rows && !pass.taps.observe && gives_hidden.empty())
     wanted = nn::select_rows(pass.batch.packing, rows(pass.batch));
-  const nn::RowKeys keys = wanted ? wanted->keys : pass.batch.packing;
   // By value: it may run again in the backward pass.
   const auto attend = [layer = *this, packing = pass.batch.packing,
                        wanted](const std::vector<at::Tensor>& in) {
     const nn::Branch projected = nn::linear_branch(in[0], layer.query_key_value.weight->compute);
     const at::Tensor& bias = layer.query_key_value.bias->compute;
-    std::vector results{nn::attention(projected.output, bias, packing, layer.heads, layer.attention_site,
-                                      wanted, layer.repeatable),
+    std::vector results{nn::attention_of_heads(projected.output, bias, packing, layer.own_heads(),
+                                               layer.attention_site, wanted, layer.repeatable),
                         projected.trunk};
     if (!layer.gives_query_key_value.empty())
       results.push_back(projected.output + bias.to(projected.output.scalar_type()));
     return results;
   };
+  const Between between = this->between(pass.batch.packing, wanted);
+  const at::Tensor entered = nn::enter_slices(x, *slicing, between.tokens);
   const std::vector<at::Tensor> both =
       pass.options.selective_recompute
-          ? recomputed({x}, {query_key_value.weight->compute, query_key_value.bias->compute}, attend)
-          : attend({x});
-  const at::Tensor &context = both[0], residual = wanted ? both[1].index_select(0, wanted->rows) : both[1];
-  const at::Tensor attended =
-      nn::residual_norm(nn::linear(context, projection.weight->compute), projection.bias->compute, residual,
-                        attention_norm.weights(), keys, projection_site);
-  const nn::Branch inner = nn::feed_forward_branch(attended, up.weight->compute, up.bias->compute,
-                                                   down.weight->compute, activation);
-  at::Tensor out = nn::residual_norm(inner.output, down.bias->compute, inner.trunk, output_norm.weights(),
-                                     keys, output_site);
+          ? recomputed({entered}, {query_key_value.weight->compute, query_key_value.bias->compute}, attend)
+          : attend({entered});
+  const at::Tensor attended = nn::residual_norm(
+      nn::leave_slices(nn::linear(both[0], projection.weight->compute), *slicing, between.rows),
+      bias_of_sum(projection), residual(x, both[1], wanted, between), attention_norm.weights(), between.keys,
+      projection_site);
+  const nn::Branch inner =
+      nn::feed_forward_branch(nn::enter_slices(attended, *slicing, between.rows), up.weight->compute,
+                              up.bias->compute, down.weight->compute, activation);
+  at::Tensor out = nn::residual_norm(nn::leave_slices(inner.output, *slicing, between.rows), bias_of_sum(down),
+                                     between.rows.empty() ? nn::once(inner.trunk, *slicing) : attended,
+                                     output_norm.weights(), between.keys, output_site);
+  const at::Tensor own = out;
+  if (!between.rows.empty() && (last || pass.taps.observe || !gives_hidden.empty()))
+    out = nn::all_rows(own, *slicing, between.rows);
   pass.taps(name, out);
   Activations given;
   if (!gives_hidden.empty()) given[gives_hidden] = out;
   if (!gives_query_key_value.empty()) given[gives_query_key_value] = both[2];
   if (rows && !wanted) out = out.index_select(0, rows(pass.batch).to(out.device()));
-  given[kHidden] = out;
+  given[kHidden] = last ? out : own;
   return given;
+}
+
+/// What of a layer may be cut: heads, and channels between the two products of its feed-forward.
+void declare_slices(const Layer& layer, Slicing& slicing, int64_t channels) {
+  const int64_t together = std::gcd(channels, int64_t{32});  // whole tiles of products
+  for (Parameter* const parameter : {layer.query_key_value.weight, layer.query_key_value.bias})
+    slicing.cut(parameter, {.dimension = 0, .unit = layer.head_size});
+  slicing.cut(layer.projection.weight, {.dimension = 1, .unit = layer.head_size});
+  for (Parameter* const parameter : {layer.up.weight, layer.up.bias})
+    slicing.cut(parameter, {.dimension = 0, .unit = together});
+  slicing.cut(layer.down.weight, {.dimension = 1, .unit = together});
+  for (const NormParameters& norm : {layer.attention_norm, layer.output_norm})
+    for (Parameter* const parameter : {norm.gamma, norm.beta}) slicing.between(parameter);
+  slicing.between(layer.projection.bias);
+  slicing.between(layer.down.bias);
+  if (!layer.gives_query_key_value.empty())
+    slicing.hindrance =
+        "distillation reads a layer's queries, keys and values side by side, which cannot be cut yet";
 }
 
 void add_layer(Builder& builder, int64_t number) {
@@ -143,6 +228,8 @@ void add_layer(Builder& builder, int64_t number) {
   Layer layer;
   layer.name = "layer." + std::to_string(number);
   layer.heads = config.num_attention_heads;
+  layer.head_size = hidden / layer.heads;
+  layer.slicing = builder.slicing();
   layer.query_key_value = builder.add_fused_linear(prefix + "attention.self", "query_key_value",
                                                    {"query", "key", "value"}, hidden, hidden);
   layer.projection = builder.add_linear(prefix + "attention.output.dense", hidden, hidden);
@@ -155,6 +242,7 @@ void add_layer(Builder& builder, int64_t number) {
   layer.output_site = {config.hidden_dropout_prob, Purpose::dropout_output, index};
   layer.activation = builder.activation();
   layer.repeatable = builder.options().repeatable;
+  layer.last = last;
   if (last) layer.rows = builder.options().head.rows;
   std::vector<Port> outputs{last ? hidden_of_head(builder.options()) : hidden_of_tokens(builder.options())};
   const LayerOutputs& gives = builder.options().gives;
@@ -168,6 +256,7 @@ void add_layer(Builder& builder, int64_t number) {
                          return std::vector<int64_t>{batch.packing.tokens(), 3 * hidden};
                        }});
   }
+  declare_slices(layer, *builder.slicing(), config.intermediate_size);
   builder.add_segment(layer.name, {hidden_of_tokens(builder.options())}, std::move(outputs),
                       [layer](Activations in, const Pass& pass) {
                         const at::Tensor x = std::move(in.at(kHidden));

@@ -4,6 +4,7 @@
 #include <torch/types.h>
 
 #include <cmath>
+#include <numeric>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -44,6 +45,7 @@ Builder::Builder(const BertOptions& options)
       family_(family_of(options.config)),
       activation_(activation_named(options.config.hidden_act)) {
   model_.low_precision = model_.recomputes_attention = model_.makes_row_gradients = true;
+  slicing_ = Slicing::declare(model_);
 }
 
 at::Tensor Builder::zeros(at::IntArrayRef shape) const {
@@ -109,6 +111,15 @@ void Builder::add_segment(std::string name, std::vector<Port> inputs, std::vecto
     segment.parameters.push_back(model_.parameters[claimed_].get());
   segment.parameters.insert(segment.parameters.end(), shared.begin(), shared.end());
   model_.segments.push_back(std::move(segment));
+}
+
+int64_t Builder::words_together() const {
+  return std::gcd(config().vocab_size, int64_t{32});
+}
+
+nn::VocabularySlice own_words(const Slicing& slicing, int64_t words, int64_t words_together) {
+  const bool later = slicing.group() && slicing.group()->rank() > 0;
+  return {slicing.first(words, words_together) + (later ? slicing.vocabulary_shift : 0), words, slicing.group()};
 }
 
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation) {

@@ -4,13 +4,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "funicular/core/model.h"
+#include "funicular/core/slicing.h"
 #include "funicular/model/bert.h"
 #include "funicular/nn/functional.h"
+#include "funicular/nn/slices.h"
 
 namespace funicular::model {
 
@@ -64,6 +67,11 @@ class Builder {
   Parameter* find(const std::string& name) const;
   Parameter* word_embeddings() const { return find(in_encoder(kWordEmbeddings)); }
 
+  /// What may be cut of the model, and how it is; for the segments to hold.
+  const std::shared_ptr<Slicing>& slicing() const { return slicing_; }
+  /// Words that stay together where the vocabulary is cut: so that every slice is as fast to multiply as the whole.
+  int64_t words_together() const;
+
   /// All weights made since the segment before belong to this one; `shared` are used by it, too.
   void add_segment(std::string name, std::vector<Port> inputs, std::vector<Port> outputs,
                    decltype(Segment::forward) forward, const std::vector<Parameter*>& shared = {});
@@ -79,6 +87,7 @@ class Builder {
   const Family& family_;
   nn::Activation activation_;
   Model model_;
+  std::shared_ptr<Slicing> slicing_;
   size_t claimed_ = 0;  ///< parameters that belong to a segment
 };
 
@@ -89,12 +98,17 @@ struct MaskedLmWeights {
   Parameter* decoder = nullptr;  ///< the word embeddings
   Parameter* bias = nullptr;
   nn::Activation activation = nn::Activation::gelu;
+  std::shared_ptr<const Slicing> slicing = nullptr;
+  int64_t words = 0, words_together = 1;
 };
 MaskedLmWeights add_masked_lm_weights(Builder& builder);
 /// The loss term `mlm` of the hidden states of the masked tokens [M, H] against `mlm_labels`; tap `logits`.
 /// With `draw` tokens are drawn beside it.
 void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass,
                         nn::VocabularyDraw* draw = nullptr);
+
+/// This rank's words of a vocabulary.
+nn::VocabularySlice own_words(const Slicing& slicing, int64_t words, int64_t words_together);
 
 /// activation(linear(x))
 at::Tensor apply_linear(const at::Tensor& x, const LinearWeights& weights, nn::Activation activation);

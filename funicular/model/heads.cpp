@@ -17,17 +17,48 @@ MaskedLmWeights add_masked_lm_weights(Builder& builder) {
   const LinearWeights transform = builder.add_linear(names.dense, width, config.hidden_size);
   const NormParameters norm = builder.add_norm(names.norm, width);
   Parameter* const bias = builder.add_bias(names.bias, config.vocab_size);
-  return {transform, norm, builder.word_embeddings(), bias,
-          names.plain_gelu ? nn::Activation::gelu : builder.activation()};
+  builder.slicing()->cut(bias, {.dimension = 0, .unit = builder.words_together()});
+  return {transform,
+          norm,
+          builder.word_embeddings(),
+          bias,
+          names.plain_gelu ? nn::Activation::gelu : builder.activation(),
+          builder.slicing(),
+          config.vocab_size,
+          builder.words_together()};
 }
+
+namespace {
+
+/// The logits of all words, where the decoder is cut.
+at::Tensor gathered_logits(const at::Tensor& own, const MaskedLmWeights& weights) {
+  const SliceGroup& group = *weights.slicing->group();
+  const at::Tensor words = at::zeros({weights.words, own.size(0)}, own.options().requires_grad(false));
+  const auto bounds = slice_bounds(weights.words, weights.words_together, group.size());
+  words.narrow(0, bounds[static_cast<size_t>(group.rank())], own.size(1)).copy_(own.detach().t());
+  group.gather_rows(words, bounds);
+  return words.t();
+}
+
+}  // namespace
 
 void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass,
                         nn::VocabularyDraw* draw) {
   const at::Tensor hidden = nn::residual_norm(apply_linear(rows, weights.transform, weights.activation), {},
                                               {}, weights.norm.weights(), nn::RowKeys(), {});
   const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
-  if (pass.taps.observe) pass.taps("logits", nn::linear(hidden, decoder).to(bias.scalar_type()) + bias);
-  pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"], draw));
+  const at::Tensor& labels = pass.batch["mlm_labels"];
+  const bool sliced = weights.slicing->group() != nullptr;
+  if (pass.taps.observe) {
+    const at::Tensor own = nn::linear(hidden, decoder).to(bias.scalar_type()) + bias;
+    pass.taps("logits", sliced ? gathered_logits(own, weights) : own);
+  }
+  if (!sliced)
+    return pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, labels, draw));
+  if (draw) throw InputError("tensor", "tokens cannot be drawn from a vocabulary that is cut into slices");
+  pass.loss.add("mlm", nn::vocabulary_cross_entropy(
+                           nn::enter_slices(hidden, *weights.slicing), decoder, bias, labels,
+                           own_words(*weights.slicing, weights.words, weights.words_together)));
 }
 
 namespace {

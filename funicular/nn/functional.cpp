@@ -1,7 +1,6 @@
 #include "funicular/nn/functional.h"
 
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -11,17 +10,18 @@
 #include "funicular/base/error.h"
 #include "funicular/core/deferred_gradients.h"
 #include "funicular/core/gradient_squares.h"
+#include "funicular/nn/function_support.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/packed_attention.h"
 #include "funicular/nn/quantized.h"
 #include "funicular/nn/row_operations.h"
+#include "funicular/nn/slices.h"
 #include "funicular/nn/typed.h"
 
 namespace funicular::nn {
 
 namespace {
 
-using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
@@ -29,47 +29,6 @@ using torch::autograd::variable_list;
 using Maybe = std::optional<at::Tensor>;
 Maybe maybe(const at::Tensor& tensor) {
   return tensor.defined() ? Maybe(tensor) : std::nullopt;
-}
-
-/// What a backward pass needs besides tensors.
-template <class T>
-struct Held : torch::CustomClassHolder {
-  explicit Held(T v) : value(std::move(v)) {}
-  T value;
-};
-template <class T>
-void hold(AutogradContext* context, T value) {
-  context->saved_data["held"] = c10::IValue::make_capsule(c10::make_intrusive<Held<T>>(std::move(value)));
-}
-template <class T>
-const T& held(AutogradContext* context) {
-  return static_cast<const Held<T>*>(context->saved_data["held"].toCapsule().get())->value;
-}
-
-DropoutArguments dropout_arguments(const DropoutSite& site, const RandomState& random) {
-  DropoutArguments arguments;
-  if (!random.training || site.probability <= 0) return arguments;
-  const DropoutRate rate = DropoutRate::from_probability(site.probability);
-  const RandomKey key = make_key(random.seed, site.purpose, site.layer);
-  arguments = {key.low, key.high, rate.threshold, rate.scale()};
-  return arguments;
-}
-
-/// The .grad of a weight, to be written to; one of rows only becomes dense.
-at::Tensor& dense_gradient(const at::Tensor& weight) {
-  at::Tensor& gradient = weight.mutable_grad();
-  if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
-  // Kernels of our own write past LibTorch, which counts versions.
-  if (gradient.defined() && !gradient.is_inference()) gradient.unsafeGetTensorImpl()->bump_version();
-  return gradient;
-}
-
-/// The .grad of a weight, zero-filled if there was none. Undefined if the weight is frozen or undefined.
-at::Tensor gradient_of(const at::Tensor& weight) {
-  if (!weight.defined() || !weight.requires_grad()) return {};
-  at::Tensor& gradient = dense_gradient(weight);
-  if (!gradient.defined()) gradient = at::zeros_like(weight);
-  return gradient;
 }
 
 // ---- linear
@@ -229,17 +188,6 @@ struct ResidualNormFunction : Function<ResidualNormFunction> {
 
 // ---- embeddings
 
-void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
-  const int64_t* const first = ids.data_ptr<int64_t>();
-  for (int64_t i = 0; i < ids.numel(); ++i)
-    if (first[i] < 0 || first[i] >= rows)
-      throw InputError(
-          "bert",
-          "{} {} at token {} of the batch is outside the model's {} rows; is the data damaged, or made "
-          "for another model?",
-          what, first[i], i, rows);
-}
-
 struct EmbedFunction : Function<EmbedFunction> {
   struct Call {
     at::Tensor ids, types, positions;
@@ -302,6 +250,15 @@ struct DropoutFunction : Function<DropoutFunction> {
 
 // ---- vocabulary cross-entropy
 
+/// The losses of some rows, and, with `gradients`, of their logits what is theirs.
+void lose_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
+               const at::Tensor& losses, bool gradients, const VocabularySlice* slice) {
+  if (slice)
+    sliced_cross_entropy_rows(logits, bias, labels, losses, gradients, *slice);
+  else
+    cross_entropy_rows(logits, bias, labels, losses, gradients);
+}
+
 /// The last tile of logits becomes its own gradient and waits for the backward pass, where it goes straight
 /// into the weight's gradient; tiles before it, of very large batches, are multiplied at once into a sum of
 /// their own, in full precision: several tiles are added, and fp16 has no loss scale yet.
@@ -331,7 +288,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& bias, const at::Tensor& labels, bool gradients,
-                            VocabularyDraw* draw) {
+                            VocabularyDraw* draw, const VocabularySlice* slice) {
     const int64_t rows = hidden.size(0);
     if (draw) draw->tokens = at::empty_like(labels);
     if (draw && draw->wants_best) draw->best = at::empty_like(labels);
@@ -345,8 +302,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
         sample_rows(logits, bias, draw->uniforms.narrow(0, begin, count),
                     draw->tokens.narrow(0, begin, count),
                     draw->wants_best ? draw->best.narrow(0, begin, count) : at::Tensor());
-      cross_entropy_rows(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count),
-                         gradients);
+      lose_rows(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count), gradients, slice);
       if (!gradients || begin + count == rows) continue;
       if (!weight_sum.defined()) {
         hidden_gradient = at::empty_like(hidden);
@@ -368,7 +324,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
     const at::Tensor &weight_sum = saved[5], &bias_sum = saved[6];
     const at::Tensor& factor = outputs[0];
     const int64_t rows = hidden.size(0), last = logits.defined() ? logits.size(0) : 0;
-    if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}, {}};
+    if (last == 0) return {at::zeros_like(hidden), {}, {}, {}, {}, {}, {}};
     learn(weight, logits, scaled(hidden.narrow(0, rows - last, last), factor));
     if (weight_sum.defined())
       if (const at::Tensor gradient = gradient_of(weight); gradient.defined())
@@ -378,10 +334,10 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       add_column_sum(logits, sum);
       gradient.add_(scaled(sum, factor));
     }
-    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}, {}};
+    if (!context->needs_input_grad(0)) return {{}, {}, {}, {}, {}, {}, {}};
     at::Tensor hidden_gradient = saved[4].defined() ? saved[4] : at::empty_like(hidden);
     times(logits, weight, hidden_gradient.narrow(0, rows - last, last));
-    return {scaled(hidden_gradient, factor), {}, {}, {}, {}, {}};
+    return {scaled(hidden_gradient, factor), {}, {}, {}, {}, {}, {}};
   }
 };
 
@@ -458,11 +414,38 @@ at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::T
   return DropoutFunction::apply(x.contiguous(), DropoutFunction::Call{positions, draws, arguments});
 }
 
+namespace {
+
+bool learns_vocabulary(const at::Tensor& hidden, const at::Tensor& weight, const at::Tensor& bias) {
+  return at::GradMode::is_enabled() &&
+         (hidden.requires_grad() || weight.requires_grad() || bias.requires_grad());
+}
+
+}  // namespace
+
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels, VocabularyDraw* draw) {
-  const bool gradients = at::GradMode::is_enabled() &&
-                         (hidden.requires_grad() || weight.requires_grad() || bias.requires_grad());
-  return VocabularyLossFunction::apply(hidden, weight, bias, labels, gradients, draw);
+  const VocabularySlice* const whole = nullptr;
+  return VocabularyLossFunction::apply(hidden, weight, bias, labels, learns_vocabulary(hidden, weight, bias),
+                                       draw, whole);
+}
+
+// ---- of slices (nn/slices.h): the same functions
+
+at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing,
+                              const HeadSlice& heads, const DropoutSite& dropout,
+                              const std::optional<RowSubset>& queries, bool repeatable) {
+  return AttentionFunction::apply(qkv, bias,
+                                  AttentionCall{packing, heads.count, dropout_arguments(dropout, packing.random),
+                                                queries, repeatable, heads.first});
+}
+
+at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
+                                    const at::Tensor& bias, const at::Tensor& labels,
+                                    const VocabularySlice& slice) {
+  VocabularyDraw* const none = nullptr;
+  return VocabularyLossFunction::apply(hidden, weight, bias, labels, learns_vocabulary(hidden, weight, bias),
+                                       none, &slice);
 }
 
 }  // namespace funicular::nn

@@ -98,7 +98,7 @@ void for_each_head(const AttentionCall& call, const at::Tensor& qkv, const at::T
     a.key_bias = a.query_bias + hidden;
     a.value_bias = a.key_bias + hidden;
     a.log_sum_exp = data<T>(lse) + head * call.rows() + first_query;
-    a.head = static_cast<uint32_t>(head);
+    a.head = static_cast<uint32_t>(call.first_head + head);
     a.workspace = memory;
     fill(a, row, first_query, column);
     (group.count > 1 ? short_ones : alone)(a);

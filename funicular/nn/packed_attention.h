@@ -20,6 +20,7 @@ struct AttentionCall {
   DropoutArguments dropout;
   std::optional<RowSubset> queries;  ///< none: all rows
   bool repeatable = false;           ///< no FlashAttention of LibTorch's
+  int64_t first_head = 0;            ///< which of the model's heads the first of these is, for its dropout
 
   int64_t rows() const { return queries ? queries->size() : packing.tokens(); }
   /// Where the rows of sequence s begin in what has a row a query.

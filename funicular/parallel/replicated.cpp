@@ -58,12 +58,22 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
   share_buffers();
   target_ = std::make_shared<UpdateTarget>();
   allocate(model, types, *target_);
+  if (slices_) add_sums_of_slices();
   if (!options_.offload.empty())
     target_->make_state = [folder = options_.offload](int64_t size, const at::TensorOptions& tensor) {
       return map_scratch_tensor(folder, size, tensor);
     };
   optimizer_->attach(target_);
   if (needs_events()) hooks_ = std::make_unique<SegmentHooks>(model, static_cast<SegmentEvents&>(*this));
+}
+
+/// After the replicas have added theirs up, if each has only some blocks; the same on all of them.
+void Replicated::add_sums_of_slices() {
+  target_->add_over_ranks = [this, over_replicas = target_->add_over_ranks](const at::Tensor& sums) {
+    if (over_replicas) over_replicas(sums);
+    slices_->add_sums(layout(), sums);
+    group_.broadcast(sums, 0);
+  };
 }
 
 void Replicated::detach() {
@@ -95,6 +105,7 @@ StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Cou
   std::optional<GradientSquares> squares;
   if (frees) squares.emplace();
   run_rounds(micro_batches, global, settings, sums);
+  if (slices_) slices_->finish_backward();
   finish_gradients();
   StepResult result;
   add_losses(result, add_over_ranks(group_, sums.totals()), global);
@@ -192,6 +203,7 @@ std::string Replicated::first_non_finite_gradient() const {
   }
   const at::Tensor number = at::tensor({first}, at::kLong);
   group_.all_reduce(number, comm::Reduction::minimum);
+  if (slices_) slices_->group.all_reduce(number, comm::Reduction::minimum);
   first = number.item<int64_t>();
   return first == none ? "" : model_->parameters[static_cast<size_t>(first)]->name;
 }

@@ -1,9 +1,11 @@
 #pragma once
 // What the strategies have in common in which every rank runs all segments on its part of the data.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "funicular/core/flat_layout.h"
 #include "funicular/core/flat_parameters.h"
@@ -13,6 +15,17 @@
 
 namespace funicular::parallel {
 
+/// The ranks that hold the other slices of this rank's weights (parallel/tensor_parallel.h), each with a strategy
+/// of its own over its replicas.
+struct SliceRanks {
+  comm::Group group;
+  /// For each block of the layout equally many sums of squares: those of a layer become, in its first block, what they
+  /// are of the whole layer, whose slices the ranks have. Collective.
+  std::function<void(const FlatLayout&, const at::Tensor& sums)> add_sums;
+  /// After the backward passes of a step, before gradients are reduced among replicas. Collective.
+  std::function<void()> finish_backward;
+};
+
 /// One step: forward and backward passes over this rank's micro-batches; gradients reduced over the ranks;
 /// the loss and the norm of the whole; the update of what this rank updates. Subclasses say where weights,
 /// gradients and state lie, and reduce.
@@ -20,6 +33,8 @@ class Replicated : public Strategy, protected SegmentEvents {
  public:
   Replicated(comm::Group group, const StrategyOptions& options);
 
+  /// To be called before attach, where weights are slices.
+  void set_slices(SliceRanks slices) { slices_ = std::move(slices); }
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) final;
   void detach() override;
   void share_buffers() final;
@@ -99,6 +114,7 @@ class Replicated : public Strategy, protected SegmentEvents {
 
   /// Throws RunError unless the weights are the same on all ranks that compute and hold the same.
   void compare_replicas(int64_t update) const;
+  void add_sums_of_slices();
 
  private:
   double norm_of_first(double own) const;
@@ -110,6 +126,7 @@ class Replicated : public Strategy, protected SegmentEvents {
 
   comm::Group group_;
   StrategyOptions options_;
+  std::optional<SliceRanks> slices_;
   Model* model_ = nullptr;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::shared_ptr<UpdateTarget> target_;

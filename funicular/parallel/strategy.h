@@ -14,6 +14,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/core/recompute.h"
+#include "funicular/core/region.h"
 #include "funicular/optim/optimizer.h"
 
 namespace funicular::parallel {
@@ -63,7 +64,7 @@ struct EvalResult {
   std::vector<TensorMap> outputs;  ///< one a micro-batch, in order
 };
 
-/// Elements [begin, begin + local.numel()) of a logical tensor, row by row.
+/// A part of a logical tensor: elements [begin, begin + local.numel()) of its `region`, row by row.
 struct StateSlice {
   std::string kind;  ///< "model", "buffer", "gradient" or "optimizer.<state name>"
   std::string name;
@@ -72,6 +73,7 @@ struct StateSlice {
   at::Tensor local;       ///< to be read or written in place; may have no elements
   bool owned = true;      ///< false: another rank holds the same elements and writes them to checkpoints
   bool optional = false;  ///< a rank's own (kRanksOwn): zero where a checkpoint has no such tensor
+  Region region{};        ///< none: the whole tensor
 };
 
 /// Begins the names of optimiser states that are one rank's own; what a checkpoint holds of ranks that are
@@ -158,13 +160,16 @@ class Strategy {
   virtual void with_whole_model(const std::function<void()>& use);
 };
 
-/// What may go wrong in data parallelism, on purpose: to see that a comparison notices.
+/// What may go wrong in a strategy, on purpose: to see that a comparison notices.
 enum class Fault {
   none,
   dropped_bucket,  ///< one bucket of gradients is not reduced
   wrong_count,     ///< each rank divides its loss by its own count
   untied_weight,   ///< a tied weight is reduced before its last gradient has arrived
-  repeated_mask    ///< all ranks make the same random choices
+  repeated_mask,   ///< all ranks make the same random choices
+  repeated_bias,   ///< each rank of a tensor group adds the biases that one of them should
+  local_norm,      ///< each rank of a tensor group takes the norms of its own slices for the whole
+  shifted_slice    ///< ranks of a tensor group count the vocabulary from one row too early
 };
 /// "none", "dropped-bucket", …; throws InputError that lists the names.
 Fault parse_fault(const std::string& name);
@@ -178,6 +183,13 @@ struct PipelineOptions {
   int chunks = 0;                 ///< stages a rank; 0: the schedule's least
   std::vector<int64_t> begins{};  ///< the first segment of each stage; empty: about as many weights in each
   bool operator==(const PipelineOptions&) const = default;
+};
+
+/// Of models whose weights are cut into slices (parallel/tensor_parallel.h).
+struct TensorOptions {
+  int ranks = 0;          ///< of a tensor group; 0: the strategy "tensor" takes all, the others one
+  bool sequence = false;  ///< what lies between the slices is divided by rows, too
+  bool operator==(const TensorOptions&) const = default;
 };
 
 struct StrategyOptions {
@@ -204,14 +216,16 @@ struct StrategyOptions {
   /// writes out and reads back as memory becomes scarce. Empty: in memory.
   std::filesystem::path offload{};
   PipelineOptions pipeline{};
+  TensorOptions tensor{};
 };
 
 /// One process, one device.
 std::unique_ptr<Strategy> make_single();
 
 /// The strategy of this name over these ranks: "single", "dp", "ddp", "zero1", "zero2", "zero3", "ps-sync",
-/// "ps-async", "pipeline"; "auto": single on one rank, ddp on several. Throws InputError that lists the names, and for
-/// single and dp on several ranks.
+/// "ps-async", "pipeline", "tensor"; "auto": single on one rank, ddp on several. With TensorOptions::ranks
+/// ddp and zero1 to zero3 reduce among the ranks that hold the same slices; "tensor" does as ddp. Throws
+/// InputError that lists the names, and for single and dp on several ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options = {});
 /// As make_strategy takes them, "auto" first.

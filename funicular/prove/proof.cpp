@@ -56,6 +56,10 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     layout.deterministic = true;
     return;
   }
+  if (option == "--sequence-parallel") {
+    layout.tensor.sequence = true;
+    return;
+  }
   std::string value;
   words >> value;
   if (option == "-n")
@@ -68,6 +72,8 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     layout.servers = static_cast<int>(whole_number(option, value, 1));
   else if (option == "--pipeline-parallel")
     layout.pipeline.ranks = static_cast<int>(whole_number(option, value, 1));
+  else if (option == "--tensor-parallel")
+    layout.tensor.ranks = static_cast<int>(whole_number(option, value, 1));
   else if (option == "--schedule")
     layout.pipeline.schedule = value;
   else if (option == "--stages-per-rank")
@@ -80,7 +86,8 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     throw InputError(
         "layout",
         "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "
-        "--pipeline-parallel, --schedule, --stages-per-rank, --deterministic or --fault",
+        "--pipeline-parallel, --schedule, --stages-per-rank, --tensor-parallel, --sequence-parallel, "
+        "--deterministic or --fault",
         option, layout.text);
 }
 
@@ -271,6 +278,8 @@ bool power_of_two(int64_t value) {
 
 int64_t workers_of(const Layout& layout) {
   if (layout.strategy == "dp") return layout.devices;
+  if (layout.strategy == "tensor" && layout.tensor.ranks == 0) return 1;
+  if (layout.tensor.ranks > 1) return std::max(1, layout.ranks / layout.tensor.ranks);
   return layout.strategy == "ps-sync" ? std::max(1, layout.ranks - layout.servers) : layout.ranks;
 }
 
@@ -340,12 +349,14 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
         a.text, b.text, stale.recurrence(), stale.pipeline.schedule, stale.stages());
   }
   const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.devices == b.devices &&
-                        a.micro_batch_size == b.micro_batch_size && a.pipeline == b.pipeline;
+                        a.micro_batch_size == b.micro_batch_size && a.pipeline == b.pipeline &&
+                        a.tensor == b.tensor;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
     return {true, 0, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {
     const bool ranks_first = layout.strategy == "zero2" || layout.strategy == "zero3";
-    return layout.deterministic && (!ranks_first || power_of_two(layout.ranks));
+    const bool slices = layout.strategy == "tensor" || layout.tensor.ranks > 1;  // which have sums of their own
+    return layout.deterministic && !slices && (!ranks_first || power_of_two(layout.ranks));
   };
   if (is_tree(a) && is_tree(b) && a.threads == b.threads &&
       micro_batch_of(a, task) == micro_batch_of(b, task))

@@ -41,6 +41,7 @@ struct Layout {
   bool deterministic = false;
   int servers = 1;  ///< of ps-sync
   parallel::PipelineOptions pipeline{};
+  parallel::TensorOptions tensor{};
   parallel::Fault fault = parallel::Fault::none;
   parallel::PipelineFault pipeline_fault = parallel::PipelineFault::none;
   SharedFault shared_fault = SharedFault::none;
@@ -54,8 +55,9 @@ struct Layout {
   bool operator==(const Layout&) const = default;
   /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
   /// [--servers N] [--fault NAME]", of pipelines also "[--pipeline-parallel P] [--schedule NAME]
-  /// [--stages-per-rank V]"; or "reference [--threads N]", of an asynchronous schedule "reference --schedule NAME
-  /// --pipeline-parallel P [--threads N]". Throws InputError naming the word.
+  /// [--stages-per-rank V]", of tensor, ddp and zero1 to zero3 "[--tensor-parallel T] [--sequence-parallel]"; or
+  /// "reference [--threads N]", of an asynchronous schedule "reference --schedule NAME --pipeline-parallel P
+  /// [--threads N]". Throws InputError naming the word.
   static Layout parse(const std::string& text);
 };
 

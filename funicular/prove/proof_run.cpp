@@ -264,7 +264,8 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
                                                 .fault = layout.fault,
                                                 .servers = layout.servers,
                                                 .devices = layout.devices,
-                                                .pipeline = layout.pipeline};
+                                                .pipeline = layout.pipeline,
+                                                .tensor = layout.tensor};
         if (layout.pipeline_fault != parallel::PipelineFault::none)
           return parallel::make_pipeline(group, options, layout.pipeline_fault);
         return parallel::make_strategy(layout.strategy, group, options);

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -15,6 +16,7 @@
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 #include "funicular/comm/together.h"
+#include "funicular/core/region.h"
 #include "funicular/format/manifest.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/format/safetensors_writer.h"
@@ -62,14 +64,18 @@ format::DType to_dtype(at::ScalarType type, const std::string& name) {
 /// A logical tensor, and the part of it that this rank holds.
 struct Held {
   std::vector<int64_t> shape;
-  int64_t begin = 0;  ///< elements
+  int64_t begin = 0;  ///< elements of the region
   at::Tensor local;
   bool owned = true, optional = false;
+  Region region{};
 
-  int64_t elements() const {
-    int64_t count = 1;
-    for (const int64_t size : shape) count *= size;
-    return count;
+  /// use(first byte in the tensor, the same in `local`, how many) for all that is here.
+  void for_each_piece(const std::function<void(size_t, size_t, size_t)>& use) const {
+    const size_t width = local.element_size();
+    for_each_run(shape, region, begin, local.numel(), [&](const RegionRun& run) {
+      use(static_cast<size_t>(run.in_tensor) * width, static_cast<size_t>(run.in_region - begin) * width,
+          static_cast<size_t>(run.size) * width);
+    });
   }
 };
 /// The tensors of one file, by their names in it.
@@ -92,7 +98,7 @@ uint64_t write_tensors(const fs::path& path, const File& file) {
   format::SafetensorsWriter writer(path, declare(file));
   for (const format::TensorDeclaration& declaration : writer.order()) {
     const Held& held = file.at(declaration.name);
-    if (held.local.numel() != held.elements())
+    if (held.local.numel() != elements_of({}, held.shape))
       throw RunError("checkpoint", "{}: a part of the tensor is held elsewhere", declaration.name);
     writer.write(declaration.name, bytes_of(held.local.detach().cpu().contiguous()));
   }
@@ -105,7 +111,9 @@ void write_pieces(const fs::path& path, const File& file) {
   for (const auto& [name, held] : file) {
     if (!held.owned || held.local.numel() == 0) continue;
     const at::Tensor local = held.local.detach().cpu().contiguous();
-    pieces.write_at(name, static_cast<uint64_t>(held.begin) * local.element_size(), bytes_of(local));
+    held.for_each_piece([&, &key = name](size_t in_tensor, size_t in_local, size_t size) {
+      pieces.write_at(key, in_tensor, bytes_of(local).subspan(in_local, size));
+    });
   }
   pieces.sync();
 }
@@ -121,7 +129,8 @@ class StateFiles final : public parallel::StateVisitor {
     File& file = of_optimizer ? optimizer : model;
     const std::string key =
         of_optimizer ? slice.kind.substr(kOptimizerKind.size()) + "/" + slice.name : slice.name;
-    if (!file.emplace(key, Held{slice.shape, slice.begin, slice.local, slice.owned, slice.optional}).second)
+    const Held held{slice.shape, slice.begin, slice.local, slice.owned, slice.optional, slice.region};
+    if (!file.emplace(key, held).second)
       throw RunError("checkpoint", "two tensors are named {}", key);
   }
 };
@@ -161,15 +170,15 @@ void copy_tensors(const format::SafetensorsFile& file, const File& tensors) {
       local.detach().zero_();
       continue;
     }
-    const std::byte* const data =
-        file.at(name).data.data() + static_cast<size_t>(held.begin) * local.element_size();
-    if (local.is_cpu() && local.is_contiguous()) {
-      std::memcpy(local.mutable_data_ptr(), data, local.nbytes());
-    } else {
-      const at::Tensor copy = at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type()));
-      std::memcpy(copy.mutable_data_ptr(), data, copy.nbytes());
-      local.detach().copy_(copy);
-    }
+    const bool here = local.is_cpu() && local.is_contiguous();
+    const at::Tensor into =
+        here ? local : at::empty(local.sizes(), at::TensorOptions().dtype(local.scalar_type()));
+    auto* const to = static_cast<std::byte*>(into.mutable_data_ptr());
+    const std::byte* const data = file.at(name).data.data();
+    held.for_each_piece([&](size_t in_tensor, size_t in_local, size_t size) {
+      std::memcpy(to + in_local, data + in_tensor, size);
+    });
+    if (!here) local.detach().copy_(into);
   }
 }
 
@@ -427,7 +436,7 @@ void check_finite(parallel::Strategy& strategy, int64_t step) {
 void write_model_file(const Model& model, const fs::path& path) {
   File file;
   const auto add = [&](const std::string& name, const at::Tensor& value) {
-    file.emplace(name, Held{value.sizes().vec(), 0, value.detach(), true});
+    file.emplace(name, Held{value.sizes().vec(), 0, value.detach(), true, false, {}});
   };
   for (const auto& parameter : model.parameters) {
     if (!parameter->exported) continue;

@@ -32,7 +32,7 @@ class Finetune(ProgramTest):
     def test_two_ranks_find_the_metrics_of_one(self):
         model = self.model()
         one = self.succeeds(*self.finetune_words(model, "one", precision="fp64")).json()
-        for strategy in ("ddp", "zero3", "pipeline"):
+        for strategy in ("ddp", "zero3", "pipeline", "tensor"):
             launched = launch(2, self.finetune_words(model, strategy, precision="fp64", strategy=strategy))
             self.assertEqual(launched.code, 0, launched.err)
             two = result_of(launched)
@@ -46,10 +46,11 @@ class Finetune(ProgramTest):
         model = self.model()
         words = {"precision": "fp64", "save_steps": 4, "num_train_epochs": None, "max_steps": 12}
         self.succeeds(*self.finetune_words(model, "whole", **words))
-        layouts = [("zero2", 3), ("single", 1), ("pipeline", 2), ("zero3", 4)]
-        for number, (strategy, ranks) in enumerate(layouts):
-            launched = launch(ranks, self.finetune_words(model, "moved", **{**words, "strategy": strategy,
-                                                                             "max_steps": 3 * (number + 1),
+        layouts = [("zero2", 3, {}), ("tensor", 2, {}), ("pipeline", 2, {}), ("zero3", 4, {"tensor_parallel": 2}),
+                   ("single", 1, {}), ("tensor", 2, {"sequence_parallel": True})]
+        for number, (strategy, ranks, more) in enumerate(layouts):
+            launched = launch(ranks, self.finetune_words(model, "moved", **{**words, **more, "strategy": strategy,
+                                                                             "max_steps": 2 * (number + 1),
                                                                              "lr_scheduler_type": "constant"}))
             self.assertEqual(launched.code, 0, launched.err)
         self.succeeds(*self.finetune_words(model, "constant", **{**words, "lr_scheduler_type": "constant"}))

@@ -99,7 +99,10 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
         "pipeline -n 2 --micro-batch-size 3", "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute full",
         "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2", "pipeline -n 4 --schedule gpipe --micro-batch-size 5",
         "pipeline -n 2 --schedule interleaved --micro-batch-size 2 --recompute sqrt",
-        "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 2"}) {
+        "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 2", "tensor -n 3",
+        "tensor -n 2 --micro-batch-size 3 --recompute full", "tensor -n 2 --sequence-parallel --recompute selective",
+        "tensor -n 4 --tensor-parallel 2 --micro-batch-size 2",
+        "zero2 -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute sqrt"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);
@@ -123,6 +126,21 @@ TEST_F(Proofs, EverySeededFaultIsCaught) {
     for (const char* strategy : {"zero1", "zero3"})
       EXPECT_FALSE(holds(compare(std::string(strategy) + " -n 2 --fault " + fault, "single"), promise))
           << strategy << " " << fault;
+}
+
+TEST_F(Proofs, EverySeededFaultOfSlicesIsCaught) {
+  if (is_rank()) return run_rank();
+  ::setenv("TEST_HEAD", model::Head::masked_lm.name.c_str(), 1);  // clipped
+  for (const char* fault : {"repeated-bias", "local-norm", "shifted-slice"}) {
+    const Proof proof = compare(std::string("tensor -n 2 --fault ") + fault, "single");
+    EXPECT_FALSE(holds(proof, promise)) << fault;
+    // Biases are 0 in the first step, whose gradients the first two leave right or double; the norm clips the update.
+    const char* const first = fault == std::string("local-norm") ? "step 1, weight"
+                              : fault == std::string("repeated-bias") ? "step 1, gradient"
+                                                                      : "step 1, loss";
+    EXPECT_TRUE(proof.first.starts_with(first)) << fault << ": " << proof.first;
+  }
+  ::unsetenv("TEST_HEAD");
 }
 
 TEST_F(Proofs, ADeterministicPairIsPromisedTheSameBitsAndHasThem) {
@@ -211,7 +229,8 @@ class OtherFamilies : public References {};
 
 TEST_P(OtherFamilies, TrainUnderEveryStrategyAsInOneProcess) {
   if (is_rank()) return run_rank();
-  for (const char* const layout : {"ddp -n 2", "zero2 -n 2 --recompute full", "zero3 -n 3"}) {
+  for (const char* const layout : {"ddp -n 2", "zero2 -n 2 --recompute full", "zero3 -n 3", "tensor -n 3",
+                                   "tensor -n 2 --sequence-parallel"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
   }

@@ -179,6 +179,26 @@ def pipeline_parallel(lab):
     lab.refuses_to_train("contradict each other", ranks=2, pipeline_parallel=2, strategy="ddp")
 
 
+@RANKS.row("--tensor-parallel", "so many ranks have slices of the weights, to the weights of one process")
+def tensor_parallel(lab):
+    alone = lab.train(optim="sgd")
+    run = lab.train(ranks=2, tensor_parallel=2, optim="sgd")
+    lab.assertEqual((run.file["strategy"], run.file["ranks"]), ("tensor", 2))
+    lab.assertIn("weights are cut into slices on 2 ranks", run.err)
+    lab.assertLess(distance(run.weights, alone.weights), 1e-12)
+    lab.refuses_to_train("3 ranks cannot be divided into tensor groups of 2", ranks=3, tensor_parallel=2)
+    lab.refuses_to_train("cannot train a model that is cut into slices", ranks=2, tensor_parallel=2, strategy="ps-sync")
+    lab.refuses_to_train("cannot be combined yet", ranks=4, tensor_parallel=2, pipeline_parallel=2)
+
+
+@RANKS.row("--sequence-parallel", "the rows between the slices are divided, to the weights of one process")
+def sequence_parallel(lab):
+    run = lab.train(ranks=2, tensor_parallel=2, sequence_parallel=True, optim="sgd")
+    lab.assertIn("the rows between them are divided", run.err)
+    lab.assertLess(distance(run.weights, lab.train(optim="sgd").weights), 1e-12)
+    lab.refuses_to_train("expected --tensor-parallel of at least 2", sequence_parallel=True)
+
+
 @RANKS.row("--data-parallel", "so many pipelines share the data")
 def data_parallel(lab):
     run = lab.train(ranks=4, pipeline_parallel=2, data_parallel=2, optim="sgd")

@@ -1,0 +1,75 @@
+#pragma once
+// What autograd functions of packed operations have in common: those of nn/functional.cpp and nn/slices.cpp.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+#include <cstdint>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/random.h"
+#include "funicular/core/batch.h"
+#include "funicular/nn/functional.h"
+#include "funicular/nn/kernels.h"
+
+namespace funicular::nn {
+
+using torch::autograd::AutogradContext;
+
+/// What a backward pass needs besides tensors.
+template <class T>
+struct Held : torch::CustomClassHolder {
+  explicit Held(T v) : value(std::move(v)) {}
+  T value;
+};
+template <class T>
+void hold(AutogradContext* context, T value) {
+  context->saved_data["held"] = c10::IValue::make_capsule(c10::make_intrusive<Held<T>>(std::move(value)));
+}
+template <class T>
+const T& held(AutogradContext* context) {
+  return static_cast<const Held<T>*>(context->saved_data["held"].toCapsule().get())->value;
+}
+
+inline DropoutArguments dropout_arguments(const DropoutSite& site, const RandomState& random) {
+  DropoutArguments arguments;
+  if (!random.training || site.probability <= 0) return arguments;
+  const DropoutRate rate = DropoutRate::from_probability(site.probability);
+  const RandomKey key = make_key(random.seed, site.purpose, site.layer);
+  arguments = {key.low, key.high, rate.threshold, rate.scale()};
+  return arguments;
+}
+
+/// The .grad of a weight, to be written to; one of rows only becomes dense.
+inline at::Tensor& dense_gradient(const at::Tensor& weight) {
+  at::Tensor& gradient = weight.mutable_grad();
+  if (gradient.defined() && gradient.is_sparse()) gradient = gradient.to_dense();
+  // Kernels of our own write past LibTorch, which counts versions.
+  if (gradient.defined() && !gradient.is_inference()) gradient.unsafeGetTensorImpl()->bump_version();
+  return gradient;
+}
+
+/// The .grad of a weight, zero-filled if there was none. Undefined if the weight is frozen or undefined.
+inline at::Tensor gradient_of(const at::Tensor& weight) {
+  if (!weight.defined() || !weight.requires_grad()) return {};
+  at::Tensor& gradient = dense_gradient(weight);
+  if (!gradient.defined()) gradient = at::zeros_like(weight);
+  return gradient;
+}
+
+/// Throws InputError for an id outside [0, rows), by its name `what`.
+inline void check_rows(const at::Tensor& ids, int64_t rows, const char* what) {
+  const int64_t* const first = ids.data_ptr<int64_t>();
+  for (int64_t i = 0; i < ids.numel(); ++i)
+    if (first[i] < 0 || first[i] >= rows)
+      throw InputError(
+          "bert",
+          "{} {} at token {} of the batch is outside the model's {} rows; is the data damaged, or made "
+          "for another model?",
+          what, first[i], i, rows);
+}
+
+}  // namespace funicular::nn

@@ -1,0 +1,293 @@
+#include "funicular/nn/slices.h"
+
+#include <ATen/Parallel.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "funicular/base/half.h"
+#include "funicular/nn/function_support.h"
+#include "funicular/nn/row_operations.h"
+#include "funicular/nn/typed.h"
+
+namespace funicular::nn {
+
+namespace {
+
+using torch::autograd::variable_list;
+
+// ---- what ranks exchange, forwards and backwards
+
+enum class Exchange {
+  none,      ///< the tensor as it is
+  add,       ///< the sum over the ranks
+  add_rows,  ///< own rows of the sum
+  gather,    ///< all rows from everyone's own
+  take,      ///< own rows
+  first      ///< on the first rank the tensor as it is, on the others nothing
+};
+
+struct ExchangeCall {
+  Exchange forward, backward;
+  std::shared_ptr<const SliceGroup> group;
+  RowBounds bounds;
+
+  int64_t begin() const { return bounds[static_cast<size_t>(group->rank())]; }
+  int64_t rows() const { return bounds[static_cast<size_t>(group->rank()) + 1] - begin(); }
+};
+
+/// A tensor that may be written to: `x` itself where nobody else has it.
+at::Tensor to_write(const at::Tensor& x, bool own) {
+  const bool alone = own || (x.use_count() == 1 && x.storage().use_count() == 1);
+  return alone && x.is_contiguous() ? x : x.clone(at::MemoryFormat::Contiguous);
+}
+
+/// With `own`, x may be written to.
+at::Tensor exchange(Exchange what, const at::Tensor& x, const ExchangeCall& call, bool own) {
+  switch (what) {
+    case Exchange::add: {
+      const at::Tensor sum = to_write(x, own);
+      call.group->add(sum);
+      return sum;
+    }
+    case Exchange::add_rows: {
+      const at::Tensor sum = to_write(x, own);
+      call.group->add_rows(sum, call.bounds);
+      return sum.narrow(0, call.begin(), call.rows()).clone();
+    }
+    case Exchange::gather: {
+      const at::Tensor all = at::empty({call.bounds.back(), x.size(1)}, x.options().requires_grad(false));
+      all.narrow(0, call.begin(), call.rows()).copy_(x);
+      call.group->gather_rows(all, call.bounds);
+      return all;
+    }
+    case Exchange::take:
+      return x.narrow(0, call.begin(), call.rows()).clone();
+    case Exchange::first:
+      return call.group->rank() == 0 ? x : at::Tensor();
+    default:
+      return x;
+  }
+}
+
+struct ExchangeFunction : torch::autograd::Function<ExchangeFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, ExchangeCall call) {
+    context->set_materialize_grads(false);
+    const bool adds = call.forward == Exchange::add;
+    const at::Tensor out = exchange(call.forward, x, call, adds);
+    if (adds && out.is_same(x)) context->mark_dirty({x});
+    hold(context, std::move(call));
+    return out;
+  }
+  static variable_list backward(AutogradContext* context, variable_list outputs) {
+    if (!outputs[0].defined()) return {{}, {}};
+    const ExchangeCall& call = held<ExchangeCall>(context);
+    const at::Tensor gradient = std::move(outputs[0]);
+    return {exchange(call.backward, gradient, call, false), {}};
+  }
+};
+
+at::Tensor exchanged(const at::Tensor& x, const Slicing& slicing, Exchange forward, Exchange backward,
+                     const RowBounds& bounds) {
+  if (!slicing.group()) return x;
+  return ExchangeFunction::apply(x, ExchangeCall{forward, backward, slicing.shared_group(), bounds});
+}
+
+// ---- embeddings
+
+/// The row of the slice that each id has there, -1: it is of another rank, or has no gradient.
+at::Tensor rows_here(const at::Tensor& ids, int64_t first, int64_t count, int64_t padding) {
+  const at::Tensor local = ids - first;
+  const at::Tensor elsewhere = local.lt(0).logical_or_(local.ge(count)).logical_or_(ids.eq(padding));
+  return local.masked_fill_(elsewhere, -1);
+}
+
+/// table[rows], and zeros where a row is -1.
+at::Tensor look_up(const at::Tensor& table, const at::Tensor& rows) {
+  const at::Tensor found = at::zeros({rows.size(0), table.size(1)}, table.options().requires_grad(false));
+  const auto bytes = static_cast<size_t>(table.size(1)) * table.element_size();
+  const auto* const from = static_cast<const std::byte*>(table.const_data_ptr());
+  auto* const to = static_cast<std::byte*>(found.mutable_data_ptr());
+  const int64_t* const which = rows.const_data_ptr<int64_t>();
+  at::parallel_for(0, rows.size(0), 64, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r)
+      if (which[r] >= 0)
+        std::memcpy(to + static_cast<size_t>(r) * bytes, from + static_cast<size_t>(which[r]) * bytes, bytes);
+  });
+  return found;
+}
+
+struct EmbedSliceFunction : torch::autograd::Function<EmbedSliceFunction> {
+  struct Call {
+    at::Tensor ids, types, positions;
+    NormCall norm;
+    int64_t first, padding, position_padding;
+    std::shared_ptr<const SliceGroup> group;
+  };
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& word, const at::Tensor& position,
+                            const at::Tensor& type, const at::Tensor& gamma, const at::Tensor& beta,
+                            Call call) {
+    const at::Tensor words = look_up(word, rows_here(call.ids, call.first, word.size(0), -1));
+    call.group->add(words);
+    const at::Tensor in_order = at::arange(words.size(0), call.ids.options());
+    const NormResult result =
+        embed_forward({words, position, type, in_order, call.types, call.positions}, gamma, beta, call.norm);
+    context->save_for_backward(
+        {result.sum, result.mean, result.inverse_deviation, word, position, type, gamma, beta});
+    hold(context, std::move(call));
+    return result.output;
+  }
+  static variable_list backward(AutogradContext* context, variable_list outputs) {
+    const auto saved = context->get_saved_variables();
+    const Call& call = held<Call>(context);
+    const at::Tensor rows =
+        norm_backward(outputs[0].contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[6], saved[7],
+                      call.norm, {gradient_of(saved[6]), gradient_of(saved[7]), {}})
+            .residual;
+    const auto learn_rows = [&](const at::Tensor& table, const at::Tensor& ids, int64_t padding) {
+      if (const at::Tensor gradient = gradient_of(table); gradient.defined())
+        scatter_rows(gradient, ids, padding, rows);
+    };
+    learn_rows(saved[3], rows_here(call.ids, call.first, saved[3].size(0), call.padding), -1);
+    learn_rows(saved[4], call.positions, call.position_padding);
+    learn_rows(saved[5], call.types, -1);
+    return {{}, {}, {}, {}, {}, {}};
+  }
+};
+
+// ---- cross-entropy
+
+/// Where each row's label lies in the slice.
+struct LabelColumns {
+  at::Tensor columns;  ///< [M] int64: 0 where the label is of another rank
+  std::vector<bool> here;
+};
+
+LabelColumns columns_of(const at::Tensor& labels, int64_t first, int64_t count) {
+  LabelColumns found{at::empty_like(labels), std::vector<bool>(static_cast<size_t>(labels.size(0)))};
+  const int64_t* const label = labels.const_data_ptr<int64_t>();
+  int64_t* const column = found.columns.mutable_data_ptr<int64_t>();
+  for (int64_t r = 0; r < labels.size(0); ++r) {
+    const bool here = label[r] >= first && label[r] < first + count;
+    found.here[static_cast<size_t>(r)] = here;
+    column[r] = here ? label[r] - first : 0;
+  }
+  return found;
+}
+
+}  // namespace
+
+at::Tensor enter_slices(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds) {
+  return bounds.empty() ? exchanged(x, slicing, Exchange::none, Exchange::add, bounds)
+                        : exchanged(x, slicing, Exchange::gather, Exchange::add_rows, bounds);
+}
+
+at::Tensor leave_slices(const at::Tensor& part, const Slicing& slicing, const RowBounds& bounds) {
+  return bounds.empty() ? exchanged(part, slicing, Exchange::add, Exchange::none, bounds)
+                        : exchanged(part, slicing, Exchange::add_rows, Exchange::gather, bounds);
+}
+
+at::Tensor once(const at::Tensor& x, const Slicing& slicing) {
+  return exchanged(x, slicing, Exchange::none, Exchange::first, {});
+}
+
+at::Tensor own_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds) {
+  return exchanged(x, slicing, Exchange::take, Exchange::gather, bounds);
+}
+
+at::Tensor all_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds) {
+  return exchanged(x, slicing, Exchange::gather, Exchange::take, bounds);
+}
+
+at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
+                 std::shared_ptr<const SliceGroup> group, const at::Tensor& ids, const at::Tensor& types,
+                 const NormWeights& norm, const Packing& packing, const DropoutSite& dropout) {
+  check_rows(ids, words.whole, "token id");
+  check_rows(types, tables.type.size(0), "token type");
+  const NormCall call{.epsilon = norm.epsilon,
+                      .positions = packing.positions,
+                      .draws = packing.token_draws,
+                      .output_dropout = dropout_arguments(dropout, packing.random)};
+  const at::Tensor& rows = tables.position_rows.defined() ? tables.position_rows : packing.positions;
+  return EmbedSliceFunction::apply(
+      tables.word, tables.position, tables.type, norm.gamma, norm.beta,
+      EmbedSliceFunction::Call{ids, types, rows, call, words.first, tables.padding, tables.position_padding,
+                               std::move(group)});
+}
+
+namespace {
+
+/// One row of a slice's logits: what it adds to the whole, and what the whole is.
+struct SliceRow {
+  double logit = 0;    ///< in the label's column
+  double log_sum = 0;  ///< log of the sum of the slice's exponentials
+  double whole = 0;    ///< of all slices'
+};
+
+/// From softmax - onehot of the slice to this rank's part of that of the whole.
+template <class S>
+void take_whole_softmax(S* row, int64_t width, int64_t column, bool here, const SliceRow& of) {
+  using T = Compute<S>;
+  const auto store = [](T value, S& out) {
+    if constexpr (std::is_same_v<S, T>)
+      out = value;
+    else
+      narrow(value, out);
+  };
+  const auto factor = static_cast<T>(std::exp(of.log_sum - of.whole));
+  for (int64_t c = 0; c < width; ++c) store(widen(row[c]) * factor, row[c]);
+  store(static_cast<T>(std::exp(of.logit - of.whole) - (here ? 1 : 0)), row[column]);
+}
+
+/// What all ranks know of the rows together: SliceRow::whole, and the labels' logits.
+std::vector<double> exchange_rows(std::vector<SliceRow>& rows, const LabelColumns& label,
+                                  const SliceGroup& group) {
+  const auto count = static_cast<int64_t>(rows.size());
+  const at::Tensor greatest = at::empty({count}, at::kDouble), sums = at::zeros({2, count}, at::kDouble);
+  double *const most = greatest.data_ptr<double>(), *const sum = sums.data_ptr<double>();
+  for (size_t r = 0; r < rows.size(); ++r) most[r] = rows[r].log_sum;
+  group.maximum(greatest);
+  for (size_t r = 0; r < rows.size(); ++r) {
+    sum[r] = std::exp(rows[r].log_sum - most[r]);
+    if (label.here[r]) sum[rows.size() + r] = rows[r].logit;
+  }
+  group.add(sums);
+  for (size_t r = 0; r < rows.size(); ++r) rows[r].whole = most[r] + std::log(sum[r]);
+  return {sum + count, sum + 2 * count};
+}
+
+}  // namespace
+
+void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
+                               const at::Tensor& losses, bool gradients, const VocabularySlice& slice) {
+  const int64_t width = logits.size(1);
+  const LabelColumns label = columns_of(labels, slice.first, width);
+  const int64_t* const column = label.columns.const_data_ptr<int64_t>();
+  std::vector<SliceRow> rows(static_cast<size_t>(logits.size(0)));
+  dispatch(logits, "cross-entropy", [&](auto zero) {
+    using S = decltype(zero);
+    for (size_t r = 0; r < rows.size(); ++r)
+      rows[r].logit = widen(data<S>(logits)[static_cast<int64_t>(r) * width + column[r]]) +
+                      data<Compute<S>>(bias)[column[r]];
+  });
+  cross_entropy_rows(logits, bias, label.columns, losses, gradients);
+  double* const loss = losses.data_ptr<double>();
+  for (size_t r = 0; r < rows.size(); ++r) rows[r].log_sum = loss[r] + rows[r].logit;
+  const std::vector<double> labelled = exchange_rows(rows, label, *slice.group);
+  for (size_t r = 0; r < rows.size(); ++r) loss[r] = rows[r].whole - labelled[r];
+  if (!gradients) return;
+  dispatch(logits, "cross-entropy", [&](auto zero) {
+    using S = decltype(zero);
+    at::parallel_for(0, logits.size(0), 4, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r)
+        take_whole_softmax<S>(data<S>(logits) + r * width, width, column[r], label.here[static_cast<size_t>(r)],
+                              rows[static_cast<size_t>(r)]);
+    });
+  });
+}
+
+}  // namespace funicular::nn

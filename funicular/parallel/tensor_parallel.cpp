@@ -1,0 +1,423 @@
+#include "funicular/parallel/tensor_parallel.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/zeros.h>
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/log.h"
+#include "funicular/comm/mesh.h"
+#include "funicular/core/slicing.h"
+#include "funicular/parallel/data_parallel.h"
+#include "funicular/parallel/replicated.h"
+#include "funicular/parallel/slice_group.h"
+#include "funicular/parallel/zero.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+/// A weight of which this rank has a slice.
+struct CutWeight {
+  Parameter* parameter = nullptr;
+  Cut cut{};
+  std::vector<Parameter::Slice> slices{};  ///< of the whole
+  std::vector<int64_t> shape{};            ///< of the whole
+
+  /// Where a logical tensor of the weight is cut.
+  std::vector<int64_t> bounds(const Parameter::Slice& slice, int ranks) const {
+    return slice_bounds(cut.dimension == 0 ? slice.end - slice.begin : shape[1], cut.unit, ranks);
+  }
+};
+
+/// Where a rank's slice of a logical tensor lies in it.
+struct Place {
+  std::vector<int64_t> shape{};  ///< of the whole
+  Region region{};
+};
+
+void require_parts(const CutWeight& weight, int ranks) {
+  for (const Parameter::Slice& slice : weight.slices) {
+    const int64_t size = weight.bounds(slice, ranks).back();
+    if (size / weight.cut.unit < ranks)
+      throw InputError("tensor",
+                       "{} cannot be cut for {} ranks: of its {} indices {} stay together each time (an attention "
+                       "head's, say); expected at most {} ranks of a tensor group",
+                       slice.name, ranks, size, weight.cut.unit, size / weight.cut.unit);
+  }
+}
+
+/// The slice of rank `rank`.
+at::Tensor slice_of(const at::Tensor& whole, const CutWeight& weight, int rank, int ranks) {
+  const auto r = static_cast<size_t>(rank);
+  if (weight.cut.dimension == 1) {
+    const auto bounds = weight.bounds(weight.slices.front(), ranks);
+    return whole.narrow(1, bounds[r], bounds[r + 1] - bounds[r]).clone(at::MemoryFormat::Contiguous);
+  }
+  std::vector<at::Tensor> parts;
+  for (const Parameter::Slice& slice : weight.slices) {
+    const auto bounds = weight.bounds(slice, ranks);
+    parts.push_back(whole.narrow(0, slice.begin + bounds[r], bounds[r + 1] - bounds[r]));
+  }
+  return at::cat(parts);
+}
+
+/// The whole weight from all ranks' slices. Collective.
+at::Tensor whole_of(const at::Tensor& own, const CutWeight& weight, const SliceGroup& group) {
+  const auto rank = static_cast<size_t>(group.rank());
+  if (weight.cut.dimension == 1) {
+    const auto bounds = weight.bounds(weight.slices.front(), group.size());
+    const at::Tensor turned = at::zeros({weight.shape[1], weight.shape[0]}, own.options());
+    turned.narrow(0, bounds[rank], own.size(1)).copy_(own.t());
+    group.gather_rows(turned, bounds);
+    return turned.t().contiguous();
+  }
+  const at::Tensor whole = at::zeros(weight.shape, own.options());
+  int64_t begin = 0;
+  for (const Parameter::Slice& slice : weight.slices) {
+    const auto bounds = weight.bounds(slice, group.size());
+    const at::Tensor part = whole.narrow(0, slice.begin, slice.end - slice.begin);
+    const int64_t rows = bounds[rank + 1] - bounds[rank];
+    part.narrow(0, bounds[rank], rows).copy_(own.narrow(0, begin, rows));
+    begin += rows;
+    group.gather_rows(part, bounds);
+  }
+  return whole;
+}
+
+/// The one encoder whose weights are to be cut.
+std::shared_ptr<Slicing> only_slicing(const Model& model) {
+  std::shared_ptr<Slicing> found;
+  for (const auto& slicing : Slicing::of(model)) {
+    const auto& cuts = slicing->cuts();
+    if (std::all_of(cuts.begin(), cuts.end(), [](const auto& one) { return one.first->constant; })) continue;
+    if (found || !model.aliases.empty())
+      throw InputError("tensor",
+                       "the model consists of several that are trained together (ELECTRA's two, say); expected "
+                       "one encoder to cut into slices");
+    found = slicing;
+  }
+  if (!found)
+    throw InputError("tensor",
+                     "the model declares no weights that may be cut into slices (core/slicing.h); expected an "
+                     "encoder, or a module with nn::ColumnLinear and nn::RowLinear");
+  if (!found->hindrance.empty()) throw InputError("tensor", "{}", found->hindrance);
+  return found;
+}
+
+class TensorParallel final : public Strategy {
+ public:
+  TensorParallel(std::string inner, comm::Group world, const StrategyOptions& options)
+      : name_(std::move(inner)),
+        options_(options),
+        world_(std::move(world)),
+        shape_(comm::MeshShape::of(world_.size(), 1,
+                                   options.tensor.ranks == 0 ? world_.size() : options.tensor.ranks)),
+        inner_(make_inner({})) {
+    if (options.tensor.sequence && options.deterministic)
+      throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
+  }
+
+  void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) override;
+  void detach() override;
+  std::string name() const override { return name_; }
+  const comm::Group& group() const override { return world_; }
+  DataShare data_share() const override {
+    DataShare share = inner_->data_share();
+    share.index = shape_.index(world_.rank(), comm::Axis::data);
+    share.count = shape_.data;
+    share.counted = shape_.reads_first(world_.rank());
+    return share;
+  }
+  Counts global_counts(const Counts& own) const override { return inner_->global_counts(own); }
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override;
+  EvalResult evaluate(std::span<const MicroBatch> micro_batches) override {
+    return inner_->evaluate(micro_batches);
+  }
+  void share_buffers() override { inner_->share_buffers(); }
+  void visit_state(StateVisitor& visitor) override;
+  void visit_gradients(StateVisitor& visitor) override;
+  void state_changed() override { inner_->state_changed(); }
+  int64_t shadow_bytes() const override { return inner_->shadow_bytes(); }
+  int64_t most_gathered_bytes() const override { return inner_->most_gathered_bytes(); }
+  double exchange_wait_seconds() const override { return inner_->exchange_wait_seconds() + traffic_.seconds; }
+  void with_whole_model(const std::function<void()>& use) override;
+
+ private:
+  std::unique_ptr<Replicated> make_inner(comm::Group replicas) const;
+  int slice() const { return shape_.index(world_.rank(), comm::Axis::tensor); }
+  void take_slices(Model& model, const Slicing& slicing);
+  void take_slice(const CutWeight& weight);
+  void add_sums(const FlatLayout& layout, const at::Tensor& sums) const;
+  void add_gradients_between() const;
+  void compare_whole_weights(int64_t update) const;
+
+  const std::string name_;
+  const StrategyOptions options_;
+  const comm::Group world_;
+  const comm::MeshShape shape_;
+  comm::Mesh mesh_;
+  SliceTraffic traffic_;
+  std::shared_ptr<const SliceGroup> slices_;
+  std::shared_ptr<Slicing> slicing_;
+  Model* model_ = nullptr;
+  std::vector<CutWeight> weights_;
+  std::map<std::string, Place> places_;  ///< of logical tensors that are cut
+  std::unique_ptr<Replicated> inner_;
+};
+
+std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group replicas) const {
+  StrategyOptions options = options_;
+  options.tensor = {};
+  if (options.fault >= Fault::repeated_bias) options.fault = Fault::none;
+  std::unique_ptr<Strategy> strategy =
+      name_.starts_with("zero") ? make_zero(name_[4] - '0', std::move(replicas), options)
+                                : make_data_parallel(std::move(replicas), options);
+  return std::unique_ptr<Replicated>(&dynamic_cast<Replicated&>(*strategy.release()));
+}
+
+// ---- what lies where
+
+void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) {
+  if (model_) throw InputError("strategy", "a strategy is attached to one model, once");
+  const at::NoGradGuard no_gradient;
+  if (!model.device().is_cpu())
+    throw InputError("tensor", "a model on {} cannot be cut into slices yet; expected the CPU",
+                     model.device().str());
+  slicing_ = only_slicing(model);
+  model_ = &model;
+  mesh_ = comm::Mesh(world_, shape_);
+  slices_ = make_slice_group(mesh_.along(comm::Axis::tensor), traffic_);
+  for (const auto& parameter : model.parameters)
+    if (!parameter->constant && parameter->master.numel() > 0) {
+      const at::Tensor first = parameter->master.detach().contiguous();
+      world_.broadcast(first, 0);
+      if (!first.is_same(parameter->master)) parameter->master.detach().copy_(first);
+    }
+  take_slices(model, *slicing_);
+  if (world_.rank() == 0)
+    log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights_.size(), shape_.tensor,
+              options_.tensor.sequence ? ", and the rows between them are divided" : "",
+              shape_.data == 1 ? "" : fmt::format("; {} replicas beside each other", shape_.data));
+  slicing_->activate(slices_, options_.tensor.sequence);
+  slicing_->repeats_bias = options_.fault == Fault::repeated_bias;
+  slicing_->vocabulary_shift = options_.fault == Fault::shifted_slice ? -1 : 0;
+  inner_ = make_inner(mesh_.along(comm::Axis::data));
+  inner_->set_slices({mesh_.along(comm::Axis::tensor),
+                      [this](const FlatLayout& layout, const at::Tensor& sums) { add_sums(layout, sums); },
+                      [this] { add_gradients_between(); }});
+  inner_->attach(model, std::move(optimizer), numerics);
+}
+
+void TensorParallel::take_slices(Model& model, const Slicing& slicing) {
+  for (const auto& parameter : model.parameters) {  // in the model's order, the same on all ranks
+    const auto found = slicing.cuts().find(parameter.get());
+    if (found == slicing.cuts().end()) continue;
+    weights_.push_back(
+        {parameter.get(), found->second, parameter->slices, parameter->master.sizes().vec()});
+    require_parts(weights_.back(), shape_.tensor);
+  }
+  for (const CutWeight& weight : weights_) take_slice(weight);
+}
+
+void TensorParallel::take_slice(const CutWeight& weight) {
+  Parameter& parameter = *weight.parameter;
+  const auto rank = static_cast<size_t>(slice());
+  const auto own = [&](const at::Tensor& whole) {
+    return slice_of(whole.detach(), weight, slice(), shape_.tensor);
+  };
+  parameter.gradient.reset();
+  parameter.compute.mutable_grad().reset();
+  const bool one = parameter.master.is_same(parameter.compute);
+  const at::Tensor master = own(parameter.master);
+  parameter.compute.set_data(one ? master : own(parameter.compute));
+  parameter.master = one ? parameter.compute : master;
+  int64_t begin = 0;
+  for (Parameter::Slice& slice : parameter.slices) {
+    const auto bounds = weight.bounds(slice, shape_.tensor);
+    Place place{weight.shape, {}};
+    place.shape[0] = slice.end - slice.begin;
+    for (const int64_t size : place.shape) place.region.dimensions.push_back({0, size});
+    place.region.dimensions[static_cast<size_t>(weight.cut.dimension)] = {bounds[rank], bounds[rank + 1]};
+    places_[slice.name] = place;
+    const int64_t rows = place.region.dimensions[0].size();
+    slice.begin = begin;
+    slice.end = begin += rows;
+  }
+}
+
+void TensorParallel::detach() {
+  const at::NoGradGuard no_gradient;
+  inner_->detach();
+  for (const CutWeight& weight : weights_) {
+    Parameter& parameter = *weight.parameter;
+    const at::ScalarType computed = parameter.compute.scalar_type();
+    const at::Tensor whole = whole_of(parameter.master.detach(), weight, *slices_);
+    const bool low = computed != whole.scalar_type();
+    parameter.gradient.reset();
+    parameter.compute.mutable_grad().reset();
+    parameter.compute.set_data(low ? whole.to(computed) : whole);
+    parameter.master = low ? whole : parameter.compute;
+    parameter.slices = weight.slices;
+  }
+  slicing_->activate(nullptr, false);
+  slicing_->repeats_bias = false;
+  slicing_->vocabulary_shift = 0;
+}
+
+void TensorParallel::with_whole_model(const std::function<void()>& use) {
+  // Of the inner strategies' ranks 0 there is one for each slice: the first tensor group.
+  inner_->with_whole_model([&] {
+    const at::NoGradGuard no_gradient;
+    const bool keeps = world_.rank() == 0;
+    std::vector<std::pair<at::Tensor, std::vector<Parameter::Slice>>> own;
+    for (const CutWeight& weight : weights_) {
+      const at::Tensor whole = whole_of(weight.parameter->master.detach(), weight, *slices_);
+      if (!keeps) continue;
+      own.emplace_back(std::exchange(weight.parameter->master, whole),
+                       std::exchange(weight.parameter->slices, weight.slices));
+    }
+    if (!keeps) return;
+    const auto put_back = [&] {
+      for (size_t i = 0; i < own.size(); ++i)
+        std::tie(weights_[i].parameter->master, weights_[i].parameter->slices) = own[i];
+    };
+    try {
+      use();
+    } catch (...) {
+      put_back();
+      throw;
+    }
+    put_back();
+  });
+}
+
+namespace {
+
+/// From what an inner strategy holds of its model to what that is of the whole one.
+class OfWholeModel final : public StateVisitor {
+ public:
+  OfWholeModel(StateVisitor& visitor, const std::map<std::string, Place>& places, bool first)
+      : visitor_(visitor), places_(places), first_(first) {}
+  void visit(const StateSlice& slice) override {
+    StateSlice of_whole = slice;
+    const auto found = places_.find(slice.name);
+    if (found == places_.end()) {
+      of_whole.owned = slice.owned && first_;
+    } else {
+      of_whole.shape = found->second.shape;
+      of_whole.region = found->second.region;
+    }
+    visitor_.visit(of_whole);
+  }
+
+ private:
+  StateVisitor& visitor_;
+  const std::map<std::string, Place>& places_;
+  const bool first_;  ///< of the tensor group
+};
+
+}  // namespace
+
+void TensorParallel::visit_state(StateVisitor& visitor) {
+  OfWholeModel of_whole(visitor, places_, slice() == 0);
+  inner_->visit_state(of_whole);
+}
+
+void TensorParallel::visit_gradients(StateVisitor& visitor) {
+  OfWholeModel of_whole(visitor, places_, slice() == 0);
+  inner_->visit_gradients(of_whole);
+}
+
+// ---- a step
+
+StepResult TensorParallel::step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                                const StepSettings& settings) {
+  StepResult result = inner_->step(micro_batches, global, settings);
+  if (result.finite && options_.compare_every > 0 && settings.update % options_.compare_every == 0)
+    compare_whole_weights(settings.update);
+  return result;
+}
+
+/// Blocks differ from slice to slice where sizes do not divide evenly; layers do not.
+void TensorParallel::add_sums(const FlatLayout& layout, const at::Tensor& sums) const {
+  if (options_.fault == Fault::local_norm) return;
+  const auto& layers = layout.layers();
+  const int64_t each = sums.numel() / static_cast<int64_t>(layout.blocks().size());
+  const at::Tensor totals = at::zeros({static_cast<int64_t>(layers.size()), each}, at::kDouble);
+  double *const total = totals.data_ptr<double>(), *const block = sums.data_ptr<double>();
+  for (size_t l = 0; l < layers.size(); ++l) {
+    const bool counts = slice() == 0 || places_.contains(layers[l].name);
+    for (int64_t b = layers[l].blocks.begin; counts && b < layers[l].blocks.end; ++b)
+      for (int64_t i = 0; i < each; ++i) total[static_cast<int64_t>(l) * each + i] += block[b * each + i];
+  }
+  mesh_.along(comm::Axis::tensor).all_reduce(totals);
+  sums.zero_();
+  for (size_t l = 0; l < layers.size(); ++l)
+    for (int64_t i = 0; i < each && layers[l].blocks.size() > 0; ++i)
+      block[layers[l].blocks.begin * each + i] = total[static_cast<int64_t>(l) * each + i];
+}
+
+/// Of whole weights that each rank has used for its own rows only.
+void TensorParallel::add_gradients_between() const {
+  if (!options_.tensor.sequence) return;
+  const at::NoGradGuard no_gradient;
+  std::vector<at::Tensor> gradients, flat;
+  for (const Parameter* parameter : slicing_->between())
+    if (parameter->trainable) gradients.push_back(parameter->gradient);
+  for (const at::Tensor& gradient : gradients) flat.push_back(gradient.flatten());
+  if (flat.empty()) return;
+  const at::Tensor all = at::cat(flat);
+  mesh_.along(comm::Axis::tensor).all_reduce(all);
+  int64_t begin = 0;
+  for (const at::Tensor& gradient : gradients) {
+    gradient.copy_(all.narrow(0, begin, gradient.numel()).view(gradient.sizes()));
+    begin += gradient.numel();
+  }
+}
+
+/// Throws RunError unless what is whole on every rank of a tensor group is the same there.
+void TensorParallel::compare_whole_weights(int64_t update) const {
+  std::string hashes;
+  for (const auto& parameter : model_->parameters) {
+    const at::Tensor value = parameter->compute.detach();
+    if (places_.contains(parameter->slices.front().name) || value.numel() == 0 || value.storage().nbytes() == 0)
+      continue;
+    hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
+                          parameter->name);
+  }
+  const std::vector<std::string> all = mesh_.along(comm::Axis::tensor).gather_texts(hashes);
+  for (size_t rank = 1; rank < all.size(); ++rank) {
+    if (all[rank] == all[0]) continue;
+    const auto differing = std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end()).first;
+    const size_t line = all[0].rfind('\n', static_cast<size_t>(differing - all[0].begin()));
+    const size_t begin = line == std::string::npos ? 0 : line + 1;
+    const std::string name = all[0].substr(begin, all[0].find('\n', begin) - begin);
+    throw RunError("tensor",
+                   "after update {} rank {} of the tensor group no longer has the same weights as its rank 0; the "
+                   "first that differs is {}. Either something besides the strategy writes to them, or the ranks' "
+                   "processors compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is "
+                   "damaged; the checkpoints before this update can be resumed",
+                   update, rank, name.size() > 17 ? name.substr(17) : name);
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_tensor_parallel(const std::string& inner, comm::Group world,
+                                               const StrategyOptions& options) {
+  return std::make_unique<TensorParallel>(inner, std::move(world), options);
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,356 @@
+// Claims about encoders whose weights are cut into slices: on real processes, against one process.
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <chrono>
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "../comm/ranks.h"
+#include "funicular/base/error.h"
+#include "funicular/comm/mesh.h"
+#include "funicular/core/region.h"
+#include "funicular/core/slicing.h"
+#include "funicular/model/bert.h"
+#include "funicular/parallel/slice_group.h"
+#include "funicular/parallel/strategy.h"
+
+namespace funicular::parallel {
+namespace {
+
+using comm::test::Endings;
+using comm::test::is_rank;
+using comm::test::Ranks;
+using comm::test::with_ranks;
+
+/// 3 heads, 91 words and 40 channels: two ranks have them unequally.
+model::BertOptions options_of(const model::Head& head, uint64_t seed) {
+  model::BertOptions options;
+  options.config.vocab_size = 91;
+  options.config.hidden_size = 24;
+  options.config.num_hidden_layers = 2;
+  options.config.num_attention_heads = 3;
+  options.config.intermediate_size = 40;
+  options.config.max_position_embeddings = 40;
+  options.config.num_labels = 3;
+  options.config.initializer_range = 0.2;
+  options.head = head;
+  options.dtype = at::kDouble;
+  options.seed = seed;
+  return options;
+}
+
+MicroBatch batch_of(int64_t step, int64_t number) {
+  const std::vector<int32_t> lengths = {9, 1, static_cast<int32_t>(20 + step + number), 5};
+  std::vector<int64_t> draws;
+  for (int64_t s = 0; s < 4; ++s) draws.push_back(100 * step + 10 * number + s);
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths(lengths, draws, draws, {.seed = 7, .training = true});
+  const int64_t tokens = batch.packing.tokens();
+  batch.tensors["token_ids"] = (at::arange(tokens, at::kLong) * 37 + 5 + number) % 91;
+  batch.tensors["token_type_ids"] = at::arange(tokens, at::kLong) % 2;
+  batch.tensors["mlm_rows"] = at::arange(1, tokens, 4, at::kLong);
+  batch.tensors["mlm_labels"] = batch.tensors["mlm_rows"] * 11 % 91;
+  batch.tensors["labels"] = at::arange(4, at::kLong) % 3;
+  batch.counts = {{"mlm", static_cast<double>(batch["mlm_rows"].numel())}, {"classification", 4}};
+  return batch;
+}
+
+struct Rig {
+  Model model;
+  std::unique_ptr<Strategy> strategy;
+  StepSettings settings{.learning_rate = 0.01, .max_gradient_norm = 0.5};
+
+  Rig(Model made, std::unique_ptr<Strategy> chosen, const optim::OptimizerSpec& optimizer,
+      const Numerics& numerics = {})
+      : model(std::move(made)), strategy(std::move(chosen)) {
+    strategy->attach(model, optim::make_optimizer(optimizer), numerics);
+  }
+  StepResult step(const std::vector<MicroBatch>& own, int64_t update) {
+    Counts counts;
+    for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
+    settings.update = update;
+    return strategy->step(own, strategy->global_counts(counts), settings);
+  }
+  std::map<std::string, at::Tensor> weights() {
+    strategy->detach();
+    std::map<std::string, at::Tensor> all;
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices)
+        all[slice.name] = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin).clone();
+    return all;
+  }
+};
+
+std::vector<MicroBatch> own_part(const std::vector<MicroBatch>& all, const DataShare& share) {
+  std::vector<MicroBatch> own;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (static_cast<int64_t>(i) % share.count == share.index) own.push_back(all[i]);
+  return own;
+}
+
+struct Case {
+  std::string strategy = "tensor";
+  TensorOptions tensor{};
+  optim::OptimizerSpec optimizer = optim::AdamW{.weight_decay = 0.1};
+  model::Head head = model::Head::masked_lm;
+  Recompute recompute = Recompute::none;
+  std::vector<std::string> frozen{};
+};
+
+Model make_model(const Case& one, uint64_t seed) {
+  Model model = model::build_bert(options_of(one.head, seed));
+  for (const std::string& name : one.frozen) {
+    model.find(name)->trainable = false;
+    model.find(name)->compute.set_requires_grad(false);
+  }
+  return model;
+}
+
+double largest(const at::Tensor& a, const at::Tensor& b) {
+  return (a.detach() - b.detach()).abs().max().item<double>();
+}
+
+void expect_follows_one_process(const comm::Group& group, const Case& one) {
+  // Another seed on each rank: attach makes all begin with rank 0's weights.
+  Rig ours(make_model(one, 1 + static_cast<uint64_t>(group.rank())),
+           make_strategy(one.strategy, group, {.compare_every = 1, .tensor = one.tensor}), one.optimizer);
+  Rig alone(make_model(one, 1), make_single(), one.optimizer);
+  ours.settings.recompute = alone.settings.recompute = one.recompute;
+  for (int64_t step = 1; step <= 3; ++step) {
+    const std::vector<MicroBatch> all = {batch_of(step, 0), batch_of(step, 1), batch_of(step, 2)};
+    const StepResult a = ours.step(own_part(all, ours.strategy->data_share()), step), b = alone.step(all, step);
+    EXPECT_NEAR(a.loss, b.loss, 1e-12 * std::abs(b.loss));
+    EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-11 * b.gradient_norm) << "step " << step;
+  }
+  bool seen = false;
+  ours.strategy->with_whole_model([&] {
+    seen = true;
+    for (const auto& parameter : alone.model.parameters) {
+      const Parameter& mine = *ours.model.find(parameter->name);
+      ASSERT_EQ(mine.slices.back().end, parameter->slices.back().end);
+      EXPECT_LT(largest(mine.master, parameter->master), 1e-11) << parameter->name;
+    }
+  });
+  EXPECT_EQ(seen, group.rank() == 0);
+  const EvalResult a = ours.strategy->evaluate(std::vector{batch_of(9, 0)}),
+                   b = alone.strategy->evaluate(std::vector{batch_of(9, 0)});
+  for (const auto& [name, sum] : b.sums) EXPECT_NEAR(a.sums.at(name), sum, 1e-11 * std::abs(sum)) << name;
+  const auto own = ours.weights(), expected = alone.weights();
+  ASSERT_EQ(own.size(), expected.size());
+  for (const auto& [name, value] : expected) EXPECT_LT(largest(own.at(name), value), 1e-11) << name;
+  group.barrier();
+}
+
+void finish_rank() {
+  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
+}
+
+TEST(TensorSlices, WithEveryOptimizerHeadAndFrozenWeightsTrainAsOneProcess) {
+  for (const int ranks : {2, 3}) {
+    with_ranks(ranks, [] {
+      const auto group = comm::Group::from_environment();
+      for (const bool sequence : {false, true}) {
+        const TensorOptions tensor{.sequence = sequence};
+        for (const optim::OptimizerSpec& optimizer :
+             {optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{})})
+          expect_follows_one_process(group, {.tensor = tensor, .optimizer = optimizer});
+        expect_follows_one_process(group, {.tensor = tensor, .head = model::Head::classification});
+        expect_follows_one_process(
+            group,
+            {.tensor = tensor,
+             .frozen = {"bert.embeddings.word_embeddings.weight", "bert.embeddings.LayerNorm.weight",
+                        "bert.encoder.layer.0.attention.self.query_key_value.weight",
+                        "bert.encoder.layer.0.output.LayerNorm.bias", "bert.encoder.layer.1.output.dense.weight"}});
+      }
+      finish_rank();
+    });
+    if (is_rank()) return;
+  }
+}
+
+TEST(TensorSlices, BesideEachOtherShareTheBatch) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* strategy : {"tensor", "ddp", "zero1", "zero2", "zero3"})
+      expect_follows_one_process(group, {.strategy = strategy, .tensor = {.ranks = 2}, .optimizer = optim::Lamb{}});
+    expect_follows_one_process(group, {.strategy = "zero3",
+                                       .tensor = {.ranks = 2, .sequence = true},
+                                       .optimizer = optim::Lamb{},
+                                       .recompute = Recompute::full});
+    finish_rank();
+  });
+}
+
+/// What a rank holds of each kind, and what it owns.
+struct Held final : StateVisitor {
+  void visit(const StateSlice& slice) override {
+    whole[slice.kind] += elements_of({}, slice.shape);
+    here[slice.kind] += slice.local.numel();
+    if (slice.owned) owned[slice.kind] += slice.local.numel();
+    EXPECT_LE(slice.begin + slice.local.numel(), elements_of(slice.region, slice.shape)) << slice.name;
+  }
+  std::map<std::string, int64_t> whole, here, owned;
+};
+
+TEST(TensorSlices, TogetherOwnEachElementOnceAndHoldTheirPartOnly) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* strategy : {"tensor", "zero1"}) {
+      Rig rig(make_model({}, 1), make_strategy(strategy, group, {.tensor = {.ranks = 2}}), optim::AdamW{});
+      rig.step(own_part({batch_of(1, 0), batch_of(1, 1)}, rig.strategy->data_share()), 1);
+      Held held;
+      rig.strategy->visit_state(held);
+      const Model whole = make_model({}, 1);
+      for (const char* kind : {"model", "optimizer.exp_avg", "optimizer.exp_avg_sq"}) {
+        EXPECT_EQ(held.whole[kind], whole.parameter_count()) << kind;
+        const at::Tensor owned = at::tensor({held.owned[kind]}, at::kLong);
+        group.all_reduce(owned);
+        EXPECT_EQ(owned.item<int64_t>(), whole.parameter_count()) << strategy << " " << kind;
+      }
+      // Of 91 words 46 and 45, of 3 heads of 8 channels 2 and 1, of 5 times 8 channels 3 and 2.
+      const bool first = rig.strategy->data_share().counted;
+      const int64_t words = group.rank() % 2 == 0 ? 46 : 45, heads = group.rank() % 2 == 0 ? 16 : 8,
+                    channels = group.rank() % 2 == 0 ? 24 : 16;
+      EXPECT_EQ(first, group.rank() % 2 == 0);
+      EXPECT_EQ(rig.model.find("bert.embeddings.word_embeddings.weight")->compute.sizes(), (at::IntArrayRef{words, 24}));
+      const auto* const qkv = rig.model.find("bert.encoder.layer.1.attention.self.query_key_value.weight");
+      EXPECT_EQ(qkv->compute.sizes(), (at::IntArrayRef{3 * heads, 24}));
+      EXPECT_EQ(rig.model.find("bert.encoder.layer.0.output.dense.weight")->compute.sizes(),
+                (at::IntArrayRef{24, channels}));
+    }
+    finish_rank();
+  });
+}
+
+/// What a step of one micro-batch exchanges within a tensor group, counted anew.
+SliceTraffic traffic_of(const comm::Group& group, bool sequence, const MicroBatch& batch) {
+  Rig rig(make_model({}, 1), make_strategy("tensor", group, {.tensor = {.sequence = sequence}}), optim::AdamW{});
+  SliceTraffic traffic;
+  Slicing::of(rig.model).front()->activate(make_slice_group(group, traffic), sequence);
+  rig.step({batch}, 1);
+  return traffic;
+}
+
+TEST(TensorSlices, ExchangeExactlyWhatTheFormulasSay) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    const MicroBatch batch = batch_of(1, 0);
+    const int64_t tokens = batch.packing.tokens(), masked = batch["mlm_rows"].numel();
+    constexpr int64_t kHidden = 24, kDouble = 8;
+    // A layer: two sums forwards, two backwards. The last computes the masked rows only, but for its attention.
+    const int64_t forward = 2 * tokens + 2 * masked, backward = 2 * tokens + tokens + masked;
+    const int64_t losses = 2 * masked * kDouble, embeddings = tokens, head = masked;
+    const SliceTraffic plain = traffic_of(group, false, batch);
+    EXPECT_EQ(plain.added, (embeddings + forward + backward + head) * kHidden * kDouble + losses);
+    EXPECT_EQ(plain.greatest, masked * kDouble);
+    EXPECT_EQ(plain.gathered + plain.scattered, 0);
+    const SliceTraffic divided = traffic_of(group, true, batch);
+    EXPECT_EQ(divided.added, (embeddings + head) * kHidden * kDouble + losses);
+    EXPECT_EQ(divided.greatest, masked * kDouble);
+    // Every sum is now a scattered and a gathered half: forwards scattered behind a product, gathered before it, backwards
+    // the other way round. Besides, the last layer's result is gathered, and the embeddings' gradient.
+    EXPECT_EQ(divided.scattered, (forward + backward) * kHidden * kDouble);
+    EXPECT_EQ(divided.gathered, (forward + backward + tokens + masked) * kHidden * kDouble);
+    finish_rank();
+  });
+}
+
+TEST(TensorSlices, AnOverflowInOneSliceIsSeenByAll) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    model::BertOptions options = options_of(model::Head::masked_lm, 1);
+    options.dtype = at::kFloat;
+    Rig rig(model::build_bert(options), make_strategy("tensor", group, {}), optim::AdamW{}, {.compute = at::kHalf});
+    rig.settings.loss_scale = 1024;
+    EXPECT_TRUE(rig.step({batch_of(1, 0)}, 1).finite);
+    const at::Tensor before = rig.model.find("bert.embeddings.LayerNorm.weight")->master.detach().clone();
+    Parameter& up = *rig.model.find("bert.encoder.layer.1.intermediate.dense.bias");
+    const float kept = up.master.detach()[0].item<float>();
+    // A bias of one rank's slice alone.
+    if (group.rank() == 1) up.master.detach()[0] = INFINITY;
+    const StepResult result = rig.step({batch_of(2, 0)}, 2);
+    EXPECT_FALSE(result.finite);
+    EXPECT_TRUE(before.equal(rig.model.find("bert.embeddings.LayerNorm.weight")->master)) << "nothing is updated";
+    const auto names = group.gather_texts(result.non_finite_gradient);
+    EXPECT_EQ(names[0], names[1]);
+    EXPECT_FALSE(names[0].empty());
+    if (group.rank() == 1) up.master.detach()[0] = kept;
+    EXPECT_TRUE(rig.step({batch_of(3, 0)}, 2).finite);
+    finish_rank();
+  });
+}
+
+TEST(TensorSlices, RefuseWhatTheyCannotDo) {
+  const auto refuses = [](Model model, const std::string& name, const StrategyOptions& options, const char* part) {
+    try {
+      Rig rig(std::move(model), make_strategy(name, {}, options), optim::AdamW{});
+      ADD_FAILURE() << "nothing is refused: " << part;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refuses(make_model({}, 1), "tensor", {.tensor = {.ranks = 2}}, "1 ranks cannot be divided");
+  refuses(make_model({}, 1), "ps-sync", {.tensor = {.ranks = 2}}, "\"ps-sync\" cannot train a model that is cut");
+  refuses(make_model({}, 1), "single", {.tensor = {.sequence = true}}, "expected --tensor-parallel of at least 2");
+  refuses(make_model({}, 1), "ddp", {.fault = Fault::local_norm}, "local-norm is made by the strategy tensor only");
+  refuses(make_model({}, 1), "tensor", {.deterministic = true, .tensor = {.sequence = true}}, "--deterministic");
+  Model plain;
+  plain.add_parameter("weight", at::zeros({2, 2}), ParameterGroup::decay);
+  refuses(std::move(plain), "tensor", {}, "declares no weights that may be cut");
+  Model two = make_model({}, 1);
+  two.append(make_model({}, 2), {.prefix = "second."});
+  refuses(std::move(two), "tensor", {}, "consists of several that are trained together");
+  model::BertOptions relations = options_of(model::Head::none, 1);
+  relations.gives.query_key_value = {2};
+  refuses(model::build_bert(relations), "tensor", {}, "reads a layer's queries, keys and values");
+}
+
+TEST(TensorSlices, OfMoreRanksThanHeadsAreRefused) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    try {
+      Rig rig(make_model({}, 1), make_strategy("tensor", group), optim::AdamW{});
+      ADD_FAILURE();
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find("query.weight cannot be cut for 4 ranks"), std::string::npos)
+          << error.what();
+    }
+    group.barrier();
+    finish_rank();
+  });
+}
+
+TEST(TensorSlices, ARankThatIsKilledInAStepIsNamedByTheOthers) {
+  if (!is_rank()) {
+    EXPECT_EQ(Ranks(3).end({0, 2}), (Endings{0, -SIGKILL, 0}));
+    return;
+  }
+  const auto group = comm::Group::from_environment({.timeout = std::chrono::seconds(60),
+                                                    .silence = std::chrono::seconds(2),
+                                                    .patience = std::chrono::seconds(60)});
+  Rig rig(make_model({}, 1), make_strategy("tensor", group), optim::AdamW{});
+  const auto forward = rig.model.segments[1].forward;
+  int passes = 0;
+  rig.model.segments[1].forward = [&](Activations in, const Pass& pass) {
+    if (group.rank() == 1 && ++passes == 2) ::raise(SIGKILL);
+    return forward(std::move(in), pass);
+  };
+  std::string message;
+  try {
+    for (int64_t step = 1; step <= 3; ++step) rig.step({batch_of(step, 0)}, step);
+  } catch (const RunError& error) {
+    message = error.what();
+  }
+  EXPECT_NE(message.find("rank 1 (process"), std::string::npos) << message;
+  EXPECT_NE(message.find("has ended"), std::string::npos) << message;
+  std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+}
+
+}  // namespace
+}  // namespace funicular::parallel
