@@ -33,7 +33,9 @@ NearWords::NearWords(std::shared_ptr<const format::WordVectors> vectors, int64_t
   for (int64_t i = 0; i < vectors_->words(); ++i) {
     const float* const vector = vectors_->vectors() + i * size;
     const bool zero = std::all_of(vector, vector + size, [](float value) { return value == 0; });
-    offsets_.push_back(!zero && (any || is_of_letters(vectors_->word(i))) ? 0 : kNever);
+    // The published program leaves out the vector of unknown words.
+    const bool given = any ? vectors_->word(i) != "<unk>" : is_of_letters(vectors_->word(i));
+    offsets_.push_back(given && !zero ? 0 : kNever);
   }
 }
 

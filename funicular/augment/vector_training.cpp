@@ -76,16 +76,20 @@ void for_each_text(const data::RowSource& source, int workers, const Use& use,
 struct Pairs {
   std::vector<int64_t> starts;
   std::vector<int32_t> others;
-  std::vector<float> logs, weights;  ///< log X, f(X)
+  std::vector<float> weights;  ///< f(X)
 };
 
 /// The words' or the contexts' side.
 struct Side {
-  std::vector<float> vectors, biases;
+  std::vector<float> vectors;
   std::vector<double> squares;  ///< AdaGrad's sums, one a row
 };
 
 constexpr int64_t kLanes = 16;
+/// A power of two.
+constexpr size_t kPlaces = size_t{1} << 20;
+/// What AdaGrad's sums begin with, so that no first step is too long.
+constexpr double kFirstSquare = 1e-3;
 
 /// Sums of lanes, in a fixed order.
 float dot(const float* a, const float* b, int64_t size) {
@@ -107,15 +111,13 @@ class Training {
   TrainedVectors run() {
     choose_words();
     count_pairs();
-    start(words_, 0);
-    start(contexts_, 1);
+    start();
     for (int64_t epoch = 0; epoch < options_.epochs; ++epoch) {
-      learn(words_, contexts_, epoch, 2);
-      result_.loss = learn(contexts_, words_, epoch, 3);
+      learn(contexts_, words_, epoch, 1);
+      result_.loss = learn(words_, contexts_, epoch, 2);
       tell("learning", static_cast<double>(epoch + 1) / static_cast<double>(options_.epochs));
     }
     result_.vectors = std::move(words_.vectors);
-    for (size_t i = 0; i < result_.vectors.size(); ++i) result_.vectors[i] += contexts_.vectors[i];
     result_.size = options_.size;
     return std::move(result_);
   }
@@ -215,7 +217,6 @@ class Training {
     for (size_t i = 0; i < words; ++i) pairs_.starts[i + 1] += pairs_.starts[i];
     const auto total = static_cast<size_t>(pairs_.starts.back());
     pairs_.others.resize(total);
-    pairs_.logs.resize(total);
     pairs_.weights.resize(total);
     std::vector<int64_t> next(pairs_.starts.begin(), pairs_.starts.end() - 1);
     for (const auto& cell : cells) {
@@ -224,7 +225,6 @@ class Training {
       const auto put = [&](size_t row, size_t other) {
         const auto at = static_cast<size_t>(next[row]++);
         pairs_.others[at] = static_cast<int32_t>(other);
-        pairs_.logs[at] = static_cast<float>(std::log(x));
         pairs_.weights[at] = static_cast<float>(std::min(1.0, std::pow(x / options_.most_counted, 0.75)));
       };
       put(a, b);
@@ -233,15 +233,24 @@ class Training {
     result_.pairs = static_cast<int64_t>(total);
   }
 
-  void start(Side& side, uint32_t layer) const {
+  void start() {
     const auto words = static_cast<uint32_t>(result_.words.size());
-    const RandomKey key = make_key(options_.seed, kVectorTraining, layer);
+    const RandomKey key = make_key(options_.seed, kVectorTraining, 0);
     for (uint32_t word = 0; word < words; ++word)
       for (uint32_t i = 0; i < static_cast<uint32_t>(options_.size); ++i)
-        side.vectors.push_back(static_cast<float>((uniform(philox(key, make_counter(word, i, 0))) - 0.5) /
-                                                  static_cast<double>(options_.size)));
-    side.biases.assign(words, 0);
-    side.squares.assign(words, 1);
+        words_.vectors.push_back(static_cast<float>((uniform(philox(key, make_counter(word, i, 0))) - 0.5) /
+                                                    static_cast<double>(options_.size)));
+    contexts_.vectors.assign(words_.vectors.size(), 0);
+    words_.squares.assign(words, kFirstSquare);
+    contexts_.squares = words_.squares;
+    // Each word has as many places as its share of the samples, and the places are equally likely.
+    double total = 0, sum = 0;
+    for (const int64_t count : result_.counts) total += std::pow(static_cast<double>(count), 0.75);
+    for (uint32_t word = 0; word < words; ++word) {
+      sum += std::pow(static_cast<double>(result_.counts[word]), 0.75);
+      const auto end = word + 1 == words ? kPlaces : static_cast<size_t>(sum / total * static_cast<double>(kPlaces));
+      samples_.resize(std::max(samples_.size(), end), static_cast<int32_t>(word));
+    }
   }
 
   /// One pass over the pairs in which `side` learns; the mean of the weighted squared errors.
@@ -253,40 +262,54 @@ class Training {
     // Frequent words, which come first, have most of the pairs: threads take words one after the other.
     at::parallel_for(0, workers_, 1, [&](int64_t begin, int64_t end) {
       for (int64_t worker = begin; worker < end; ++worker)
-        for (int64_t word; (word = next.fetch_add(1)) < words;) {
-          const RandomBlock block =
-              philox(key, make_counter(static_cast<uint32_t>(word), 0, static_cast<uint64_t>(epoch)));
-          losses[static_cast<size_t>(word)] =
-              learn_row(side, other, word, (uint64_t{block[0]} << 32) | block[1]);
-        }
+        for (int64_t word; (word = next.fetch_add(1)) < words;)
+          losses[static_cast<size_t>(word)] = learn_row(side, other, word, key, static_cast<uint64_t>(epoch));
     });
     double sum = 0;
     for (const double loss : losses) sum += loss;
     return result_.pairs > 0 ? sum / static_cast<double>(result_.pairs) : 0;
   }
 
-  double learn_row(Side& side, const Side& other, int64_t word, uint64_t random) const {
+  double learn_row(Side& side, const Side& other, int64_t word, RandomKey key, uint64_t epoch) const {
     const auto row = static_cast<size_t>(word);
-    const int64_t begin = pairs_.starts[row], count = pairs_.starts[row + 1] - begin, size = options_.size;
+    const int64_t begin = pairs_.starts[row], count = pairs_.starts[row + 1] - begin;
     if (count == 0) return 0;
-    float* const own = side.vectors.data() + word * size;
-    double& squares = side.squares[row];
+    const auto number = static_cast<uint32_t>(word);
+    const RandomBlock block = philox(key, make_counter(number, 0xFFFFFFFFu, epoch));
+    const auto first =
+        static_cast<int64_t>(uniform_below((uint64_t{block[0]} << 32) | block[1], static_cast<uint64_t>(count)));
     double loss = 0;
-    const auto first = static_cast<int64_t>(uniform_below(random, static_cast<uint64_t>(count)));
     for (int64_t step = 0; step < count; ++step) {
-      const auto at = static_cast<size_t>(begin + (first + step) % count);
-      const auto column = static_cast<size_t>(pairs_.others[at]);
-      const float* const context = other.vectors.data() + static_cast<int64_t>(column) * size;
-      const float error = dot(own, context, size) + side.biases[row] + other.biases[column] - pairs_.logs[at];
-      const float slope = pairs_.weights[at] * error;
-      loss += double{slope} * error;
-      const auto rate = static_cast<float>(options_.learning_rate / std::sqrt(squares)) * slope;
-      // The mean square of the gradient's numbers, of which the last one, the bias's, is the slope.
-      squares += double{slope} * slope * (1 + double{dot(context, context, size)}) / static_cast<double>(size + 1);
-      for (int64_t i = 0; i < size; ++i) own[i] -= rate * context[i];
-      side.biases[row] -= rate;
+      const int64_t pair = (first + step) % count;
+      const auto at = static_cast<size_t>(begin + pair);
+      const float weight = pairs_.weights[at];
+      loss += meet(side, other, row, pairs_.others[at], weight, true);
+      RandomBlock places{};
+      for (int64_t sample = 0; sample < options_.negatives; ++sample) {
+        const auto lane = static_cast<size_t>(sample % 4);
+        if (lane == 0)
+          places = philox(key, make_counter(number, static_cast<uint32_t>(pair),
+                                            (epoch << 16) + static_cast<uint64_t>(sample / 4)));
+        loss += meet(side, other, row, samples_[places[lane] % kPlaces], weight, false);
+      }
     }
     return loss;
+  }
+
+  /// A step of the row towards the other side's row, or away from it; the weighted loss before the step.
+  double meet(Side& side, const Side& other, size_t row, int32_t column, float weight, bool near) const {
+    const int64_t size = options_.size;
+    float* const own = side.vectors.data() + static_cast<int64_t>(row) * size;
+    const float* const context = other.vectors.data() + int64_t{column} * size;
+    const float product = dot(own, context, size), toward = near ? -product : product;
+    // Of a float whose exponential is infinite the share is 0 or 1, as it should be.
+    const float share = 1 / (1 + std::exp(-toward));  // how wrong the pair is
+    const float slope = (near ? -weight : weight) * share;
+    double& squares = side.squares[row];
+    const auto rate = static_cast<float>(options_.learning_rate / std::sqrt(squares)) * slope;
+    squares += double{slope} * slope * dot(context, context, size) / static_cast<double>(size);
+    for (int64_t i = 0; i < size; ++i) own[i] -= rate * context[i];
+    return double{weight} * (toward > 0 ? toward + std::log1p(std::exp(-double{toward})) : std::log1p(std::exp(double{toward})));
   }
 
   const data::RowSource& source_;
@@ -295,6 +318,7 @@ class Training {
   int workers_;
   std::unordered_map<std::string, int32_t> numbers_;
   Pairs pairs_;
+  std::vector<int32_t> samples_;  ///< [kPlaces]
   Side words_, contexts_;
   TrainedVectors result_;
 };
@@ -307,6 +331,7 @@ void check(const VectorTrainingOptions& options) {
   require(options.window > 0, "--window", options.window);
   require(options.min_count > 0, "--min-count", options.min_count);
   require(options.most_words > 0, "--words", options.most_words);
+  require(options.negatives > 0 && options.negatives <= 1000, "--negatives (at most 1000)", options.negatives);
   require(options.epochs > 0, "--epochs", options.epochs);
   require(options.learning_rate > 0, "--learning-rate", options.learning_rate);
   require(options.most_counted > 0, "x_max", options.most_counted);

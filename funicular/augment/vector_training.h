@@ -1,14 +1,18 @@
 #pragma once
 // Word vectors from a corpus, small ones, so that multi-piece words can be varied without a file from elsewhere.
 //
-// The objective is GloVe's (Pennington, Socher, Manning, "GloVe: Global Vectors for Word Representation", 2014,
-// equation 8): the sum over pairs of words i, j of f(X_ij) (w_i · c_j + b_i + d_j - log X_ij)², where X_ij counts how
-// often j stands within a window around i, each time 1 / distance, and f(x) = min(1, (x / x_max)^0.75).
+// The objective is that of the skip-gram model with negative samples (Mikolov, Sutskever, Chen, Corrado, Dean,
+// "Distributed Representations of Words and Phrases and their Compositionality", 2013, equation 4), on counted pairs: the
+// sum over pairs of words i, j of f(X_ij) (-log s(w_i · c_j) - sum over K samples n of log s(-w_i · c_n)), where s is the
+// logistic function, X_ij counts how often j stands within a window around i, each time 1 / distance, and the samples come
+// from the words' counts to the power 0.75. f(x) = min(1, (x / x_max)^0.75) keeps frequent pairs from ruling (Pennington,
+// Socher, Manning, "GloVe: Global Vectors for Word Representation", 2014, equation 9). GloVe's own objective does not see
+// pairs that never occur, and in a small corpus these tell the most.
 //
-// The published program lets threads update both sides at once without locks, so that no two runs are equal. Here the
-// words' side and the context's side take turns: while one learns, by stochastic gradients with AdaGrad (one sum a
-// row), the other stands still, so that rows are independent. Counts are whole numbers. The result is the same bits
-// whatever the number of threads.
+// The published programs let threads update both sides at once without locks, so that no two runs are equal. Here the
+// words' side and the contexts' side take turns: while one learns, by stochastic gradients with AdaGrad (one sum a
+// row), the other stands still, so that rows are independent. Counts are whole numbers, and samples are keyed by their
+// pair. The result is the same bits whatever the number of threads. What is given is w.
 
 #include <cstdint>
 #include <functional>
@@ -21,8 +25,9 @@
 
 namespace funicular::augment {
 
-/// What decides the vectors' first values: counter (row, dimension) of layer 0 (words) and 1 (contexts); and at which
-/// pair of a row an epoch begins: layer 2 + side, counter (row, 0, epoch).
+/// What decides the words' first values: counter (row, dimension) of layer 0; and, of layer 1 (contexts learn) and 2
+/// (words learn), at which pair of a row an epoch begins: counter (row, all bits, epoch), and the samples: counter
+/// (row, pair within the row, epoch * 2^16 + sample / 4).
 inline constexpr Purpose kVectorTraining{21};
 
 struct VectorTrainingOptions {
@@ -30,9 +35,10 @@ struct VectorTrainingOptions {
   int64_t window = 10;           ///< words to either side, within a row
   int64_t min_count = 5;         ///< rarer words get no vector
   int64_t most_words = 100'000;  ///< only the most frequent ones
-  int64_t epochs = 25;
-  double learning_rate = 0.05;
-  double most_counted = 100;  ///< x_max
+  int64_t negatives = 5;         ///< K, at most 1000
+  int64_t epochs = 10;
+  double learning_rate = 0.1;
+  double most_counted = 10;  ///< x_max
   bool lower_case = true;
   uint64_t seed = 42;
 };
@@ -40,7 +46,7 @@ struct VectorTrainingOptions {
 struct TrainedVectors {
   std::vector<std::string> words;  ///< the most frequent first, equal ones in the order of their bytes
   std::vector<int64_t> counts;
-  std::vector<float> vectors;  ///< [words, size]: w + c
+  std::vector<float> vectors;  ///< [words, size]: w
   int64_t size = 0;
   int64_t pairs = 0;  ///< different pairs of words that stand near each other, both orders counted
   double loss = 0;    ///< the objective's mean over the pairs, in the last epoch

@@ -209,7 +209,7 @@ class Augment final : public Command {
       const augment::Augmenter augmenter(model, *tokenizer_, vectors, options_);
       uint64_t rows = 0;
       for (const int64_t block : blocks) rows += static_cast<uint64_t>(table_->blocks()[static_cast<size_t>(block)].rows);
-      Progress progress("augment", rows, {.unit = "rows"});
+      Progress progress("augment", rows, {.unit = "rows", .terminal = {}});
       complete = augment::vary_blocks(
           blocks, *table_, augmenter, published(), journal, [&](int64_t done) {
             if (group_.rank() == 0) progress.update(static_cast<uint64_t>(done));

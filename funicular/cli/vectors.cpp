@@ -20,7 +20,7 @@ class Vectors final : public Command {
  public:
   Vectors()
       : Command("vectors", "Train small word vectors on texts",
-                "Trains word vectors by GloVe's objective, for funicular augment --vectors, so that no file from "
+                "Trains word vectors (skip-gram with negative samples), for funicular augment --vectors, so that no file from "
                 "elsewhere is needed. The same bits come out whatever the number of threads. The last line of output "
                 "is one JSON object.") {
     arguments.section("Input and output");
@@ -42,6 +42,7 @@ class Vectors final : public Command {
     arguments.add("min-count", "N", options_.min_count, "rarer words get no vector").range(1);
     arguments.add("words", "N", options_.most_words, "only the most frequent words").alias("max-vocab").range(2, 10'000'000);
     arguments.add("lower-case", options_.lower_case, "words are told apart without regard to case");
+    arguments.add("negatives", "N", options_.negatives, "words drawn against each pair").range(1, 1000);
     arguments.add("epochs", "N", options_.epochs, "passes over the counted pairs").alias("num-train-epochs").range(1);
     arguments.add("learning-rate", "RATE", options_.learning_rate, "AdaGrad's").alias("lr").above(0);
     arguments.section("Machine and randomness");

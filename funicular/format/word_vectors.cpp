@@ -26,8 +26,16 @@ struct BinaryHeader {
   uint64_t magic = kMagic, most_words = 0;
   uint64_t text_bytes = 0, text_hash = 0;  ///< of the part of the text that was read
   uint64_t words = 0, size = 0, letters = 0;
-  uint64_t contents_hash = 0;  ///< of all that follows the header
+  uint64_t hash = 0;  ///< of the numbers before and of all that follows
 };
+
+uint64_t hash_of(BinaryHeader header, std::span<const std::string_view> contents) {
+  header.hash = 0;
+  StreamHash hash;
+  hash.update(&header, sizeof header);
+  for (const std::string_view part : contents) hash.update(part.data(), part.size());
+  return hash.digest();
+}
 
 struct BinaryPlaces {
   uint64_t ends, letters, vectors, total;
@@ -146,9 +154,7 @@ void write_binary(const ReadVectors& read, BinaryHeader header, const fs::path& 
       std::string_view(reinterpret_cast<const char*>(read.ends.data()), read.ends.size() * sizeof(uint64_t)),
       read.letters, gap,
       std::string_view(reinterpret_cast<const char*>(read.vectors.data()), read.vectors.size() * sizeof(float))};
-  StreamHash hash;
-  for (const std::string_view part : parts) hash.update(part.data(), part.size());
-  header.contents_hash = hash.digest();
+  header.hash = hash_of(header, parts);
   const fs::path temporary = temporary_name(binary);
   try {
     FileWriter writer(temporary, Opening::fresh, binary);
@@ -236,9 +242,9 @@ bool WordVectors::map(const fs::path& binary) {
   if (bytes.size() < sizeof header) return false;
   std::memcpy(&header, bytes.data(), sizeof header);
   const std::optional<BinaryPlaces> places = header.magic == kMagic ? places_of(header) : std::nullopt;
-  if (!places || bytes.size() != places->total ||
-      hash_bytes(bytes.substr(sizeof header)) != header.contents_hash)
-    return false;
+  if (!places || bytes.size() != places->total) return false;
+  const std::string_view contents = bytes.substr(sizeof header);
+  if (hash_of(header, std::span(&contents, 1)) != header.hash) return false;
   words_ = static_cast<int64_t>(header.words);
   size_ = static_cast<int64_t>(header.size);
   fingerprint_ = header.text_hash;

@@ -3,7 +3,7 @@
 import re
 
 from harness import *
-from options import answering, distilling, machine, masking, measuring, own, processes, tokenizing, training
+from options import answering, augmenting, distilling, machine, masking, measuring, own, processes, tokenizing, training
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
@@ -12,6 +12,8 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "pretrain": {"own": own.PRETRAIN, "masking": masking.MASKING, **TRAINING},
           "mask": {"own": masking.MASK},
           "finetune": {"own": own.FINETUNE, **TRAINING},
+          "vectors": {"own": augmenting.VECTORS},
+          "augment": {"own": augmenting.AUGMENT},
           "distill": {"own": distilling.DISTILL, **TRAINING},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
@@ -62,6 +64,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_mask_own(self):
+        self.show()
+
+    def test_vectors_own(self):
+        self.show()
+
+    def test_augment_own(self):
         self.show()
 
     def test_pretrain_batches(self):
