@@ -29,6 +29,8 @@ std::unique_ptr<Command> make_vocabulary();
 std::unique_ptr<Command> make_mask();
 std::unique_ptr<Command> make_pretrain();
 std::unique_ptr<Command> make_finetune();
+std::unique_ptr<Command> make_augment();
+std::unique_ptr<Command> make_vectors();
 std::unique_ptr<Command> make_distill();
 std::unique_ptr<Command> make_evaluate();
 std::unique_ptr<Command> make_predict();

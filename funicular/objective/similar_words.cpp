@@ -5,10 +5,11 @@
 #include <ATen/ops/topk.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <map>
 #include <utility>
+
+#include "funicular/format/word_vectors.h"
 
 namespace funicular::objective {
 
@@ -22,11 +23,6 @@ std::vector<std::string_view> split(std::string_view text) {
     if (at > begin) parts.push_back(text.substr(begin, at - begin));
   }
   return parts;
-}
-
-bool read_number(std::string_view text, float& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size() && std::isfinite(value);
 }
 
 bool same_form(const text::TokenizedText& a, const text::TokenizedText& b) {
@@ -43,31 +39,17 @@ struct Group {
 class VectorReader {
  public:
   VectorReader(const fs::path& file, const text::Tokenizer& tokenizer, int64_t most_words)
-      : file_(file), tokenizer_(tokenizer), most_words_(most_words) {}
+      : lines_("masking", file), tokenizer_(tokenizer), most_words_(most_words) {}
 
   void add(std::string_view line, int64_t number) {
-    const std::vector<std::string_view> fields = split(line);
-    float ignored = 0;
-    if (number == 1 && fields.size() == 2 && read_number(fields[0], ignored) &&
-        read_number(fields[1], ignored))
-      return;  // word2vec: numbers of words and of dimensions
-    if (size_ == 0 && fields.size() > 1) size_ = fields.size() - 1;
-    if (size_ == 0 || fields.size() != size_ + 1)
-      throw InputError("masking", "{}:{}: expected a word and {} numbers as before, found {} fields",
-                       file_.string(), number, size_ == 0 ? 1 : size_, fields.size());
-    std::vector<float> vector(size_);
-    for (size_t i = 0; i < size_; ++i)
-      if (!read_number(fields[i + 1], vector[i]))
-        throw InputError("masking", "{}:{}: expected a finite number, found \"{}\"", file_.string(), number,
-                         fields[i + 1]);
-    keep(fields[0], vector);
+    if (lines_.read(line, number)) keep(lines_.word(), lines_.vector());
   }
 
-  size_t size() const { return size_; }
+  size_t size() const { return lines_.size(); }
   const auto& groups() const { return groups_; }
 
  private:
-  void keep(std::string_view word, const std::vector<float>& vector) {
+  void keep(std::string_view word, std::span<const float> vector) {
     if (kept_ >= most_words_) return;
     double squares = 0;
     for (const float value : vector) squares += double{value} * value;
@@ -84,10 +66,9 @@ class VectorReader {
     }
   }
 
-  const fs::path& file_;
+  format::WordVectorLines lines_;
   const text::Tokenizer& tokenizer_;
   int64_t most_words_, kept_ = 0;
-  size_t size_ = 0;
   Phrases known_;
   std::map<std::pair<size_t, std::vector<uint8_t>>, Group> groups_;  ///< by form and word starts
 };

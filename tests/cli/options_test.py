@@ -3,7 +3,8 @@
 import re
 
 from harness import *
-from options import answering, comparing, distilling, machine, masking, measuring, own, processes, tokenizing, training, vocabulary
+from options import (answering, augmenting, comparing, distilling, machine, masking, measuring, own, processes, tokenizing, training,
+                     vocabulary)
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
@@ -13,6 +14,8 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "vocabulary": {"propose": vocabulary.PROPOSE, "extend": vocabulary.EXTEND},
           "mask": {"own": masking.MASK},
           "finetune": {"own": own.FINETUNE, **TRAINING},
+          "vectors": {"own": augmenting.VECTORS},
+          "augment": {"own": augmenting.AUGMENT},
           "distill": {"own": distilling.DISTILL, **TRAINING},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
@@ -70,6 +73,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_mask_own(self):
+        self.show()
+
+    def test_vectors_own(self):
+        self.show()
+
+    def test_augment_own(self):
         self.show()
 
     def test_pretrain_batches(self):

@@ -1,0 +1,129 @@
+#include "funicular/augment/augment_table.h"
+
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/temporary.h"
+
+namespace funicular::augment {
+
+namespace {
+
+/// Where the counts of AugmentCounts stand in JSON.
+constexpr std::pair<const char*, int64_t AugmentCounts::*> kCounts[] = {
+    {"rows", &AugmentCounts::rows},           {"variants", &AugmentCounts::variants},
+    {"duplicates", &AugmentCounts::duplicates}, {"guessed_words", &AugmentCounts::guessed},
+    {"near_words", &AugmentCounts::looked_up},  {"kept_words", &AugmentCounts::kept}};
+
+}  // namespace
+
+Json to_json(const AugmentCounts& counts) {
+  Json json;
+  for (const auto& [name, member] : kCounts) json[name] = counts.*member;
+  return json;
+}
+
+AugmentCounts counts_from_json(const Json& json) {
+  AugmentCounts counts;
+  for (const auto& [name, member] : kCounts) counts.*member = json_get<int64_t>(json, name, "counts of an augmentation");
+  return counts;
+}
+
+std::string vary_block(const Table& table, const Augmenter& augmenter, const RowBlock& block, bool published,
+                       AugmentCounts& counts) {
+  const std::vector<TableRow> rows = table.read(block);
+  std::vector<SourceText> sources;
+  for (size_t row = 0; row < rows.size(); ++row)
+    for (size_t column = 0; column < table.columns(); ++column)
+      sources.push_back({rows[row].texts[column], static_cast<uint64_t>(block.first_row) + row,
+                         static_cast<uint32_t>(column)});
+  const auto variants = augmenter.vary(sources, counts);
+  std::string written;
+  size_t source = 0;
+  for (const TableRow& row : rows) {
+    const auto put = [&](std::string_view line) { written.append(line).append(row.line_end); };
+    std::vector<std::string> texts = row.texts;
+    put(row.written);
+    for (size_t column = 0; column < table.columns(); ++column, ++source) {
+      if (published && column > 0) put(table.write(row.written, texts));
+      for (const std::string& variant : variants[source]) {
+        texts[column] = variant;
+        put(table.write(row.written, texts));
+      }
+      if (!published) texts[column] = row.texts[column];
+    }
+  }
+  counts.rows += static_cast<int64_t>(rows.size());
+  return written;
+}
+
+std::vector<int64_t> own_blocks(const Journal& journal, const Table& table, int rank, int ranks) {
+  std::vector<int64_t> own;
+  int64_t missing = 0;
+  for (int64_t block = 0; block < static_cast<int64_t>(table.blocks().size()); ++block)
+    if (!journal.has(block) && missing++ % ranks == rank) own.push_back(block);
+  return own;
+}
+
+bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter, bool published,
+                 Journal& journal, const std::function<void(int64_t rows)>& show) {
+  int64_t rows = 0;
+  for (const int64_t number : blocks) {
+    if (interrupt_requested() != 0) return false;
+    const RowBlock& block = table.blocks()[static_cast<size_t>(number)];
+    AugmentCounts counts;
+    const std::string text = vary_block(table, augmenter, block, published, counts);
+    journal.add(number, to_json(counts), text);
+    rows += block.rows;
+    if (show) show(rows);
+  }
+  return true;
+}
+
+AugmentCounts put_together(const Table& table, const Journal& journal, const Json& identity, const fs::path& output) {
+  AugmentCounts all;
+  StreamHash hash;
+  const fs::path temporary = temporary_name(output);
+  try {
+    FileWriter writer(temporary, Opening::fresh, output);
+    const auto write = [&](std::string_view text) {
+      writer.write(text);
+      hash.update(text.data(), text.size());
+    };
+    write(table.head());
+    for (int64_t block = 0; block < static_cast<int64_t>(table.blocks().size()); ++block) {
+      const Journal::Piece piece = journal.read(block);
+      all.add(counts_from_json(piece.note));
+      write(piece.text);
+    }
+    writer.close(/*sync=*/true);
+    fs::rename(temporary, output);
+  } catch (...) {
+    std::error_code ignored;
+    fs::remove(temporary, ignored);
+    throw;
+  }
+  const Json record{{"made_of", identity}, {"counts", to_json(all)}, {"hash", hash_text(hash.digest())}};
+  write_file_atomically(record_of(output), record.dump(1) + "\n");
+  return all;
+}
+
+fs::path record_of(const fs::path& output) {
+  fs::path record = output;
+  return record += ".made.json";
+}
+
+std::optional<AugmentCounts> finished(const fs::path& output, const Json& identity) {
+  std::error_code error;
+  if (!fs::is_regular_file(output, error) || !fs::is_regular_file(record_of(output), error)) return std::nullopt;
+  const Json record = parse_json_or_null(read_file(record_of(output)));
+  if (!record.is_object() || !record.contains("made_of") || record["made_of"] != identity ||
+      !record.contains("counts") || !record.contains("hash") ||
+      record["hash"] != hash_text(hash_file(output)))
+    return std::nullopt;
+  return counts_from_json(record["counts"]);
+}
+
+}  // namespace funicular::augment

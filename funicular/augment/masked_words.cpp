@@ -1,0 +1,242 @@
+#include "funicular/augment/masked_words.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/core/grad_mode.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "funicular/augment/text_words.h"
+#include "funicular/base/error.h"
+#include "funicular/model/builder.h"
+#include "funicular/nn/functional.h"
+
+namespace funicular::augment {
+
+namespace {
+
+constexpr const char* kMaskedHidden = "masked_hidden";
+constexpr const char* kDecoder = "masked_decoder";
+constexpr const char* kBias = "masked_bias";
+/// Rows of logits that are held at a time.
+constexpr int64_t kRows = 128;
+constexpr float kNever = -std::numeric_limits<float>::infinity();
+
+void add_head(model::Builder& builder) {
+  const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
+  builder.add_segment(
+      "masked_lm", {model::hidden_of_head(builder.options())}, {},
+      [weights](Activations in, const Pass& pass) {
+        const at::Tensor transformed =
+            model::apply_linear(in.at(model::kHidden), weights.transform, weights.activation);
+        pass.loss.output(kMaskedHidden, nn::residual_norm(transformed, {}, {}, weights.norm.weights(),
+                                                          nn::RowKeys(), {}));
+        pass.loss.output(kDecoder, weights.decoder->compute);
+        pass.loss.output(kBias, weights.bias->compute);
+        return Activations{};
+      },
+      {weights.decoder});
+}
+
+const at::Tensor& output_of(const LossSink& sink, const char* name) {
+  const auto found = sink.outputs().find(name);
+  if (found == sink.outputs().end())
+    throw InputError("augment", "the model has no head that guesses words; expected MaskedWords::head()");
+  return found->second;
+}
+
+}  // namespace
+
+std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t size, int64_t count, int32_t own) {
+  struct Found {
+    float value;
+    int32_t id;
+    bool operator<(const Found& other) const { return value != other.value ? value > other.value : id < other.id; }
+  };
+  std::vector<Found> heap;  // the last in order on top
+  float least = kNever;
+  const auto offer = [&](int64_t i) {
+    const float value = logits[i] + offsets[i];
+    if (!(value > least) || i == own) return;
+    if (static_cast<int64_t>(heap.size()) == count) {
+      std::pop_heap(heap.begin(), heap.end());
+      heap.pop_back();
+    }
+    heap.push_back({value, static_cast<int32_t>(i)});
+    std::push_heap(heap.begin(), heap.end());
+    if (static_cast<int64_t>(heap.size()) == count) least = heap.front().value;
+  };
+  constexpr int64_t kBlock = 64;
+  int64_t i = 0;
+  for (; i + kBlock <= size && count > 0; i += kBlock) {
+    int any = 0;  // few blocks hold one of the largest
+    for (int64_t j = i; j < i + kBlock; ++j) any |= logits[j] + offsets[j] > least ? 1 : 0;
+    if (any)
+      for (int64_t j = i; j < i + kBlock; ++j) offer(j);
+  }
+  for (; i < size && count > 0; ++i) offer(i);
+  std::sort_heap(heap.begin(), heap.end());
+  std::vector<int32_t> ids;
+  for (const Found& found : heap) ids.push_back(found.id);
+  return ids;
+}
+
+/// Sequences end to end.
+struct MaskedWords::Batch {
+  std::vector<int64_t> ids, types, rows;
+  std::vector<int32_t> lengths, own;  ///< own: the hidden word's id
+  std::vector<size_t> words;          ///< which of those asked for
+  bool empty() const { return lengths.empty(); }
+};
+
+model::Head MaskedWords::head() {
+  model::Head head = model::Head::masked_lm;
+  head.add = add_head;
+  return head;
+}
+
+MaskedWords::~MaskedWords() = default;
+
+MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer, const MaskedWordsOptions& options)
+    : model_(model), tokenizer_(tokenizer), options_(options) {
+  if (options.count < 1 || options.batch_tokens < 1)
+    throw InputError("augment", "expected at least 1 candidate and 1 token a batch, found {} and {}", options.count,
+                     options.batch_tokens);
+  const auto& missing = tokenizer.sequence().missing();
+  if (!missing.empty())
+    throw InputError("augment", "the vocabulary has no {}; expected a model's own tokeniser", missing.front());
+  room_ = options.max_length - tokenizer.sequence().special_count(2);
+  if (room_ < 2)
+    throw InputError("augment", "--max-length {} leaves no room for a word and its text; expected at least {}",
+                     options.max_length, tokenizer.sequence().special_count(2) + 2);
+  LossSink sink;
+  sink.keep_outputs = true;
+  const at::NoGradGuard no_gradient;
+  Batch none;
+  none.ids = {tokenizer.special().mask};  // one token tells where the decoder lies
+  none.types = none.rows = {0};
+  none.lengths = {1};
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths(none.lengths, {0}, {0}, {});
+  const auto whole = at::TensorOptions().dtype(at::kLong);
+  batch.tensors = {{"token_ids", at::tensor(none.ids, whole)},
+                   {"token_type_ids", at::tensor(none.types, whole)},
+                   {"mlm_rows", at::tensor(none.rows, whole)}};
+  model.forward({}, batch, Taps{}, sink);
+  decoder_ = output_of(sink, kDecoder).to(at::kFloat);
+  const at::Tensor bias = output_of(sink, kBias).to(at::kFloat).to(at::kCPU).contiguous();
+  const auto size = static_cast<size_t>(bias.size(0));
+  offsets_.assign(size, kNever);
+  given_.assign(size, 0);
+  std::vector<uint8_t> special(size, 0);
+  for (const text::AddedToken& token : tokenizer.added_tokens())
+    if (token.id >= 0 && static_cast<size_t>(token.id) < size) special[static_cast<size_t>(token.id)] = 1;
+  for (size_t id = 0; id < std::min(size, tokenizer.vocabulary().size()); ++id) {
+    const std::string& token = tokenizer.vocabulary()[id];
+    const bool word = !special[id] && is_of_letters(token);
+    if (!options.published && !word) continue;
+    offsets_[id] = bias.const_data_ptr<float>()[id];
+    given_[id] = options.published ? !token.starts_with("##") : 1;
+  }
+}
+
+int64_t MaskedWords::length(const HiddenWord& word) const {
+  const auto pieces = static_cast<int64_t>(word.pieces.size());
+  return std::min(2 * pieces, room_) + tokenizer_.sequence().special_count(2);
+}
+
+void MaskedWords::append(Batch& batch, std::span<const int32_t> hidden, int32_t place,
+                         std::span<const int32_t> shown) const {
+  const size_t begin = batch.ids.size();
+  for (const auto& step : tokenizer_.sequence().steps(2)) {
+    if (step.column < 0) {
+      batch.ids.push_back(step.token);
+    } else {
+      const std::span<const int32_t> text = step.column == 0 ? hidden : shown;
+      const size_t first = batch.ids.size();
+      batch.ids.insert(batch.ids.end(), text.begin(), text.end());
+      if (step.column == 0) {
+        const size_t row = first + static_cast<size_t>(place);
+        batch.rows.push_back(static_cast<int64_t>(row));
+        batch.ids[row] = tokenizer_.special().mask;
+      }
+    }
+    batch.types.resize(batch.ids.size(), step.type);
+  }
+  const size_t longest = begin + static_cast<size_t>(options_.max_length);
+  if (batch.ids.size() > longest) {
+    batch.ids.resize(longest);
+    batch.types.resize(longest);
+  }
+  batch.lengths.push_back(static_cast<int32_t>(batch.ids.size() - begin));
+  batch.own.push_back(options_.published ? -1 : hidden[static_cast<size_t>(place)]);
+}
+
+/// False where the word is behind the cut.
+bool MaskedWords::add(Batch& batch, const HiddenWord& word) const {
+  const auto pieces = static_cast<int64_t>(word.pieces.size());
+  if (options_.published) {
+    // One token stands before the text.
+    if (word.place + 1 >= options_.max_length) return false;
+    append(batch, word.pieces, word.place, word.pieces);
+    return true;
+  }
+  const int64_t kept = std::min(pieces, room_ / 2);
+  const int64_t begin = std::clamp<int64_t>(word.place - kept / 2, 0, pieces - kept);
+  const auto window = word.pieces.subspan(static_cast<size_t>(begin), static_cast<size_t>(kept));
+  append(batch, window, word.place - static_cast<int32_t>(begin), window);
+  return true;
+}
+
+void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> results) const {
+  const at::NoGradGuard no_gradient;
+  const auto whole = at::TensorOptions().dtype(at::kLong);
+  std::vector<int64_t> draws(batch.lengths.size());
+  for (size_t i = 0; i < draws.size(); ++i) draws[i] = static_cast<int64_t>(i);
+  MicroBatch micro;
+  micro.packing = Packing::from_lengths(batch.lengths, draws, draws, {});
+  micro.tensors = {{"token_ids", at::tensor(batch.ids, whole)},
+                   {"token_type_ids", at::tensor(batch.types, whole)},
+                   {"mlm_rows", at::tensor(batch.rows, whole)}};
+  LossSink sink;
+  sink.keep_outputs = true;
+  model_.forward({}, micro, Taps{}, sink);
+  const at::Tensor hidden = output_of(sink, kMaskedHidden).to(at::kFloat);
+  const int64_t size = decoder_.size(0);
+  for (int64_t begin = 0; begin < hidden.size(0); begin += kRows) {
+    const int64_t rows = std::min(kRows, hidden.size(0) - begin);
+    const at::Tensor logits = nn::linear(hidden.narrow(0, begin, rows), decoder_).to(at::kCPU).contiguous();
+    const float* const values = logits.const_data_ptr<float>();
+    at::parallel_for(0, rows, 1, [&](int64_t from, int64_t to) {
+      for (int64_t row = from; row < to; ++row) {
+        const auto at = static_cast<size_t>(begin + row);
+        results[batch.words[at]] = largest(values + row * size, offsets_.data(), size, options_.count, batch.own[at]);
+      }
+    });
+    // A row that is not finite has too few.
+    for (int64_t row = 0; row < rows; ++row)
+      if (!std::isfinite(values[row * size]))
+        throw RunError("augment", "the model answers {}; its weights are damaged, or became so in training",
+                       values[row * size]);
+  }
+}
+
+std::vector<std::vector<int32_t>> MaskedWords::guess(std::span<const HiddenWord> words) const {
+  std::vector<std::vector<int32_t>> results(words.size());
+  Batch batch;
+  for (size_t i = 0; i < words.size(); ++i) {
+    if (!batch.empty() && static_cast<int64_t>(batch.ids.size()) + length(words[i]) > options_.batch_tokens) {
+      forward(batch, results);
+      batch = {};
+    }
+    if (add(batch, words[i])) batch.words.push_back(i);
+  }
+  if (!batch.empty()) forward(batch, results);
+  for (auto& result : results)
+    std::erase_if(result, [&](int32_t id) { return !given_[static_cast<size_t>(id)]; });
+  return results;
+}
+
+}  // namespace funicular::augment

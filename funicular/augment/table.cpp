@@ -1,0 +1,146 @@
+#include "funicular/augment/table.h"
+
+#include <algorithm>
+#include <utility>
+#include <variant>
+
+#include "funicular/base/error.h"
+#include "funicular/base/json.h"
+
+namespace funicular::augment {
+
+namespace {
+
+std::string_view without_line_end(std::string_view row) {
+  if (row.ends_with('\n')) row.remove_suffix(1);
+  if (row.ends_with('\r')) row.remove_suffix(1);
+  return row;
+}
+
+/// Where the fields of a row of TSV or CSV lie, quotes included. The row was read before.
+std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, format::TextFormat format) {
+  std::vector<std::pair<size_t, size_t>> fields;
+  const bool commas = format == format::TextFormat::csv;
+  bool quoted = false;
+  size_t begin = 0;
+  for (size_t i = 0; i <= row.size(); ++i) {
+    if (i < row.size() && commas && row[i] == '"') quoted = !quoted;
+    if (i < row.size() && (quoted || row[i] != (commas ? ',' : '\t'))) continue;
+    fields.emplace_back(begin, i);
+    begin = i + 1;
+  }
+  return fields;
+}
+
+std::string field_of(const std::string& text, format::TextFormat format) {
+  if (format == format::TextFormat::tsv) {
+    if (text.find_first_of("\t\r\n") != text.npos)
+      throw InputError("augment",
+                       "\"{}\" holds a tab or a line end, which TSV cannot hold; give the rows as CSV or JSON lines",
+                       text);
+    return text;
+  }
+  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  std::string quoted = "\"";
+  for (const char c : text) {
+    if (c == '"') quoted += '"';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+size_t place_of(const format::Column& column, const std::vector<std::string>& header) {
+  if (const size_t* place = std::get_if<size_t>(&column)) return *place;
+  const auto found = std::find(header.begin(), header.end(), std::get<std::string>(column));
+  return static_cast<size_t>(found - header.begin());
+}
+
+}  // namespace
+
+Table::Table(const fs::path& file, format::TextOptions layout) : file_(file, std::move(layout)) {
+  const format::TextFormat format = file_.format();
+  if (format != format::TextFormat::tsv && format != format::TextFormat::csv &&
+      format != format::TextFormat::jsonl)
+    throw InputError("augment", "{}: expected a table (tsv, csv or jsonl), found {}; --format names another one",
+                     file.string(), format::text_format_name(format));
+  const auto& columns = file_.options().columns;
+  if (columns.empty()) throw InputError("augment", "{}: no text columns were given", file.string());
+  for (const format::Column& column : columns) {
+    if (std::count(columns.begin(), columns.end(), column) > 1)
+      throw InputError("augment", "{}: a text column is given twice", file.string());
+    if (format == format::TextFormat::jsonl) continue;
+    places_.push_back(place_of(column, file_.header()));
+    if (std::count(places_.begin(), places_.end(), places_.back()) > 1)
+      throw InputError("augment", "{}: column {} is given twice, by name and by number", file.string(),
+                       places_.back() + 1);
+  }
+  divide();
+  if (blocks_.empty())
+    throw InputError("augment", "{}: no rows; expected at least one{}", file.string(),
+                     file_.options().header ? " after the header" : "");
+}
+
+void Table::divide() {
+  // A text of n bytes has about n / 8 words to hide, and about n / 2 tokens are read for each.
+  constexpr double kMostTokens = 16384;
+  constexpr int64_t kMostRows = 64;
+  format::RowReader reader(file_);
+  const uint64_t begin = file_.whole().begin;
+  double tokens = 0;
+  int64_t number = 0;
+  for (uint64_t from = begin; const format::Row* row = reader.next(); ++number) {
+    if (blocks_.empty() || blocks_.back().rows == kMostRows || tokens > kMostTokens) {
+      blocks_.push_back({{from, from}, number, 0});
+      tokens = 0;
+    }
+    for (const std::string_view text : row->columns)
+      tokens += static_cast<double>(text.size()) * static_cast<double>(text.size()) / 16;
+    from = begin + reader.bytes_done();
+    blocks_.back().bytes.end = from;
+    ++blocks_.back().rows;
+  }
+}
+
+std::string Table::head() const {
+  std::string head(file_.text().substr(0, file_.whole().begin));
+  if (file_.options().header && !head.ends_with('\n')) head += '\n';
+  return head;
+}
+
+std::vector<TableRow> Table::read(const RowBlock& block) const {
+  std::vector<TableRow> rows;
+  format::RowReader reader(file_, block.bytes);
+  while (const format::Row* row = reader.next()) {
+    const uint64_t end = block.bytes.begin + reader.bytes_done();
+    const std::string_view whole = file_.text().substr(row->offset, end - row->offset);
+    rows.push_back({without_line_end(whole), whole.ends_with("\r\n") ? "\r\n" : "\n",
+                    {row->columns.begin(), row->columns.end()}});
+  }
+  return rows;
+}
+
+std::string Table::replace_fields(std::string_view row, const std::vector<std::string>& texts) const {
+  std::vector<size_t> order(places_.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
+  std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return places_[a] < places_[b]; });
+  const auto fields = fields_of(row, file_.format());
+  std::string written;
+  size_t copied = 0;
+  for (const size_t i : order) {
+    const auto& [begin, end] = fields.at(places_[i]);
+    written.append(row, copied, begin - copied);
+    written += field_of(texts[i], file_.format());
+    copied = end;
+  }
+  return written.append(row, copied);
+}
+
+std::string Table::write(std::string_view row, const std::vector<std::string>& texts) const {
+  if (file_.format() != format::TextFormat::jsonl) return replace_fields(row, texts);
+  OrderedJson object = OrderedJson::parse(row.begin(), row.end());
+  const auto& columns = file_.options().columns;
+  for (size_t i = 0; i < columns.size(); ++i) object[std::get<std::string>(columns[i])] = texts[i];
+  return object.dump();
+}
+
+}  // namespace funicular::augment

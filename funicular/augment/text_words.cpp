@@ -1,0 +1,169 @@
+#include "funicular/augment/text_words.h"
+
+#include <algorithm>
+
+#include "funicular/base/error.h"
+#include "funicular/text/byte_level.h"
+#include "funicular/text/normalizer.h"
+#include "funicular/text/utf8.h"
+
+namespace funicular::augment {
+
+namespace {
+
+// Words that a tokenizer which cuts at apostrophes can give; the others of the published list never occur.
+constexpr std::string_view kEnglish =
+    "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself "
+    "it its itself they them their theirs themselves this that these those "
+    "am is are was were be been being have has had having do does did doing "
+    "a an the and but if or because as until while of at by for with about against between into through during "
+    "before after above below to from up down in out on off over under again further then once here there "
+    "all any both each few more most other some such no nor not only own same so than too very "
+    "can will just should now s t d ll m o re ve y "
+    "don ain aren couldn didn doesn hadn hasn haven isn ma mightn mustn needn shan shouldn wasn weren won wouldn";
+
+const text::WordPiece& require_word_piece(const text::Tokenizer& tokenizer) {
+  const auto* const word_piece = dynamic_cast<const text::WordPiece*>(&tokenizer);
+  if (!word_piece)
+    throw InputError("augment",
+                     "the tokeniser is a {}; expected WordPiece, whose words are known by their pieces: take a BERT "
+                     "to guess words, whatever model will learn from the rows",
+                     tokenizer.type());
+  if (word_piece->special().mask < 0)
+    throw InputError("augment", "the vocabulary has no mask token; expected one, such as [MASK]");
+  return *word_piece;
+}
+
+bool is_of_ascii_letters(std::string_view word) {
+  return !word.empty() && std::all_of(word.begin(), word.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  });
+}
+
+/// Which words a character ends, and whether it is one by itself.
+enum class Role { part, gap, alone };
+
+Role role_of(uint32_t code, bool chinese_apart) {
+  const uint8_t flags = text::flags_of(code);
+  if (flags & (text::unicode::white | text::unicode::space)) return Role::gap;
+  if (flags & text::unicode::punctuation) return Role::alone;
+  return chinese_apart && (flags & text::unicode::chinese) ? Role::alone : Role::part;
+}
+
+/// Calls use(begin, end) for each word.
+template <class Use>
+void for_each_word(std::string_view utf8, bool chinese_apart, const Use& use) {
+  const char *const begin = utf8.data(), *const end = begin + utf8.size();
+  const char* word = nullptr;
+  const auto close = [&](const char* at) {
+    if (word) use(static_cast<size_t>(word - begin), static_cast<size_t>(at - begin));
+    word = nullptr;
+  };
+  for (const char* at = begin; at < end;) {
+    const char* const here = at;
+    const Role role = role_of(text::next_code_point(at, end), chinese_apart);
+    if (role == Role::part) {
+      if (!word) word = here;
+      continue;
+    }
+    close(here);
+    if (role == Role::alone) use(static_cast<size_t>(here - begin), static_cast<size_t>(at - begin));
+  }
+  close(end);
+}
+
+}  // namespace
+
+const StopWords& english_stop_words() {
+  static const StopWords words = [] {
+    StopWords made;
+    for (const std::string_view word : words_of(kEnglish)) made.emplace(word);
+    return made;
+  }();
+  return words;
+}
+
+std::vector<std::string_view> words_of(std::string_view utf8, bool chinese_apart) {
+  std::vector<std::string_view> words;
+  for_each_word(utf8, chinese_apart,
+                [&](size_t begin, size_t end) { words.push_back(utf8.substr(begin, end - begin)); });
+  return words;
+}
+
+StopWords read_stop_words(const fs::path& file) {
+  const std::string contents = read_file(file);
+  StopWords words;
+  size_t number = 1;
+  for (std::string_view rest = contents; !rest.empty(); ++number) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
+    if (!text::is_valid_utf8(line) || line.find_first_of(" \t") != line.npos)
+      throw InputError("augment", "{}:{}: expected one word in UTF-8, found \"{}\"", file.string(), number,
+                       text::to_valid_utf8(line));
+    if (!line.empty()) words.insert(lower_cased(line));
+  }
+  return words;
+}
+
+bool is_of_letters(std::string_view utf8) {
+  bool any = false;
+  for (const char *at = utf8.data(), *const end = at + utf8.size(); at < end;) {
+    const uint32_t code = text::next_code_point(at, end);
+    const bool letter = text::category_of(code) == text::unicode::letter;
+    if (!letter && !(text::flags_of(code) & text::unicode::mark)) return false;
+    any |= letter;
+  }
+  return any;
+}
+
+std::string lower_cased(std::string_view utf8) {
+  std::string lower;
+  for (const char *at = utf8.data(), *const end = at + utf8.size(); at < end;)
+    for (const uint32_t code : text::lower_case(text::next_code_point(at, end)))
+      text::append_code_point(code, lower);
+  return lower;
+}
+
+WordDivider::WordDivider(const text::Tokenizer& tokenizer, StopWords stop_words, bool published)
+    : tokenizer_(require_word_piece(tokenizer)), stop_words_(std::move(stop_words)), published_(published) {}
+
+bool WordDivider::is_replaceable(std::string_view word) const {
+  if (published_ ? !is_of_ascii_letters(word) : !is_of_letters(word)) return false;
+  return !stop_words_.contains(lower_cased(word));
+}
+
+void WordDivider::add_word(DividedText& divided, size_t begin, size_t end, text::TokenizedText& scratch) const {
+  const std::string_view word = std::string_view(divided.text).substr(begin, end - begin);
+  scratch.ids.clear();
+  scratch.word_starts.clear();
+  tokenizer_.tokenize(word, scratch);
+  if (scratch.ids.empty()) return;  // of characters that the tokenizer drops
+  divided.words.push_back({begin, end, static_cast<int32_t>(divided.pieces.size()),
+                           static_cast<int32_t>(scratch.ids.size()), is_replaceable(word)});
+  divided.pieces.insert(divided.pieces.end(), scratch.ids.begin(), scratch.ids.end());
+}
+
+DividedText WordDivider::divide(std::string_view utf8) const {
+  DividedText divided;
+  text::TokenizedText scratch;
+  const bool chinese_apart = tokenizer_.options().handle_chinese_chars;
+  if (!published_) {
+    divided.text = utf8;
+    for_each_word(utf8, chinese_apart,
+                  [&](size_t begin, size_t end) { add_word(divided, begin, end, scratch); });
+    return divided;
+  }
+  const std::string normal = text::normalize(utf8, text::NormalizerRules(tokenizer_.options()));
+  std::vector<std::pair<size_t, size_t>> places;
+  for_each_word(normal, chinese_apart, [&](size_t begin, size_t end) {
+    if (!divided.text.empty()) divided.text += ' ';
+    places.emplace_back(divided.text.size(), divided.text.size() + end - begin);
+    divided.text.append(normal, begin, end - begin);
+  });
+  for (const auto& [begin, end] : places) add_word(divided, begin, end, scratch);
+  return divided;
+}
+
+}  // namespace funicular::augment

@@ -1,0 +1,283 @@
+// funicular augment: more rows for training, by TinyBERT's data augmentation.
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <optional>
+
+#include "funicular/augment/augment_table.h"
+#include "funicular/base/error.h"
+#include "funicular/base/hash.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/base/progress.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/options.h"
+#include "funicular/cli/task_options.h"
+#include "funicular/comm/together.h"
+#include "funicular/launch/environment.h"
+#include "funicular/model/pretrained.h"
+
+namespace funicular::cli {
+
+namespace {
+
+constexpr int64_t kMostVectors = 100'000;  // as TinyBERT's program
+
+class Augment final : public Command {
+ public:
+  Augment()
+      : Command("augment", "Make variants of a task's rows, for training",
+                "Writes each row of a table and behind it variants of it, in which words have given way to others that "
+                "fit (TinyBERT's data augmentation): words of one piece to what a masked language model would put "
+                "there, words of several pieces to those with the nearest vectors. The table keeps its format, its "
+                "columns and its labels. Interrupted or killed, it goes on when it is given again. The last line of "
+                "output is one JSON object that counts rows, variants and words.") {
+    arguments.section("Input and output");
+    declare_model(arguments, model_, "model folder with a head that guesses hidden words");
+    arguments.add("input", "FILE", input_, "the rows").alias("train").alias("train-file").required();
+    arguments.add("output", "FILE", output_, "rows and variants, in the input's format; it appears when it is complete")
+        .required();
+    arguments.add("vectors", "FILE", vectors_, "word vectors as text, GloVe's or word2vec's; the first 100,000 are used")
+        .default_text("none: words of several pieces stay");
+    arguments
+        .add("vectors-cache", "FILE", vectors_cache_,
+             "keep the vectors in a file that is mapped, for the next time")
+        .default_text("among the unfinished work");
+    TaskOptions& task = task_;
+    task.declare_name(arguments, eval::task_names()).required();
+    arguments
+        .add("text-column", "COLUMN", task.custom.text,
+             "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or numbers from 1")
+        .alias("text-columns")
+        .default_text("text");
+    arguments.add("format", "NAME", task.custom.format, "of a custom task: format of the input")
+        .choices({"tsv", "csv", "jsonl"})
+        .default_text("by the file's name");
+    arguments.add("header", task.custom.header,
+                  "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
+    declare_variants();
+    arguments.section("Machine and randomness");
+    declare_seed(arguments, seed_, "of every random choice");
+    declare_inference_precision(arguments, precision_);
+    declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1).alias("batch-tokens");
+    device_.declare(arguments);
+  }
+
+  int run() override {
+    open();
+    const Json identity = this->identity();
+    const std::string done = comm::from_first(group_, [&] {
+      const auto counts = augment::finished(output_, identity);
+      if (counts) augment::Journal::remove(augment::Journal::folder_of(output_));
+      return counts ? augment::to_json(*counts).dump() : std::string();
+    });
+    if (!done.empty()) {
+      if (group_.rank() == 0) log::info("{} is complete already", output_.string());
+      return report(done);
+    }
+    const InterruptGuard guard;
+    const fs::path folder = augment::Journal::folder_of(output_);
+    comm::together(group_, [&] {
+      if (group_.rank() == 0) augment::Journal::prepare(folder, identity);
+    });
+    std::optional<augment::Journal> journal;
+    comm::together(group_, [&] { journal.emplace(folder); });
+    try {
+      if (!vary(*journal)) return static_cast<int>(ExitCode::interrupted);
+    } catch (const InputError&) {
+      // Nothing was begun that is worth a folder.
+      if (group_.rank() == 0 && journal->size() == 0) augment::Journal::remove(folder);
+      throw;
+    }
+    const std::string counts = comm::from_first(group_, [&] {
+      return augment::to_json(augment::put_together(*table_, augment::Journal(folder), identity, output_)).dump();
+    });
+    if (group_.rank() == 0) augment::Journal::remove(folder);
+    return report(counts);
+  }
+
+ private:
+  void declare_variants() {
+    arguments.section("Variants");
+    arguments.add("candidates", "M", options_.candidates, "words that may take a word's place").alias("M").range(1, 1000);
+    arguments.add("probability", "P", options_.probability, "that a word gives way, in each variant")
+        .alias("p")
+        .range(0, 1);
+    arguments.add("variants", "N", variants_, "variants of each text")
+        .alias("N")
+        .default_text("as published for the task: 30, or 20 for sst2")
+        .range(1, 100'000);
+    arguments
+        .add("stop-words", "FILE", stop_words_, "words that stay, one a line; an empty file: none")
+        .default_text("English words of grammar");
+    arguments
+        .add("compat", "NAME", compat_,
+             "tinybert: with all that TinyBERT's published program does otherwise, see docs/augmentation.md")
+        .choices({"none", "tinybert"});
+    declare_max_length(arguments, max_length_, "longer texts are read through a window around the word", 5)
+        .default_text("the model's longest");
+  }
+
+  bool published() const { return compat_ == "tinybert"; }
+
+  void open() {
+    device_.apply();
+    group_ = comm::Group::from_environment({.timeout = std::chrono::hours(24)});
+    if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
+    check_files();
+    precision_ = resolve_inference_precision(precision_, device_.place());
+    refuse_columns_of_named_task();
+    const eval::Task task = eval::find_task(task_.name, task_.custom);
+    format::TextOptions layout;
+    layout.format = task.layout.format ? *task.layout.format : format::guess_text_format(input_);
+    layout.columns = task.layout.text_columns;
+    layout.header = task.layout.header && layout.format != format::TextFormat::jsonl;
+    table_.emplace(input_, layout);
+    pretrained_.emplace(model_);
+    tokenizer_ = pretrained_->tokenizer();
+    pretrained_->check_columns(2, tokenizer_->sequence());
+    const int64_t published = augment::published_variants(task.name);
+    options_.variants = variants_.value_or(published > 0 ? published : options_.variants);
+    options_.max_length = max_length_.value_or(pretrained_->config().longest_sequence());
+    pretrained_->check_max_length(options_.max_length);
+    options_.seed = static_cast<uint64_t>(seed_);
+    options_.published = this->published();
+    if (!stop_words_.empty()) options_.stop_words = augment::read_stop_words(stop_words_);
+  }
+
+  void check_files() const {
+    require_place(output_, "--output");
+    require_place(vectors_cache_, "--vectors-cache");
+    if (!vectors_cache_.empty() && vectors_.empty())
+      throw InputError("usage", "--vectors-cache keeps what --vectors FILE says; give both, or neither");
+    std::error_code error;
+    for (const fs::path& input : {input_, vectors_, stop_words_})
+      for (const fs::path& output : {output_, vectors_cache_, augment::record_of(output_)})
+        if (!input.empty() && !output.empty() && fs::equivalent(input, output, error))
+          throw InputError("usage", "{} would be replaced by what is made of it; choose another name for the output",
+                           input.string());
+  }
+
+  void refuse_columns_of_named_task() const {
+    if (task_.name == "custom") return;
+    for (const char* option : {"text-column", "format", "header"})
+      if (arguments.given(option))
+        throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, task_.name);
+  }
+
+  /// All that decides the output.
+  Json identity() const {
+    const auto hash = [](const fs::path& file) { return file.empty() ? std::string() : hash_text(hash_file(file)); };
+    Json columns = Json::array();
+    for (const format::Column& column : table_->file().options().columns)
+      columns.push_back(std::holds_alternative<size_t>(column) ? Json(std::get<size_t>(column))
+                                                               : Json(std::get<std::string>(column)));
+    return {{"version", 1},
+            {"input", hash(input_)},
+            {"format", format::text_format_name(table_->file().format())},
+            {"header", table_->file().options().header},
+            {"columns", columns},
+            {"model", model::describe_model(pretrained_->config())},
+            {"weights", pretrained_->weights_hash()},
+            {"tokenizer", hash_text(tokenizer_->fingerprint())},
+            {"vectors", hash(vectors_)},
+            {"stop_words", hash(stop_words_)},
+            {"candidates", options_.candidates},
+            {"probability", options_.probability},
+            {"variants", options_.variants},
+            {"compat", compat_},
+            {"max_length", options_.max_length},
+            {"batch_tokens", options_.batch_tokens},
+            {"precision", precision_},
+            {"device", device_.device},
+            {"seed", seed_}};
+  }
+
+  /// False where it was interrupted, on any rank.
+  bool vary(augment::Journal& journal) {
+    std::vector<int64_t> blocks;
+    comm::together(group_, [&] {  // all have read the journal before any adds to it
+      blocks = augment::own_blocks(journal, *table_, group_.rank(), group_.size());
+    });
+    if (journal.size() > 0)
+      log::info("{} of {} blocks of rows are there already; it goes on", journal.size(), table_->blocks().size());
+    const auto vectors = open_vectors();
+    bool complete = true;
+    if (!blocks.empty()) {
+      const Model model = load();
+      const augment::Augmenter augmenter(model, *tokenizer_, vectors, options_);
+      uint64_t rows = 0;
+      for (const int64_t block : blocks) rows += static_cast<uint64_t>(table_->blocks()[static_cast<size_t>(block)].rows);
+      Progress progress("augment", rows, {.unit = "rows", .terminal = {}});
+      complete = augment::vary_blocks(
+          blocks, *table_, augmenter, published(), journal, [&](int64_t done) {
+            if (group_.rank() == 0) progress.update(static_cast<uint64_t>(done));
+          });
+    }
+    for (const std::string& other : group_.gather_texts(complete ? "" : "interrupted")) complete &= other.empty();
+    if (!complete) log::warning("interrupted; the same command goes on where it was");
+    return complete;
+  }
+
+  std::shared_ptr<const format::WordVectors> open_vectors() const {
+    if (vectors_.empty()) return nullptr;
+    const fs::path binary =
+        vectors_cache_.empty() ? augment::Journal::folder_of(output_) / "vectors.bin" : vectors_cache_;
+    std::shared_ptr<const format::WordVectors> vectors;
+    for (const bool first : {true, false})  // made by one, mapped by all
+      comm::together(group_, [&] {
+        if ((group_.rank() == 0) == first)
+          vectors = std::make_shared<format::WordVectors>(format::WordVectors::open(vectors_, kMostVectors, binary));
+      });
+    return vectors;
+  }
+
+  Model load() const {
+    const model::Head head = augment::MaskedWords::head();
+    model::BertOptions options = pretrained_->options(at::kFloat, device_.place());
+    options.head = head;
+    Model model = model::build_bert(options);
+    try {
+      pretrained_->load_all(model, head);
+    } catch (const InputError& error) {
+      if (std::string_view(error.what()).find("lacks weights") == std::string_view::npos) throw;
+      throw InputError("augment",
+                       "{} has no trained head that guesses hidden words, or not all of it ({}). To train one on texts "
+                       "of yours: funicular tokenize --tokenizer {} --input texts.txt --output texts.tokens, then "
+                       "funicular pretrain --model {} --data texts.tokens --output RUN, then --model RUN/model",
+                       model_.string(), error.what(), model_.string(), model_.string());
+    }
+    model::prepare_inference(model, precision_);
+    return model;
+  }
+
+  int report(const std::string& counts) const {
+    if (group_.rank() > 0) return 0;
+    const augment::AugmentCounts all = augment::counts_from_json(parse_json(counts, "counts"));
+    log::info("{}: {} rows and {} variants; {} attempts gave a text that was there and were dropped", output_.string(),
+              all.rows, all.variants, all.duplicates);
+    fmt::print("{}\n", counts);
+    return 0;
+  }
+
+  fs::path model_, input_, output_, vectors_, vectors_cache_, stop_words_;
+  TaskOptions task_;
+  augment::AugmenterOptions options_;
+  std::optional<int64_t> variants_, max_length_;
+  std::string compat_ = "none", precision_ = kAutoPrecision;
+  int64_t seed_ = 42;
+  DeviceOptions device_;
+  comm::Group group_;
+  std::optional<augment::Table> table_;
+  std::optional<model::Pretrained> pretrained_;
+  std::unique_ptr<text::Tokenizer> tokenizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_augment() {
+  return std::make_unique<Augment>();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,185 @@
+"""funicular augment and vectors as people use them: files of every kind, several threads and ranks, kills, wrong input."""
+
+import time
+
+from harness import *
+
+HEAD = {"cls.predictions.bias": [len(VOCABULARY)], "cls.predictions.transform.dense.weight": [HIDDEN, HIDDEN],
+        "cls.predictions.transform.dense.bias": [HIDDEN], "cls.predictions.transform.LayerNorm.weight": [HIDDEN],
+        "cls.predictions.transform.LayerNorm.bias": [HIDDEN]}
+PIECE = b".junrlj1"  # what begins each block of the unfinished work
+
+
+class AugmentTest(ProgramTest):
+    def guesser(self, name="guesser", **changes):
+        return write_model(self.folder / name, extra_shapes=HEAD, **changes)
+
+    def words(self, model, source, output="out.tsv", **options):
+        values = {"model": model, "input": source, "output": self.folder / output, "task": "custom", "variants": 3, **options}
+        return ["augment"] + [word for name, value in values.items() if value is not None
+                              for word in ("--" + name.replace("_", "-"), *map(str, value if isinstance(value, list) else [value]))]
+
+    def augmented(self, model, source, output="out.tsv", **options):
+        counts = self.succeeds(*self.words(model, source, output, **options)).json()
+        return counts, (self.folder / output).read_text()
+
+
+class Files(AugmentTest):
+    def test_of_every_format_keep_their_columns_and_labels_and_hold_the_same_variants(self):
+        model, rows = self.guesser(), [("1", "good film, very long", "pro"), ("2", "the old song", "contra")]
+        tsv = write_rows(self.folder / "in.tsv", ("id", "text", "label"), rows)
+        counts, table = self.augmented(model, tsv)
+        lines = [line.split("\t") for line in table.splitlines()]
+        self.assertEqual(lines[0], ["id", "text", "label"])
+        self.assertEqual((counts["rows"], len(lines) - 1), (2, 2 + counts["variants"]))
+        self.assertEqual([lines[1], lines[5]], [list(row) for row in rows])
+        self.assertEqual({(line[0], line[2]) for line in lines[1:]}, {("1", "pro"), ("2", "contra")})
+        texts = [line[1] for line in lines[1:]]
+        self.assertEqual(len(set(texts)), len(texts))
+        (self.folder / "in.csv").write_text('id,text,label\n1,"good film, very long",pro\n2,the old song,contra\n')
+        found = self.augmented(model, self.folder / "in.csv", "out.csv")[1].splitlines()
+        self.assertEqual(found[1:], [",".join((line[0], f'"{line[1]}"' if "," in line[1] else line[1], line[2])) for line in lines[1:]])
+        (self.folder / "in.jsonl").write_text("".join(json.dumps({"id": int(a), "text": b, "label": c}) + "\n" for a, b, c in rows))
+        found = [json.loads(line) for line in self.augmented(model, self.folder / "in.jsonl", "out.jsonl")[1].splitlines()]
+        self.assertEqual(found, [{"id": int(a), "text": b, "label": c} for a, b, c in lines[1:]])
+
+    def test_of_named_tasks_are_read_and_what_is_written_trains(self):
+        model = self.guesser()
+        cola = write_rows(self.folder / "cola.tsv", None, [("s", str(i % 2), "*", f"the {word} is good") for i, word in enumerate(WORDS)])
+        counts, table = self.augmented(model, cola, "cola-more.tsv", task="cola", variants=None)
+        self.assertEqual({tuple(line.split("\t")[:3]) for line in table.splitlines()}, {("s", "0", "*"), ("s", "1", "*")})
+        self.assertGreater(counts["variants"], 20 * len(WORDS))  # 30 of each are asked for
+        mrpc = write_rows(self.folder / "mrpc.tsv", ("Quality", "#1 ID", "#2 ID", "#1 String", "#2 String"), [("1", "7", "8", 'a "good" film', "fine book")])
+        lines = self.augmented(model, mrpc, "mrpc-more.tsv", task="mrpc", variants=2)[1].splitlines()
+        self.assertEqual(len(lines), 2 + 4)
+        for line in lines[2:4]:
+            self.assertEqual(line.split("\t")[4], "fine book")
+        for line in lines[4:]:
+            self.assertEqual(line.split("\t")[3], 'a "good" film')
+        self.succeeds("finetune", "--model", model, "--task", "mrpc", "--train", self.folder / "mrpc-more.tsv", "--output",
+                      self.folder / "run", "--max-steps", "1", "--max-length", "16")
+
+
+class Resuming(AugmentTest):
+    def rows(self, count=500):
+        source = random.Random(3)
+        rows = [(str(i), " ".join(source.choice(WORDS) for _ in range(source.randint(2, 10)))) for i in range(count)]
+        return write_rows(self.folder / "in.tsv", ("label", "text"), rows)
+
+    def pieces(self):
+        return sum(path.read_bytes().count(PIECE) for path in (self.folder / "out.tsv.parts").glob(".tmp-part-*"))
+
+    def test_after_kills_and_interruptions_gives_the_same_file_and_does_nothing_twice(self):
+        model, source = self.guesser(), self.rows()
+        expected = self.augmented(model, source, "whole.tsv")
+        words, output = self.words(model, source), self.folder / "out.tsv"
+        blocks, done, numbers = 8, 0, (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+        for number in numbers:
+            process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
+            while process.poll() is None and self.pieces() <= done:
+                time.sleep(0.001)
+            process.send_signal(number)
+            error = process.communicate(timeout=60)[1].decode()
+            if process.returncode == 0:  # it was quicker
+                break
+            self.assertEqual(process.returncode, -number if number == signal.SIGKILL else 75, error)
+            self.assertEqual(f"{done} of {blocks} blocks" in error, done > 0, error)
+            done = self.pieces()
+            self.assertFalse(output.exists())
+        result = self.succeeds(*words)
+        self.assertEqual((result.json(), output.read_text()), expected)
+        self.assertFalse((self.folder / "out.tsv.parts").exists())
+        self.assertEqual([path for path in self.folder.iterdir() if path.name.startswith(".tmp")], [])
+        again = self.succeeds(*words)
+        self.assertIn("is complete already", again.err)
+        self.assertEqual(again.json(), expected[0])
+
+    def test_begins_anew_where_the_options_or_the_output_are_others(self):
+        model, source = self.guesser(), self.rows(70)
+        first = self.augmented(model, source)[1]
+        self.assertNotEqual(self.augmented(model, source, seed=1)[1], first)
+        self.assertEqual(self.augmented(model, source)[1], first)
+        (self.folder / "out.tsv").write_text("label\ttext\n")
+        self.assertEqual(self.augmented(model, source)[1], first)
+        (self.folder / "out.tsv.parts").mkdir()
+        (self.folder / "out.tsv.parts" / "job.json").write_text("{}")
+        (self.folder / "out.tsv").unlink()
+        result = self.succeeds(*self.words(model, source))
+        self.assertIn("begins anew", result.err)
+
+    def test_threads_and_ranks_do_not_change_the_file(self):
+        model, source = self.guesser(), self.rows(300)
+        expected = self.augmented(model, source, threads=1)
+        self.assertEqual(self.augmented(model, source, "threads.tsv", threads=2), expected)
+        for ranks in (2, 3):
+            output = self.folder / f"ranks-{ranks}.tsv"
+            done = self.succeeds("launch", "-n", ranks, "--", PROGRAM, *exact(self.words(model, source, output.name)))
+            self.assertEqual((json.loads(done.out.strip().removeprefix("[0] ")), output.read_text()), expected)
+
+
+class Wrong(AugmentTest):
+    def test_input_is_refused_with_what_to_do_and_leaves_nothing(self):
+        model, source = self.guesser(), write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "good film")])
+        plain = self.model()
+        ragged, empty = self.folder / "ragged.txt", self.folder / "empty.tsv"
+        ragged.write_text("good 1 2\nbad 1\n")
+        empty.write_text("label\ttext\n")
+        bad = write_rows(self.folder / "bad.tsv", ("label", "text"), [("a", "good"), ("b",)])
+        before = set(self.folder.iterdir())
+        for changes, phrases in (({"model": plain}, ("no trained head", "funicular pretrain --model")),
+                                 ({"vectors": ragged}, ("ragged.txt:2: expected a word and 2 numbers",)),
+                                 ({"vectors": self.folder / "none.txt"}, ("none.txt",)),
+                                 ({"probability": "1.5"}, ("--probability",)),
+                                 ({"probability": "nan"}, ("--probability",)),
+                                 ({"variants": 0}, ("--variants",)),
+                                 ({"candidates": 0}, ("--candidates",)),
+                                 ({"max_length": 65}, ("--max-length 65 is more than the model's 64 positions",)),
+                                 ({"text_column": "texts"}, ("did you mean \"text\"",)),
+                                 ({"task": "cola", "format": "tsv"}, ("--format is for --task custom",)),
+                                 ({"source": empty}, ("no rows; expected at least one after the header",)),
+                                 ({"source": bad}, ("bad.tsv:3: expected 2 tab-separated columns",)),
+                                 ({"source": self.folder / "in.tsv", "output": "in.tsv"}, ("would be replaced",)),
+                                 ({"output": "none/out.tsv"}, ("there is no folder",)),
+                                 ({"vectors_cache": self.folder / "v.bin"}, ("give both, or neither",)),
+                                 ({"stop_words": self.folder / "none.txt"}, ("none.txt",)),
+                                 ({"compat": "bert"}, ("--compat",))):
+            with self.subTest(changes):
+                options = {"model": model, "source": source, **changes}
+                self.refuses(self.words(options.pop("model"), options.pop("source"), **options), *phrases)
+                self.assertEqual(set(self.folder.iterdir()), before)
+
+    def test_half_a_head_is_refused(self):
+        half = dict(list(HEAD.items())[:2])
+        model = write_model(self.folder / "half", extra_shapes=half)
+        source = write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "good film")])
+        self.refuses(self.words(model, source), "not all of it", "cls.predictions.transform.dense.bias")
+
+
+class Vectors(AugmentTest):
+    def test_of_a_corpus_serve_augment_without_any_download(self):
+        source = random.Random(8)
+        sentences = [f"the {source.choice(['zither', 'banjo', 'viola'])} plays a {source.choice(['waltz', 'tango', 'polka'])}" for _ in range(300)]
+        (self.folder / "corpus.txt").write_text("\n".join(sentences) + "\n")
+        outputs = []
+        for threads in (1, 2):
+            output = self.folder / f"vectors-{threads}.txt"
+            found = self.succeeds("vectors", "--input", self.folder / "corpus.txt", "--output", output, "--size", 8, "--threads", threads).json()
+            self.assertEqual((found["words"], found["size"]), (9, 8))
+            outputs.append(output.read_bytes())
+        self.assertEqual(outputs[0], outputs[1])
+        rows = write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "the zither plays")])
+        counts, table = self.augmented(self.guesser(), rows, vectors=self.folder / "vectors-1.txt", candidates=2, probability=1)
+        self.assertEqual((counts["near_words"], counts["guessed_words"]), (2, 0))  # "plays" is of several pieces, too
+        self.assertTrue({line.split()[2] for line in table.splitlines()[2:]} <= {"banjo", "viola"}, table)
+
+    def test_wrong_input_is_refused(self):
+        corpus = self.folder / "corpus.txt"
+        corpus.write_text("one word each\n")
+        words = ["vectors", "--input", corpus, "--output", self.folder / "v.txt"]
+        self.refuses(words, "smaller --min-count")
+        self.refuses([*words[:3], "--output", corpus], "would be replaced")
+        self.refuses([*words, "--size", 0], "--size")
+        self.refuses([*words, "--header"], "--header is of TSV and CSV")
+        self.refuses([*words, "--text-column", "a"], "--text-column is of tables")
+        self.refuses(["vectors", "--input", self.folder / "none.txt", "--output", self.folder / "v.txt"], "none.txt")
+        self.assertFalse((self.folder / "v.txt").exists())
