@@ -158,7 +158,7 @@ def run(*words, stdin="", timeout=300, **more):
     # Libraries read variables as they are loaded: with others than usual the program is started as people start it.
     variables = more.get("env", environment())
     changed = {name for name, _ in variables.items() ^ environment().items()}
-    if more.keys() <= {"env"} and all(name.startswith("FUNICULAR_") for name in changed) and (server := fork_server()):
+    if more.keys() <= {"env"} and all(name == "PATH" or name.startswith("FUNICULAR_") for name in changed) and (server := fork_server()):
         code, out, err = server.run(exact(words), variables, data, timeout)
         return Result(code, out.decode(), err.decode())
     done = subprocess.run([PROGRAM, *exact(words)], input=data, capture_output=True, timeout=timeout, check=False,
