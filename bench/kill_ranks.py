@@ -77,9 +77,9 @@ def last_step(output: Path) -> int:
     return int(steps[-1]) if steps else 0
 
 
-def saving(output: Path, ranks: list[int]) -> bool:
-    """Whether one of these processes has an unfinished checkpoint."""
-    return any(int(path.name.rsplit("-", 1)[1]) in ranks for path in (output / "checkpoints").glob(".tmp-step-*"))
+def saving(output: Path) -> bool:
+    """Whether there is an unfinished checkpoint: ranks that train have cleared up after those before them."""
+    return any((output / "checkpoints").glob(".tmp-step-*"))
 
 
 def starting(log: str) -> bool:
@@ -153,7 +153,7 @@ class Killing:
 
     def kill_in_a_save(self) -> bool:
         ranks = self.ranks()
-        if not self.wait_for(lambda: saving(self.output, ranks) or self.ranks() != ranks):
+        if not self.wait_for(lambda: saving(self.output) or self.ranks() != ranks):
             return False
         return self.kill(stop_first=True)
 
@@ -167,15 +167,15 @@ class Killing:
         try:
             if stop_first:
                 os.kill(victim, signal.SIGSTOP)
-                if not saving(self.output, ranks):
+                if not saving(self.output):
                     os.kill(victim, signal.SIGCONT)
                     return False
             what = "starting" if starting(self.log()) else "in a collective" if sleeping(victim) else "computing"
-            in_a_save = saving(self.output, ranks)
+            in_a_save = what != "starting" and saving(self.output)
             os.kill(victim, signal.SIGKILL)
         except ProcessLookupError:
             return False
-        if in_a_save and saving(self.output, ranks):
+        if in_a_save and saving(self.output):
             what = "saving"
         self.doomed = set(ranks)
         self.kills.append((what, last_step(self.output), self.log_path.stat().st_size))

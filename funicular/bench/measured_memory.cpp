@@ -6,6 +6,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/runtime/allocator.h"
+#include "funicular/runtime/dry_run.h"
 
 namespace funicular::bench {
 
@@ -78,9 +79,9 @@ void require_counted_tensors() {
                      "FUNICULAR_ALLOCATOR, or set it to caching");
 }
 
-plan::StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
+StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   require_counted_tensors();
-  plan::StepMemory memory;
+  StepMemory memory;
   Storages weights, gradients;
   for (const auto& parameter : step.model().parameters) {
     weights.add(parameter->master);
@@ -99,6 +100,15 @@ plan::StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& ba
   memory.activations = probe.most() - before;
   memory.workspace = allocator_statistics().peak_used - probe.most();
   return memory;
+}
+
+StepMemory predict_memory(const std::function<Model()>& make_model, const StepOptions& options,
+                          const train::GlobalBatch& batch) {
+  require_counted_tensors();
+  const DryRun dry;
+  TrainingStep step(make_model(), options);
+  step.run(batch);
+  return measure_memory(step, batch);
 }
 
 }  // namespace funicular::bench

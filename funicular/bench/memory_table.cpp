@@ -1,6 +1,5 @@
 #include "funicular/bench/memory_table.h"
 
-#include <ATen/Parallel.h>
 #include <fmt/format.h>
 
 #include <utility>
@@ -9,13 +8,13 @@ namespace funicular::bench {
 
 namespace {
 
-OrderedJson json_of(const plan::StepMemory& memory) {
+OrderedJson json_of(const StepMemory& memory) {
   return {{"weights", memory.weights},     {"gradients", memory.gradients},
           {"optimizer", memory.optimizer}, {"activations", memory.activations},
           {"workspace", memory.workspace}, {"peak", memory.peak()}};
 }
 
-std::string cells(const char* name, const plan::StepMemory& memory) {
+std::string cells(const char* name, const StepMemory& memory) {
   std::string text = fmt::format("{:<11}", name);
   for (const int64_t bytes : {memory.weights, memory.gradients, memory.optimizer, memory.activations,
                               memory.workspace, memory.peak()})
@@ -25,17 +24,15 @@ std::string cells(const char* name, const plan::StepMemory& memory) {
 
 }  // namespace
 
-MemoryRow measure_case(const format::BertConfig& config, Model model, const MemoryCase& settings,
-                       const Rows& batch, uint64_t seed) {
+MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings, const Rows& batch,
+                       uint64_t seed) {
   const StepOptions options{settings.precision, settings.recompute, settings.accumulation > 1};
-  TrainingStep step(std::move(model), options);
   const train::GlobalBatch micro_batches = make_batch(batch, 0, settings.micro_batch_size(), seed);
+  MemoryRow row{settings, micro_batches.tokens, {}, predict_memory(make_model, options, micro_batches)};
+  TrainingStep step(make_model(), options);
   step.run(micro_batches);
-  std::vector<plan::BatchShape> shapes;
-  for (const MicroBatch& micro_batch : micro_batches.micro_batches)
-    shapes.push_back(plan::shape_of(micro_batch));
-  return {settings, micro_batches.tokens, measure_memory(step, micro_batches),
-          plan::predict_memory(config, options, shapes, at::get_num_threads())};
+  row.measured = measure_memory(step, micro_batches);
+  return row;
 }
 
 OrderedJson to_json(const std::vector<MemoryRow>& rows) {

@@ -1,6 +1,7 @@
 #pragma once
 // Combinations of settings whose memory is measured beside what is predicted.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,12 @@ struct MemoryCase {
 struct MemoryRow {
   MemoryCase settings;
   int64_t tokens = 0;  ///< of the batch
-  plan::StepMemory measured, predicted;
+  StepMemory measured, predicted;
 };
 
 /// Measures the second of two steps of a new model on the batch. Throws as measure_memory.
-MemoryRow measure_case(const format::BertConfig& config, Model model, const MemoryCase& settings,
-                       const Rows& batch, uint64_t seed);
+MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings, const Rows& batch,
+                       uint64_t seed);
 
 /// A list of objects with the settings, "measured" and "predicted": bytes by kind and their sum, "peak".
 OrderedJson to_json(const std::vector<MemoryRow>& rows);

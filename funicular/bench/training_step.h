@@ -13,12 +13,16 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/parallel/strategy.h"
-#include "funicular/plan/memory.h"
 #include "funicular/train/batching.h"
 
 namespace funicular::bench {
 
-using plan::StepOptions;
+/// What a step is, besides the model and its batch.
+struct StepOptions {
+  Precision precision = Precision::fp32;
+  Recompute recompute = Recompute::none;
+  bool accumulates = false;  ///< whether a step may have several micro-batches
+};
 
 /// Forward, backward, clipping to a norm of 1, and AdamW with a rate of 1e-4 and a decay of 0.01.
 class TrainingStep {

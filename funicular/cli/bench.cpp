@@ -517,7 +517,7 @@ int Bench::measure_memory() {
     progress.update(rows.size());
     const bench::Rows batch = make_batches(config, one.batch_size, one.max_length, 1).front();
     rows.push_back(
-        bench::measure_case(config, build(config, master_type(one.precision)), one, batch, seed()));
+        bench::measure_case([&] { return build(config, master_type(one.precision)); }, one, batch, seed()));
   }
   progress.update(rows.size());
   progress.finish();

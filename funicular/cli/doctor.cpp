@@ -126,8 +126,14 @@ Finding check_weights(const fs::path& model) {
   model::refuse_unused_layers(config, model);
   uint64_t bytes = 0;
   for (const auto* entry : weights.entries()) bytes += entry->data.size();
-  return {Verdict::ok,
-          fmt::format("{} tensors, {:.1f} MB", weights.entries().size(), static_cast<double>(bytes) / 1e6), ""};
+  Finding finding{
+      Verdict::ok,
+      fmt::format("{} tensors, {:.1f} MB", weights.entries().size(), static_cast<double>(bytes) / 1e6), ""};
+  if (const auto left = model::without_a_place(config, model); !left.empty()) {
+    finding.verdict = Verdict::warn;
+    finding.remedy = fmt::format("config.json has no place for {}", fmt::join(left, ", "));
+  }
+  return finding;
 }
 
 Finding check_tokenizer(const fs::path& model) {

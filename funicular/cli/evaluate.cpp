@@ -83,6 +83,9 @@ class Evaluate final : public Command {
     pretrained_.emplace(model_);
     note_ = pretrained_->note();
     require_place(predictions_, "--predictions");
+    if (std::error_code ignored; !predictions_.empty() && fs::equivalent(predictions_, data_, ignored))
+      throw InputError("usage", "--predictions {} is the file that is evaluated; name another one",
+                       predictions_.string());
     choose_task();
     length_ = max_length_.value_or(default_length());
     pretrained_->check_max_length(length_);

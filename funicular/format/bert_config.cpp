@@ -193,7 +193,7 @@ const std::vector<std::string>& known_keys() {
       "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
       "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "hidden_dropout_prob",
       "attention_probs_dropout_prob", "initializer_range", "classifier_dropout", "hidden_act", "pad_token_id",
-      "tie_word_embeddings", "problem_type", "torch_dtype", "dtype", "num_labels", "id2label", "label2id",
+      "tie_word_embeddings", "embedding_size", "problem_type", "torch_dtype", "dtype", "num_labels", "id2label", "label2id",
       "architectures", "model_type", "position_embedding_type", "is_decoder", "add_cross_attention",
       "is_encoder_decoder", "pruned_heads", "use_cache", "transformers_version", "_name_or_path",
       "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "unk_token_id", "mask_token_id",

@@ -1,6 +1,5 @@
 #include "funicular/model/builder.h"
 
-#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -9,6 +8,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/random.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::model {
 
@@ -19,7 +19,7 @@ void fill_normal(const at::Tensor& tensor, double deviation, uint64_t seed, cons
   const RandomKey key = make_key(seed ^ hash_bytes(name), Purpose::initialise);
   const at::Tensor values = at::empty({tensor.numel()}, at::kDouble);
   double* const out = values.data_ptr<double>();
-  at::parallel_for(0, tensor.numel(), 4096, [&](int64_t begin, int64_t end) {
+  for_each_range(0, tensor.numel(), 4096, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const RandomBlock block = philox(key, make_counter(0, 0, static_cast<uint64_t>(i)));
       const double radius = std::sqrt(-2.0 * std::log(1.0 - uniform(block)));

@@ -14,6 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors_writer.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/runtime/dry_run.h"
 
 namespace funicular::model {
 
@@ -135,6 +136,22 @@ void refuse_unused_layers(const format::BertConfig& config, const fs::path& fold
                      "{} says {} layers (\"num_hidden_layers\"), {} has {}: the last ones would not be used; do "
                      "config.json and the weights belong together?",
                      (folder / "config.json").string(), config.num_hidden_layers, files.path().string(), layers);
+}
+
+std::vector<std::string> without_a_place(const format::BertConfig& config, const fs::path& folder) {
+  const DryRun dry;  // the names alone
+  const Model model = build_bert({config, Head::none});
+  std::set<std::string> known;
+  for (const auto& parameter : model.parameters)
+    for (const Parameter::Slice& slice : parameter->slices) known.insert(canonical(slice.name));
+  std::vector<std::string> left;
+  const format::WeightFiles files(folder);
+  for (const TensorEntry* entry : files.entries()) {
+    const std::string name = canonical(entry->name);
+    const bool of_the_encoder = name.starts_with("encoder.") || name.starts_with("embeddings.");
+    if (of_the_encoder && !known.contains(name) && !is_redundant(name)) left.push_back(entry->name);
+  }
+  return left;
 }
 
 std::function<bool(const std::string& name)> weights_in(const fs::path& folder,

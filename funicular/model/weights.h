@@ -29,6 +29,10 @@ void check_sizes(const format::BertConfig& config, const fs::path& folder);
 /// used as it is would be another one.
 void refuse_unused_layers(const format::BertConfig& config, const fs::path& folder);
 
+/// Tensors of the encoder in the folder's weights that a model of this configuration has no place for, by their names in
+/// the file: position embeddings of another kind, for example. Reads no weights.
+std::vector<std::string> without_a_place(const format::BertConfig& config, const fs::path& folder);
+
 /// Which matrices load_pretrained will find in the folder, for BertOptions::loaded; replaceable
 /// ones are not among them.
 std::function<bool(const std::string& name)> weights_in(const fs::path& folder,

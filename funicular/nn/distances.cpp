@@ -1,6 +1,5 @@
 #include "funicular/nn/distances.h"
 
-#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/types.h>
 
@@ -10,6 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/nn/typed.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
 
@@ -133,7 +133,7 @@ at::Tensor over_sequences(OfSequence of_sequence, const at::Tensor& student, con
     }
   };
   if (student.is_cpu())
-    at::parallel_for(0, count, 1, some);
+    for_each_range(0, count, 1, some);
   else
     some(0, count);
   if (sums.empty()) return at::zeros({}, student.options().dtype(at::kDouble));

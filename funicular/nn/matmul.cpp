@@ -127,11 +127,11 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
     constexpr int64_t kRows = 16;
     auto* const wide = reinterpret_cast<Compute<S>*>(memory.shared());
     whole.wide_left = wide;
-    at::parallel_for(0, whole.rows, kRows,
+    for_each_range(0, whole.rows, kRows,
                      [&](int64_t first, int64_t last) { large.widen(whole, first, last, wide); });
   } else if (sizes.shared > 0) {
     whole.packed = memory.shared();
-    at::parallel_for(0, ceiling(columns, large.panel), 1,
+    for_each_range(0, ceiling(columns, large.panel), 1,
                      [&](int64_t first, int64_t last) { large.pack(whole, first, last, memory.shared()); });
   }
   for_each_item(pieces.count(), memory.workers(), [&](int64_t item, int64_t worker) {
@@ -206,7 +206,7 @@ void add_gradient_rows(GradientArguments<S> g) {
   const GradientPieces pieces(large, g.rows, g.depth, g.columns, threads);
   const Workspace memory(pieces.sizes(threads));
   g.packed = memory.shared();
-  at::parallel_for(0, pieces.plan.parts, 1,
+  for_each_range(0, pieces.plan.parts, 1,
                    [&](int64_t first, int64_t last) { large.pack_gradient(g, first, last); });
   for_each_item(pieces.count, memory.workers(), [&](int64_t item, int64_t worker) {
     GradientArguments<S> part = g;
@@ -361,7 +361,7 @@ void add_partial_sums(const at::Tensor& partial, const at::Tensor& target) {
   const int64_t rows = partial.size(0), columns = partial.size(1), blocks = ceiling(rows, kBlock);
   float* const sums = data<float>(partial);
   const auto& column_sum = kernels<float>().column_sum;
-  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
+  for_each_range(0, blocks, 1, [&](int64_t first, int64_t last) {
     for (int64_t row = first * kBlock; row < std::min(rows, last * kBlock); row += kBlock)
       column_sum(row + 1, std::min(rows, row + kBlock), columns, sums, sums + row * columns);
   });

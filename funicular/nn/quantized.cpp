@@ -150,7 +150,7 @@ at::Tensor quantize_weight(const at::Tensor& weight) {
   std::memcpy(result.data_ptr<uint8_t>(), &outputs, sizeof outputs);
   std::memcpy(result.data_ptr<uint8_t>() + sizeof outputs, &inputs, sizeof inputs);
   const QuantizedMatrix matrix = view_of(result);
-  at::parallel_for(0, outputs, 16, [&](int64_t begin, int64_t end) {
+  for_each_range(0, outputs, 16, [&](int64_t begin, int64_t end) {
     for (int64_t o = begin; o < end; ++o)
       quantize_channel(values.const_data_ptr<float>() + o * inputs, matrix, o);
   });

@@ -57,7 +57,7 @@ void add_runs(const at::Tensor& gradient, const Runs& runs, const at::Tensor& ro
   dispatch(rows, "embeddings", [&](auto zero) {
     using S = decltype(zero);
     const bool narrow = gradient.scalar_type() == rows.scalar_type();
-    at::parallel_for(0, static_cast<int64_t>(runs.begins.size()) - 1, 16, [&](int64_t first, int64_t last) {
+    for_each_range(0, static_cast<int64_t>(runs.begins.size()) - 1, 16, [&](int64_t first, int64_t last) {
       for (auto run = static_cast<size_t>(first); run < static_cast<size_t>(last); ++run) {
         const int64_t* const listed = runs.order.data() + runs.begins[run];
         const auto count = static_cast<int64_t>(runs.begins[run + 1] - runs.begins[run]);

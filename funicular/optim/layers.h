@@ -1,7 +1,6 @@
 #pragma once
 // The pass over the layers of optimisers whose step depends on each layer's norms (LAMB, LARS).
 
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 
 #include <cmath>
@@ -11,6 +10,7 @@
 #include "funicular/core/flat_layout.h"
 #include "funicular/optim/flat_update.h"
 #include "funicular/optim/trust_ratio.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::optim {
 
@@ -51,7 +51,7 @@ class LayerPass {
 template <class T, class Body>
 void for_each_of_wave(const UpdateTarget& target, const FlatRange& wave, bool backward, const BlockPass& pass,
                       Body body) {
-  at::parallel_for(wave.begin, wave.end, kBlocksAThread, [&](int64_t first, int64_t last) {
+  for_each_range(wave.begin, wave.end, kBlocksAThread, [&](int64_t first, int64_t last) {
     for (int64_t i = first; i < last; ++i) {
       const auto index = static_cast<size_t>(backward ? last - 1 - (i - first) : i);
       update_block<T>(target, target.blocks[index], pass,

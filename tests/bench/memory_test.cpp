@@ -1,6 +1,4 @@
 // Claims about the memory of a step: what is predicted is what is measured.
-#include "funicular/plan/memory.h"
-
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +12,6 @@
 
 namespace funicular::bench {
 
-using namespace plan;
 namespace {
 
 format::BertConfig config_of(int64_t layers, int64_t hidden, int64_t heads, int64_t inner,
@@ -34,8 +31,10 @@ MemoryRow measure(const format::BertConfig& config, const MemoryCase& settings, 
                                .batch_size = settings.batch_size,
                                .vocabulary = config.vocab_size},
                               0);
-  Model model = model::build_bert({config, model::Head::masked_lm, master_type(settings.precision)});
-  return measure_case(config, std::move(model), settings, rows, 1);
+  const auto make_model = [&] {
+    return model::build_bert({config, model::Head::masked_lm, master_type(settings.precision)});
+  };
+  return measure_case(make_model, settings, rows, 1);
 }
 
 std::string name_of(const MemoryCase& settings) {

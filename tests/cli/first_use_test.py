@@ -163,6 +163,14 @@ class Losses(ProgramTest):
 
 
 class Details(ProgramTest):
+    def test_the_rows_are_not_replaced_by_the_answers(self):
+        data = write_rows(self.folder / "test.tsv", ("label", "text"), sentiment_rows(4))
+        before = data.read_bytes()
+        model = self.model(extra_shapes=CLASSIFIER)
+        words = ["evaluate", "--model", model, "--task", "custom", "--data", data]
+        self.refuses([*words, "--predictions", self.folder / "." / "test.tsv"], "is the file that is evaluated")
+        self.assertEqual(data.read_bytes(), before)
+
     def test_of_an_evaluation_are_the_scores_of_each_class_and_the_saved_answers(self):
         self.succeeds(*self.finetune_words(self.model(), max_steps=12, num_train_epochs=None))
         rows = sentiment_rows(40, 2)[:33]
@@ -204,6 +212,8 @@ class Weights(ProgramTest):
         model = self.model(extra_shapes={**CLASSIFIER, "encoder.layer.0.attention.self.distance_embedding.weight": [3, 16]})
         result = self.succeeds("predict", "--model", model, stdin="film\n")
         self.assertIn("no place for them: encoder.layer.0.attention.self.distance_embedding.weight", result.err)
+        told = self.succeeds("doctor", "--model", model).out
+        self.assertRegex(told, "warn weights .* has no place for encoder.layer.0.attention.self.distance_embedding.weight")
 
     def test_of_a_token_classifier_are_not_taken_for_those_of_texts(self):
         model = self.classifier(architectures=["BertForTokenClassification"])

@@ -1,6 +1,7 @@
 """From a model folder to a trained one, and back: the commands together."""
 
 import os
+import shutil
 
 from harness import *
 
@@ -348,6 +349,12 @@ class Interruption(ProgramTest):
         written = (self.folder / "run" / "run.json").read_bytes()
         self.refuses([*words, "--warmup-steps", "2"], "is finished, with other settings: schedule was")
         self.assertEqual((self.folder / "run" / "run.json").read_bytes(), written, "of the training that was done")
+
+    def test_that_has_lost_its_checkpoints_says_that_it_starts_anew(self):
+        words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)
+        self.succeeds(*words)
+        shutil.rmtree(self.folder / "run" / "checkpoints")
+        self.assertIn("holds the records of an earlier run, but no checkpoint: this run starts anew", self.succeeds(*words).err)
 
     def test_other_weights_do_not_resume(self):
         words = self.finetune_words(self.model(), max_steps=3, num_train_epochs=None)

@@ -7,6 +7,10 @@ import pathlib
 import re
 import shlex
 import subprocess
+import sys
+
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
+import harness  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"])
@@ -54,8 +58,9 @@ def run(*words):
 
 def funicular(words):
     """Lets the program itself read the options, without doing anything."""
-    done = run(BUILD / "funicular", *words[:-1] if words[-1:] == ["--help"] else words, "--help")
-    return None if done.returncode == 0 else done.stderr.strip()
+    done = harness.run(*words[:-1] if words[-1:] == ["--help"] else words, "--help",
+                       env={**harness.environment(), "PATH": f"{BUILD}:{os.environ['PATH']}"})
+    return None if done.code == 0 else done.err.strip()
 
 
 @functools.cache

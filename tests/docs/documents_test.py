@@ -11,11 +11,10 @@ import tempfile
 import tomllib
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "cli"))
-import blocks  # noqa: E402
-import commands  # noqa: E402
-import harness  # noqa: E402
-import running  # noqa: E402
+import blocks
+import commands  # which finds harness
+import harness
+import running
 
 DOCUMENTS = [commands.ROOT / "README.md", *sorted((commands.ROOT / "docs").glob("**/*.md"))]
 SHELL = ("sh", "bash", "console")
@@ -76,9 +75,8 @@ def known_options():
     """Every option of the program and of our scripts."""
     text = "".join(path.read_text() for pattern in ("run", "tools/**/*.sh", "tools/**/*.py", "bench/**/*.py", "bench/**/*.cpp")
                    for path in sorted(commands.ROOT.glob(pattern)))
-    listed = subprocess.run([harness.PROGRAM, "--help"], capture_output=True, text=True, check=True).stdout
-    for name in re.findall(r"^  ([a-z]+)  ", listed, re.M):
-        text += subprocess.run([harness.PROGRAM, name, "--help"], capture_output=True, text=True, check=True).stdout
+    for name in re.findall(r"^  ([a-z]+)  ", harness.run("--help").out, re.M):
+        text += harness.run(name, "--help").out
     return set(re.findall(r"--[a-z][a-z0-9-]*", text)) | {"--help"}
 
 

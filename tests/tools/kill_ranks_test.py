@@ -5,6 +5,7 @@ import io
 import pathlib
 import random
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "bench"))
@@ -33,6 +34,15 @@ class KillRanks(unittest.TestCase):
             self.assertEqual(plan.aims.count("starting"), kills // 8)
             self.assertGreaterEqual(3 * plan.aims.count("saving"), kills)
             self.assertEqual(plan.least_saves, kills // 4)
+
+    def test_a_save_is_under_way_while_there_is_a_checkpoint_of_a_temporary_name(self):
+        with tempfile.TemporaryDirectory() as folder:
+            output = pathlib.Path(folder)
+            self.assertFalse(kill_ranks.saving(output))
+            (output / "checkpoints/step-000003").mkdir(parents=True)
+            self.assertFalse(kill_ranks.saving(output))
+            (output / "checkpoints/.tmp-step-000006-0123456789abcdef").mkdir()
+            self.assertTrue(kill_ranks.saving(output))
 
     def test_each_fault_of_a_run_is_told(self):
         self.assertEqual(kill_ranks.faults(result()), [])

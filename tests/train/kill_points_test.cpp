@@ -10,6 +10,8 @@
 #include "../comm/ranks.h"
 #include "file_calls.h"
 #include "funicular/base/log.h"
+#include "funicular/core/wrap_module.h"
+#include "funicular/format/manifest.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/saved_model.h"
 #include "helpers.h"
@@ -234,6 +236,29 @@ TEST_F(KillPoints, OlderCheckpointsStayWhereTheNewestDoesNotVerify) {
   EXPECT_NE(error_of([&] { prune_checkpoints(checkpoints, 1, 0); }).find("does not verify"),
             std::string::npos);
   EXPECT_TRUE(fs::exists(checkpoints / "step-000004/manifest.json"));
+}
+
+TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep) {
+  auto net = make_net();
+  Model model = wrap_module(net, squared_error);
+  const auto strategy = parallel::make_single();
+  strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 0.01}));
+  TrainingState state;
+  state.step = 3;
+  const fs::path place = write_checkpoint(*strategy, state, folder);
+  const std::string before = read_file(place / "model.safetensors");
+  const auto flip_a_byte = [&] {
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (entry.path().filename().string().starts_with(".tmp-step-000003")) {
+        std::string bytes = read_file(entry.path() / "model.safetensors");
+        bytes.back() = static_cast<char>(bytes.back() ^ 1);
+        std::ofstream(entry.path() / "model.safetensors", std::ios::binary) << bytes;
+      }
+  };
+  EXPECT_NE(error_of([&] { write_checkpoint(*strategy, state, folder, flip_a_byte); }).find("the earlier one is kept"),
+            std::string::npos);
+  EXPECT_EQ(read_file(place / "model.safetensors"), before);
+  EXPECT_FALSE(format::verify_manifest(place));
 }
 
 TEST_F(KillPoints, TemporariesOfAKilledProcessAreNeitherFollowedNorKept) {

@@ -1,0 +1,183 @@
+#include "funicular/runtime/dry_run.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "funicular/runtime/allocator.h"
+
+namespace funicular {
+
+namespace {
+
+// LibTorch's own key for tensors without data. Nothing in LibTorch's C++ library uses it, and it lies below autograd.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
+
+using torch::jit::Stack;
+
+/// Calls see(tensor) for each defined tensor of the value, those of lists included; see may replace it.
+template <class See>
+void for_each_tensor(c10::IValue& value, const See& see) {
+  if (value.isTensor()) {
+    at::Tensor tensor = value.toTensor();
+    if (!tensor.defined()) return;
+    see(tensor);
+    value = std::move(tensor);
+  } else if (value.isTensorList()) {
+    std::vector<at::Tensor> tensors = value.toTensorVector();
+    for (at::Tensor& tensor : tensors)
+      if (tensor.defined()) see(tensor);
+    value = std::move(tensors);
+  } else if (value.isOptionalTensorList()) {
+    auto tensors = value.toOptionalTensorVector();
+    for (auto& tensor : tensors)
+      if (tensor && tensor->defined()) see(*tensor);
+    value = c10::IValue(c10::List<std::optional<at::Tensor>>(std::move(tensors)));
+  }
+}
+
+/// One call of an operator: its arguments are the last of the stack.
+class Call {
+ public:
+  Call(const c10::OperatorHandle& op, Stack& stack)
+      : op_(op),
+        schema_(op.schema()),
+        stack_(stack),
+        first_(stack.size() - schema_.arguments().size()) {}
+
+  void carry_out() { op_.callBoxed(&stack_); }
+
+  void answer() {
+    if (schema_.name() == "aten::_local_scalar_dense" && stack_.back().toTensor().is_floating_point())
+      stack_.back() = c10::Scalar(1.0);
+    else if (makes_empty_tensors() || gives_views() || works_on_little())
+      carry_out_and_clear();
+    else if (writes())
+      give_back_what_it_writes();
+    else
+      make_results();
+  }
+
+ private:
+  bool makes_empty_tensors() const {
+    return schema_.name().starts_with("aten::empty") || schema_.name().starts_with("aten::new_empty");
+  }
+  bool writes() const {
+    for (const auto& argument : schema_.arguments())
+      if (argument.alias_info() && argument.alias_info()->isWrite()) return true;
+    return false;
+  }
+  bool gives_views() const {
+    if (writes()) return false;
+    for (const auto& result : schema_.returns())
+      if (result.alias_info()) return true;
+    return false;
+  }
+
+  /// Whether there are tensors, and all are small, of integers, or not of the kind that a step computes with.
+  bool works_on_little() {
+    bool any = false, little = true;
+    for (size_t i = first_; i < stack_.size(); ++i)
+      for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+        any = true;
+        if (tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_floating_point() &&
+            static_cast<int64_t>(tensor.nbytes()) >= kSmallestCached)
+          little = false;
+      });
+    return any && little;
+  }
+
+  /// Small results are set to zero where nothing else is written to them: memory of malloc may hold what is no number.
+  void carry_out_and_clear() {
+    const bool clear = makes_empty_tensors();
+    carry_out();
+    if (!clear) return;
+    for_each_tensor(stack_.back(), [](const at::Tensor& tensor) {
+      if (tensor.layout() == at::kStrided && static_cast<int64_t>(tensor.storage().nbytes()) < kSmallestCached)
+        std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
+    });
+  }
+
+  void give_back_what_it_writes() {
+    std::vector<c10::IValue> results;
+    for (const auto& result : schema_.returns())
+      for (size_t i = 0; result.alias_info() && i < schema_.arguments().size(); ++i) {
+        const auto* const alias = schema_.arguments()[i].alias_info();
+        if (alias && *alias == *result.alias_info()) {
+          results.push_back(stack_[first_ + i]);
+          break;
+        }
+      }
+    stack_.erase(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+    for (auto& result : results) stack_.push_back(std::move(result));
+  }
+
+  /// Shapes and types come from LibTorch's kernels for tensors without data; an operator that has none is carried out.
+  void make_results() {
+    const std::vector<c10::IValue> arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+    for (size_t i = first_; i < stack_.size(); ++i) {
+      if (schema_.arguments()[i - first_].name() == "device") stack_[i] = c10::Device(c10::kMeta);
+      for_each_tensor(stack_[i], [](at::Tensor& tensor) {
+        tensor = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
+      });
+    }
+    try {
+      carry_out();
+    } catch (const c10::Error&) {
+      stack_.resize(first_);
+      stack_.insert(stack_.end(), arguments.begin(), arguments.end());
+      carry_out();
+      return;
+    }
+    for (size_t i = first_; i < stack_.size(); ++i)
+      for_each_tensor(stack_[i], [](at::Tensor& tensor) {
+        tensor = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
+      });
+  }
+
+  const c10::OperatorHandle& op_;
+  const c10::FunctionSchema& schema_;
+  Stack& stack_;
+  size_t first_;
+};
+
+void without_computing(const c10::OperatorHandle& op, Stack* stack) {
+  const c10::impl::ExcludeDispatchKeyGuard inside(kKey);
+  Call(op, *stack).answer();
+}
+
+/// From the first dry run on; costs other calls nothing.
+void intercept_operators() {
+  static torch::Library* const library = [] {
+    auto* const made = new torch::Library(torch::Library::IMPL, "_", kKey, __FILE__, __LINE__);
+    made->fallback(torch::CppFunction::makeFromBoxedFunction<&without_computing>());
+    return made;
+  }();
+  (void)library;
+}
+
+}  // namespace
+
+class DryRun::Interception {
+ public:
+  Interception() : guard_((intercept_operators(), kKey)) {}
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard guard_;
+};
+
+DryRun::DryRun() : interception_(std::make_unique<Interception>()) {
+  ++depth_;
+}
+
+DryRun::~DryRun() {
+  --depth_;
+}
+
+}  // namespace funicular
