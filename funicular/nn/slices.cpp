@@ -1,6 +1,5 @@
 #include "funicular/nn/slices.h"
 
-#include <ATen/Parallel.h>
 #include <torch/types.h>
 
 #include <cmath>
@@ -13,6 +12,7 @@
 #include "funicular/nn/function_support.h"
 #include "funicular/nn/row_operations.h"
 #include "funicular/nn/typed.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
 
@@ -113,7 +113,7 @@ at::Tensor look_up(const at::Tensor& table, const at::Tensor& rows) {
   const auto* const from = static_cast<const std::byte*>(table.const_data_ptr());
   auto* const to = static_cast<std::byte*>(found.mutable_data_ptr());
   const int64_t* const which = rows.const_data_ptr<int64_t>();
-  at::parallel_for(0, rows.size(0), 64, [&](int64_t begin, int64_t end) {
+  for_each_range(0, rows.size(0), 64, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r)
       if (which[r] >= 0)
         std::memcpy(to + static_cast<size_t>(r) * bytes, from + static_cast<size_t>(which[r]) * bytes, bytes);
@@ -282,7 +282,7 @@ void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias,
   if (!gradients) return;
   dispatch(logits, "cross-entropy", [&](auto zero) {
     using S = decltype(zero);
-    at::parallel_for(0, logits.size(0), 4, [&](int64_t begin, int64_t end) {
+    for_each_range(0, logits.size(0), 4, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
         take_whole_softmax<S>(data<S>(logits) + r * width, width, column[r], label.here[static_cast<size_t>(r)],
                               rows[static_cast<size_t>(r)]);
