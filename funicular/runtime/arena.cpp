@@ -18,8 +18,12 @@ size_t round_up(size_t value, size_t unit) {
   return (value + unit - 1) / unit * unit;
 }
 
+// A dry run (runtime/dry_run.h) goes through models that are larger than the machine.
+constexpr size_t kLeastRange = size_t{1} << 40;
+
 size_t default_range() {
-  return 4 * static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  return std::max(4 * memory, kLeastRange);
 }
 
 int64_t as_signed(size_t value) {

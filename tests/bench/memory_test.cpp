@@ -8,6 +8,7 @@
 #include "funicular/bench/memory_table.h"
 #include "funicular/model/bert.h"
 #include "funicular/nn/matmul.h"
+#include "funicular/objective/next_sentence.h"
 #include "funicular/runtime/allocator.h"
 
 namespace funicular::bench {
@@ -107,6 +108,45 @@ TEST_F(MemoryTest, IsAsPredictedForOtherFamilies) {
   roberta.pad_token_id = 1;
   expect_predicted(measure(roberta, {16, 128, 1, Precision::fp32}));
   expect_predicted(measure(roberta, {16, 128, 1, Precision::bf16}));
+}
+
+/// The batch has labels for each head.
+void expect_predicted(const model::Head& head, Precision precision, Recompute recompute, int64_t accumulation) {
+  format::BertConfig config = config_of(3, 128, 2, 512, 3000);
+  config.id2label = {"a", "b", "c"};
+  const StepOptions options{precision, recompute, accumulation > 1};
+  train::GlobalBatch batch =
+      make_batch(make_rows({.ragged = true, .longest = 128, .batch_size = 16, .vocabulary = 3000}, 0), 0,
+                 16 / accumulation, 1);
+  batch.counts.clear();
+  for (MicroBatch& part : batch.micro_batches) {
+    const int64_t rows = part.packing.sequences();
+    part.tensors["labels"] = at::zeros({rows}, at::kLong);
+    part.tensors["next_sentence_labels"] = at::zeros({rows}, at::kLong);
+    for (const char* term : {"classification", "next_sentence"}) part.counts[term] = static_cast<double>(rows);
+    add_counts(batch.counts, part.counts);
+  }
+  const auto make_model = [&] { return model::build_bert({config, head, master_type(precision)}); };
+  const StepMemory predicted = predict_memory(make_model, options, batch);
+  TrainingStep step(make_model(), options);
+  step.run(batch);
+  expect_predicted({{16, 128, accumulation, precision, recompute}, batch.tokens, measure_memory(step, batch), predicted});
+}
+
+TEST_F(MemoryTest, IsAsPredictedForOtherHeads) {
+  for (const auto& head : {model::Head::classification, objective::NextSentence::head_of_both()})
+    for (const auto precision : {Precision::fp32, Precision::bf16})
+      for (const auto recompute : {Recompute::none, Recompute::full})
+        for (const int64_t accumulation : {1, 2}) expect_predicted(head, precision, recompute, accumulation);
+}
+
+TEST_F(MemoryTest, OfAModelThatFitsInNoMachineIsPredictedAtOnce) {
+  const format::BertConfig config = config_of(64, 8192, 64, 32768, 30000);  // 52 thousand million weights
+  const train::GlobalBatch batch = make_batch(
+      make_rows({.ragged = false, .longest = 128, .batch_size = 4, .vocabulary = config.vocab_size}, 0), 0, 0, 1);
+  const StepMemory predicted =
+      predict_memory([&] { return model::build_bert({config}); }, {.precision = Precision::bf16}, batch);
+  EXPECT_GT(predicted.peak(), int64_t{500} << 30);
 }
 
 TEST_F(MemoryTest, OfFullRecomputationGrowsByOneInputALayer) {
