@@ -1,8 +1,8 @@
 """What ./run bench compares: each comparison's two sides, its measurement, its kind (peer_report.KINDS) and its goal."""
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Callable
 
-from peer_sides import Sides
+from peer_sides import UNLIMITED_ENGINES, Sides
 
 MODELS = {"base": "BERT-base", "minilm": "MiniLM", "small": "4 × 312"}
 ROWS = {"ragged": "rows of 32–128 tokens as drawn", "full": "rows of 128 tokens",
@@ -20,6 +20,7 @@ class Comparison:
     titles: tuple[str, str, str]  # what is compared, our side, the peer
     goal: str = ""
     quick: bool = False  # whether --quick has it
+    isa: str = ""  # the instructions that both sides are limited to
     rows: list = field(default_factory=list)
 
     def ratio(self, ours: dict, peer: dict | None) -> float:
@@ -153,3 +154,31 @@ def comparisons(sides: Sides) -> list[Comparison]:
     made += predict_comparisons(sides) + tokenize_comparisons(sides)
     made += [finetune_comparison(sides, True, ""), finetune_comparison(sides, False, "≥ 5")]
     return made
+
+
+def own_comparisons(sides: Sides, goals: dict[str, str]) -> list[Comparison]:
+    """Ours in fewer bits beside ours in fp32."""
+    def step(_: int, precision: str) -> dict:
+        return sides.ours_step("minilm", "ragged", precision)
+
+    def made(name: str, run, key: str, unit: str, what: str, precision: str) -> Comparison:
+        return Comparison(f"own-{name}-{precision}", "own", lambda n: run(n, precision), lambda n: run(n, "fp32"), key,
+                          lambda r: f"{r[key]:.0f} {unit}", (what, precision, "ours fp32"), goals[f"{name}-{precision}"], True)
+
+    predict = [made("predict", lambda _, precision: sides.ours_predict(precision), "lines_per_second", "lines/s",
+                    "predict, MiniLM, lines of 32–128 tokens", precision) for precision in ("bf16", "int8")]
+    return [made("step", step, "tokens_per_second", "tokens/s", f"step, MiniLM, {ROWS['ragged']}", "bf16"), *predict]
+
+
+def isa_comparisons(sides: Sides, isa: str) -> list[Comparison]:
+    """Step and prediction with one set of instructions: our precisions, and HF and engines as they come and like for like."""
+    whole = isa.endswith("vnni") or isa == "native"
+    best = "fp32" if isa.startswith("avx") else "bf16"  # of ours, without a loss
+    made = own_comparisons(sides, {"step-bf16": "≥ 0.95", "predict-bf16": "≥ 1", "predict-int8": "≥ 2.2" if whole else "≥ 1.6"})
+    made += [step_comparison(sides, "minilm", rows, ours, variant, "fp32", goal) for rows, ours, variant, goal in
+             (("ragged", best, "trainer", "≥ 3"), ("grouped", "fp32", "eager", "≥ 1.6"))]
+    equal = [("loop", "fp32"), ("onnx", "fp32"), ("onnx", "int8"), ("openvino", "fp32"), ("openvino", "int8")]
+    made += [predict_comparison(sides, precision, engine, precision, goal="≥ 1.3") for engine, precision in equal
+             if isa == "native" or engine not in UNLIMITED_ENGINES]
+    made.append(predict_comparison(sides, best, "pipeline", "fp32"))
+    return [replace(one, name=f"{isa}/{one.name}", isa=isa, titles=(f"{isa}: {one.titles[0]}", *one.titles[1:])) for one in made]

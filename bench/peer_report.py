@@ -9,6 +9,7 @@ from pathlib import Path
 KINDS = {
     "limit": ("The limit", "What no peer can pass: the time of a step's matrix products alone (`funicular bench --floor`), as a "
               "share of the time of our step."),
+    "own": ("Fewer bits", "Ours beside ours in fp32: fewer bits should never be slower."),
     "like": ("Like for like", "The same rows and the same bits on both sides, the peer with its fastest options and without "
              "padding that it can avoid: rows of similar length in a batch, or rows of one length."),
     "tuned": ("Tuned, but padded", "The peer with its fastest options and 16 bits, but with rows in batches as they were drawn, "

@@ -21,6 +21,13 @@ WARMUP = 2  # steps before those that are timed, of both sides
 KEEP_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296",
                "MALLOC_TOP_PAD_": "67108864"}
 HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
+# What limits both sides alike to the instructions of other processors: our kernels, LibTorch's own, oneDNN's (which
+# OpenVINO has, too), and MKL's. onnxruntime cannot be limited.
+LIMIT_NAMES = ("FUNICULAR_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+ISA_LIMITS = {"avx2": ("avx2", "avx2", "AVX2", "AVX2"), "avx2_vnni": ("avx2_vnni", "avx2", "AVX2_VNNI", "AVX2"),
+              "avx512": ("avx512", "avx512", "AVX512_CORE", "AVX512"),
+              "avx512_vnni": ("avx512_vnni", "avx512", "AVX512_CORE_VNNI", "AVX512"), "native": ()}
+UNLIMITED_ENGINES = {"onnx"}
 # What may help a peer: (options, environment). The first is used where nothing is tuned.
 STEP_CANDIDATES = {
     "eager": [(["--attention", "eager"], {}), (["--attention", "sdpa"], {}),
@@ -79,9 +86,16 @@ def json_of(command: list, environment: dict[str, str] | None = None) -> dict:
     raise Failed(f"{' '.join(map(str, command))}\nprinted no JSON object: {output.strip()[-500:]}")
 
 
+def limit(isa: str) -> None:
+    """From now on commands use no more than these instructions; "": what they find."""
+    for name in LIMIT_NAMES:
+        os.environ.pop(name, None)
+    os.environ.update(zip(LIMIT_NAMES, ISA_LIMITS[isa or "native"]))
+
+
 class Sides:
-    def __init__(self, args, once: Callable[[Path, Callable[[], dict]], dict | None]):
-        self.args, self.results, self.once = args, args.results, once
+    def __init__(self, args, once: Callable[[Path, Callable[[], dict]], dict | None], isa: str = ""):
+        self.args, self.results, self.once, self.isa = args, args.results, once, isa
         # Compiled kernels are kept between repetitions; compiling is not timed anyway.
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(self.results / "inductor"))
 
@@ -142,7 +156,7 @@ class Sides:
             return candidates[0], None
         best, least = (candidates[0], None), float("inf")
         for number, candidate in enumerate(candidates):
-            found = self.once(self.results / "tuning" / f"{name}-{number}.json", lambda: measure(candidate))
+            found = self.once(self.results / self.isa / "tuning" / f"{name}-{number}.json", lambda: measure(candidate))
             if found and seconds(found) < least:
                 best, least = (candidate, found), seconds(found)
         return best

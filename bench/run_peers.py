@@ -20,6 +20,9 @@ a peer whose batches are grouped by length gets them as its Trainer's sampler fo
 Before its first step a peer is tuned: it runs with each set of options that may help it, and keeps the fastest; the
 table shows which. Nothing is tuned with --quick, nor for `trainer` (as it comes) and `memory` (options cost memory).
 
+With --isa LIST it is step and prediction alone, once for each set of instructions, in our precisions and beside peers
+that are limited alike: `./run bench --isa avx2,avx512,native`.
+
 `./run bench --kernels [REGEX]` measures our kernels alone instead, without any peer (bench/kernels_bench.cpp).
 
 Each finished run leaves one JSON file in --results, and is not repeated: stop and start this at will. A side that
@@ -35,8 +38,8 @@ from pathlib import Path
 from typing import Callable
 
 import peer_report
-from peer_comparisons import Comparison, comparisons
-from peer_sides import ROOT, WARMUP, Failed, Sides, write_json
+from peer_comparisons import Comparison, comparisons, isa_comparisons
+from peer_sides import ISA_LIMITS, ROOT, WARMUP, Failed, Sides, limit, write_json
 
 
 class Bench:
@@ -67,6 +70,8 @@ class Bench:
         return found
 
     def run(self, comparison: Comparison, repetition: int) -> None:
+        if self.args.isa:
+            limit(comparison.isa)
         folder = self.results / comparison.name
         ours = self.once(folder / f"{repetition}-ours.json", lambda: comparison.ours(repetition))
         peer = comparison.peer and self.once(folder / f"{repetition}-peer.json", lambda: comparison.peer(repetition))
@@ -85,6 +90,14 @@ def chosen(args, everything: list[Comparison]) -> list[Comparison]:
     return [c for c in kept if c.quick] if args.quick else kept
 
 
+def instruction_sets(text: str) -> list[str]:
+    names = text.split(",")
+    for name in names:
+        if name not in ISA_LIMITS:
+            raise argparse.ArgumentTypeError(f"expected some of {', '.join(ISA_LIMITS)}, found '{name}'")
+    return names
+
+
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="./run bench", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -93,6 +106,8 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--only", nargs="+", metavar="REGEX", help="comparisons whose name matches (--list shows them)")
     parser.add_argument("--kernels", nargs="?", const=".", metavar="REGEX",
                         help="measure our kernels alone: the rows of bench/kernels_bench.cpp that match (tools/bench.sh runs it)")
+    parser.add_argument("--isa", type=instruction_sets, default=[], metavar="LIST",
+                        help=f"step and prediction with each of these: {', '.join(ISA_LIMITS)} (native: all there is)")
     parser.add_argument("--list", action="store_true", help="print the comparisons' names")
     parser.add_argument("--quick", action="store_true",
                         help="one repetition of 3 steps, untuned, of what matters most, results apart")
@@ -117,7 +132,8 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     args = arguments()
     bench = Bench(args)
-    everything = comparisons(Sides(args, bench.once))
+    everything = [one for isa in args.isa for one in isa_comparisons(Sides(args, bench.once, isa), isa)]
+    everything = everything or comparisons(Sides(args, bench.once))
     if args.list:
         return print("\n".join(comparison.name for comparison in everything))
     selected = chosen(args, everything)

@@ -15,7 +15,7 @@ import make_batches
 
 # Answers to both programs' options; each call leaves a line in calls.txt, and takes its seconds from seconds.json.
 STUB = """#!{python}
-import json, pathlib, sys
+import json, os, pathlib, sys
 here = pathlib.Path(__file__).parent
 words = sys.argv[1:]
 if "--save-initial" in words:
@@ -30,6 +30,9 @@ if "--make-model" in words:
     (folder / "vocab.txt").write_text("one\\ntwo\\n")
     sys.exit()
 side = "peer" if words[0].endswith(".py") else "ours"
+limits = [os.environ.get(name) for name in ("FUNICULAR_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA")]
+with open(here / "limits.txt", "a") as all_limits:
+    all_limits.write(json.dumps([side, *limits]) + "\\n")
 with open(here / "calls.txt", "a") as calls:
     calls.write(side + "\\n")
 with open(here / "words.txt", "a") as all_words:
@@ -216,6 +219,23 @@ class Driver(unittest.TestCase):
         self.assertEqual(measured[measured.index("--batch-size") + 1:], ["16"])
         self.assertIn("5 once started", row["peer_figures"])
         self.assertLess(row["peer_runs"][0]["lines_per_second"], 10 / row["peer_runs"][0]["command_seconds"] + 1e-9)
+
+    def test_with_instruction_sets_both_sides_are_limited_alike_and_measured_apart(self):
+        self.drive([1], [3], "--isa", "avx2,native", "--only", "minilm-ragged", "own-step", "--repetitions", "1")
+        rows = json.loads((self.folder / "results/table.json").read_text())["rows"]
+        self.assertEqual([(row["name"], row["kind"], row["ratio"]) for row in rows],
+                         [(f"{isa}/own-step-bf16", "own", 1) for isa in ("avx2", "native")]
+                         + [("avx2/step-minilm-ragged-fp32-trainer-fp32", "plain", 3), ("native/step-minilm-ragged-bf16-trainer-fp32", "plain", 3)])
+        self.assertIn("## Fewer bits", self.output)
+        self.assertIn("| avx2: step, MiniLM", self.output)
+        limits = [json.loads(line) for line in (self.folder / "limits.txt").read_text().splitlines()]
+        self.assertEqual(limits, [[side, *limit] for limit in (["avx2", "avx2", "AVX2"], [None] * 3)
+                                  for side in ("ours", "ours", "ours", "peer")])
+        words = [json.loads(line) for line in (self.folder / "words.txt").read_text().splitlines()]
+        self.assertEqual([call[call.index("--precision") + 1] for call in words], ["bf16", "fp32", "fp32", "fp32"] + ["bf16", "fp32", "bf16", "fp32"])
+        done = subprocess.run([sys.executable, ROOT / "bench/run_peers.py", "--isa", "avx2,sse9"], text=True, capture_output=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("found 'sse9'", done.stderr)
 
     def test_an_unknown_comparison_is_refused_with_the_names_that_exist(self):
         done = subprocess.run([sys.executable, ROOT / "bench/run_peers.py", "--only", "nothing-such"], text=True,
