@@ -116,12 +116,15 @@ WordPiece with_new_words(const WordPiece& tokenizer, const std::vector<NewWord>&
 
 std::vector<std::string> characters_without_piece(const WordPiece& tokenizer) {
   const std::string& prefix = tokenizer.options().continuing_prefix;
+  std::set<int32_t> added;  // matched whole, before any word is cut
+  for (const AddedToken& token : tokenizer.added_tokens()) added.insert(token.id);
   std::set<std::string> missing;
   for (int32_t id = 0; id < tokenizer.model_size(); ++id) {
+    if (added.contains(id)) continue;
     const std::string& token = tokenizer.vocabulary()[static_cast<size_t>(id)];
     const std::string spoken = tokenizer.token_text(id);
     const bool continues = spoken != token;
-    // Others, such as [MASK] and [unused1], are no piece of a word.
+    // Others, such as [unused1], are no piece of a word.
     if (!continues && tokenizer.tokenize(token).ids != std::vector<int32_t>{id}) continue;
     std::vector<std::string> characters = characters_of(spoken);
     if (!continues && !characters.empty()) characters.erase(characters.begin());

@@ -139,6 +139,8 @@ TEST(CharactersWithoutPiece, AreThoseThatMayFollowANewWordAndCannotBeSpelled) {
   std::vector<std::string> whole = kVocabulary;
   whole.insert(whole.end(), {"##t", "##\u00E7"});
   EXPECT_EQ(characters_without_piece(tokenizer_of(whole)), std::vector<std::string>{});
+  const WordPiece with_specials(whole, {}, {{.id = 0, .content = "[PAD]"}, {.id = 4, .content = "[MASK]"}});
+  EXPECT_EQ(characters_without_piece(with_specials), std::vector<std::string>{}) << "those are cut out of the text first";
 }
 
 }  // namespace
