@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Rows a second of funicular augment, beside TinyBERT's procedure and beside a batched version of it in transformers.
 
 usage: augmentation.py PROGRAM MODEL [--rows N] [--rounds N] [--data cola.tsv] [--threads N] [--base]

@@ -232,7 +232,8 @@ TEST_F(AugmenterTest, VariantsAreDifferentAndDifferInReplaceableWordsOnly) {
 }
 
 TEST_F(AugmenterTest, WordsGiveWayWithTheProbabilityAndCandidatesAreEquallyLikely) {
-  const Augmenter augmenter = make({.candidates = 4, .probability = 0.3, .variants = 1, .published = true});
+  const Augmenter augmenter = make(
+      {.candidates = 4, .probability = 0.3, .variants = 1, .batch_tokens = 100'000, .published = true});
   const auto found = candidates(augmenter, {"film river"})[0];
   std::map<std::string, int> seen;
   constexpr int kRows = 4000;

@@ -163,7 +163,7 @@ class Vectors(AugmentTest):
         outputs = []
         for threads in (1, 2):
             output = self.folder / f"vectors-{threads}.txt"
-            found = self.succeeds("vectors", "--input", self.folder / "corpus.txt", "--output", output, "--size", 8, "--threads", threads).json()
+            found = self.succeeds("vectors", "--input", self.folder / "corpus.txt", "--output", output, "--size", 8, "--window", 1, "--threads", threads).json()
             self.assertEqual((found["words"], found["size"]), (9, 8))
             outputs.append(output.read_bytes())
         self.assertEqual(outputs[0], outputs[1])
