@@ -142,8 +142,10 @@ class TensorParallel final : public Strategy {
   Counts global_counts(const Counts& own) const override { return inner_->global_counts(own); }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
+  /// All ranks of a tensor group find the same, and one tells it.
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override {
-    return inner_->evaluate(micro_batches);
+    EvalResult result = inner_->evaluate(micro_batches);
+    return slice() == 0 ? std::move(result) : EvalResult();
   }
   void share_buffers() override { inner_->share_buffers(); }
   void visit_state(StateVisitor& visitor) override;
