@@ -79,6 +79,9 @@ FUNICULAR_INLINE void matmul_tile(const LeftOperand<P>& a, const typename P::Gro
 #pragma GCC unroll 4
     for (int j = 0; j < kTileVectors; ++j) row[j] = P::load_groups(b + k * kPanel<P> + j * lanes);
     if constexpr (kAhead) __builtin_prefetch(next + k * a.column, 0, 2);
+    // Of rows as they lie, a line of the next tile's each: 3 % with sixteen registers, nothing with more.
+    if (const int64_t line = k % 16; !kAhead && kTileVectors == 2 && line < kRows)
+      __builtin_prefetch(a.first + (kRows + line) * a.row + (k - line) * a.column, 0, 2);
 #pragma GCC unroll 6
     for (int i = 0; i < kRows; ++i) {
       typename P::Group x;
