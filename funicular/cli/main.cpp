@@ -25,9 +25,9 @@ namespace funicular::cli {
 
 std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
-  for (auto make :
-       {make_tokenize, make_vocabulary, make_mask, make_pretrain, make_finetune, make_distill, make_evaluate,
-        make_predict, make_compare, make_launch, make_prove, make_plan, make_bench, make_doctor, make_completion})
+  for (auto make : {make_tokenize, make_vocabulary, make_mask, make_pretrain, make_finetune, make_distill,
+                    make_evaluate, make_predict, make_compare, make_launch, make_prove, make_plan, make_bench,
+                    make_doctor, make_completion})
     commands.push_back(make());
   return commands;
 }

@@ -92,11 +92,16 @@ class Fit {
                        .drop_last = options.drop_last}),
         floating_(master_type(options.precision)),
         max_steps_(steps_of(options, draws_.batches_per_epoch())),
-        run_{options,       spec,
-             model,         train,
-             evaluation,    plan_,
-             max_steps_,    draws_.batches_per_epoch(),
-             group_.size(), strategy_->name(),
+        run_{options,
+             spec,
+             model,
+             train,
+             evaluation,
+             plan_,
+             max_steps_,
+             draws_.batches_per_epoch(),
+             group_.size(),
+             strategy_->name(),
              draws_.corpora(max_steps_)} {
     optim::warmup_steps(options.schedule, max_steps_);
     if (options.precision == Precision::fp16) scaler_.emplace(options.loss_scale);
@@ -219,19 +224,18 @@ void Fit::resume() {
   TrainingState saved;
   together(group_, [&] {
     saved = read_state(checkpoint);
-    const bool is_finished =
-        saved.step >= max_steps_ ||
-        (options_.patience > 0 && saved.evaluations_without_gain >= options_.patience);
+    const bool is_finished = saved.step >= max_steps_ ||
+                             (options_.patience > 0 && saved.evaluations_without_gain >= options_.patience);
     // A checkpoint that was named is gone back to on purpose.
     const bool goes_on = !is_finished || options_.resume != "auto";
     check_resumable(saved, state_.identity, state_.settings, checkpoint, goes_on);
     if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
     if (saved.drawn != draws_.drawn(saved.step))
-      throw InputError("trainer",
-                       "{} has drawn {} sequences of its corpora, and this program would have drawn {}: it was made by "
-                       "another version, which is to go on with it",
-                       checkpoint.string(), fmt::join(saved.drawn, ", "),
-                       fmt::join(draws_.drawn(saved.step), ", "));
+      throw InputError(
+          "trainer",
+          "{} has drawn {} sequences of its corpora, and this program would have drawn {}: it was made by "
+          "another version, which is to go on with it",
+          checkpoint.string(), fmt::join(saved.drawn, ", "), fmt::join(draws_.drawn(saved.step), ", "));
   });
   read_tensors(*strategy_, checkpoint);
   forget_other_evaluation(saved, state_.settings);
@@ -607,7 +611,8 @@ void Fit::evaluate() {
 void Fit::tell_evaluation() const {
   if (!first() || !options_.progress) return;
   std::vector<std::string> values;
-  for (const auto& [name, value] : result_.evaluation) values.push_back(fmt::format("{} {:.4f}", name, value));
+  for (const auto& [name, value] : result_.evaluation)
+    values.push_back(fmt::format("{} {:.4f}", name, value));
   const std::string& metric = options_.best_metric;
   const auto best = state_.best_evaluation.find(metric);
   log::info("evaluation at step {} of {}: {}; {}", state_.step, max_steps_, fmt::join(values, ", "),
@@ -619,9 +624,10 @@ void Fit::tell_evaluation() const {
 
 void Fit::tell_early_stop() const {
   if (!first() || !out_of_patience() || state_.step >= max_steps_) return;
-  log::info("stopped early, at step {} of {}: {} evaluations in a row were not better than that of step {} "
-            "(--patience {})",
-            state_.step, max_steps_, state_.evaluations_without_gain, state_.best_step, options_.patience);
+  log::info(
+      "stopped early, at step {} of {}: {} evaluations in a row were not better than that of step {} "
+      "(--patience {})",
+      state_.step, max_steps_, state_.evaluations_without_gain, state_.best_step, options_.patience);
 }
 
 /// Saves before it throws: the training up to here is sound.
