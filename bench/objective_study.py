@@ -90,17 +90,22 @@ def make_texts(args):
     return paths
 
 
+def spread_over(lines, most):
+    """At most so many, from the whole file: the classes may follow each other."""
+    return [lines[number * len(lines) // most] for number in range(most)] if len(lines) > most else lines
+
+
 def task_files(args):
     """Rows of label and text for training and for the score."""
     folder = args.results / "inputs"
     if args.language == "english":
         for name in ("train", "dev"):
             lines = (args.data / f"cola/{name}.tsv").read_text(encoding="utf-8").splitlines()
-            tools.write_atomically(folder / f"{name}.tsv", "\n".join(lines[:args.rows] if name == "train" else lines) + "\n")
+            tools.write_atomically(folder / f"{name}.tsv", "\n".join(spread_over(lines, args.rows) if name == "train" else lines) + "\n")
     else:
         for name, source, most in (("train", "dev", args.rows), ("dev", "test", 2000)):  # which share no title
             lines = (args.data / f"thucnews/{source}.txt").read_text(encoding="utf-8").splitlines()
-            rows = ["\t".join(reversed(line.rsplit("\t", 1))) for line in lines[:most]]
+            rows = ["\t".join(reversed(line.rsplit("\t", 1))) for line in spread_over(lines, most)]
             tools.write_atomically(folder / f"{name}.tsv", "\n".join(["label\ttext", *rows]) + "\n")
     return folder / "train.tsv", folder / "dev.tsv"
 

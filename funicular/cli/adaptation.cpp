@@ -63,12 +63,14 @@ void apply_recipe(const std::string& name, const Arguments& arguments, TrainingO
   if (open({"adam-beta2"})) training.adam_beta2 = 0.98;
   if (open({"adam-epsilon"})) training.adam_epsilon = 1e-6;
   if (open({"weight-decay"})) training.weight_decay = 0.01;
-  const std::string length = training.max_steps          ? fmt::format("{} steps", *training.max_steps)
-                             : training.num_train_epochs ? fmt::format("{:g} epochs", *training.num_train_epochs)
-                                                         : "3 epochs";
-  log::info("recipe {}: {}, a batch of {}, learning rate {:g}; options that are written take the place of its own", name,
-            length, training.batch_size ? fmt::format("{}", *training.batch_size) : "your own size",
-            training.learning_rate);
+  const std::string length = training.max_steps ? fmt::format("{} steps", *training.max_steps)
+                             : training.num_train_epochs
+                                 ? fmt::format("{:g} epochs", *training.num_train_epochs)
+                                 : "3 epochs";
+  log::info(
+      "recipe {}: {}, a batch of {}, learning rate {:g}; options that are written take the place of its own",
+      name, length, training.batch_size ? fmt::format("{}", *training.batch_size) : "your own size",
+      training.learning_rate);
 }
 
 }  // namespace funicular::cli

@@ -20,15 +20,19 @@ class Compare final : public Command {
  public:
   Compare()
       : Command("compare", "Compare masked language models by what they know of texts",
-                "Prints a table: for each text the loss of each model, and what a word and a byte of the text cost it "
-                "in bits. These compare models of different vocabularies too, as before and after vocabulary extend; "
-                "losses and perplexities do not. Whole words are hidden, 15 % of the tokens. Texts that a model was "
+                "Prints a table: for each text the loss of each model, and what a word and a byte of the "
+                "text cost it "
+                "in bits. These compare models of different vocabularies too, as before and after vocabulary "
+                "extend; "
+                "losses and perplexities do not. Whole words are hidden, 15 % of the tokens. Texts that a "
+                "model was "
                 "trained on flatter it: give others, or --eval-fraction as it was given to pretrain.") {
     arguments.section("Input");
     arguments.add("models", "DIR", folders_, "model folders: the first is what the others are compared with")
         .alias("model")
         .required();
-    arguments.add("input", "PATH", files_, "text files: a line a row, documents separated by blank lines").required();
+    arguments.add("input", "PATH", files_, "text files: a line a row, documents separated by blank lines")
+        .required();
     arguments
         .add("eval-fraction", "SHARE", score_.eval_fraction,
              "only of the documents that pretrain holds out with the same share and seed; 0: of all")
@@ -50,7 +54,8 @@ class Compare final : public Command {
     score_.seed = static_cast<uint64_t>(seed_);
     std::vector<std::unique_ptr<model::Pretrained>> models;
     for (const fs::path& folder : folders_)
-      models.push_back(std::make_unique<model::Pretrained>(folder, model::Pretrained::Expect::folder, "--models"));
+      models.push_back(
+          std::make_unique<model::Pretrained>(folder, model::Pretrained::Expect::folder, "--models"));
     int64_t length = 128;
     for (const auto& one : models) {
       if (max_length_) one->check_max_length(*max_length_);
@@ -88,14 +93,15 @@ class Compare final : public Command {
     for (const fs::path& folder : folders_) wide = std::max(wide, folder.string().size());
     for (size_t file = 0; file < files_.size(); ++file) {
       const eval::CorpusScore& first = scores_[0][file];
-      fmt::print("{}{}: {} documents, {} words, {} bytes\n", file ? "\n" : "", files_[file].string(), first.documents,
-                 first.size.words, first.size.bytes);
-      fmt::print("  {:<{}}  {:>9}  {:>9}  {:>8}  {:>10}  {:>9}  {:>9}  {:>8}\n", "model", wide, "tokens", "unknown %",
-                 "loss", "perplexity", "bits/word", "bits/byte", "change %");
+      fmt::print("{}{}: {} documents, {} words, {} bytes\n", file ? "\n" : "", files_[file].string(),
+                 first.documents, first.size.words, first.size.bytes);
+      fmt::print("  {:<{}}  {:>9}  {:>9}  {:>8}  {:>10}  {:>9}  {:>9}  {:>8}\n", "model", wide, "tokens",
+                 "unknown %", "loss", "perplexity", "bits/word", "bits/byte", "change %");
       for (size_t i = 0; i < folders_.size(); ++i) {
         const eval::CorpusScore& own = scores_[i][file];
-        fmt::print("  {:<{}}  {:>9}  {:>9.2f}  {:>8.4f}  {:>10.2f}  {:>9.3f}  {:>9.4f}  {:>8}\n", folders_[i].string(),
-                   wide, own.tokens, 100.0 * static_cast<double>(own.unknown) / static_cast<double>(own.tokens), own.loss,
+        fmt::print("  {:<{}}  {:>9}  {:>9.2f}  {:>8.4f}  {:>10.2f}  {:>9.3f}  {:>9.4f}  {:>8}\n",
+                   folders_[i].string(), wide, own.tokens,
+                   100.0 * static_cast<double>(own.unknown) / static_cast<double>(own.tokens), own.loss,
                    own.perplexity, own.bits_per_word, own.bits_per_byte,
                    i ? fmt::format("{:+.1f}", change(i, file)) : "");
       }

@@ -30,7 +30,8 @@ void CorporaOptions::declare(Arguments& arguments) {
       .required();
   arguments
       .add("data-weights", "SHARE", weight_texts,
-           "of each store of --data, in their order: its share of the sequences; they sum to 1. A store is read again, "
+           "of each store of --data, in their order: its share of the sequences; they sum to 1. A store is "
+           "read again, "
            "in another order, when it has been used up")
       .default_text("by their sizes");
 }
@@ -48,7 +49,8 @@ std::vector<double> CorporaOptions::weights() const {
     throw InputError("usage", "--data-weights has {} numbers, and --data {} stores; give one number for each",
                      found.size(), stores.size());
   if (found.size() == 1 && found[0] != 1)
-    throw InputError("usage", "--data-weights {} is for one store, whose weight is 1; leave it out", found[0]);
+    throw InputError("usage", "--data-weights {} is for one store, whose weight is 1; leave it out",
+                     found[0]);
   return found;
 }
 

@@ -55,7 +55,8 @@ class Pretrain final : public Command {
     arguments.rivals({"eval-data", "eval-fraction"});
     arguments
         .add("recipe", "NAME", recipe_,
-             "published schedules for a model that is to learn a domain (dapt) or the texts of a task (tapt), in "
+             "published schedules for a model that is to learn a domain (dapt) or the texts of a task "
+             "(tapt), in "
              "place of the defaults below")
         .choices(recipe_names())
         .default_text("none");
@@ -167,7 +168,8 @@ class Pretrain final : public Command {
   }
 
   std::unique_ptr<train::Source> source() const {
-    if (!mixture_) return std::make_unique<train::DatasetSource<objective::Objective>>(*objective_, *train_[0]);
+    if (!mixture_)
+      return std::make_unique<train::DatasetSource<objective::Objective>>(*objective_, *train_[0]);
     return std::make_unique<train::MixedDatasetSource<objective::Objective>>(
         *objective_, data::JoinedDataset(train_), *mixture_);
   }
@@ -253,7 +255,8 @@ class Pretrain final : public Command {
     if (evaluation_) unseen.emplace(*objective_, *evaluation_);
     const std::unique_ptr<Metrics> metrics = objective_->metrics();
     return report_result(
-        trainer.fit(model, *seen, {.data = unseen ? &*unseen : nullptr, .metrics = unseen ? metrics.get() : nullptr}),
+        trainer.fit(model, *seen,
+                    {.data = unseen ? &*unseen : nullptr, .metrics = unseen ? metrics.get() : nullptr}),
         options, training_.group());
   }
 

@@ -309,7 +309,8 @@ class Prove final : public Command {
       for (const char* layout :
            {"single --micro-batch-size 3", "single --micro-batch-size 2 --recompute full", "ddp -n 2",
             "ddp -n 3 --micro-batch-size 2 --recompute sqrt", "zero1 -n 2 --micro-batch-size 3",
-            "zero2 -n 3 --micro-batch-size 2", "zero3 -n 2 --recompute full", "zero3 -n 4 --micro-batch-size 1"})
+            "zero2 -n 3 --micro-batch-size 2", "zero3 -n 2 --recompute full",
+            "zero3 -n 4 --micro-batch-size 1"})
         add(layout, "single");
       for (const char* layout : {"ddp -n 2", "zero3 -n 2"})
         add(fmt::format("{} --micro-batch-size 4 --deterministic", layout),

@@ -28,16 +28,18 @@ constexpr const char* kExtend = "extend";
 class Vocabulary final : public Command {
  public:
   Vocabulary()
-      : Command("vocabulary", "Give a model the words of a domain as tokens",
-                "vocabulary propose prints the words of a text that the tokeniser of --model cuts into pieces and that "
-                "would shorten it most: a line a word, then, behind tabs, how often it stands there and its pieces. "
-                "vocabulary extend writes the model with such a list as tokens of its WordPiece vocabulary; each "
-                "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
+      : Command(
+            "vocabulary", "Give a model the words of a domain as tokens",
+            "vocabulary propose prints the words of a text that the tokeniser of --model cuts into pieces "
+            "and that "
+            "would shorten it most: a line a word, then, behind tabs, how often it stands there and its "
+            "pieces. "
+            "vocabulary extend writes the model with such a list as tokens of its WordPiece vocabulary; each "
+            "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
     arguments.positional("propose|extend", action_, "what to do");
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder with a WordPiece tokeniser");
-    arguments
-        .add("words", "FILE", words_, "extend: new words, one a line; what follows a tab is not read")
+    arguments.add("words", "FILE", words_, "extend: new words, one a line; what follows a tab is not read")
         .default_text("none");
     arguments
         .add("output", "DIR", output_, "extend: folder for the model with these words; it must not exist")
@@ -46,8 +48,7 @@ class Vocabulary final : public Command {
                   "extend: leave out words that cannot become tokens, and count them, instead of stopping");
     arguments.section("Which words to propose");
     arguments
-        .add("input", "PATH", input_,
-             "propose: text files: a line a row, documents separated by blank lines")
+        .add("input", "PATH", input_, "propose: text files: a line a row, documents separated by blank lines")
         .default_text("none");
     arguments.add("data", "STORE", data_, "propose: token store to take the words of instead")
         .default_text("none");
@@ -60,7 +61,8 @@ class Vocabulary final : public Command {
   int run() override {
     if (action_ == std::vector<std::string>{kPropose}) return propose();
     if (action_ == std::vector<std::string>{kExtend}) return extend();
-    throw InputError("usage", "expected funicular vocabulary propose or funicular vocabulary extend, found \"{}\"",
+    throw InputError("usage",
+                     "expected funicular vocabulary propose or funicular vocabulary extend, found \"{}\"",
                      fmt::join(action_, " "));
   }
 
@@ -75,7 +77,8 @@ class Vocabulary final : public Command {
   int propose() {
     refuse(kExtend, {"words", "output", "skip-bad-words"});
     if (input_.empty() == data_.empty())
-      throw InputError("usage", "funicular vocabulary propose takes its words of --input or --data; give one of them");
+      throw InputError("usage",
+                       "funicular vocabulary propose takes its words of --input or --data; give one of them");
     const model::Pretrained source(model_);
     const std::unique_ptr<text::Tokenizer> loaded = source.tokenizer();
     const text::WordPiece& tokenizer = model::require_word_piece(*loaded, model_);
@@ -94,8 +97,8 @@ class Vocabulary final : public Command {
 
   static void tell(const data::SplitWords& counted, size_t proposed, const text::WordPiece& tokenizer,
                    const std::vector<text::NewWord>& words) {
-    log::info("{} words, {} tokens; {} different words are cut into pieces", counted.occurrences, counted.tokens,
-              counted.words.size());
+    log::info("{} words, {} tokens; {} different words are cut into pieces", counted.occurrences,
+              counted.tokens, counted.words.size());
     if (counted.unknown)
       log::info("{} tokens are unknown: their words can be added, but not be proposed", counted.unknown);
     if (proposed == 0) return log::warning("no word is frequent enough; --least-times sets how often is");
@@ -104,7 +107,8 @@ class Vocabulary final : public Command {
               100.0 * (1.0 - static_cast<double>(now.tokens) / static_cast<double>(counted.tokens)));
     if (now.newly_unknown)
       log::warning(
-          "{} words of the text would become unknown: they begin with a new word and go on with characters that the "
+          "{} words of the text would become unknown: they begin with a new word and go on with characters "
+          "that the "
           "vocabulary has no piece for",
           now.newly_unknown);
   }
@@ -130,13 +134,14 @@ class Vocabulary final : public Command {
       log::info("{} of the words were unknown so far, and begin as the unknown token", done.unknown);
     if (!done.without_piece.empty())
       log::warning(
-          "the vocabulary has no piece for {} characters within words, such as \"{}\": a word that begins with a new "
+          "the vocabulary has no piece for {} characters within words, such as \"{}\": a word that begins "
+          "with a new "
           "one and goes on with one of them becomes unknown",
           done.without_piece.size(), done.without_piece.front());
-    fmt::print("{}\n", OrderedJson{{"added", done.added},
-                                   {"left_out", done.left_out},
-                                   {"tokens", done.before + done.added}}
-                           .dump());
+    fmt::print(
+        "{}\n",
+        OrderedJson{{"added", done.added}, {"left_out", done.left_out}, {"tokens", done.before + done.added}}
+            .dump());
     return 0;
   }
 

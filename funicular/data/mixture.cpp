@@ -30,12 +30,14 @@ double checked_sum(const std::vector<MixturePart>& parts) {
   for (const MixturePart& part : parts) {
     if (part.samples < 1) throw InputError("mixture", "{}: the corpus is empty; leave it out", part.name);
     if (!(part.weight > 0 && std::isfinite(part.weight)))
-      throw InputError("mixture", "{}: expected a weight above 0, found {}; leave out a corpus that is not to be used",
+      throw InputError("mixture",
+                       "{}: expected a weight above 0, found {}; leave out a corpus that is not to be used",
                        part.name, part.weight);
     sum += part.weight;
   }
   if (std::abs(sum - 1) > 1e-6)
-    throw InputError("mixture", "the weights of the corpora sum to {:.9g}, not to 1; in these proportions they are {}",
+    throw InputError("mixture",
+                     "the weights of the corpora sum to {:.9g}, not to 1; in these proportions they are {}",
                      sum, normalized_weights(parts, sum));
   return sum;
 }
@@ -58,7 +60,8 @@ Mixture::Mixture(std::vector<MixturePart> parts) : parts_(std::move(parts)) {
     shares_.push_back(std::llround(weight / sum * static_cast<double>(kWhole)));
     const int64_t before = shares_.size() > 1 ? shares_[shares_.size() - 2] : 0;
     if (shares_.back() == before)
-      throw InputError("mixture", "{}: a weight of {} is too small; expected at least 1e-9", part.name, part.weight);
+      throw InputError("mixture", "{}: a weight of {} is too small; expected at least 1e-9", part.name,
+                       part.weight);
   }
 }
 
@@ -118,8 +121,7 @@ std::vector<Draw> MixedSampler::batch(int64_t batch) const {
     if (options_.shuffle) {
       const RandomKey key =
           make_key(seed_of_part(options_.seed, part), Purpose::shuffle, static_cast<uint32_t>(epoch));
-      const auto order =
-          orders.try_emplace({part, epoch}, static_cast<uint64_t>(samples), key).first;
+      const auto order = orders.try_emplace({part, epoch}, static_cast<uint64_t>(samples), key).first;
       sample = static_cast<int64_t>(order->second(static_cast<uint64_t>(sample)));
     }
     draws.push_back({first_samples_[static_cast<size_t>(part)] + sample, draw});

@@ -85,7 +85,8 @@ Recount recount(const SplitWords& counted, const text::WordPiece& extended) {
     extended.tokenize(next.word, now);
     found.tokens += next.times * now.ids.size();
     found.tokens -= next.times * next.pieces.size();
-    const bool unknown = std::find(now.ids.begin(), now.ids.end(), extended.special().unknown) != now.ids.end();
+    const bool unknown =
+        std::find(now.ids.begin(), now.ids.end(), extended.special().unknown) != now.ids.end();
     if (unknown) found.newly_unknown += next.times;
   }
   return found;

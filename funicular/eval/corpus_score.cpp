@@ -57,8 +57,9 @@ objective::MaskedLm scoring_objective(const text::Tokenizer& tokenizer, int64_t 
   return {tokenizer, options};
 }
 
-CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objective, const text::Tokenizer& tokenizer,
-                         const fs::path& file, const ScoreOptions& options) {
+CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objective,
+                         const text::Tokenizer& tokenizer, const fs::path& file,
+                         const ScoreOptions& options) {
   const TemporaryFolder folder;
   const data::TextFileSource source({file}, {.format = format::TextFormat::text});
   const std::vector<TextSize> sizes = document_sizes(source);
@@ -81,7 +82,8 @@ CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objectiv
   }
   score.documents = static_cast<int64_t>(documents.size());
   const train::DatasetSource seen(objective, *samples);
-  score.loss = train::evaluate(model, seen, nullptr, kMostRowsAtOnce, options.batch_tokens, options.seed).at("loss");
+  score.loss =
+      train::evaluate(model, seen, nullptr, kMostRowsAtOnce, options.batch_tokens, options.seed).at("loss");
   score.perplexity = std::exp(score.loss);
   const double bits = score.loss / std::numbers::ln2 * static_cast<double>(score.tokens);
   score.bits_per_word = bits / static_cast<double>(score.size.words);

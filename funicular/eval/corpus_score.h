@@ -21,17 +21,18 @@ struct TextSize {
 std::vector<TextSize> document_sizes(const data::RowSource& source);
 
 struct ScoreOptions {
-  double eval_fraction = 0;  ///< above 0: only of the documents that data::split_dataset holds out with this seed
-  uint64_t seed = 42;        ///< of the masks, and of what is held out
+  double eval_fraction =
+      0;               ///< above 0: only of the documents that data::split_dataset holds out with this seed
+  uint64_t seed = 42;  ///< of the masks, and of what is held out
   int64_t batch_tokens = 8192;
 };
 
 struct CorpusScore {
   int64_t documents = 0, tokens = 0;
-  TextSize size;           ///< of these documents
-  int64_t unknown = 0;     ///< of the tokens
-  double loss = 0;         ///< mean over hidden tokens, in nats
-  double perplexity = 0;   ///< e to the loss: of one vocabulary only
+  TextSize size;          ///< of these documents
+  int64_t unknown = 0;    ///< of the tokens
+  double loss = 0;        ///< mean over hidden tokens, in nats
+  double perplexity = 0;  ///< e to the loss: of one vocabulary only
   double bits_per_word = 0, bits_per_byte = 0;
 };
 
@@ -44,7 +45,7 @@ objective::MaskedLm scoring_objective(const text::Tokenizer& tokenizer, int64_t 
 /// (Salazar et al., "Masked Language Model Scoring", ACL 2020), whose unit is the text's own. An unknown token costs
 /// little and says nothing, so that scores of texts with many are not to be compared. Throws InputError where the file
 /// holds no text, or too few documents to hold some out.
-CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objective, const text::Tokenizer& tokenizer,
-                         const fs::path& file, const ScoreOptions& options);
+CorpusScore score_corpus(const Model& model, const objective::MaskedLm& objective,
+                         const text::Tokenizer& tokenizer, const fs::path& file, const ScoreOptions& options);
 
 }  // namespace funicular::eval

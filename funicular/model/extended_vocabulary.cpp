@@ -72,8 +72,8 @@ class TokenRows {
 };
 
 /// The first `tokens` rows of an entry, and for each new word the mean of its pieces' rows.
-at::Tensor with_rows(const format::TensorEntry& entry, int64_t tokens, const std::vector<text::NewWord>& words,
-                     const fs::path& file) {
+at::Tensor with_rows(const format::TensorEntry& entry, int64_t tokens,
+                     const std::vector<text::NewWord>& words, const fs::path& file) {
   const std::optional<at::ScalarType> type = scalar_type_of(entry.dtype);
   if (!type)
     throw InputError("vocabulary", "{}: expected {} as numbers of 16, 32 or 64 bits, found {}", file.string(),
@@ -82,7 +82,8 @@ at::Tensor with_rows(const format::TensorEntry& entry, int64_t tokens, const std
   std::memcpy(old.data_ptr(), entry.data.data(), entry.data.size());
   std::vector<at::Tensor> means;
   for (const text::NewWord& next : words) {
-    const at::Tensor pieces = at::tensor(std::vector<int64_t>(next.pieces.begin(), next.pieces.end()), at::kLong);
+    const at::Tensor pieces =
+        at::tensor(std::vector<int64_t>(next.pieces.begin(), next.pieces.end()), at::kLong);
     means.push_back(old.index_select(0, pieces).to(at::kDouble).mean(0));
   }
   return at::cat({old.narrow(0, 0, tokens), at::stack(means).to(*type)}).contiguous();
@@ -119,7 +120,8 @@ const text::WordPiece& require_word_piece(const text::Tokenizer& tokenizer, cons
   if (const auto* found = dynamic_cast<const text::WordPiece*>(&tokenizer)) return *found;
   throw InputError(
       "vocabulary",
-      "{}: expected a WordPiece tokeniser, found {}. A token of byte-level BPE is made by merges of its parts, and "
+      "{}: expected a WordPiece tokeniser, found {}. A token of byte-level BPE is made by merges of its "
+      "parts, and "
       "further merges would also cut other words otherwise; train on the texts with the vocabulary as it is",
       folder.string(), tokenizer.type());
 }
@@ -130,7 +132,8 @@ VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& wo
   const std::unique_ptr<text::Tokenizer> loaded = source.tokenizer();
   const text::WordPiece& tokenizer = require_word_piece(*loaded, folder);
   if (fs::exists(output))
-    throw InputError("vocabulary", "--output {} exists; choose another folder, or remove it", output.string());
+    throw InputError("vocabulary", "--output {} exists; choose another folder, or remove it",
+                     output.string());
   format::BertConfig config = source.config();
   const TokenRows rows(config, folder);
   const text::NewWords found = text::read_new_words(tokenizer, words, leave_out);

@@ -410,7 +410,8 @@ OrderedJson run_reference(const ProofTask& task, const Layout& layout, const com
 
 std::string reference_refuses(const ProofTask& task) {
   if (!task.objective.empty())
-    return "the reference knows hidden words and classes alone; expected --objective masked-lm or classification";
+    return "the reference knows hidden words and classes alone; expected --objective masked-lm or "
+           "classification";
   const auto* const adamw = std::get_if<optim::AdamW>(&task.optimizer);
   if (!adamw || !adamw->bias_correction)
     return "the reference updates weights by AdamW with its correction of bias alone; expected --optim adamw";

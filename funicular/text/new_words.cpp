@@ -62,19 +62,21 @@ std::string objection_to(const WordPiece& tokenizer, std::string_view word) {
   const std::vector<std::string> words = words_of(tokenizer, tokenizer.tokenize(word));
   if (words.empty()) return "the normaliser leaves nothing of it; leave the line out";
   if (words.size() > 1)
-    return fmt::format("the tokeniser reads {} words (\"{}\"), and a token is one word; give those that are new",
-                       words.size(), fmt::join(words, "\", \""));
+    return fmt::format(
+        "the tokeniser reads {} words (\"{}\"), and a token is one word; give those that are new",
+        words.size(), fmt::join(words, "\", \""));
   if (normalized != word) {
     if (const int32_t id = tokenizer.id_of(normalized); id >= 0)
       return fmt::format("the normaliser makes \"{}\" of it, which is token {} already; leave the line out",
                          normalized, id);
-    return fmt::format("the normaliser makes \"{}\" of it, so no text would hold it; write \"{}\"", normalized,
-                       normalized);
+    return fmt::format("the normaliser makes \"{}\" of it, so no text would hold it; write \"{}\"",
+                       normalized, normalized);
   }
   const auto limit = static_cast<size_t>(tokenizer.options().max_characters_per_word);
   if (const size_t size = characters_of(word).size(); size > limit)
-    return fmt::format("it has {} characters, and the tokeniser reads no word of more than {}; leave the line out",
-                       size, limit);
+    return fmt::format(
+        "it has {} characters, and the tokeniser reads no word of more than {}; leave the line out", size,
+        limit);
   return "";
 }
 
@@ -98,8 +100,8 @@ NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path&
     } else if (leave_out) {
       ++found.left_out;
     } else {
-      throw InputError("vocabulary", "{}:{}: expected a new word, found \"{}\": {}", file.string(), number, word,
-                       objection);
+      throw InputError("vocabulary", "{}:{}: expected a new word, found \"{}\": {}", file.string(), number,
+                       word, objection);
     }
   }
   if (found.words.empty())

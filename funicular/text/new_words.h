@@ -26,7 +26,8 @@ struct NewWords {
 /// naming FILE:LINE and the remedy for the first word that cannot become a token: one that is a token already, stands
 /// in the list twice, holds a blank, is several words to the tokenizer, or is changed by its normaliser. With
 /// `leave_out` such words are counted instead. Throws InputError where no word remains.
-NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path& file, bool leave_out = false);
+NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path& file,
+                        bool leave_out = false);
 
 /// Why this word cannot become a token, and what to do; "" if it can.
 std::string objection_to(const WordPiece& tokenizer, std::string_view word);

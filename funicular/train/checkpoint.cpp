@@ -225,17 +225,17 @@ std::map<std::string, std::string> get_texts(const Json& json, const char* key, 
 
 OrderedJson TrainingState::to_json() const {
   OrderedJson json = {{"version", 1},
-          {"step", step},
-          {"loss_sum", loss_sum},
-          {"loss_steps", loss_steps},
-          {"evaluated_step", evaluated_step},
-          {"best_step", best_step},
-          {"best_evaluation", best_evaluation},
-          {"evaluations_without_gain", evaluations_without_gain},
-          {"loss_watch", loss_watch.to_json()},
-          {"loss_scaler", loss_scaler},
-          {"identity", identity},
-          {"settings", settings}};
+                      {"step", step},
+                      {"loss_sum", loss_sum},
+                      {"loss_steps", loss_steps},
+                      {"evaluated_step", evaluated_step},
+                      {"best_step", best_step},
+                      {"best_evaluation", best_evaluation},
+                      {"evaluations_without_gain", evaluations_without_gain},
+                      {"loss_watch", loss_watch.to_json()},
+                      {"loss_scaler", loss_scaler},
+                      {"identity", identity},
+                      {"settings", settings}};
   if (!drawn.empty()) json["drawn"] = drawn;
   return json;
 }

@@ -51,8 +51,8 @@ std::vector<std::string> Draws::describe_corpora(int64_t batches) const {
   const std::vector<int64_t> counts = drawn(batches);
   for (size_t i = 0; i < counts.size(); ++i) {
     const data::MixturePart& part = mixed_->mixture().parts()[i];
-    lines.push_back(fmt::format("{}: {} sequences, weight {:.6g}: {} draws, {:.2f} epochs", part.name, part.samples,
-                                part.weight, counts[i], epochs_of(counts[i], part)));
+    lines.push_back(fmt::format("{}: {} sequences, weight {:.6g}: {} draws, {:.2f} epochs", part.name,
+                                part.samples, part.weight, counts[i], epochs_of(counts[i], part)));
   }
   return lines;
 }

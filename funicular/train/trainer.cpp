@@ -94,11 +94,16 @@ class Fit {
                        .drop_last = options.drop_last}),
         floating_(master_type(options.precision)),
         max_steps_(steps_of(options, draws_.batches_per_epoch())),
-        run_{options,       spec,
-             model,         train,
-             evaluation,    plan_,
-             max_steps_,    draws_.batches_per_epoch(),
-             group_.size(), strategy_->name(),
+        run_{options,
+             spec,
+             model,
+             train,
+             evaluation,
+             plan_,
+             max_steps_,
+             draws_.batches_per_epoch(),
+             group_.size(),
+             strategy_->name(),
              draws_.corpora(max_steps_)} {
     optim::warmup_steps(options.schedule, max_steps_);
     if (options.precision == Precision::fp16) scaler_.emplace(options.loss_scale);
@@ -236,11 +241,11 @@ void Fit::resume() {
     check_resumable(saved, state_.identity, state_.settings, checkpoint, goes_on);
     if (scaler_) scaler_->restore(Json(saved.loss_scaler), (checkpoint / "state.json").string());
     if (saved.drawn != draws_.drawn(saved.step))
-      throw InputError("trainer",
-                       "{} has drawn {} sequences of its corpora, and this program would have drawn {}: it was made by "
-                       "another version, which is to go on with it",
-                       checkpoint.string(), fmt::join(saved.drawn, ", "),
-                       fmt::join(draws_.drawn(saved.step), ", "));
+      throw InputError(
+          "trainer",
+          "{} has drawn {} sequences of its corpora, and this program would have drawn {}: it was made by "
+          "another version, which is to go on with it",
+          checkpoint.string(), fmt::join(saved.drawn, ", "), fmt::join(draws_.drawn(saved.step), ", "));
   });
   read_tensors(*strategy_, checkpoint);
   forget_other_evaluation(saved, state_.settings);

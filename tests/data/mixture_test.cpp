@@ -55,10 +55,13 @@ TEST(Mixture, WrongWeightsAreRefusedWithTheOnesThatWouldDo) {
   const auto refused = [](std::vector<std::pair<int64_t, double>> parts) {
     return input_error([&] { mixture(std::move(parts)); });
   };
-  EXPECT_NE(refused({{5, 0.7}, {5, 0.2}}).find("sum to 0.9, not to 1; in these proportions they are 0.777777778 0.222222222"),
+  EXPECT_NE(refused({{5, 0.7}, {5, 0.2}})
+                .find("sum to 0.9, not to 1; in these proportions they are 0.777777778 0.222222222"),
             std::string::npos);
-  EXPECT_NE(refused({{5, 1.2}, {5, -0.2}}).find("corpus 1: expected a weight above 0, found -0.2"), std::string::npos);
-  EXPECT_NE(refused({{5, std::nan("")}, {5, 1}}).find("corpus 0: expected a weight above 0"), std::string::npos);
+  EXPECT_NE(refused({{5, 1.2}, {5, -0.2}}).find("corpus 1: expected a weight above 0, found -0.2"),
+            std::string::npos);
+  EXPECT_NE(refused({{5, std::nan("")}, {5, 1}}).find("corpus 0: expected a weight above 0"),
+            std::string::npos);
   EXPECT_NE(refused({{0, 0.5}, {5, 0.5}}).find("corpus 0: the corpus is empty"), std::string::npos);
   EXPECT_NE(refused({{5, 1 - 1e-11}, {5, 1e-11}}).find("too small"), std::string::npos);
   EXPECT_NE(refused({}).find("at least one corpus"), std::string::npos);
@@ -92,7 +95,8 @@ TEST(MixedSampler, APartIsUsedUpInADifferentOrderEachTime) {
 TEST(MixedSampler, EachCorpusHasAnOrderOfItsOwn) {
   const MixedSampler sampler(mixture({{50, 0.5}, {50, 0.5}}), {.seed = 2, .batch_size = 100});
   std::vector<int64_t> first, second;
-  for (const Draw& draw : sampler.batch(0)) (draw.sample_id < 50 ? first : second).push_back(draw.sample_id % 50);
+  for (const Draw& draw : sampler.batch(0))
+    (draw.sample_id < 50 ? first : second).push_back(draw.sample_id % 50);
   EXPECT_NE(first, second);
 }
 

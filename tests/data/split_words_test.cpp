@@ -25,8 +25,8 @@ Found by_word(const SplitWords& counted) {
 }
 
 TEST_F(SplitWordsTest, AreCountedOverAllRowsAndColumns) {
-  const SplitWords found =
-      count_split_words(*store({{{"ab c ab", "abc x"}, "", false}, {{"", "ab \u4E2D\u4E2D"}, "", false}}, 2), letters());
+  const SplitWords found = count_split_words(
+      *store({{{"ab c ab", "abc x"}, "", false}, {{"", "ab \u4E2D\u4E2D"}, "", false}}, 2), letters());
   EXPECT_EQ(by_word(found), (Found{{"ab", 3}, {"abc", 1}}));
   EXPECT_EQ(found.occurrences, 8u);
   EXPECT_EQ(found.tokens, 3u * 2 + 3 + 2 + 2);
@@ -43,7 +43,8 @@ TEST_F(SplitWordsTest, AreInTheOrderOfTheTokensThatTheyWouldSave) {
 }
 
 TEST_F(SplitWordsTest, ThoseProposedAreFrequentEnoughOfEnoughPiecesAndNoMoreThanAskedFor) {
-  const SplitWords counted = count_split_words(*store({{{"ab ab ab abcde zzz zzz yy"}, "", false}}), letters());
+  const SplitWords counted =
+      count_split_words(*store({{{"ab ab ab abcde zzz zzz yy"}, "", false}}), letters());
   const auto proposed = [&](ProposalOptions options) {
     std::string all;
     for (const SplitWord& word : propose_words(counted, letters(), options)) all += word.word + " ";
@@ -92,7 +93,9 @@ TEST_F(SplitWordsTest, RecountingTellsWordsThatBecomeUnknown) {
 
 TEST_F(SplitWordsTest, AStoreOfAnotherTokenizerIsRefused) {
   const auto made = store({{{"ab"}, "", false}});
-  EXPECT_NE(input_error([&] { count_split_words(*made, text::WordPiece({"[UNK]", "a"}, {}, {})); }).find("tokeni"),
+  EXPECT_NE(input_error([&] {
+              count_split_words(*made, text::WordPiece({"[UNK]", "a"}, {}, {}));
+            }).find("tokeni"),
             std::string::npos);
 }
 

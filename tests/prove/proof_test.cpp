@@ -96,8 +96,10 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
         "zero3 -n 4 --micro-batch-size 1 --recompute sqrt", "zero3 -n 3 --recompute selective", "dp -n 2",
         "dp -n 3 --micro-batch-size 2 --recompute full", "ps-sync -n 3",
         "ps-sync -n 4 --servers 2 --micro-batch-size 2 --recompute full",
-        "pipeline -n 2 --micro-batch-size 3", "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute full",
-        "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2", "pipeline -n 4 --schedule gpipe --micro-batch-size 5",
+        "pipeline -n 2 --micro-batch-size 3",
+        "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute full",
+        "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2",
+        "pipeline -n 4 --schedule gpipe --micro-batch-size 5",
         "pipeline -n 2 --schedule interleaved --micro-batch-size 2 --recompute sqrt",
         "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 2", "tensor -n 3",
         "tensor -n 2 --micro-batch-size 3 --recompute full", "tensor -n 2 --sequence-parallel --recompute selective",
@@ -166,15 +168,17 @@ class Objectives : public Proofs, public ::testing::WithParamInterface<const cha
 
 TEST_P(Objectives, TrainUnderEveryStrategyWithAccumulationAndRecomputationAsInOneProcess) {
   if (is_rank()) return run_rank();
-  for (const char* const layout : {"single --micro-batch-size 3 --recompute full", "ddp -n 2 --micro-batch-size 2",
-                                   "zero1 -n 3", "zero2 -n 2 --recompute sqrt", "zero3 -n 3 --micro-batch-size 2"}) {
+  for (const char* const layout :
+       {"single --micro-batch-size 3 --recompute full", "ddp -n 2 --micro-batch-size 2", "zero1 -n 3",
+        "zero2 -n 2 --recompute sqrt", "zero3 -n 3 --micro-batch-size 2"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);
     EXPECT_GT(proof.gradient.relative, 0) << "other sums were compared, not the same run";
     EXPECT_GT(proof.tensors, 3 * 4 * 40);
   }
-  EXPECT_TRUE(compare("zero3 -n 2 --micro-batch-size 4 --deterministic", "single --micro-batch-size 4 --deterministic")
+  EXPECT_TRUE(compare("zero3 -n 2 --micro-batch-size 4 --deterministic",
+                      "single --micro-batch-size 4 --deterministic")
                   .bit_identical);
   EXPECT_FALSE(holds(compare("ddp -n 2 --fault wrong-count", "single"), promise));
   EXPECT_FALSE(reference_refuses({.objective = GetParam()}).empty());
@@ -220,8 +224,9 @@ TEST_P(References, AStepWrittenTwiceGivesTheSameLossesGradientsMomentsAndWeights
   // Left out are the key biases of the three layers and, where no normalisation stands before the first layer
   // (ELECTRA's embeddings_project), what that layer's first scores come from: they are all but equal.
   for (const std::string& name : proof.noise)
-    EXPECT_TRUE(name.ends_with(".attention.self.key.bias") ||
-                (name.starts_with("electra.encoder.layer.0.attention.self.") && name.find(".value.") == name.npos))
+    EXPECT_TRUE(
+        name.ends_with(".attention.self.key.bias") ||
+        (name.starts_with("electra.encoder.layer.0.attention.self.") && name.find(".value.") == name.npos))
         << name;
 }
 

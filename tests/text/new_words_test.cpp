@@ -15,9 +15,9 @@
 namespace funicular::text {
 namespace {
 
-const std::vector<std::string> kVocabulary = {"[PAD]", "[UNK]", "[CLS]",  "[SEP]", "[MASK]", "a",   "b",   "c",
-                                              "##a",   "##b",   "##c",    "re",    "##cov",  "##er", "##ing", "##i",
-                                              "##n",   "##g",   "##c\u00E7", "want", "##e",    "##r", "##o",   "##v"};
+const std::vector<std::string> kVocabulary = {
+    "[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a",   "b",         "c",    "##a", "##b", "##c", "re",
+    "##cov", "##er",  "##ing", "##i",   "##n",    "##g", "##c\u00E7", "want", "##e", "##r", "##o", "##v"};
 
 WordPiece tokenizer_of(std::vector<std::string> vocabulary = kVocabulary, WordPieceOptions options = {}) {
   return {std::move(vocabulary), options, {}};
@@ -117,7 +117,8 @@ TEST(WithNewWords, OldTokensKeepTheirIdsAndOnlyWordsThatBeginWithANewOneAreCutOt
   const WordPiece extended = with_new_words(tokenizer, {{"recover", {11, 12, 13}}, {"ab", {5, 9}}});
   ASSERT_EQ(extended.size(), tokenizer.size() + 2);
   for (int32_t id = 0; id < tokenizer.size(); ++id)
-    EXPECT_EQ(extended.vocabulary()[static_cast<size_t>(id)], tokenizer.vocabulary()[static_cast<size_t>(id)]);
+    EXPECT_EQ(extended.vocabulary()[static_cast<size_t>(id)],
+              tokenizer.vocabulary()[static_cast<size_t>(id)]);
   EXPECT_EQ(extended.tokenize("recovering").ids, (std::vector<int32_t>{24, 14}));
   EXPECT_EQ(extended.tokenize("abc").ids, (std::vector<int32_t>{25, 10}));
   std::mt19937 random(3);
@@ -140,7 +141,8 @@ TEST(CharactersWithoutPiece, AreThoseThatMayFollowANewWordAndCannotBeSpelled) {
   whole.insert(whole.end(), {"##t", "##\u00E7"});
   EXPECT_EQ(characters_without_piece(tokenizer_of(whole)), std::vector<std::string>{});
   const WordPiece with_specials(whole, {}, {{.id = 0, .content = "[PAD]"}, {.id = 4, .content = "[MASK]"}});
-  EXPECT_EQ(characters_without_piece(with_specials), std::vector<std::string>{}) << "those are cut out of the text first";
+  EXPECT_EQ(characters_without_piece(with_specials), std::vector<std::string>{})
+      << "those are cut out of the text first";
 }
 
 }  // namespace

@@ -64,6 +64,10 @@ class ObjectiveStudy(unittest.TestCase):
         self.assertEqual(documents, [["中国大", "大学北京"] + ["好"] * 6, ["好"]])
         self.assertEqual(set(entities), {"中国", "大学", "北京"})
 
+    def test_rows_of_a_task_are_taken_from_the_whole_file(self):
+        self.assertEqual(study.spread_over(list(range(10)), 4), [0, 2, 5, 7])
+        self.assertEqual(study.spread_over([1, 2], 4), [1, 2])
+
     def test_every_objective_reads_as_many_tokens(self):
         found = {name: self.run_once(name) for name in ("tokens", "spans")}
         self.assertEqual({name: (run["tokens"], run["steps"]) for name, run in found.items()}, {"tokens": (3000, 30), "spans": (3000, 60)})

@@ -137,6 +137,8 @@ def eval_data(lab):
                              "--max-length", LONGEST).json()
         lab.assertEqual(found["samples"], count)
         lab.assertAlmostEqual(run.evaluations[-1]["eval_loss"], found["loss"], places=6)
+    both = lab.train(eval_data=[lab.held_out(count)["eval_data"] for count in (8, 40)])
+    lab.assertEqual(both.file["data"]["evaluation"]["samples"], 48)
 
 
 @PRETRAIN.row("--eval-fraction", "about that share of the documents is evaluated on, and the rest is trained on")
