@@ -284,15 +284,16 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
       .range(1, 65536);
   arguments.add("schedule", "NAME|FILE", options.schedule,
                 "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
-                "funicular plan)");
+                "funicular plan); pipedream, pipedream-vertical-sync, pipedream-2bw: older weights, no flush");
   arguments
       .add("stages-per-rank", "V", options.stages_per_rank, "of the schedules interleaved and looped-bfs")
       .default_text("2")
       .range(1, 64);
   arguments
-      .add("stages", "S,…", options.stages,
-           "the number of the first segment of each stage, from 0: embeddings, layers, head")
-      .default_text("about as many weights in each");
+      .add("stages", "auto|cost|S,…", options.stages,
+           "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the start; or "
+           "the number of the first segment of each, from 0: embeddings, layers, head")
+      .default_text("auto");
   arguments
       .add("servers", "N", options.servers,
            "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
@@ -356,6 +357,14 @@ void share_threads(const launch::Environment& place) {
 
 }  // namespace
 
+namespace {
+
+bool is_pipeline(const std::string& strategy) {
+  return strategy.starts_with("pipeline");
+}
+
+}  // namespace
+
 void TrainingOptions::apply() {
   if (max_steps && num_train_epochs)
     throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
@@ -367,10 +376,10 @@ void TrainingOptions::apply() {
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
   strategy = chosen_strategy();
-  if (strategy == "pipeline" && !arguments_->given("pipeline-parallel"))
+  if (is_pipeline(strategy) && !arguments_->given("pipeline-parallel"))
     pipeline_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
   check_pipelines(place.size);
-  const bool cuts = strategy == "pipeline";
+  const bool cuts = is_pipeline(strategy);
   const int64_t parts = strategy == "dp"              ? devices
                         : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
                         : cuts                        ? place.size / pipeline_parallel
@@ -409,14 +418,14 @@ void TrainingOptions::apply() {
 std::string TrainingOptions::chosen_strategy() const {
   const bool asked = pipeline_parallel > 1;
   if (strategy == "auto" && asked) return "pipeline";
-  if (strategy != "pipeline" && asked)
+  if (!is_pipeline(strategy) && asked)
     throw InputError("usage", "--pipeline-parallel {} and --strategy {} contradict each other; leave one out",
                      pipeline_parallel, strategy);
   return strategy;
 }
 
 void TrainingOptions::check_pipelines(int ranks) const {
-  if (strategy != "pipeline") return;
+  if (!is_pipeline(strategy)) return;
   if (ranks % pipeline_parallel != 0)
     throw InputError(
         "usage",
@@ -486,7 +495,8 @@ void TrainingOptions::warn_of_idle_options() const {
          "precision", precision, {"fp16"});
   belong({"devices"}, "strategy", strategy, {"dp"});
   belong({"servers"}, "strategy", strategy, {"ps-sync", "ps-async"});
-  belong({"data-parallel", "schedule", "stages-per-rank", "stages"}, "strategy", strategy, {"pipeline"});
+  belong({"data-parallel", "schedule", "stages-per-rank", "stages"}, "strategy", strategy,
+         {"pipeline", "pipeline-zero1"});
   belong({"staleness", "record-interleaving", "replay-interleaving"}, "strategy", strategy, {"ps-async"});
 }
 
@@ -519,8 +529,8 @@ std::vector<int64_t> parse_stages(const std::string& text) {
     const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
       throw InputError(
-          "usage", "--stages expects numbers of segments separated by commas, such as 0,4,8; found \"{}\"",
-          text);
+          "usage",
+          "--stages expects auto, cost, or numbers of segments separated by commas, such as 0,4,8; found \"{}\"", text);
     begins.push_back(value);
     begin = end + 1;
   }
@@ -542,7 +552,8 @@ train::StrategyFactory TrainingOptions::strategy_factory() const {
   options.pipeline.ranks = static_cast<int>(pipeline_parallel);
   options.pipeline.schedule = schedule;
   options.pipeline.chunks = static_cast<int>(stages_per_rank.value_or(0));
-  if (!stages.empty()) options.pipeline.begins = parse_stages(stages);
+  // A cut by cost is chosen once there is a model (cli/stage_options.h).
+  if (!stages.empty() && stages != "auto" && stages != "cost") options.pipeline.begins = parse_stages(stages);
   return [name = strategy, group = group_, options] { return parallel::make_strategy(name, group, options); };
 }
 

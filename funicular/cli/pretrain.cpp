@@ -11,6 +11,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/stage_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/data/datasets.h"
 #include "funicular/format/tokenizer_files.h"
@@ -91,6 +92,9 @@ class Pretrain final : public Command {
     } else if (training_.starts_anew()) {
       log::info("{} has no weights: training starts from random ones", model_.string());
     }
+    train::TrainerOptions whole = training_.trainer();
+    choose_stages(training_, model, train::DatasetSource(*objective_, *train_), whole);
+    chosen_ = whole.run_info;
     // Held over both trainings: a signal between them is saved like one within, not a sudden end.
     const InterruptGuard guard;
     if (!train_head(model)) {
@@ -192,6 +196,7 @@ class Pretrain final : public Command {
     options.seed = hash_bytes(
         fmt::format("head {}", training_.seed));  // other masks than those of the steps that follow
     options.identity = identity();
+    options.run_info = chosen_;
     TrainingOptions head = training_;
     head.learning_rate = head_rate_;
     log::info("training the head for {} steps, the encoder frozen", freeze_steps_);
@@ -207,6 +212,7 @@ class Pretrain final : public Command {
     options.identity = identity();
     options.run_info = {
         {"command", "pretrain"}, {"source_model", model_.string()}, {"data_path", data_.string()}};
+    if (chosen_.is_object()) options.run_info.update(chosen_);
     choose_best(options);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
@@ -236,6 +242,7 @@ class Pretrain final : public Command {
   std::unique_ptr<objective::Objective> objective_;
   std::unique_ptr<text::Tokenizer> tokenizer_files_;
   std::shared_ptr<const data::Dataset> train_, evaluation_;
+  OrderedJson chosen_;  ///< at the start, for run.json
 };
 
 }  // namespace
