@@ -3,7 +3,8 @@
 
 For each strategy a run of several ranks under `funicular launch --max-restarts` has one rank killed (kill -9) again and
 again, until all planned kills are made; then it is left to end. Its weights and optimiser state must be the bytes of a
-run that was left alone. By default: ddp, zero1, zero2, zero3 and ps-sync, two ranks, 40 kills each, 200 in all.
+run that was left alone. By default: ddp, zero1, zero2, zero3 and ps-sync, two ranks, 40 kills each, 200 in all. Of
+pipelines a schedule may be named: --strategies pipeline:1f1b pipeline:pipedream-2bw.
 
 The kills are spread over the steps, so that all of them are made however fast the machine is. One of eight comes while
 the ranks start. One of three is aimed at a save: it comes when the unfinished checkpoint is there. The others come at a
@@ -192,8 +193,8 @@ class Study:
         return [a.program, "launch", "-n", str(a.ranks), "--max-restarts", "100000", "--grace", "2", "--", a.program,
                 "pretrain", "--model", str(self.model), "--data", str(self.store), "--output", str(output), "--max-length", "48",
                 "--max-steps", str(a.steps), "--batch-size", "16", "--micro-batch-size", "4", "--save-steps",
-                str(a.save_steps), "--logging-steps", "1", "--strategy", strategy, "--num-workers", "0",
-                "--precision", "fp32"]
+                str(a.save_steps), "--logging-steps", "1", "--strategy", strategy.split(":")[0], "--num-workers", "0",
+                "--precision", "fp32", *(["--schedule", strategy.split(":")[1]] if ":" in strategy else [])]
 
     def run_whole(self, strategy: str, output: Path) -> dict:
         """Undisturbed; gives how long the ranks took to start, a step, and all."""

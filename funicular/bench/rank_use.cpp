@@ -161,7 +161,7 @@ class Bench {
     if (name == "ps-async")
       throw InputError(
           "bench", "ps-async has no step that all ranks take together; expected one of the other strategies");
-    if (name == "pipeline")
+    if (name.starts_with("pipeline"))
       throw InputError(
           "bench",
           "what a stage holds is not predicted yet, so pipelines are not measured here; expected one of "

@@ -12,6 +12,7 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/format/tokenizer_files.h"
@@ -94,12 +95,13 @@ class Distill final : public Command {
     const objective::Distillation seen(*tokenizer_, objective_->options(), nullptr, train_rows_);
     const objective::Distillation unseen(*tokenizer_, objective_->options(), nullptr, eval_rows_);
     Model model = seen.compose(make_student(), seen.has_teacher() ? make_teacher() : Model());
-    const train::TrainerOptions options = trainer_options();
+    train::TrainerOptions options = trainer_options();
+    const train::DatasetSource source(seen, *rows);
+    choose_stages(training_, model, source, options);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
       model::save_folder(model, config_, objective_->head(), *tokenizer_, folder);
     };
-    const train::DatasetSource source(seen, *rows);
     if (!held_out) return report_result(trainer.fit(model, source), options, training_.group());
     const train::DatasetSource evaluated(unseen, *held_out);
     const auto metrics = unseen.metrics();

@@ -11,6 +11,7 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
@@ -87,7 +88,10 @@ class Finetune final : public Command {
     Model model = objective->build(encoder);
     report_model(model, config_);
     load(model);
-    const train::TrainerOptions options = trainer_options(*objective);
+    train::TrainerOptions options = trainer_options(*objective);
+    const auto rows = objective->samples(train_store_);
+    const train::DatasetSource seen(*objective, *rows);
+    choose_stages(training_, model, seen, options);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     const std::unique_ptr<Metrics> metrics = objective->metrics();
     trainer.callbacks.save_model = [&](const fs::path& folder) {
@@ -95,8 +99,6 @@ class Finetune final : public Command {
       saved.source["funicular"].update(metrics->kept());
       model::save_folder(model, saved, objective->head(), *tokenizer_, folder);
     };
-    const auto rows = objective->samples(train_store_);
-    const train::DatasetSource seen(*objective, *rows);
     if (!eval_store_) return report_result(trainer.fit(model, seen), options, training_.group());
     const auto held_out = objective->samples(eval_store_);
     const train::DatasetSource unseen(*objective, *held_out);

@@ -293,15 +293,16 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
       .range(1, 65536);
   arguments.add("schedule", "NAME|FILE", options.schedule,
                 "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
-                "funicular plan)");
+                "funicular plan); pipedream, pipedream-vertical-sync, pipedream-2bw: older weights, no flush");
   arguments
       .add("stages-per-rank", "V", options.stages_per_rank, "of the schedules interleaved and looped-bfs")
       .default_text("2")
       .range(1, 64);
   arguments
-      .add("stages", "S,…", options.stages,
-           "the number of the first segment of each stage, from 0: embeddings, layers, head")
-      .default_text("about as many weights in each");
+      .add("stages", "auto|cost|S,…", options.stages,
+           "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the start; or "
+           "the number of the first segment of each, from 0: embeddings, layers, head")
+      .default_text("auto");
   arguments
       .add("servers", "N", options.servers,
            "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
@@ -365,6 +366,14 @@ void share_threads(const launch::Environment& place) {
 
 }  // namespace
 
+namespace {
+
+bool is_pipeline(const std::string& strategy) {
+  return strategy.starts_with("pipeline");
+}
+
+}  // namespace
+
 void TrainingOptions::apply() {
   if (max_steps && num_train_epochs)
     throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
@@ -376,12 +385,12 @@ void TrainingOptions::apply() {
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
   strategy = chosen_strategy();
-  if (strategy == "pipeline" && !arguments_->given("pipeline-parallel"))
+  if (is_pipeline(strategy) && !arguments_->given("pipeline-parallel"))
     pipeline_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
   if (strategy == "tensor" && !arguments_->given("tensor-parallel"))
     tensor_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
   check_mesh(place.size);
-  const bool cuts = strategy == "pipeline";
+  const bool cuts = is_pipeline(strategy);
   const int64_t parts = strategy == "dp"              ? devices
                         : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
                                                       : place.size / ranks_of_a_share();
@@ -423,14 +432,14 @@ std::string TrainingOptions::chosen_strategy() const {
                      pipeline_parallel, tensor_parallel);
   if (strategy == "auto" && asked) return "pipeline";
   if (strategy == "auto" && tensor_parallel > 1) return "tensor";
-  if (strategy != "pipeline" && asked)
+  if (!is_pipeline(strategy) && asked)
     throw InputError("usage", "--pipeline-parallel {} and --strategy {} contradict each other; leave one out",
                      pipeline_parallel, strategy);
   return strategy;
 }
 
 void TrainingOptions::check_mesh(int ranks) const {
-  const bool pipelines = strategy == "pipeline", slices = strategy == "tensor" || tensor_parallel > 1;
+  const bool pipelines = is_pipeline(strategy), slices = strategy == "tensor" || tensor_parallel > 1;
   if (!pipelines && !slices) return;
   const int64_t together = ranks_of_a_share();
   const char* const option = pipelines ? "--pipeline-parallel" : "--tensor-parallel";
@@ -502,8 +511,9 @@ void TrainingOptions::warn_of_idle_options() const {
          "precision", precision, {"fp16"});
   belong({"devices"}, "strategy", strategy, {"dp"});
   belong({"servers"}, "strategy", strategy, {"ps-sync", "ps-async"});
-  belong({"schedule", "stages-per-rank", "stages"}, "strategy", strategy, {"pipeline"});
-  if (tensor_parallel == 1) belong({"data-parallel"}, "strategy", strategy, {"pipeline", "tensor"});
+  belong({"schedule", "stages-per-rank", "stages"}, "strategy", strategy, {"pipeline", "pipeline-zero1"});
+  if (tensor_parallel == 1)
+    belong({"data-parallel"}, "strategy", strategy, {"pipeline", "pipeline-zero1", "tensor"});
   belong({"staleness", "record-interleaving", "replay-interleaving"}, "strategy", strategy, {"ps-async"});
 }
 
@@ -536,8 +546,8 @@ std::vector<int64_t> parse_stages(const std::string& text) {
     const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
       throw InputError(
-          "usage", "--stages expects numbers of segments separated by commas, such as 0,4,8; found \"{}\"",
-          text);
+          "usage",
+          "--stages expects auto, cost, or numbers of segments separated by commas, such as 0,4,8; found \"{}\"", text);
     begins.push_back(value);
     begin = end + 1;
   }
@@ -559,7 +569,8 @@ train::StrategyFactory TrainingOptions::strategy_factory() const {
   options.pipeline.ranks = static_cast<int>(pipeline_parallel);
   options.pipeline.schedule = schedule;
   options.pipeline.chunks = static_cast<int>(stages_per_rank.value_or(0));
-  if (!stages.empty()) options.pipeline.begins = parse_stages(stages);
+  // A cut by cost is chosen once there is a model (cli/stage_options.h).
+  if (!stages.empty() && stages != "auto" && stages != "cost") options.pipeline.begins = parse_stages(stages);
   options.tensor = {.ranks = static_cast<int>(tensor_parallel), .sequence = sequence_parallel};
   return [name = strategy, group = group_, options] { return parallel::make_strategy(name, group, options); };
 }

@@ -141,7 +141,7 @@ struct TrainingOptions {
   /// Throws InputError unless pipelines and tensor groups fit the ranks.
   void check_mesh(int ranks) const;
   /// How many ranks work on the same share of the data.
-  int64_t ranks_of_a_share() const { return strategy == "pipeline" ? pipeline_parallel : tensor_parallel; }
+  int64_t ranks_of_a_share() const { return strategy.starts_with("pipeline") ? pipeline_parallel : tensor_parallel; }
   /// Puts what fits in the place of "auto", the same on all ranks: a run that goes on keeps its precision.
   void choose_precision();
   /// Of options that were given and do nothing beside the others.

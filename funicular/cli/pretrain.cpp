@@ -13,6 +13,7 @@
 #include "funicular/cli/corpora.h"
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/stage_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/joined_dataset.h"
@@ -100,6 +101,9 @@ class Pretrain final : public Command {
     } else if (training_.starts_anew()) {
       log::info("{} has no weights: training starts from random ones", model_.string());
     }
+    train::TrainerOptions whole = training_.trainer();
+    choose_stages(training_, model, train::DatasetSource(*objective_, *train_), whole);
+    chosen_ = whole.run_info;
     // Held over both trainings: a signal between them is saved like one within, not a sudden end.
     const InterruptGuard guard;
     if (!train_head(model)) {
@@ -228,6 +232,7 @@ class Pretrain final : public Command {
     options.seed = hash_bytes(
         fmt::format("head {}", training_.seed));  // other masks than those of the steps that follow
     options.identity = identity();
+    options.run_info = chosen_;
     TrainingOptions head = training_;
     head.learning_rate = head_rate_;
     log::info("training the head for {} steps, the encoder frozen", freeze_steps_);
@@ -244,6 +249,7 @@ class Pretrain final : public Command {
     options.run_info = {{"command", "pretrain"}, {"source_model", model_.string()}};
     options.run_info["data_path"] = corpora_.description();
     if (!recipe_.empty()) options.run_info["recipe"] = recipe_;
+    if (chosen_.is_object()) options.run_info.update(chosen_);
     choose_best(options);
     train::Trainer trainer(options, training_.strategy_factory(), training_.optimizer());
     trainer.callbacks.save_model = [&](const fs::path& folder) {
@@ -284,6 +290,7 @@ class Pretrain final : public Command {
   Datasets train_;  ///< of each corpus, without what is held out
   std::shared_ptr<const data::Dataset> evaluation_;
   std::optional<data::Mixture> mixture_;  ///< of several corpora
+  OrderedJson chosen_;                    ///< at the start, for run.json
 };
 
 }  // namespace

@@ -84,7 +84,9 @@ class Prove final : public Command {
             "is, in quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
             "[--deterministic] [--servers N] [--fault NAME]\", of the strategy pipeline also "
             "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V]\", of tensor, ddp and zero1 to "
-            "zero3 \"[--tensor-parallel T] [--sequence-parallel]\". Exit code 1 if a "
+            "zero3 \"[--tensor-parallel T] [--sequence-parallel]\"; schedules that update weights while "
+            "the pipeline is full are compared with \"reference --schedule NAME --pipeline-parallel P\". "
+            "Exit code 1 if a "
             "difference is larger than "
             "docs/numerics.md promises. Without --model and --data: a small BERT with random weights, and "
             "generated rows. What agreement of two layouts cannot see is a fault that both share: in the "
@@ -336,6 +338,22 @@ class Prove final : public Command {
         add(fmt::format("pipeline -n 3 --micro-batch-size 3 --recompute {}", recompute), "single");
       add("pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 3", "single");
       add("pipeline -n 4 --pipeline-parallel 2 --schedule interleaved --micro-batch-size 2", "single");
+      for (const char* schedule : {"1f1b", "interleaved", "zb-h1"})
+        add(fmt::format("pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule {} --micro-batch-size 2",
+                        schedule),
+            "single");
+      // Those that update while they are full follow recurrences of their own.
+      if (!prove::reference_refuses(task_).empty()) continue;
+      for (const char* schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {
+        const auto reference = [&](int stages) {
+          return fmt::format("reference --schedule {} --pipeline-parallel {}", schedule, stages);
+        };
+        for (int ranks = 2; ranks <= 4; ++ranks)
+          add(fmt::format("pipeline -n {} --schedule {}", ranks, schedule), reference(ranks));
+        for (const char* strategy : {"pipeline", "pipeline-zero1"})
+          add(fmt::format("{} -n 4 --pipeline-parallel 2 --schedule {} --recompute full", strategy, schedule),
+              reference(2));
+      }
     }
     set_objective(objective);
   }

@@ -30,8 +30,9 @@ Fault parse_fault(const std::string& name) {
 }
 
 const std::vector<std::string>& strategy_names() {
-  static const std::vector<std::string> names = {"auto",  "single",  "dp",       "ddp",      "zero1", "zero2",
-                                                 "zero3", "ps-sync", "ps-async", "pipeline", "tensor"};
+  static const std::vector<std::string> names = {"auto",          "single", "dp",      "ddp",      "zero1",
+                                                 "zero2",         "zero3",  "ps-sync", "ps-async", "pipeline",
+                                                 "pipeline-zero1", "tensor"};
   return names;
 }
 
@@ -81,6 +82,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group gro
   if (name == "auto" || name == "single" || name == "ddp")
     return make_data_parallel(std::move(group), options);
   if (name == "pipeline") return make_pipeline(std::move(group), options);
+  if (name == "pipeline-zero1") return make_pipeline(std::move(group), options, PipelineFault::none, 1);
   if (name == "dp") return make_device_replicas(options);
   if (name == "ps-sync") return make_parameter_server(std::move(group), options);
   if (name == "ps-async") return make_async_parameter_server(std::move(group), options);

@@ -36,13 +36,13 @@ std::vector<int> one_stage_a_rank(int ranks) {
 
 class Pipedream final : public StagedModel, public Overlapping {
  public:
-  Pipedream(comm::Group world, const StrategyOptions& options, PipelineFault fault)
-      : StagedModel(world, options, one_stage_a_rank(ranks_of(world, options.pipeline))), fault_(fault) {
+  Pipedream(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
+      : StagedModel(world, options, one_stage_a_rank(ranks_of(world, options.pipeline)), zero),
+        fault_(fault) {
     pipeline::make_schedule(schedule_name(), ranks(), 1,
                             options.pipeline.chunks);  // refuses what it does not have
   }
 
-  std::string name() const override { return "pipeline"; }
   bool synchronous() const override { return false; }
   int64_t pieces() const override { return doubles() ? ranks() : 1; }
   /// Of this rank with its replicas alone, who read the other parts of the batch.
@@ -51,6 +51,8 @@ class Pipedream final : public StagedModel, public Overlapping {
                   const StepSettings& settings) override;
   void meet() override;
   std::vector<int64_t> staleness() const override { return histogram_; }
+  /// The most that older versions have taken at a time, those of weights of other ranks included.
+  int64_t shadow_bytes() const override { return most_kept_; }
   void watch(Watcher watcher) override { watcher_ = std::move(watcher); }
 
  private:
@@ -83,6 +85,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   void spread_version();
   void show_copies(int micro_batch);
   void receive_versions(int owner, int version);
+  void note_kept();
   void forget_unused(size_t place, int micro_batch);
   void finish_segment();
   Step& step_of(int micro_batch);
@@ -119,6 +122,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   double norm_ = 0;                           ///< of the newest gradients
 
   std::vector<int64_t> histogram_;
+  int64_t most_kept_ = 0;  ///< bytes
 };
 
 void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
@@ -132,7 +136,9 @@ void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& t
   for (int r = 0; r < ranks(); ++r) same.push_back(replica() * ranks() + r);
   shared_messages_ = group().subgroup(same);
   if (replicas() > 1)
-    target.add_over_ranks = [this](const at::Tensor& sums) { same_stage().broadcast(sums, 0); };
+    target.add_over_ranks = [this](const at::Tensor& sums) {
+      divides() ? same_stage().all_reduce(sums) : same_stage().broadcast(sums, 0);
+    };
   std::vector<WeightVersions::Weight> weights;
   for (const auto& [parameter, place] : places())
     weights.push_back({const_cast<Parameter*>(parameter), place.matrix, place.begin});
@@ -242,6 +248,7 @@ void Pipedream::run(const Action& action, size_t place) {
     show_copies(action.micro_batch);
   }
   passes_->run(action);
+  note_kept();
   if (ends_micro_batch(action.kind)) forget_unused(place, action.micro_batch);
 }
 
@@ -315,6 +322,7 @@ void Pipedream::update(int version, bool is_needed) {
                     .gradient_scale = optim::clip_factor(norm_, own.settings.max_gradient_norm),
                     .step = own.settings.update,
                     .zero_gradients = true});
+  gather_update();
   own.batches.clear();
   spread_version();
   if (watcher_) watcher_(own.settings.update, true, result);
@@ -370,6 +378,14 @@ void Pipedream::receive_versions(int owner, int version) {
   }
 }
 
+void Pipedream::note_kept() {
+  int64_t bytes = versions_.kept_bytes();
+  for (const Copy& copy : copies_)
+    for (const auto& [version, value] : copy.versions)
+      if (version < received_[copy.shared->owner]) bytes += static_cast<int64_t>(value.nbytes());
+  most_kept_ = std::max(most_kept_, bytes);
+}
+
 void Pipedream::send(const at::Tensor& tensor, int to) {
   for (; !sent_.empty() && sent_.front().done(); sent_.pop_front()) wait(sent_.front());
   sent_.push_back(shared_messages_.start_send(tensor, to));
@@ -405,8 +421,8 @@ void Pipedream::refuse_gradient(const Step& step, double norm) const {
 }  // namespace
 
 std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
-                                         PipelineFault fault) {
-  return std::make_unique<Pipedream>(std::move(group), options, fault);
+                                         PipelineFault fault, int zero) {
+  return std::make_unique<Pipedream>(group, options, fault, zero);
 }
 
 }  // namespace funicular::parallel

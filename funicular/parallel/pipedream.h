@@ -27,6 +27,6 @@ namespace funicular::parallel {
 /// Implements Overlapping. Throws InputError for fp16, whose loss scale all stages would have to agree on, and where
 /// make_pipeline does.
 std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
-                                         PipelineFault fault = PipelineFault::none);
+                                         PipelineFault fault = PipelineFault::none, int zero = 0);
 
 }  // namespace funicular::parallel

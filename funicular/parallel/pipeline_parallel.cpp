@@ -76,18 +76,19 @@ class Rows {
 
 class PipelineParallel final : public StagedModel {
  public:
-  PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault)
-      : PipelineParallel(world, options, fault, Rows(options.pipeline, ranks_of(world, options.pipeline))) {}
+  PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
+      : PipelineParallel(world, options, fault, zero,
+                         Rows(options.pipeline, ranks_of(world, options.pipeline))) {}
 
-  std::string name() const override { return "pipeline"; }
   int64_t pieces() const override { return ranks(); }
   Counts global_counts(const Counts& own) const override {
     return Replicated::global_counts(rank() == 0 ? own : Counts());
   }
 
  private:
-  PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, Rows rows)
-      : StagedModel(world, options, rows.rank_of_stage), rows_(std::move(rows)), fault_(fault) {}
+  PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero,
+                   Rows rows)
+      : StagedModel(world, options, rows.rank_of_stage, zero), rows_(std::move(rows)), fault_(fault) {}
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void start_step(const StepSettings&) override { zero_gradients(); }
@@ -97,6 +98,7 @@ class PipelineParallel final : public StagedModel {
   void finish_round(bool) override {}
   void finish_gradients() override;
   void finish_update() override {
+    gather_update();
     if (fault_ != PipelineFault::stale_version) spread_shared();
   }
 
@@ -107,6 +109,7 @@ class PipelineParallel final : public StagedModel {
 void PipelineParallel::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
   StagedModel::allocate(model, types, target);
   target.add_over_ranks = [this](const at::Tensor& sums) {
+    if (divides()) return group().all_reduce(sums);
     pipeline().all_reduce(sums);
     same_stage().broadcast(sums, 0);  // processors of another kind may add up in another order
   };
@@ -148,9 +151,10 @@ const std::vector<std::string>& pipeline_fault_names() {
 }
 
 std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,
-                                        PipelineFault fault) {
-  if (updates_while_full(options.pipeline.schedule)) return make_pipedream(std::move(group), options, fault);
-  return std::make_unique<PipelineParallel>(group, options, fault);
+                                        PipelineFault fault, int zero) {
+  if (updates_while_full(options.pipeline.schedule))
+    return make_pipedream(std::move(group), options, fault, zero);
+  return std::make_unique<PipelineParallel>(group, options, fault, zero);
 }
 
 }  // namespace funicular::parallel

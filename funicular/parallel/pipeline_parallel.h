@@ -39,7 +39,9 @@ const std::vector<std::string>& pipeline_fault_names();
 ///
 /// Throws InputError where the schedule is a file of an asynchronous one, where ranks are no multiple of P, and for what
 /// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, the faults of other strategies.
+///
+/// `zero`: ZeRO's stage among the replicas of each stage, 0 or 1 (parallel/staged_model.h).
 std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,
-                                        PipelineFault fault = PipelineFault::none);
+                                        PipelineFault fault = PipelineFault::none, int zero = 0);
 
 }  // namespace funicular::parallel

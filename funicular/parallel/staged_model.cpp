@@ -17,9 +17,11 @@
 
 namespace funicular::parallel {
 
-StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage)
+StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage,
+                         int zero)
     : Replicated(std::move(world), options),
       ranks_(ranks_of(group(), options.pipeline)),
+      zero_(zero),
       rank_of_stage_(std::move(rank_of_stage)) {
   if (options.deterministic || options.reduce_in || options.fault != Fault::none)
     throw InputError("strategy",
@@ -51,7 +53,7 @@ DataShare StagedModel::data_share() const {
 }
 
 bool StagedModel::owns(const UpdateTarget::Block&) const {
-  return replica() == 0;
+  return divides() || replica() == 0;
 }
 
 // ---- what lies where
@@ -137,20 +139,20 @@ void StagedModel::take_own(const MatrixTypes& types) {
   matrices_ = at::zeros({sizes[0]}, types.compute ? options.dtype(*types.compute) : options);
   vectors_ = at::zeros({sizes[1]}, options);
   UpdateTarget& own = target();
-  own.matrix_master = types.compute ? at::zeros({sizes[0]}, options) : matrices_;
+  divide();
+  const at::Tensor masters = types.compute ? at::zeros({sizes[0]}, options) : matrices_;
   own.vector_master = vectors_;
   if (types.compute) own.shadow = matrices_;
   own.matrix_gradient = at::zeros({sizes[0]}, types.gradient ? options.dtype(*types.gradient) : options);
   own.vector_gradient = at::zeros_like(vectors_);
-  own.state_size = sizes[0] + sizes[1];
+  own.state_size = own_matrices_.size + own_vectors_.size;
   for (const auto& [held, place] : places_) {
     Parameter& parameter = *const_cast<Parameter*>(held);
     const bool matrix = place.matrix;
     const auto view = [begin = place.begin, &like = parameter](const at::Tensor& flat) {
       return flat.narrow(0, begin, like.compute.numel()).view(like.compute.sizes());
     };
-    const at::Tensor master = view(matrix ? own.matrix_master : vectors_),
-                     value = view(matrix ? matrices_ : vectors_);
+    const at::Tensor master = view(matrix ? masters : vectors_), value = view(matrix ? matrices_ : vectors_);
     const at::Tensor gradient = view(matrix ? own.matrix_gradient : own.vector_gradient);
     master.copy_(parameter.master.detach());
     value.copy_(master);
@@ -158,6 +160,41 @@ void StagedModel::take_own(const MatrixTypes& types) {
     parameter.master = matrix && types.compute ? master : parameter.compute;
     parameter.gradient = gradient;
   }
+  own.matrix_master = masters;
+  if (!masters_are_divided()) return;
+  own.matrix_master = masters.narrow(0, own_matrices_.begin, own_matrices_.size).clone();
+  forget_masters();
+}
+
+/// In the order of the buffer, cut between blocks, as equal as that allows.
+std::vector<comm::Shard> StagedModel::pieces_of(bool matrices, int64_t size) const {
+  if (!divides()) return {{0, size}};
+  std::map<const Parameter*, int64_t> offset;
+  for (const FlatLayout::Entry& entry : layout().entries()) offset[entry.parameter] = entry.offset;
+  std::vector<int64_t> begins;
+  for (const FlatLayout::Block& block : layout().blocks()) {
+    const Parameter* const parameter = layout().layers()[static_cast<size_t>(block.layer)].parameter;
+    const auto found = places_.find(parameter);
+    if (found != places_.end() && found->second.matrix == matrices)
+      begins.push_back(found->second.begin + block.elements.begin - offset.at(parameter));
+  }
+  std::vector<comm::Shard> pieces;
+  int64_t begin = 0;
+  for (int d = 1; d <= replicas(); ++d) {
+    const auto next = std::lower_bound(begins.begin(), begins.end(), size * d / replicas());
+    const int64_t end = std::max(begin, d == replicas() || next == begins.end() ? size : *next);
+    pieces.push_back({begin, end - begin});
+    begin = end;
+  }
+  return pieces;
+}
+
+void StagedModel::divide() {
+  matrix_pieces_ = pieces_of(true, matrices_.numel());
+  vector_pieces_ = pieces_of(false, vectors_.numel());
+  const auto own = static_cast<size_t>(divides() ? replica() : 0);
+  own_matrices_ = matrix_pieces_[own];
+  own_vectors_ = vector_pieces_[own];
 }
 
 /// Weights that other ranks own: a copy where this rank computes with them, else nothing.
@@ -193,9 +230,12 @@ void StagedModel::add_blocks() {
     const auto found = places_.find(layer.parameter);
     if (found == places_.end()) continue;
     const int64_t place = found->second.begin + blocks[number].elements.begin - offset.at(layer.parameter);
-    const int64_t state = layer.decay ? place : own.matrix_master.numel() + place;
-    own.blocks.push_back(
-        {static_cast<int64_t>(number), blocks[number].elements.size(), place, place, place, state});
+    const comm::Shard& piece = layer.decay ? own_matrices_ : own_vectors_;
+    if (place < piece.begin || place >= piece.begin + piece.size) continue;
+    const int64_t compact = place - piece.begin;
+    own.blocks.push_back({static_cast<int64_t>(number), blocks[number].elements.size(),
+                          layer.decay && masters_are_divided() ? compact : place, place, place,
+                          layer.decay ? compact : own_matrices_.size + compact});
   }
 }
 
@@ -234,8 +274,44 @@ void StagedModel::spread_shared() {
 
 void StagedModel::reduce_gradients() {
   if (replicas() == 1) return;
-  for (const at::Tensor& gradient : {target().matrix_gradient, target().vector_gradient})
-    if (gradient.numel() > 0) count_wait([&] { same_stage_.all_reduce(gradient); });
+  const auto reduce = [&](const at::Tensor& gradient, const std::vector<comm::Shard>& pieces) {
+    if (gradient.numel() == 0) return;
+    count_wait(
+        [&] { divides() ? same_stage_.reduce_scatter(gradient, pieces) : same_stage_.all_reduce(gradient); });
+  };
+  reduce(target().matrix_gradient, matrix_pieces_);
+  reduce(target().vector_gradient, vector_pieces_);
+}
+
+void StagedModel::gather_update() {
+  if (!divides()) return;
+  target().matrix_gradient.zero_();  // of which the other pieces hold what reductions left
+  target().vector_gradient.zero_();
+  gather_weights();
+}
+
+void StagedModel::gather_weights() {
+  if (matrices_.numel() > 0) count_wait([&] { same_stage_.all_gather(matrices_, matrix_pieces_); });
+  if (vectors_.numel() > 0) count_wait([&] { same_stage_.all_gather(vectors_, vector_pieces_); });
+}
+
+void StagedModel::gather_masters() {
+  if (!masters_are_divided()) return;
+  const at::Tensor masters = at::zeros({matrices_.numel()}, target().matrix_master.options());
+  masters.narrow(0, own_matrices_.begin, own_matrices_.size).copy_(target().matrix_master);
+  if (masters.numel() > 0) same_stage_.all_gather(masters, matrix_pieces_);
+  for (const auto& [held, place] : places_) {
+    Parameter& parameter = *const_cast<Parameter*>(held);
+    if (place.matrix)
+      parameter.master =
+          masters.narrow(0, place.begin, parameter.compute.numel()).view(parameter.compute.sizes());
+  }
+}
+
+void StagedModel::forget_masters() {
+  if (!masters_are_divided()) return;
+  for (const auto& [held, place] : places_)
+    if (place.matrix) const_cast<Parameter*>(held)->master = at::Tensor();
 }
 
 StageContext StagedModel::context() const {
@@ -262,7 +338,14 @@ EvalResult StagedModel::evaluate(std::span<const MicroBatch> micro_batches) {
 
 void StagedModel::state_changed() {
   const at::NoGradGuard no_gradient;
-  refresh_all();
+  if (divides()) {
+    if (masters_are_divided())
+      matrices_.narrow(0, own_matrices_.begin, own_matrices_.size).copy_(target().matrix_master);
+    refresh_frozen();
+    gather_weights();
+  } else {
+    refresh_all();
+  }
   spread_shared();
 }
 
@@ -270,7 +353,9 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
   std::vector<std::pair<Parameter*, at::Tensor>> own;
   const auto put_back = [&] {
     for (const auto& [parameter, master] : own) parameter->master = master;
+    forget_masters();
   };
+  gather_masters();
   // Rank 0 of the world is that of the first pipeline, whose ranks have the same numbers.
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter* const parameter = entry.parameter;
@@ -295,6 +380,7 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
 void StagedModel::detach() {
   const at::NoGradGuard no_gradient;
   Replicated::detach();
+  gather_masters();
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter& parameter = *entry.parameter;
     const int owner = owner_of_.at(&parameter);

@@ -4,6 +4,7 @@
 #include <functional>
 #include <map>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "funicular/parallel/replicated.h"
@@ -15,10 +16,15 @@ namespace funicular::parallel {
 /// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
 /// of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows.
 ///
+/// With ZeRO's stage 1 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
+/// section 5.1) the replicas of a stage divide its optimiser state among them, and the masters where they are not what is
+/// computed with: each updates its pieces, and gets the others' weights.
+///
 /// A weight that several stages use (tied word embeddings) belongs to the first of them. The others hold a copy that is
 /// computed with.
 class StagedModel : public Replicated {
  public:
+  std::string name() const override { return zero_ > 0 ? "pipeline-zero1" : "pipeline"; }
   DataShare data_share() const override;
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
@@ -27,8 +33,8 @@ class StagedModel : public Replicated {
 
  protected:
   /// `rank_of_stage`: in a pipeline. Throws InputError for what pipelines cannot do: --deterministic,
-  /// --reduce-precision, faults; and where options name another number of stages.
-  StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage);
+  /// --reduce-precision, faults; where options name another number of stages; and for a stage of ZeRO above 1.
+  StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage, int zero);
 
   /// Of one pipeline. Throws InputError where the ranks are no multiple.
   static int ranks_of(const comm::Group& world, const PipelineOptions& options);
@@ -69,8 +75,12 @@ class StagedModel : public Replicated {
   void add_shared_gradients();
   /// The users get what is computed with from the owner.
   void spread_shared();
-  /// Over the replicas.
+  /// Over the replicas: afterwards they are the whole batch's, with ZeRO those of the pieces that this rank updates.
   void reduce_gradients();
+  /// After an update: with ZeRO the other replicas' pieces, and all gradients zero.
+  void gather_update();
+  /// Whether the replicas of a stage divide its state.
+  bool divides() const { return zero_ > 0 && replicas() > 1; }
   StageContext context() const;
 
  private:
@@ -80,11 +90,18 @@ class StagedModel : public Replicated {
   void take_own(const MatrixTypes& types);
   void take_shared_and_release();
   void add_blocks();
+  void divide();
+  void gather_weights();
+  /// Whether masters of matrices are there in pieces; then Parameter::master is undefined.
+  bool masters_are_divided() const { return divides() && compute_.has_value(); }
+  void gather_masters();
+  void forget_masters();
+  std::vector<comm::Shard> pieces_of(bool matrices, int64_t size) const;
   const std::vector<int64_t>& shape_of(const FlatLayout::Entry& entry) const {
     return shapes_.at(entry.parameter);
   }
 
-  const int ranks_;
+  const int ranks_, zero_;
   const std::vector<int> rank_of_stage_;
   comm::Group messages_;    ///< of this pipeline, for messages alone
   comm::Group pipeline_;    ///< the same ranks, for collectives
@@ -94,8 +111,10 @@ class StagedModel : public Replicated {
   std::vector<Shared> shared_;                ///< in the layout's order
   at::Tensor matrices_, vectors_;             ///< own ones that are computed with
   std::map<const Parameter*, std::vector<int64_t>> shapes_;
-  std::map<const Parameter*, Place> places_;  ///< of own ones
-  std::vector<at::Tensor> copied_gradients_;  ///< of weights that other ranks own
+  std::map<const Parameter*, Place> places_;                ///< of own ones
+  std::vector<comm::Shard> matrix_pieces_, vector_pieces_;  ///< of each replica, in matrices_ and vectors_
+  comm::Shard own_matrices_, own_vectors_;                  ///< what this rank updates
+  std::vector<at::Tensor> copied_gradients_;                ///< of weights that other ranks own
   std::optional<at::ScalarType> compute_;
   at::ScalarType type_ = at::kFloat;
 };

@@ -95,6 +95,15 @@ std::vector<size_t> balanced_begins(const Model& model, int stages) {
   return begins;
 }
 
+bool can_cut(const Model& model, size_t segment) {
+  try {
+    crossings(model, segment);
+    return true;
+  } catch (const InputError&) {
+    return false;
+  }
+}
+
 std::vector<Stage> cut_stages(const Model& model, const std::vector<size_t>& begins) {
   const size_t count = model.segments.size();
   for (size_t i = 0; i < begins.size(); ++i)

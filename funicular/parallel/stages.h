@@ -31,6 +31,9 @@ struct Stage {
 /// none. Throws InputError where there are fewer segments than stages.
 std::vector<size_t> balanced_begins(const Model& model, int stages);
 
+/// Whether a stage may begin with this segment: what crosses the border has a shape that its segment declares.
+bool can_cut(const Model& model, size_t segment);
+
 /// The stages that begin at these segments, the first at 0. The model must outlive them. Throws InputError for numbers
 /// that do not ascend or are beyond the segments, and for a cut across an activation whose shape its segment does not declare.
 std::vector<Stage> cut_stages(const Model& model, const std::vector<size_t>& begins);

@@ -325,7 +325,7 @@ Layout Layout::parse(const std::string& text) {
     return layout;
   }
   if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
-  if (layout.pipeline_fault != parallel::PipelineFault::none && layout.strategy != "pipeline")
+  if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.strategy.starts_with("pipeline"))
     throw InputError("layout", "\"{}\": that fault is of pipelines", text);
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
@@ -333,7 +333,7 @@ Layout Layout::parse(const std::string& text) {
 }
 
 std::string Layout::recurrence() const {
-  const bool cuts = strategy == "pipeline" || is_reference();
+  const bool cuts = strategy.starts_with("pipeline") || is_reference();
   return cuts && parallel::updates_while_full(pipeline.schedule)
              ? fmt::format("{} with {} stages", pipeline.schedule, stages())
              : "";

@@ -267,7 +267,8 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
                                                 .pipeline = layout.pipeline,
                                                 .tensor = layout.tensor};
         if (layout.pipeline_fault != parallel::PipelineFault::none)
-          return parallel::make_pipeline(group, options, layout.pipeline_fault);
+          return parallel::make_pipeline(group, options, layout.pipeline_fault,
+                                         layout.strategy == "pipeline-zero1" ? 1 : 0);
         return parallel::make_strategy(layout.strategy, group, options);
       },
       task.optimizer);

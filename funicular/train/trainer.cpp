@@ -15,6 +15,7 @@
 #include "funicular/base/progress.h"
 #include "funicular/base/temporary.h"
 #include "funicular/comm/together.h"
+#include "funicular/core/error_text.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/product_cache.h"
@@ -23,6 +24,7 @@
 #include "funicular/train/disk_space.h"
 #include "funicular/train/freezing.h"
 #include "funicular/train/loss_watch.h"
+#include "funicular/train/memory_advice.h"
 #include "funicular/train/mixture.h"
 #include "funicular/train/prefetch.h"
 #include "funicular/train/records.h"
@@ -778,8 +780,14 @@ Trainer::Trainer(TrainerOptions options, StrategyFactory strategy, optim::Optimi
 FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& evaluation) {
   use_caching_allocator();
   limit_product_cache();
+  TrainingNeeds needs{.parameters = model.parameter_count(), .precision = options_.precision, .optimizer = optimizer_};
   try {
-    return Fit(options_, callbacks, optimizer_, strategy_(), model, train, evaluation).run();
+    std::unique_ptr<parallel::Strategy> strategy = strategy_();
+    needs.ranks = strategy->group().size();
+    // Those that read the same rows, or divide what each rank holds.
+    needs.parts = strategy->name().starts_with("zero3") ? needs.ranks
+                                                        : std::max(1, static_cast<int>(needs.ranks / strategy->parts()));
+    return Fit(options_, callbacks, optimizer_, std::move(strategy), model, train, evaluation).run();
   } catch (const InputError&) {
     // If the data are damaged, that is the error, not what came of it.
     train.require_sound();
@@ -787,6 +795,9 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
     throw;
   } catch (const fs::filesystem_error& error) {
     throw RunError("trainer", "{}", std::string(error.what()));
+  } catch (const std::exception& error) {
+    if (!is_out_of_memory(error)) throw;
+    throw RunError("memory", "{}", memory_advice(needs, memory_limit(), error_text(error)));
   }
 }
 

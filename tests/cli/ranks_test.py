@@ -133,19 +133,27 @@ class SharedMemory(ProgramTest):
 
 class KilledRanks(ProgramTest):
     def words(self, output, strategy):
+        name, _, schedule = strategy.partition(" ")
         return ["pretrain", "--model", self.folder / "model", "--data", self.data, "--output", self.folder / output,
-                "--max-length", 32, "--max-steps", 60, "--batch-size", 8, "--save-steps", 5, "--strategy", strategy]
+                "--max-length", 32, "--max-steps", 60, "--batch-size", 8, "--save-steps", 5, "--strategy", name,
+                *(["--schedule", schedule] if schedule else [])]
 
     def test_a_run_whose_ranks_are_killed_ends_as_if_they_had_not_been(self):
+        self.kill({"ddp": 4, "zero2": 4})
+
+    def test_pipelines_whose_ranks_are_killed_end_as_if_they_had_not_been(self):
+        self.kill({"pipeline 1f1b": 5, "pipeline pipedream-2bw": 5})
+
+    def kill(self, most):
         self.data = self.store(self.model())
-        for strategy in ("ddp", "zero2"):
+        for strategy, planned in most.items():
             undisturbed = launch(2, self.words(strategy + "-whole", strategy))
             self.assertEqual(undisturbed.code, 0, undisturbed.err)
             process = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--max-restarts", "100", "--grace", "1", "--", PROGRAM,
                                         *exact(self.words(strategy + "-killed", strategy))], stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, env=environment())
             source, kills = random.Random(7), 0
-            while process.poll() is None and kills < 4:
+            while process.poll() is None and kills < planned:
                 time.sleep(source.uniform(0.1, 0.6))
                 ranks = ranks_of(process.pid)
                 if ranks:

@@ -49,7 +49,8 @@ struct Rig {
 
 void expect_follows_one_process(const comm::Group& group, const PipelineOptions& options,
                                 const optim::OptimizerSpec& optimizer, Recompute recompute = Recompute::none,
-                                const std::vector<std::string>& frozen = {}) {
+                                const std::vector<std::string>& frozen = {},
+                                const char* strategy = "pipeline") {
   const auto freeze = [&](Model model) {
     for (const std::string& name : frozen) {
       model.find(name)->trainable = false;
@@ -59,7 +60,7 @@ void expect_follows_one_process(const comm::Group& group, const PipelineOptions&
   };
   // Another seed on each rank: attach makes all begin with rank 0's weights.
   Rig ours(freeze(make_cut_model(1 + group.rank())),
-           make_strategy("pipeline", group, {.compare_every = 1, .pipeline = options}), optimizer);
+           make_strategy(strategy, group, {.compare_every = 1, .pipeline = options}), optimizer);
   Rig one(freeze(make_cut_model(1)), make_single(), optimizer);
   ours.recompute = recompute;
   // Fewer micro-batches than stages, one alone, and more.
@@ -126,6 +127,46 @@ TEST(Pipelines, BesideEachOtherShareTheBatch) {
     const auto group = comm::Group::from_environment();
     for (const char* schedule : {"1f1b", "gpipe", "interleaved"})
       expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optim::Lamb{});
+    finish_rank();
+  });
+}
+
+TEST(Pipelines, WhoseReplicasDivideTheirStateTrainAsOneProcess) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* schedule : {"1f1b", "interleaved", "zb-h1"})
+      for (const optim::OptimizerSpec& optimizer :
+           std::vector<optim::OptimizerSpec>{optim::AdamW{}, optim::Lamb{}})
+        expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optimizer, Recompute::none, {},
+                                   "pipeline-zero1");
+    // Four replicas of one stage; and one of four.
+    expect_follows_one_process(group, {.ranks = 1}, optim::AdamW{}, Recompute::none, {}, "pipeline-zero1");
+    expect_follows_one_process(group, {.ranks = 4}, optim::AdamW{}, Recompute::none, {}, "pipeline-zero1");
+    finish_rank();
+  });
+}
+
+TEST(Pipelines, WhoseReplicasDivideTheirStateHoldEachPieceOnce) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    Rig rig(make_cut_model(1),
+            make_strategy("pipeline-zero1", group, {.pipeline = {.ranks = 2, .begins = {0, 2}}}),
+            optim::AdamW{});
+    EXPECT_EQ(rig.strategy->name(), "pipeline-zero1");
+    rig.step(own_part(batches_of(1, 4), rig.strategy->data_share()), 1);
+    struct Count final : StateVisitor {
+      void visit(const StateSlice& slice) override {
+        for (const int64_t whole : {at::zeros(slice.shape).numel()}) elements[slice.kind] += whole;
+        if (slice.owned) owned[slice.kind] += slice.local.numel();
+      }
+      std::map<std::string, int64_t> elements, owned;
+    } count;
+    rig.strategy->visit_state(count);
+    for (const char* kind : {"model", "optimizer.exp_avg", "optimizer.exp_avg_sq"}) {
+      const at::Tensor owned = at::tensor({count.owned[kind]}, at::kLong);
+      group.all_reduce(owned);
+      EXPECT_EQ(owned.item<int64_t>(), count.elements[kind]) << kind;
+    }
     finish_rank();
   });
 }

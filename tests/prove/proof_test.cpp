@@ -8,6 +8,7 @@
 
 #include "../comm/ranks.h"
 #include "../train/helpers.h"
+#include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/format/bert_config.h"
 #include "funicular/prove/proof.h"
@@ -101,7 +102,8 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
         "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2",
         "pipeline -n 4 --schedule gpipe --micro-batch-size 5",
         "pipeline -n 2 --schedule interleaved --micro-batch-size 2 --recompute sqrt",
-        "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 2", "tensor -n 3",
+        "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 2",
+        "pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule zb-h1 --micro-batch-size 2", "tensor -n 3",
         "tensor -n 2 --micro-batch-size 3 --recompute full", "tensor -n 2 --sequence-parallel --recompute selective",
         "tensor -n 4 --tensor-parallel 2 --micro-batch-size 2",
         "zero2 -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute sqrt"}) {
@@ -111,6 +113,34 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
     EXPECT_GT(proof.tensors, 3 * 3 * 40);
     EXPECT_GT(proof.gradient.relative, 0) << "other sums were compared, not the same run";
   }
+}
+
+TEST_F(Proofs, PipelinesThatUpdateWhileFullFollowTheReferenceWithOlderWeights) {
+  if (is_rank()) return run_rank();
+  const std::string reference = "reference --schedule ";
+  for (const std::string schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {
+    const Proof proof = compare("pipeline -n 3 --schedule " + schedule, reference + schedule + " --pipeline-parallel 3");
+    EXPECT_TRUE(holds(proof, promise)) << schedule << ": " << proof.first;
+    EXPECT_LE(promise.bound, 1e-10);
+    EXPECT_GT(proof.tensors, 3 * 4 * 3 * 16);
+  }
+  const Proof proof = compare("pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule pipedream-2bw --recompute full",
+                              "reference --schedule pipedream-2bw --pipeline-parallel 2");
+  EXPECT_TRUE(holds(proof, promise)) << proof.first;
+  for (const char* fault : {"stale-version", "dropped-micro-batch"}) {
+    EXPECT_FALSE(holds(compare(std::string("pipeline -n 2 --micro-batch-size 4 --fault ") + fault, "single"), promise))
+        << fault;
+    EXPECT_FALSE(holds(compare(std::string("pipeline -n 3 --schedule pipedream --fault ") + fault,
+                               reference + "pipedream --pipeline-parallel 3"),
+                       promise))
+        << fault;
+  }
+  // Weights of another recurrence are no errors of logic.
+  for (const char* other : {"single", "reference", "reference --schedule pipedream --pipeline-parallel 2",
+                            "reference --schedule pipedream-2bw --pipeline-parallel 3"})
+    EXPECT_THROW(promise_of(Layout::parse("pipeline -n 3 --schedule pipedream"), Layout::parse(other), kTask), InputError);
+  EXPECT_THROW(Layout::parse("reference --schedule 1f1b --pipeline-parallel 2"), InputError);
+  EXPECT_THROW(Layout::parse("ddp -n 2 --fault stale-version"), InputError);
 }
 
 TEST_F(Proofs, EverySeededFaultIsCaught) {

@@ -217,7 +217,16 @@ def schedule(lab):
         lab.assertIn(f"[pipeline] {name} with", run.err)
         lab.assertLess(distance(run.weights, alone.weights), 1e-12, name)
     lab.refuses_to_train("is for 2 micro-batches, and this step has 1", ranks=2, pipeline_parallel=2, schedule=rows, batch_size=1)
-    lab.refuses_to_train("expected a synchronous schedule", ranks=2, pipeline_parallel=2, schedule="pipedream")
+    alone = lab.train(optim="sgd", max_steps=4)
+    for name in lab.few(("pipedream-2bw", "pipedream", "pipedream-vertical-sync")):
+        run = lab.train(ranks=2, pipeline_parallel=2, schedule=name, optim="sgd", max_steps=4)
+        lab.assertIn(f"[pipeline] {name} with 2 stages", run.err)
+        # The same rows with weights that are an update older: near, and not the same.
+        lab.assertLess(1e-12, distance(run.weights, alone.weights))
+        lab.assertLess(distance(run.weights, alone.weights), 1e-2)
+    lab.refuses_to_train("no loss scale that all stages share", ranks=2, pipeline_parallel=2, schedule="pipedream", precision="fp16")
+    rows.write_text("0F0@0 0B0@0 0U1\n1F0@0 1B0@0 1U1\n")
+    lab.refuses_to_train("the name of an asynchronous one", ranks=2, pipeline_parallel=2, schedule=rows)
     lab.refuses_to_train("unknown schedule", ranks=2, pipeline_parallel=2, schedule="1f2b")
 
 
@@ -228,8 +237,13 @@ def stages_per_rank(lab):
     lab.assertIn("interleaved with 4 stages", lab.train(ranks=2, pipeline_parallel=2, schedule="interleaved").err)
 
 
-@RANKS.row("--stages", "the stages begin at these segments")
+@RANKS.row("--stages", "the stages begin at these segments, or where their measured cost has it")
 def stages(lab):
+    run = lab.train(ranks=2, pipeline_parallel=2, stages="cost")
+    lab.assertIn("the cut by measured cost begins its stages at the segments 0, ", run.err)
+    begins = run.file["stages"]["begins"]
+    lab.assertEqual((len(begins), begins[0]), (2, 0))
+    lab.assertGreater(min(run.file["stages"]["segment_seconds"]), 0)
     run = lab.train(ranks=2, pipeline_parallel=2, stages="0,1")
     lab.assertIn("teacher.embeddings on rank 0, " if lab.command == "distill" else "embeddings on rank 0, layer.0 to", run.err)
     lab.refuses_to_train("numbers of segments separated by commas", ranks=2, pipeline_parallel=2, stages="0,x")

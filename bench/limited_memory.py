@@ -1,0 +1,87 @@
+#!/usr/bin/env python3
+"""Trains a BERT that is too large for one process's limit, cut in two, as the error of the uncut run says.
+
+Runs the model in one process and as a pipeline of two ranks without a limit, and notes the most address space (VmPeak) of a
+process that trains. Then the limit (ulimit -v) of every such process is halfway between the two: the uncut run must end with an
+error that names a pipeline of two ranks, and the pipeline must end with a model.
+
+It prints one line of JSON. The exit code is 0 if all of that was so, else 1. Python's standard library alone. Example:
+bench/limited_memory.py --program build/release/funicular
+"""
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from kill_ranks import make_inputs, ranks_of
+
+
+def run(command: list, folder: Path, program: str, kilobytes: int = 0) -> tuple[int, str, int]:
+    """The exit code, what was said, and the most kilobytes of address space of one process that trains."""
+    limit = f"ulimit -v {kilobytes}; " if kilobytes else ""
+    at = command.index(program, 1) if "launch" in command else 0
+    # Small stacks: address space that threads reserve and never touch would blur what is compared.
+    command = [*command[:at], "sh", "-c", f'ulimit -s 1024; {limit}exec "$@"', "sh", *command[at:]]
+    most = 0
+    with open(folder / "said", "w+b") as said:
+        process = subprocess.Popen(list(map(str, command)), stdout=said, stderr=said,
+                                   env={**os.environ, "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"})
+        while process.poll() is None:
+            for trainer in ranks_of(process.pid) if "launch" in command else [process.pid]:
+                try:
+                    status = Path(f"/proc/{trainer}/status").read_text()
+                except OSError:
+                    continue
+                most = max([most, *map(int, re.findall(r"VmPeak:\s*(\d+)", status))])
+            time.sleep(0.01)
+        said.seek(0)
+        return process.returncode, said.read().decode(), most
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--program", default="build/release/funicular")
+    parser.add_argument("--layers", type=int, default=16)
+    parser.add_argument("--hidden-size", type=int, default=512)
+    a = parser.parse_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        model, store = make_inputs(a.program, folder)
+        config = json.loads((model / "config.json").read_text())
+        config.update(hidden_size=a.hidden_size, num_hidden_layers=a.layers, num_attention_heads=a.hidden_size // 64,
+                      intermediate_size=4 * a.hidden_size)
+        (model / "config.json").write_text(json.dumps(config))
+        words = [a.program, "pretrain", "--model", model, "--data", store, "--output", folder / "run", "--max-length", "48",
+                 "--max-steps", "2", "--batch-size", "4", "--micro-batch-size", "2", "--precision", "fp32", "--save-steps", "0",
+                 "--num-workers", "0"]
+        halves = [a.program, "launch", "-n", "2", "--", *words, "--pipeline-parallel", "2"]
+        result, said = {"layers": a.layers, "hidden_size": a.hidden_size}, {}
+        for key, command in (("whole", words), ("halves", halves)):
+            code, said[key], result[key + "_kilobytes"] = run(command, folder, a.program)
+            shutil.rmtree(folder / "run", ignore_errors=True)
+            if code != 0:
+                print(said[key], file=sys.stderr)
+                return 1
+        limit = (result["whole_kilobytes"] + result["halves_kilobytes"]) // 2
+        result["limit_kilobytes"] = limit
+        result["whole_exit_code"], said["whole"], _ = run(words, folder, a.program, limit)
+        shutil.rmtree(folder / "run", ignore_errors=True)
+        result["halves_exit_code"], said["halves"], _ = run(halves, folder, a.program, limit)
+        result["error"] = next((line for line in said["whole"].splitlines() if "[memory]" in line), "")
+        trained = (folder / "run" / "model" / "model.safetensors").exists()
+    print(json.dumps(result))
+    good = (result["whole_exit_code"] == 1 and "A pipeline of 2 ranks divides them" in result["error"]
+            and result["halves_exit_code"] == 0 and trained)
+    if not good:
+        print(*said.values(), sep="\n", file=sys.stderr)
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,16 @@
+#pragma once
+// --stages cost: the cut of a pipeline that is measured once the model is there.
+
+#include "funicular/cli/options.h"
+#include "funicular/core/model.h"
+#include "funicular/train/source.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::cli {
+
+/// With --stages cost, of a pipeline: measures the model's segments on the run's data (train/stage_choice.h), puts the cut in
+/// the place of "cost", and adds it to what `trainer` tells run.json. Nothing otherwise. Collective.
+void choose_stages(TrainingOptions& options, Model& model, const train::Source& source,
+                   train::TrainerOptions& trainer);
+
+}  // namespace funicular::cli

@@ -1,0 +1,30 @@
+#pragma once
+// Where a run cuts its model, by what the segments cost on its own data.
+
+#include <cstdint>
+#include <vector>
+
+#include "funicular/base/json.h"
+#include "funicular/comm/group.h"
+#include "funicular/core/model.h"
+#include "funicular/parallel/strategy.h"
+#include "funicular/train/source.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::train {
+
+/// A choice, and what it was made of. In run.json under kStages.
+struct StageChoice {
+  std::vector<int64_t> begins;  ///< PipelineOptions::begins
+  OrderedJson record;           ///< {"begins": [0, 4], "segment_seconds": [...], ...}
+};
+inline constexpr const char* kStages = "stages";
+
+/// Rank 0 runs the first micro-batches of the run through the model, segment by segment (parallel/segment_costs.h), and cuts
+/// where the slowest stage is as fast as can be; all ranks get its choice. A run that is resumed keeps the one in its
+/// run.json: times differ from start to start, and asynchronous schedules give other weights with another cut. Before the
+/// model is attached. `pipeline`: ranks and schedule. Collective.
+StageChoice choose_stages(Model& model, const Source& source, const TrainerOptions& options,
+                          const parallel::PipelineOptions& pipeline, const comm::Group& group);
+
+}  // namespace funicular::train

@@ -1,0 +1,69 @@
+// Claims about what segments are measured to cost, and the cuts that follow.
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <chrono>
+#include <thread>
+
+#include "cut_net.h"
+#include "funicular/base/error.h"
+#include "funicular/parallel/segment_costs.h"
+
+namespace funicular::parallel {
+namespace {
+
+/// The third segment takes its time.
+Model slow_model() {
+  return test::make_cut_model(1, [] { std::this_thread::sleep_for(std::chrono::milliseconds(4)); });
+}
+
+TEST(SegmentCosts, AreTimesOfPassesAndBytesOfWhatIsLeft) {
+  Model model = slow_model();
+  const std::vector<MicroBatch> batches = test::batches_of(1, 2);
+  const auto costs = measure_segments(model, batches, {});
+  ASSERT_EQ(costs.seconds.size(), 5u);
+  for (size_t s = 0; s < 5; ++s) {
+    EXPECT_GT(costs.seconds[s], 0) << s;
+    if (s != 2) {
+      EXPECT_LT(costs.seconds[s], costs.seconds[2]) << s;
+    }
+  }
+  EXPECT_GE(costs.seconds[2], 0.004) << "of one micro-batch";
+  EXPECT_LT(costs.seconds[2], 0.4);
+  // What the first leaves: two activations of float64, and ids.
+  const double tokens = static_cast<double>(batches[0].packing.tokens() + batches[1].packing.tokens()) / 2;
+  EXPECT_EQ(costs.activation_bytes[0], tokens * (2 * 8 * test::kHidden + 8));
+  EXPECT_EQ(costs.activation_bytes[3], tokens * (8 * test::kHidden + 8));
+  EXPECT_EQ(costs.weight_bytes, (std::vector<double>{8.0 * 11 * 6, 8.0 * 42, 8.0 * 36, 0, 8.0 * 11}));
+  EXPECT_EQ(costs.may_cut, (std::vector<bool>{true, true, true, true}));
+}
+
+TEST(SegmentCosts, LeaveWeightsAsTheyWereAndNoGradients) {
+  Model model = slow_model();
+  const Model same = test::make_cut_model(1);
+  measure_segments(model, test::batches_of(1, 1), {});
+  for (const auto& parameter : model.parameters) {
+    EXPECT_TRUE(torch::equal(parameter->compute, same.find(parameter->name)->compute)) << parameter->name;
+    EXPECT_TRUE(parameter->compute.requires_grad() && parameter->compute.is_leaf());
+    EXPECT_FALSE(parameter->compute.grad().defined()) << parameter->name;
+  }
+  EXPECT_THROW(measure_segments(model, {}, {}), InputError);
+}
+
+TEST(SegmentCosts, CutWhereTheSlowestStageIsAsFastAsCanBe) {
+  Model model = slow_model();
+  model.segments[0].outputs[0].shape =
+      {};  // no cut behind the first: what it gives has no shape that is known
+  const std::vector<MicroBatch> batches = test::batches_of(1, 2);
+  EXPECT_FALSE(measure_segments(model, batches, {}).may_cut[0]);
+  const MeasuredCut cut = cut_by_cost(model, batches, {}, 3, 2);
+  EXPECT_EQ(cut.begins, (std::vector<int64_t>{0, 2, 3}));
+  EXPECT_DOUBLE_EQ(cut.slowest, cut.seconds[2]);
+  EXPECT_LE(cut.best_seconds, cut.slowest / 2 + 1e-9) << "replicas of that stage alone are as good as of all";
+  EXPECT_FALSE(cut.best.empty());
+  EXPECT_EQ(stages_of({.schedule = "interleaved"}, 3), 6);
+  EXPECT_EQ(stages_of({.schedule = "pipedream"}, 3), 3);
+}
+
+}  // namespace
+}  // namespace funicular::parallel
