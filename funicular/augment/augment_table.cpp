@@ -13,9 +13,12 @@ namespace {
 
 /// Where the counts of AugmentCounts stand in JSON.
 constexpr std::pair<const char*, int64_t AugmentCounts::*> kCounts[] = {
-    {"rows", &AugmentCounts::rows},           {"variants", &AugmentCounts::variants},
-    {"duplicates", &AugmentCounts::duplicates}, {"guessed_words", &AugmentCounts::guessed},
-    {"near_words", &AugmentCounts::looked_up},  {"kept_words", &AugmentCounts::kept}};
+    {"rows", &AugmentCounts::rows},
+    {"variants", &AugmentCounts::variants},
+    {"duplicates", &AugmentCounts::duplicates},
+    {"guessed_words", &AugmentCounts::guessed},
+    {"near_words", &AugmentCounts::looked_up},
+    {"kept_words", &AugmentCounts::kept}};
 
 }  // namespace
 
@@ -27,7 +30,8 @@ Json to_json(const AugmentCounts& counts) {
 
 AugmentCounts counts_from_json(const Json& json) {
   AugmentCounts counts;
-  for (const auto& [name, member] : kCounts) counts.*member = json_get<int64_t>(json, name, "counts of an augmentation");
+  for (const auto& [name, member] : kCounts)
+    counts.*member = json_get<int64_t>(json, name, "counts of an augmentation");
   return counts;
 }
 
@@ -67,8 +71,8 @@ std::vector<int64_t> own_blocks(const Journal& journal, const Table& table, int 
   return own;
 }
 
-bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter, bool published,
-                 Journal& journal, const std::function<void(int64_t rows)>& show) {
+bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter,
+                 bool published, Journal& journal, const std::function<void(int64_t rows)>& show) {
   int64_t rows = 0;
   for (const int64_t number : blocks) {
     if (interrupt_requested() != 0) return false;
@@ -82,7 +86,8 @@ bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const A
   return true;
 }
 
-AugmentCounts put_together(const Table& table, const Journal& journal, const Json& identity, const fs::path& output) {
+AugmentCounts put_together(const Table& table, const Journal& journal, const Json& identity,
+                           const fs::path& output) {
   AugmentCounts all;
   StreamHash hash;
   const fs::path temporary = temporary_name(output);
@@ -117,7 +122,8 @@ fs::path record_of(const fs::path& output) {
 
 std::optional<AugmentCounts> finished(const fs::path& output, const Json& identity) {
   std::error_code error;
-  if (!fs::is_regular_file(output, error) || !fs::is_regular_file(record_of(output), error)) return std::nullopt;
+  if (!fs::is_regular_file(output, error) || !fs::is_regular_file(record_of(output), error))
+    return std::nullopt;
   const Json record = parse_json_or_null(read_file(record_of(output)));
   if (!record.is_object() || !record.contains("made_of") || record["made_of"] != identity ||
       !record.contains("counts") || !record.contains("hash") ||

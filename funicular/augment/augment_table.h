@@ -29,12 +29,13 @@ std::vector<int64_t> own_blocks(const Journal& journal, const Table& table, int 
 
 /// Works on blocks, each into the journal. False where an interrupt was requested (base/interrupt.h) before all were
 /// done. `show` (or null): after each block, with how many rows are done.
-bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter, bool published,
-                 Journal& journal, const std::function<void(int64_t rows)>& show);
+bool vary_blocks(const std::vector<int64_t>& blocks, const Table& table, const Augmenter& augmenter,
+                 bool published, Journal& journal, const std::function<void(int64_t rows)>& show);
 
 /// Puts the blocks of a complete journal together as `output`, which appears when it is complete, and writes beside it
 /// what it is (record_of). Returns the counts of all. Throws RunError for a block that is missing.
-AugmentCounts put_together(const Table& table, const Journal& journal, const Json& identity, const fs::path& output);
+AugmentCounts put_together(const Table& table, const Journal& journal, const Json& identity,
+                           const fs::path& output);
 
 /// The file that says of an output how it was made: OUTPUT.made.json.
 fs::path record_of(const fs::path& output);

@@ -48,8 +48,14 @@ std::string in_title_of(std::string_view word, std::string candidate) {
 }  // namespace
 
 int64_t published_variants(std::string_view task) {
-  static constexpr std::array<std::pair<std::string_view, int64_t>, 8> kVariants{
-      {{"cola", 30}, {"mrpc", 30}, {"stsb", 30}, {"rte", 30}, {"sst2", 20}, {"qnli", 20}, {"mnli", 10}, {"qqp", 10}}};
+  static constexpr std::array<std::pair<std::string_view, int64_t>, 8> kVariants{{{"cola", 30},
+                                                                                  {"mrpc", 30},
+                                                                                  {"stsb", 30},
+                                                                                  {"rte", 30},
+                                                                                  {"sst2", 20},
+                                                                                  {"qnli", 20},
+                                                                                  {"mnli", 10},
+                                                                                  {"qqp", 10}}};
   for (const auto& [name, variants] : kVariants)
     if (name == task) return variants;
   return 0;
@@ -82,7 +88,8 @@ Augmenter::Augmenter(const Model& model, const text::Tokenizer& tokenizer,
   if (!(options.probability >= 0 && options.probability <= 1))
     throw InputError("augment", "the probability that a word gives way: expected 0 to 1, found {}",
                      options.probability);
-  if (options.variants < 1) throw InputError("augment", "expected at least 1 variant, found {}", options.variants);
+  if (options.variants < 1)
+    throw InputError("augment", "expected at least 1 variant, found {}", options.variants);
   if (vectors) near_ = std::make_unique<NearWords>(std::move(vectors), options.candidates, options.published);
 }
 
@@ -162,8 +169,8 @@ std::vector<Augmenter::Candidates> Augmenter::candidates(std::span<const Divided
   return found;
 }
 
-std::string Augmenter::variant(const DividedText& text, const Candidates& candidates, const SourceText& source,
-                               uint32_t attempt) const {
+std::string Augmenter::variant(const DividedText& text, const Candidates& candidates,
+                               const SourceText& source, uint32_t attempt) const {
   const RandomKey key = make_key(options_.seed, kVaryText, source.column);
   std::string made;
   size_t copied = 0;
@@ -182,12 +189,13 @@ std::string Augmenter::variant(const DividedText& text, const Candidates& candid
 std::vector<std::string> Augmenter::draw(const SourceText& source, const DividedText& text,
                                          const Candidates& candidates, AugmentCounts& counts) const {
   std::vector<std::string> variants;
-  const bool any = std::any_of(candidates.begin(), candidates.end(), [](const auto& list) { return !list.empty(); });
+  const bool any =
+      std::any_of(candidates.begin(), candidates.end(), [](const auto& list) { return !list.empty(); });
   if (!any && !options_.published) return variants;
   std::unordered_set<std::string> there{std::string(source.text)};
   const int64_t attempts = options_.published ? options_.variants : 10 * options_.variants;
-  for (int64_t attempt = 0;
-       attempt < attempts && static_cast<int64_t>(variants.size()) < options_.variants; ++attempt) {
+  for (int64_t attempt = 0; attempt < attempts && static_cast<int64_t>(variants.size()) < options_.variants;
+       ++attempt) {
     std::string made = variant(text, candidates, source, static_cast<uint32_t>(attempt));
     if (there.insert(made).second)
       variants.push_back(std::move(made));

@@ -56,8 +56,8 @@ struct SourceText {
 class Augmenter {
  public:
   /// `vectors` may be null: words of several pieces then stay. Throws InputError for options that make no sense.
-  Augmenter(const Model& model, const text::Tokenizer& tokenizer, std::shared_ptr<const format::WordVectors> vectors,
-            const AugmenterOptions& options);
+  Augmenter(const Model& model, const text::Tokenizer& tokenizer,
+            std::shared_ptr<const format::WordVectors> vectors, const AugmenterOptions& options);
 
   /// The variants of each text, all different from it and from each other, in the order in which they were drawn.
   std::vector<std::vector<std::string>> vary(std::span<const SourceText> texts, AugmentCounts& counts) const;
@@ -69,10 +69,11 @@ class Augmenter {
 
  private:
   void guess(std::span<const DividedText> texts, std::vector<Candidates>& found, AugmentCounts& counts) const;
-  void look_up(std::span<const DividedText> texts, std::vector<Candidates>& found, AugmentCounts& counts) const;
+  void look_up(std::span<const DividedText> texts, std::vector<Candidates>& found,
+               AugmentCounts& counts) const;
   int64_t number_of(std::string_view word) const;
-  std::vector<std::string> draw(const SourceText& source, const DividedText& text, const Candidates& candidates,
-                                AugmentCounts& counts) const;
+  std::vector<std::string> draw(const SourceText& source, const DividedText& text,
+                                const Candidates& candidates, AugmentCounts& counts) const;
   std::string variant(const DividedText& text, const Candidates& candidates, const SourceText& source,
                       uint32_t attempt) const;
 

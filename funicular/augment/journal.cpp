@@ -51,11 +51,13 @@ void Journal::prepare(const fs::path& folder, const Json& identity) {
   const fs::path job = folder / kJob;
   for (const fs::path& left : temporaries_of(folder)) fs::remove_all(left);
   if (fs::exists(folder) && !fs::exists(job) && !holds_only_temporaries(folder))
-    throw InputError("augment", "{} is in the way: unfinished work is kept there, and it holds something else; move it",
+    throw InputError("augment",
+                     "{} is in the way: unfinished work is kept there, and it holds something else; move it",
                      folder.string());
   if (fs::exists(job)) {
     if (parse_json_or_null(read_file(job)) == identity) return;
-    log::warning("{} holds unfinished work with another input, model or options; it begins anew", folder.string());
+    log::warning("{} holds unfinished work with another input, model or options; it begins anew",
+                 folder.string());
     remove(folder);
   }
   make_directories(folder);
@@ -71,7 +73,8 @@ void Journal::remove(const fs::path& folder) {
 
 Journal::Journal(fs::path folder) : folder_(std::move(folder)), own_(temporary_name(folder_ / kPart)) {
   if (!fs::exists(folder_ / kJob))
-    throw InputError("augment", "{}: there is no such folder here; ranks on several hosts need a --output that all see",
+    throw InputError("augment",
+                     "{}: there is no such folder here; ranks on several hosts need a --output that all see",
                      folder_.string());
   for (const fs::path& part : temporaries_of(folder_ / kPart)) scan(part);
 }
@@ -85,7 +88,8 @@ void Journal::scan(const fs::path& file) {
     at += sizeof header;
     const uint64_t left = bytes.size() - at;
     // What follows the first piece that is not whole is not trusted either.
-    if (header.magic != kMagic || header.note_size > left || header.text_size > left - header.note_size) return;
+    if (header.magic != kMagic || header.note_size > left || header.text_size > left - header.note_size)
+      return;
     const std::string_view note = bytes.substr(at, header.note_size);
     const std::string_view text = bytes.substr(at + header.note_size, header.text_size);
     if (hash_of(header, note, text) != header.hash) return;
@@ -110,7 +114,8 @@ void Journal::add(int64_t piece, const Json& note, std::string_view text) {
 Journal::Piece Journal::read(int64_t piece) const {
   const auto found = places_.find(piece);
   if (found == places_.end())
-    throw RunError("augment", "{} lacks piece {}; was it changed by another process?", folder_.string(), piece);
+    throw RunError("augment", "{} lacks piece {}; was it changed by another process?", folder_.string(),
+                   piece);
   const Place& place = found->second;
   std::ifstream file(place.file, std::ios::binary);
   file.seekg(static_cast<std::streamoff>(place.offset));

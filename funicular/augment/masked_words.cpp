@@ -31,8 +31,8 @@ void add_head(model::Builder& builder) {
       [weights](Activations in, const Pass& pass) {
         const at::Tensor transformed =
             model::apply_linear(in.at(model::kHidden), weights.transform, weights.activation);
-        pass.loss.output(kMaskedHidden, nn::residual_norm(transformed, {}, {}, weights.norm.weights(),
-                                                          nn::RowKeys(), {}));
+        pass.loss.output(kMaskedHidden,
+                         nn::residual_norm(transformed, {}, {}, weights.norm.weights(), nn::RowKeys(), {}));
         pass.loss.output(kDecoder, weights.decoder->compute);
         pass.loss.output(kBias, weights.bias->compute);
         return Activations{};
@@ -49,11 +49,14 @@ const at::Tensor& output_of(const LossSink& sink, const char* name) {
 
 }  // namespace
 
-std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t size, int64_t count, int32_t own) {
+std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t size, int64_t count,
+                             int32_t own) {
   struct Found {
     float value;
     int32_t id;
-    bool operator<(const Found& other) const { return value != other.value ? value > other.value : id < other.id; }
+    bool operator<(const Found& other) const {
+      return value != other.value ? value > other.value : id < other.id;
+    }
   };
   std::vector<Found> heap;  // the last in order on top
   float least = kNever;
@@ -99,17 +102,20 @@ model::Head MaskedWords::head() {
 
 MaskedWords::~MaskedWords() = default;
 
-MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer, const MaskedWordsOptions& options)
+MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer,
+                         const MaskedWordsOptions& options)
     : model_(model), tokenizer_(tokenizer), options_(options) {
   if (options.count < 1 || options.batch_tokens < 1)
-    throw InputError("augment", "expected at least 1 candidate and 1 token a batch, found {} and {}", options.count,
-                     options.batch_tokens);
+    throw InputError("augment", "expected at least 1 candidate and 1 token a batch, found {} and {}",
+                     options.count, options.batch_tokens);
   const auto& missing = tokenizer.sequence().missing();
   if (!missing.empty())
-    throw InputError("augment", "the vocabulary has no {}; expected a model's own tokeniser", missing.front());
+    throw InputError("augment", "the vocabulary has no {}; expected a model's own tokeniser",
+                     missing.front());
   room_ = options.max_length - tokenizer.sequence().special_count(2);
   if (room_ < 2)
-    throw InputError("augment", "--max-length {} leaves no room for a word and its text; expected at least {}",
+    throw InputError("augment",
+                     "--max-length {} leaves no room for a word and its text; expected at least {}",
                      options.max_length, tokenizer.sequence().special_count(2) + 2);
   LossSink sink;
   sink.keep_outputs = true;
@@ -212,7 +218,8 @@ void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> re
     at::parallel_for(0, rows, 1, [&](int64_t from, int64_t to) {
       for (int64_t row = from; row < to; ++row) {
         const auto at = static_cast<size_t>(begin + row);
-        results[batch.words[at]] = largest(values + row * size, offsets_.data(), size, options_.count, batch.own[at]);
+        results[batch.words[at]] =
+            largest(values + row * size, offsets_.data(), size, options_.count, batch.own[at]);
       }
     });
     // A row that is not finite has too few.

@@ -19,9 +19,9 @@ struct HiddenWord {
 };
 
 struct MaskedWordsOptions {
-  int64_t count = 15;          ///< how many words
-  int64_t max_length = 512;    ///< longest sequence, special tokens included
-  int64_t batch_tokens = 4096; ///< tokens a forward pass at most; a longer sequence stands alone
+  int64_t count = 15;           ///< how many words
+  int64_t max_length = 512;     ///< longest sequence, special tokens included
+  int64_t batch_tokens = 4096;  ///< tokens a forward pass at most; a longer sequence stands alone
   /// As TinyBERT's program does it: the count is taken from the whole vocabulary, the word itself and special tokens
   /// included, and pieces that continue a word are left out afterwards, so that there are fewer. A sequence that is
   /// too long is cut at its end, and words behind the cut have no candidates. Otherwise there are as many words of
@@ -51,21 +51,23 @@ class MaskedWords {
  private:
   struct Batch;
   bool add(Batch& batch, const HiddenWord& word) const;
-  void append(Batch& batch, std::span<const int32_t> hidden, int32_t place, std::span<const int32_t> shown) const;
+  void append(Batch& batch, std::span<const int32_t> hidden, int32_t place,
+              std::span<const int32_t> shown) const;
   void forward(const Batch& batch, std::span<std::vector<int32_t>> results) const;
   int64_t length(const HiddenWord& word) const;
 
   const Model& model_;
   const text::Tokenizer& tokenizer_;
   MaskedWordsOptions options_;
-  int64_t room_ = 0;  ///< for the texts of a pair
-  at::Tensor decoder_;  ///< [V, W] float32
+  int64_t room_ = 0;            ///< for the texts of a pair
+  at::Tensor decoder_;          ///< [V, W] float32
   std::vector<float> offsets_;  ///< [V]: the bias, or -infinity where a token takes no place among the first
   std::vector<uint8_t> given_;  ///< [V]: whether a token that takes a place is given
 };
 
 /// The `count` largest of logits[i] + offsets[i], i < size, `own` excepted (-1: none); of equal ones the smaller i.
 /// Fewer where fewer are above -infinity.
-std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t size, int64_t count, int32_t own);
+std::vector<int32_t> largest(const float* logits, const float* offsets, int64_t size, int64_t count,
+                             int32_t own);
 
 }  // namespace funicular::augment

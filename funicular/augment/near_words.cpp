@@ -49,16 +49,19 @@ double NearWords::cosine(int64_t a, int64_t b) const {
 
 std::vector<int64_t> NearWords::best_of(int64_t word, const float* cosines) const {
   const int64_t words = vectors_->words();
-  const std::vector<int32_t> first = largest(cosines, offsets_.data(), words, count_, static_cast<int32_t>(word));
+  const std::vector<int32_t> first =
+      largest(cosines, offsets_.data(), words, count_, static_cast<int32_t>(word));
   if (first.empty()) return {};
   // All that may be among the first: the products are rounded.
   const float least = cosines[first.back()] - kMargin;
   std::vector<std::pair<double, int64_t>> exact;
   for (int64_t i = 0; i < words; ++i)
-    if (cosines[i] + offsets_[static_cast<size_t>(i)] >= least && i != word) exact.emplace_back(-cosine(word, i), i);
+    if (cosines[i] + offsets_[static_cast<size_t>(i)] >= least && i != word)
+      exact.emplace_back(-cosine(word, i), i);
   std::sort(exact.begin(), exact.end());
   std::vector<int64_t> best;
-  for (size_t i = 0; i < std::min(exact.size(), static_cast<size_t>(count_)); ++i) best.push_back(exact[i].second);
+  for (size_t i = 0; i < std::min(exact.size(), static_cast<size_t>(count_)); ++i)
+    best.push_back(exact[i].second);
   return best;
 }
 

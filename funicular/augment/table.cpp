@@ -35,9 +35,10 @@ std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, format::T
 std::string field_of(const std::string& text, format::TextFormat format) {
   if (format == format::TextFormat::tsv) {
     if (text.find_first_of("\t\r\n") != text.npos)
-      throw InputError("augment",
-                       "\"{}\" holds a tab or a line end, which TSV cannot hold; give the rows as CSV or JSON lines",
-                       text);
+      throw InputError(
+          "augment",
+          "\"{}\" holds a tab or a line end, which TSV cannot hold; give the rows as CSV or JSON lines",
+          text);
     return text;
   }
   if (text.find_first_of(",\"\r\n") == text.npos) return text;
@@ -61,7 +62,8 @@ Table::Table(const fs::path& file, format::TextOptions layout) : file_(file, std
   const format::TextFormat format = file_.format();
   if (format != format::TextFormat::tsv && format != format::TextFormat::csv &&
       format != format::TextFormat::jsonl)
-    throw InputError("augment", "{}: expected a table (tsv, csv or jsonl), found {}; --format names another one",
+    throw InputError("augment",
+                     "{}: expected a table (tsv, csv or jsonl), found {}; --format names another one",
                      file.string(), format::text_format_name(format));
   const auto& columns = file_.options().columns;
   if (columns.empty()) throw InputError("augment", "{}: no text columns were given", file.string());
@@ -113,7 +115,8 @@ std::vector<TableRow> Table::read(const RowBlock& block) const {
   while (const format::Row* row = reader.next()) {
     const uint64_t end = block.bytes.begin + reader.bytes_done();
     const std::string_view whole = file_.text().substr(row->offset, end - row->offset);
-    rows.push_back({without_line_end(whole), whole.ends_with("\r\n") ? "\r\n" : "\n",
+    rows.push_back({without_line_end(whole),
+                    whole.ends_with("\r\n") ? "\r\n" : "\n",
                     {row->columns.begin(), row->columns.end()}});
   }
   return rows;

@@ -13,22 +13,26 @@ namespace {
 
 // Words that a tokenizer which cuts at apostrophes can give; the others of the published list never occur.
 constexpr std::string_view kEnglish =
-    "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers herself "
+    "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself she her hers "
+    "herself "
     "it its itself they them their theirs themselves this that these those "
     "am is are was were be been being have has had having do does did doing "
-    "a an the and but if or because as until while of at by for with about against between into through during "
+    "a an the and but if or because as until while of at by for with about against between into through "
+    "during "
     "before after above below to from up down in out on off over under again further then once here there "
     "all any both each few more most other some such no nor not only own same so than too very "
     "can will just should now s t d ll m o re ve y "
-    "don ain aren couldn didn doesn hadn hasn haven isn ma mightn mustn needn shan shouldn wasn weren won wouldn";
+    "don ain aren couldn didn doesn hadn hasn haven isn ma mightn mustn needn shan shouldn wasn weren won "
+    "wouldn";
 
 const text::WordPiece& require_word_piece(const text::Tokenizer& tokenizer) {
   const auto* const word_piece = dynamic_cast<const text::WordPiece*>(&tokenizer);
   if (!word_piece)
-    throw InputError("augment",
-                     "the tokeniser is a {}; expected WordPiece, whose words are known by their pieces: take a BERT "
-                     "to guess words, whatever model will learn from the rows",
-                     tokenizer.type());
+    throw InputError(
+        "augment",
+        "the tokeniser is a {}; expected WordPiece, whose words are known by their pieces: take a BERT "
+        "to guess words, whatever model will learn from the rows",
+        tokenizer.type());
   if (word_piece->special().mask < 0)
     throw InputError("augment", "the vocabulary has no mask token; expected one, such as [MASK]");
   return *word_piece;
@@ -98,7 +102,8 @@ StopWords read_stop_words(const fs::path& file) {
     const size_t end = std::min(rest.find('\n'), rest.size());
     std::string_view line = rest.substr(0, end);
     rest.remove_prefix(std::min(end + 1, rest.size()));
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t')) line.remove_suffix(1);
+    while (!line.empty() && (line.back() == '\r' || line.back() == ' ' || line.back() == '\t'))
+      line.remove_suffix(1);
     if (!text::is_valid_utf8(line) || line.find_first_of(" \t") != line.npos)
       throw InputError("augment", "{}:{}: expected one word in UTF-8, found \"{}\"", file.string(), number,
                        text::to_valid_utf8(line));
@@ -134,7 +139,8 @@ bool WordDivider::is_replaceable(std::string_view word) const {
   return !stop_words_.contains(lower_cased(word));
 }
 
-void WordDivider::add_word(DividedText& divided, size_t begin, size_t end, text::TokenizedText& scratch) const {
+void WordDivider::add_word(DividedText& divided, size_t begin, size_t end,
+                           text::TokenizedText& scratch) const {
   const std::string_view word = std::string_view(divided.text).substr(begin, end - begin);
   scratch.ids.clear();
   scratch.word_starts.clear();

@@ -144,11 +144,13 @@ class Training {
     for (const auto& [word, count] : counts[0])
       if (count >= options_.min_count) order.emplace_back(-count, word);
     std::sort(order.begin(), order.end());
-    if (static_cast<int64_t>(order.size()) > options_.most_words) order.resize(static_cast<size_t>(options_.most_words));
+    if (static_cast<int64_t>(order.size()) > options_.most_words)
+      order.resize(static_cast<size_t>(options_.most_words));
     if (order.size() < 2)
-      throw InputError("vectors",
-                       "{} words occur {} times or more; expected at least 2: give more text, or a smaller --min-count",
-                       order.size(), options_.min_count);
+      throw InputError(
+          "vectors",
+          "{} words occur {} times or more; expected at least 2: give more text, or a smaller --min-count",
+          order.size(), options_.min_count);
     for (const auto& [count, word] : order) {
       numbers_.emplace(word, static_cast<int32_t>(result_.words.size()));
       result_.words.push_back(word);
@@ -248,7 +250,8 @@ class Training {
     for (const int64_t count : result_.counts) total += std::pow(static_cast<double>(count), 0.75);
     for (uint32_t word = 0; word < words; ++word) {
       sum += std::pow(static_cast<double>(result_.counts[word]), 0.75);
-      const auto end = word + 1 == words ? kPlaces : static_cast<size_t>(sum / total * static_cast<double>(kPlaces));
+      const auto end =
+          word + 1 == words ? kPlaces : static_cast<size_t>(sum / total * static_cast<double>(kPlaces));
       samples_.resize(std::max(samples_.size(), end), static_cast<int32_t>(word));
     }
   }
@@ -276,8 +279,8 @@ class Training {
     if (count == 0) return 0;
     const auto number = static_cast<uint32_t>(word);
     const RandomBlock block = philox(key, make_counter(number, 0xFFFFFFFFu, epoch));
-    const auto first =
-        static_cast<int64_t>(uniform_below((uint64_t{block[0]} << 32) | block[1], static_cast<uint64_t>(count)));
+    const auto first = static_cast<int64_t>(
+        uniform_below((uint64_t{block[0]} << 32) | block[1], static_cast<uint64_t>(count)));
     double loss = 0;
     for (int64_t step = 0; step < count; ++step) {
       const int64_t pair = (first + step) % count;
@@ -309,7 +312,8 @@ class Training {
     const auto rate = static_cast<float>(options_.learning_rate / std::sqrt(squares)) * slope;
     squares += double{slope} * slope * dot(context, context, size) / static_cast<double>(size);
     for (int64_t i = 0; i < size; ++i) own[i] -= rate * context[i];
-    return double{weight} * (toward > 0 ? toward + std::log1p(std::exp(-double{toward})) : std::log1p(std::exp(double{toward})));
+    return double{weight} * (toward > 0 ? toward + std::log1p(std::exp(-double{toward}))
+                                        : std::log1p(std::exp(double{toward})));
   }
 
   const data::RowSource& source_;
@@ -331,7 +335,8 @@ void check(const VectorTrainingOptions& options) {
   require(options.window > 0, "--window", options.window);
   require(options.min_count > 0, "--min-count", options.min_count);
   require(options.most_words > 0, "--words", options.most_words);
-  require(options.negatives > 0 && options.negatives <= 1000, "--negatives (at most 1000)", options.negatives);
+  require(options.negatives > 0 && options.negatives <= 1000, "--negatives (at most 1000)",
+          options.negatives);
   require(options.epochs > 0, "--epochs", options.epochs);
   require(options.learning_rate > 0, "--learning-rate", options.learning_rate);
   require(options.most_counted > 0, "x_max", options.most_counted);

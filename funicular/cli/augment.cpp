@@ -28,17 +28,25 @@ class Augment final : public Command {
  public:
   Augment()
       : Command("augment", "Make variants of a task's rows, for training",
-                "Writes each row of a table and behind it variants of it, in which words have given way to others that "
-                "fit (TinyBERT's data augmentation): words of one piece to what a masked language model would put "
-                "there, words of several pieces to those with the nearest vectors. The table keeps its format, its "
-                "columns and its labels. Interrupted or killed, it goes on when it is given again. The last line of "
+                "Writes each row of a table and behind it variants of it, in which words have given way to "
+                "others that "
+                "fit (TinyBERT's data augmentation): words of one piece to what a masked language model "
+                "would put "
+                "there, words of several pieces to those with the nearest vectors. The table keeps its "
+                "format, its "
+                "columns and its labels. Interrupted or killed, it goes on when it is given again. The last "
+                "line of "
                 "output is one JSON object that counts rows, variants and words.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "model folder with a head that guesses hidden words");
     arguments.add("input", "FILE", input_, "the rows").alias("train").alias("train-file").required();
-    arguments.add("output", "FILE", output_, "rows and variants, in the input's format; it appears when it is complete")
+    arguments
+        .add("output", "FILE", output_,
+             "rows and variants, in the input's format; it appears when it is complete")
         .required();
-    arguments.add("vectors", "FILE", vectors_, "word vectors as text, GloVe's or word2vec's; the first 100,000 are used")
+    arguments
+        .add("vectors", "FILE", vectors_,
+             "word vectors as text, GloVe's or word2vec's; the first 100,000 are used")
         .default_text("none: words of several pieces stay");
     arguments
         .add("vectors-cache", "FILE", vectors_cache_,
@@ -48,19 +56,22 @@ class Augment final : public Command {
     task.declare_name(arguments, eval::task_names()).required();
     arguments
         .add("text-column", "COLUMN", task.custom.text,
-             "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or numbers from 1")
+             "of a custom task: the columns whose texts are varied, names of the header, JSON keys, or "
+             "numbers from 1")
         .alias("text-columns")
         .default_text("text");
     arguments.add("format", "NAME", task.custom.format, "of a custom task: format of the input")
         .choices({"tsv", "csv", "jsonl"})
         .default_text("by the file's name");
-    arguments.add("header", task.custom.header,
-                  "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
+    arguments.add(
+        "header", task.custom.header,
+        "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
     declare_variants();
     arguments.section("Machine and randomness");
     declare_seed(arguments, seed_, "of every random choice");
     declare_inference_precision(arguments, precision_);
-    declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1).alias("batch-tokens");
+    declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
+        .alias("batch-tokens");
     device_.declare(arguments);
   }
 
@@ -91,7 +102,8 @@ class Augment final : public Command {
       throw;
     }
     const std::string counts = comm::from_first(group_, [&] {
-      return augment::to_json(augment::put_together(*table_, augment::Journal(folder), identity, output_)).dump();
+      return augment::to_json(augment::put_together(*table_, augment::Journal(folder), identity, output_))
+          .dump();
     });
     if (group_.rank() == 0) augment::Journal::remove(folder);
     return report(counts);
@@ -100,7 +112,9 @@ class Augment final : public Command {
  private:
   void declare_variants() {
     arguments.section("Variants");
-    arguments.add("candidates", "M", options_.candidates, "words that may take a word's place").alias("M").range(1, 1000);
+    arguments.add("candidates", "M", options_.candidates, "words that may take a word's place")
+        .alias("M")
+        .range(1, 1000);
     arguments.add("probability", "P", options_.probability, "that a word gives way, in each variant")
         .alias("p")
         .range(0, 1);
@@ -108,8 +122,7 @@ class Augment final : public Command {
         .alias("N")
         .default_text("as published for the task: 30, or 20 for sst2")
         .range(1, 100'000);
-    arguments
-        .add("stop-words", "FILE", stop_words_, "words that stay, one a line; an empty file: none")
+    arguments.add("stop-words", "FILE", stop_words_, "words that stay, one a line; an empty file: none")
         .default_text("English words of grammar");
     arguments
         .add("compat", "NAME", compat_,
@@ -155,7 +168,8 @@ class Augment final : public Command {
     for (const fs::path& input : {input_, vectors_, stop_words_})
       for (const fs::path& output : {output_, vectors_cache_, augment::record_of(output_)})
         if (!input.empty() && !output.empty() && fs::equivalent(input, output, error))
-          throw InputError("usage", "{} would be replaced by what is made of it; choose another name for the output",
+          throw InputError("usage",
+                           "{} would be replaced by what is made of it; choose another name for the output",
                            input.string());
   }
 
@@ -168,7 +182,9 @@ class Augment final : public Command {
 
   /// All that decides the output.
   Json identity() const {
-    const auto hash = [](const fs::path& file) { return file.empty() ? std::string() : hash_text(hash_file(file)); };
+    const auto hash = [](const fs::path& file) {
+      return file.empty() ? std::string() : hash_text(hash_file(file));
+    };
     Json columns = Json::array();
     for (const format::Column& column : table_->file().options().columns)
       columns.push_back(std::holds_alternative<size_t>(column) ? Json(std::get<size_t>(column))
@@ -201,21 +217,23 @@ class Augment final : public Command {
       blocks = augment::own_blocks(journal, *table_, group_.rank(), group_.size());
     });
     if (journal.size() > 0)
-      log::info("{} of {} blocks of rows are there already; it goes on", journal.size(), table_->blocks().size());
+      log::info("{} of {} blocks of rows are there already; it goes on", journal.size(),
+                table_->blocks().size());
     const auto vectors = open_vectors();
     bool complete = true;
     if (!blocks.empty()) {
       const Model model = load();
       const augment::Augmenter augmenter(model, *tokenizer_, vectors, options_);
       uint64_t rows = 0;
-      for (const int64_t block : blocks) rows += static_cast<uint64_t>(table_->blocks()[static_cast<size_t>(block)].rows);
+      for (const int64_t block : blocks)
+        rows += static_cast<uint64_t>(table_->blocks()[static_cast<size_t>(block)].rows);
       Progress progress("augment", rows, {.unit = "rows", .terminal = {}});
-      complete = augment::vary_blocks(
-          blocks, *table_, augmenter, published(), journal, [&](int64_t done) {
-            if (group_.rank() == 0) progress.update(static_cast<uint64_t>(done));
-          });
+      complete = augment::vary_blocks(blocks, *table_, augmenter, published(), journal, [&](int64_t done) {
+        if (group_.rank() == 0) progress.update(static_cast<uint64_t>(done));
+      });
     }
-    for (const std::string& other : group_.gather_texts(complete ? "" : "interrupted")) complete &= other.empty();
+    for (const std::string& other : group_.gather_texts(complete ? "" : "interrupted"))
+      complete &= other.empty();
     if (!complete) log::warning("interrupted; the same command goes on where it was");
     return complete;
   }
@@ -228,7 +246,8 @@ class Augment final : public Command {
     for (const bool first : {true, false})  // made by one, mapped by all
       comm::together(group_, [&] {
         if ((group_.rank() == 0) == first)
-          vectors = std::make_shared<format::WordVectors>(format::WordVectors::open(vectors_, kMostVectors, binary));
+          vectors = std::make_shared<format::WordVectors>(
+              format::WordVectors::open(vectors_, kMostVectors, binary));
       });
     return vectors;
   }
@@ -242,11 +261,12 @@ class Augment final : public Command {
       pretrained_->load_all(model, head);
     } catch (const InputError& error) {
       if (std::string_view(error.what()).find("lacks weights") == std::string_view::npos) throw;
-      throw InputError("augment",
-                       "{} has no trained head that guesses hidden words, or not all of it ({}). To train one on texts "
-                       "of yours: funicular tokenize --tokenizer {} --input texts.txt --output texts.tokens, then "
-                       "funicular pretrain --model {} --data texts.tokens --output RUN, then --model RUN/model",
-                       model_.string(), error.what(), model_.string(), model_.string());
+      throw InputError(
+          "augment",
+          "{} has no trained head that guesses hidden words, or not all of it ({}). To train one on texts "
+          "of yours: funicular tokenize --tokenizer {} --input texts.txt --output texts.tokens, then "
+          "funicular pretrain --model {} --data texts.tokens --output RUN, then --model RUN/model",
+          model_.string(), error.what(), model_.string(), model_.string());
     }
     model::prepare_inference(model, precision_);
     return model;
@@ -255,8 +275,8 @@ class Augment final : public Command {
   int report(const std::string& counts) const {
     if (group_.rank() > 0) return 0;
     const augment::AugmentCounts all = augment::counts_from_json(parse_json(counts, "counts"));
-    log::info("{}: {} rows and {} variants; {} attempts gave a text that was there and were dropped", output_.string(),
-              all.rows, all.variants, all.duplicates);
+    log::info("{}: {} rows and {} variants; {} attempts gave a text that was there and were dropped",
+              output_.string(), all.rows, all.variants, all.duplicates);
     fmt::print("{}\n", counts);
     return 0;
   }

@@ -20,30 +20,43 @@ class Vectors final : public Command {
  public:
   Vectors()
       : Command("vectors", "Train small word vectors on texts",
-                "Trains word vectors (skip-gram with negative samples), for funicular augment --vectors, so that no file from "
-                "elsewhere is needed. The same bits come out whatever the number of threads. The last line of output "
+                "Trains word vectors (skip-gram with negative samples), for funicular augment --vectors, so "
+                "that no file from "
+                "elsewhere is needed. The same bits come out whatever the number of threads. The last line "
+                "of output "
                 "is one JSON object.") {
     arguments.section("Input and output");
     arguments.add("input", "PATH", input_, "text files, or tables with --text-column").required();
-    arguments.add("output", "FILE", output_, "the vectors, as text; the file appears when it is complete").required();
-    arguments.add("output-format", "NAME", form_, "word2vec's begins with a line of the numbers of words and of numbers")
+    arguments.add("output", "FILE", output_, "the vectors, as text; the file appears when it is complete")
+        .required();
+    arguments
+        .add("output-format", "NAME", form_,
+             "word2vec's begins with a line of the numbers of words and of numbers")
         .choices({"glove", "word2vec"});
     arguments.add("format", "NAME", format_, "text: a line a row; lines, tsv, csv, jsonl")
         .choices({"text", "lines", "tsv", "csv", "jsonl"})
         .default_text("by the first file's name");
-    arguments.add("text-column", "COLUMN", columns_, "of tables: columns with texts, by name, JSON key, or number from 1")
+    arguments
+        .add("text-column", "COLUMN", columns_,
+             "of tables: columns with texts, by name, JSON key, or number from 1")
         .alias("text-columns")
         .default_text("the first, or text");
-    arguments.add("header", header_, "of TSV and CSV: the first row names the columns; --no-header: it is data")
+    arguments
+        .add("header", header_, "of TSV and CSV: the first row names the columns; --no-header: it is data")
         .default_text("on");
     arguments.section("Vectors");
     arguments.add("size", "N", options_.size, "numbers of a vector").alias("vector-size").range(1, 4096);
-    arguments.add("window", "WORDS", options_.window, "how far from each other words count, within a row").range(1, 1000);
+    arguments.add("window", "WORDS", options_.window, "how far from each other words count, within a row")
+        .range(1, 1000);
     arguments.add("min-count", "N", options_.min_count, "rarer words get no vector").range(1);
-    arguments.add("words", "N", options_.most_words, "only the most frequent words").alias("max-vocab").range(2, 10'000'000);
+    arguments.add("words", "N", options_.most_words, "only the most frequent words")
+        .alias("max-vocab")
+        .range(2, 10'000'000);
     arguments.add("lower-case", options_.lower_case, "words are told apart without regard to case");
     arguments.add("negatives", "N", options_.negatives, "words drawn against each pair").range(1, 1000);
-    arguments.add("epochs", "N", options_.epochs, "passes over the counted pairs").alias("num-train-epochs").range(1);
+    arguments.add("epochs", "N", options_.epochs, "passes over the counted pairs")
+        .alias("num-train-epochs")
+        .range(1);
     arguments.add("learning-rate", "RATE", options_.learning_rate, "AdaGrad's").alias("lr").above(0);
     arguments.section("Machine and randomness");
     declare_seed(arguments, seed_, "of the first values and of the order of pairs");
@@ -57,7 +70,8 @@ class Vectors final : public Command {
     std::error_code error;
     for (const fs::path& input : input_)
       if (fs::equivalent(input, output_, error))
-        throw InputError("usage", "{} would be replaced by its vectors; choose another --output", input.string());
+        throw InputError("usage", "{} would be replaced by its vectors; choose another --output",
+                         input.string());
     device_.apply();
     options_.seed = static_cast<uint64_t>(seed_);
     const data::TextFileSource source(input_, layout());
@@ -71,9 +85,12 @@ class Vectors final : public Command {
       });
     }
     augment::write_vectors(trained, output_, form_ == "word2vec");
-    log::info("{}: {} words of {} numbers, from {} pairs of words", output_.string(), trained.words.size(), trained.size,
-              trained.pairs);
-    const Json result{{"words", trained.words.size()}, {"size", trained.size}, {"pairs", trained.pairs}, {"loss", trained.loss}};
+    log::info("{}: {} words of {} numbers, from {} pairs of words", output_.string(), trained.words.size(),
+              trained.size, trained.pairs);
+    const Json result{{"words", trained.words.size()},
+                      {"size", trained.size},
+                      {"pairs", trained.pairs},
+                      {"loss", trained.loss}};
     fmt::print("{}\n", result.dump());
     return 0;
   }
@@ -86,11 +103,15 @@ class Vectors final : public Command {
     layout.format = format;
     const bool table = format == format::TextFormat::tsv || format == format::TextFormat::csv;
     if (!table && arguments.given("header"))
-      throw InputError("usage", "--header is of TSV and CSV; the format is {}", format::text_format_name(format));
-    if ((format == format::TextFormat::text || format == format::TextFormat::lines) && arguments.given("text-column"))
-      throw InputError("usage", "--text-column is of tables; the format is {}", format::text_format_name(format));
+      throw InputError("usage", "--header is of TSV and CSV; the format is {}",
+                       format::text_format_name(format));
+    if ((format == format::TextFormat::text || format == format::TextFormat::lines) &&
+        arguments.given("text-column"))
+      throw InputError("usage", "--text-column is of tables; the format is {}",
+                       format::text_format_name(format));
     layout.header = table && header_;
-    for (const std::string& column : columns_) layout.text_columns.push_back(format::column_from_text(column));
+    for (const std::string& column : columns_)
+      layout.text_columns.push_back(format::column_from_text(column));
     return layout;
   }
 

@@ -127,10 +127,11 @@ class VectorTextReader {
 
   void require_whole(bool ended) const {
     if (words() == 0)
-      throw InputError(kVectors,
-                       "{}: no word vectors; expected lines of a word and its numbers, as GloVe and word2vec write "
-                       "them as text (funicular vectors trains some)",
-                       path_.string());
+      throw InputError(
+          kVectors,
+          "{}: no word vectors; expected lines of a word and its numbers, as GloVe and word2vec write "
+          "them as text (funicular vectors trains some)",
+          path_.string());
     if (ended && lines_.promised() && words() + repeated_ < std::min(*lines_.promised(), most_words_))
       throw InputError(kVectors, "{}: the first line promises {} words, found {}; is the file cut short?",
                        path_.string(), *lines_.promised(), words() + repeated_);
@@ -153,7 +154,8 @@ void write_binary(const ReadVectors& read, BinaryHeader header, const fs::path& 
   const std::array<std::string_view, 4> parts{
       std::string_view(reinterpret_cast<const char*>(read.ends.data()), read.ends.size() * sizeof(uint64_t)),
       read.letters, gap,
-      std::string_view(reinterpret_cast<const char*>(read.vectors.data()), read.vectors.size() * sizeof(float))};
+      std::string_view(reinterpret_cast<const char*>(read.vectors.data()),
+                       read.vectors.size() * sizeof(float))};
   header.hash = hash_of(header, parts);
   const fs::path temporary = temporary_name(binary);
   try {
@@ -196,29 +198,31 @@ bool WordVectorLines::read(std::string_view line, int64_t number) {
   const size_t more = fields_.size() > size_ + 1 ? fields_.size() - size_ - 1 : 0;
   const bool with_blanks = more > 0 && !parse_number(fields_[1], ignored);
   if (size_ == 0 || (fields_.size() != size_ + 1 && !with_blanks))
-    throw InputError(component_, "{}:{}: expected a word and {} numbers as before, found {} fields", file_.string(),
-                     number, size_ == 0 ? 1 : size_, fields_.size());
+    throw InputError(component_, "{}:{}: expected a word and {} numbers as before, found {} fields",
+                     file_.string(), number, size_ == 0 ? 1 : size_, fields_.size());
   const std::string_view last = fields_[with_blanks ? more : 0];
-  word_ = std::string_view(fields_[0].data(), static_cast<size_t>(last.data() + last.size() - fields_[0].data()));
+  word_ =
+      std::string_view(fields_[0].data(), static_cast<size_t>(last.data() + last.size() - fields_[0].data()));
   vector_.resize(size_);
   for (size_t i = 0; i < size_; ++i) {
     const std::string_view field = fields_[fields_.size() - size_ + i];
     if (!parse_number(field, vector_[i]))
-      throw InputError(component_, "{}:{}: expected a finite number, found \"{}\"", file_.string(), number, field);
+      throw InputError(component_, "{}:{}: expected a finite number, found \"{}\"", file_.string(), number,
+                       field);
   }
   return true;
 }
 
 WordVectors WordVectors::open(const fs::path& text, int64_t most_words, const fs::path& binary) {
-  if (most_words < 1) throw InputError(kVectors, "expected at least one word to be read, found {}", most_words);
+  if (most_words < 1)
+    throw InputError(kVectors, "expected at least one word to be read, found {}", most_words);
   const MappedFile mapped(text);
   WordVectors vectors;
   const auto fits = [&] {
     return vectors.map(binary) && vectors.most_words_ == static_cast<uint64_t>(most_words) &&
            vectors.text_bytes_ <= mapped.text().size() &&
            // A text that ended before the limit may have grown.
-           (vectors.text_bytes_ == mapped.text().size() ||
-            vectors.words_ == most_words) &&
+           (vectors.text_bytes_ == mapped.text().size() || vectors.words_ == most_words) &&
            hash_bytes(mapped.text().substr(0, vectors.text_bytes_)) == vectors.fingerprint_;
   };
   if (fits()) return vectors;

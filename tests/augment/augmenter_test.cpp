@@ -104,7 +104,8 @@ TEST_F(AugmenterTest, TheLargestAreThoseOfASortWithEqualOnesInOrder) {
     std::vector<float> logits(size), offsets(size);
     for (size_t i = 0; i < size; ++i) {
       logits[i] = static_cast<float>(random() % 40);
-      offsets[i] = random() % 3 == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(random() % 4);
+      offsets[i] =
+          random() % 3 == 0 ? -std::numeric_limits<float>::infinity() : static_cast<float>(random() % 4);
     }
     const int32_t own = static_cast<int32_t>(random() % 300) - 1;
     std::vector<int32_t> expected;
@@ -116,13 +117,15 @@ TEST_F(AugmenterTest, TheLargestAreThoseOfASortWithEqualOnesInOrder) {
     });
     const size_t count = random() % 20;
     expected.resize(std::min(expected.size(), count));
-    EXPECT_EQ(largest(logits.data(), offsets.data(), static_cast<int64_t>(size), static_cast<int64_t>(count), own),
-              expected);
+    EXPECT_EQ(
+        largest(logits.data(), offsets.data(), static_cast<int64_t>(size), static_cast<int64_t>(count), own),
+        expected);
   }
 }
 
 TEST_F(AugmenterTest, TheModelReadsTheMaskedTextAndTheTextAsAPair) {
-  const std::vector<int64_t> ids{2, 15, 4, 9, 3, 15, 8, 9, 3};  // [CLS] long [MASK] book [SEP] long film book [SEP]
+  const std::vector<int64_t> ids{2,  15, 4, 9, 3,
+                                 15, 8,  9, 3};  // [CLS] long [MASK] book [SEP] long film book [SEP]
   MicroBatch batch;
   batch.packing = Packing::from_lengths({9}, {0}, {0}, {});
   batch.tensors = {{"token_ids", at::tensor(ids, at::kLong)},
@@ -131,8 +134,8 @@ TEST_F(AugmenterTest, TheModelReadsTheMaskedTextAndTheTextAsAPair) {
   LossSink sink;
   sink.keep_outputs = true;
   model_.forward({}, batch, Taps{}, sink);
-  const at::Tensor logits = at::linear(sink.outputs().at("masked_hidden"), sink.outputs().at("masked_decoder"),
-                                       sink.outputs().at("masked_bias"));
+  const at::Tensor logits = at::linear(sink.outputs().at("masked_hidden"),
+                                       sink.outputs().at("masked_decoder"), sink.outputs().at("masked_bias"));
   const at::Tensor order = at::argsort(logits[0], 0, true);
   Strings expected;
   for (int64_t i = 0; i < order.size(0); ++i) {
@@ -184,8 +187,10 @@ TEST_F(AugmenterTest, AWordFarInALongTextIsSeenThroughAWindow) {
     return text;
   };
   const Augmenter augmenter = make({.candidates = 5});
-  for (const auto& [place, begin] : std::vector<std::pair<int, int>>{{0, 0}, {5, 0}, {7, 0}, {8, 1}, {20, 13}, {39, 26}}) {
-    const auto all = candidates(augmenter, {words(0, 40, place)}), window = candidates(augmenter, {words(begin, begin + 14, place)});
+  for (const auto& [place, begin] :
+       std::vector<std::pair<int, int>>{{0, 0}, {5, 0}, {7, 0}, {8, 1}, {20, 13}, {39, 26}}) {
+    const auto all = candidates(augmenter, {words(0, 40, place)}),
+               window = candidates(augmenter, {words(begin, begin + 14, place)});
     EXPECT_EQ(all[0][static_cast<size_t>(place)], window[0][static_cast<size_t>(place - begin)]) << place;
     EXPECT_EQ(all[0][static_cast<size_t>(place)].size(), 5u);
   }
@@ -232,8 +237,8 @@ TEST_F(AugmenterTest, VariantsAreDifferentAndDifferInReplaceableWordsOnly) {
 }
 
 TEST_F(AugmenterTest, WordsGiveWayWithTheProbabilityAndCandidatesAreEquallyLikely) {
-  const Augmenter augmenter = make(
-      {.candidates = 4, .probability = 0.3, .variants = 1, .batch_tokens = 100'000, .published = true});
+  const Augmenter augmenter =
+      make({.candidates = 4, .probability = 0.3, .variants = 1, .batch_tokens = 100'000, .published = true});
   const auto found = candidates(augmenter, {"film river"})[0];
   std::map<std::string, int> seen;
   constexpr int kRows = 4000;
@@ -247,7 +252,8 @@ TEST_F(AugmenterTest, WordsGiveWayWithTheProbabilityAndCandidatesAreEquallyLikel
     changed += word != "film";
   }
   double other = 0;  // of what is drawn, the share that is not the word itself
-  for (const std::string& word : found[0]) other += word != "film" ? 1.0 / static_cast<double>(found[0].size()) : 0;
+  for (const std::string& word : found[0])
+    other += word != "film" ? 1.0 / static_cast<double>(found[0].size()) : 0;
   const double expected = 0.3 * other, deviation = std::sqrt(expected * (1 - expected) / kRows);
   EXPECT_NEAR(static_cast<double>(changed) / kRows, expected, 4 * deviation);
   for (const std::string& word : found[0])
@@ -273,11 +279,14 @@ TEST_F(AugmenterTest, OtherRowsTextsAndSeedsGiveOtherVariantsAndNeighboursChange
 TEST_F(AugmenterTest, DuplicatesAreCountedAndUseUpAttemptsOnlyAsPublished) {
   AugmentCounts counts;
   // Two words with one candidate each: three variants in all.
-  EXPECT_EQ(vary(make({.candidates = 1, .probability = 0.5, .variants = 4}), "film river", 0, 0, &counts).size(), 3u);
+  EXPECT_EQ(
+      vary(make({.candidates = 1, .probability = 0.5, .variants = 4}), "film river", 0, 0, &counts).size(),
+      3u);
   EXPECT_EQ(counts.variants, 3);
   EXPECT_EQ(counts.duplicates, 37);  // of 40 attempts
   counts = {};
-  const auto published = vary(make({.candidates = 4, .probability = 0.5, .variants = 9, .published = true}), "film river", 0, 0, &counts);
+  const auto published = vary(make({.candidates = 4, .probability = 0.5, .variants = 9, .published = true}),
+                              "film river", 0, 0, &counts);
   EXPECT_EQ(counts.variants + counts.duplicates, 9);
   EXPECT_GT(counts.duplicates, 0);
   EXPECT_EQ(vary(make({.probability = 1}), "the a . 7", 0, 0, &counts), Strings{});
@@ -290,13 +299,17 @@ TEST_F(AugmenterTest, OptionsOutOfRangeAreRefused) {
     EXPECT_NE(error_of([&] { make({.probability = p}); }).find("expected 0 to 1"), std::string::npos);
   EXPECT_NE(error_of([&] { make({.variants = 0}); }).find("at least 1 variant"), std::string::npos);
   EXPECT_NE(error_of([&] { make({.candidates = 0}); }).find("at least 1 candidate"), std::string::npos);
-  EXPECT_NE(error_of([&] { MaskedWords(model_, tokenizer_, {.max_length = 4}); }).find("leaves no room"), std::string::npos);
+  EXPECT_NE(error_of([&] { MaskedWords(model_, tokenizer_, {.max_length = 4}); }).find("leaves no room"),
+            std::string::npos);
 }
 
 TEST_F(AugmenterTest, StopWordsOfAFileTakeThePlaceOfTheEnglishOnes) {
   const StopWords words = read_stop_words(folder_.put("stop", "Film\r\n\nsea \n"));
   EXPECT_EQ(words, (StopWords{"film", "sea"}));
-  EXPECT_NE(error_of([&] { read_stop_words(folder_.put("stop", "film\ntwo words\n")); }).find(":2: expected one word"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              read_stop_words(folder_.put("stop", "film\ntwo words\n"));
+            }).find(":2: expected one word"),
+            std::string::npos);
   const auto found = candidates(make({.candidates = 2, .stop_words = words}), {"FILM the"});
   EXPECT_TRUE(found[0][0].empty());
   EXPECT_EQ(found[0][1].size(), 2u);

@@ -12,10 +12,12 @@
 namespace funicular::augment {
 
 inline text::WordPiece small_tokenizer() {
-  std::vector<std::string> vocabulary{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".",    "'",    "7",     "film", "book",
-                                      "good",  "bad",   "dull",  "the",   "a",      "long", "song", "river", "boat", "train",
-                                      "##s",   "##ed",  "##ing", "sea",   "é",      "s",    "电",   "影"};
-  return text::WordPiece(vocabulary, {}, {{0, "[PAD]"}, {1, "[UNK]"}, {2, "[CLS]"}, {3, "[SEP]"}, {4, "[MASK]"}});
+  std::vector<std::string> vocabulary{"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ".",     "'",
+                                      "7",     "film",  "book",  "good",  "bad",    "dull",  "the",
+                                      "a",     "long",  "song",  "river", "boat",   "train", "##s",
+                                      "##ed",  "##ing", "sea",   "é",     "s",      "电",    "影"};
+  return text::WordPiece(vocabulary, {},
+                         {{0, "[PAD]"}, {1, "[UNK]"}, {2, "[CLS]"}, {3, "[SEP]"}, {4, "[MASK]"}});
 }
 
 inline Model small_model(int64_t positions = 32) {

@@ -30,7 +30,8 @@ std::vector<TableRow> all_rows(const Table& table) {
 }
 
 TEST_F(TableTest, TsvKeepsAllButItsTexts) {
-  const Table table = open("a.tsv", "\xEF\xBB\xBFid\tb\ta\n1\tsome \"b\"\tan a\r\n\n2\t\tx", {.header = true, .columns = {"a", "b"}});
+  const Table table = open("a.tsv", "\xEF\xBB\xBFid\tb\ta\n1\tsome \"b\"\tan a\r\n\n2\t\tx",
+                           {.header = true, .columns = {"a", "b"}});
   EXPECT_EQ(table.head(), "\xEF\xBB\xBFid\tb\ta\n");
   const auto rows = all_rows(table);
   ASSERT_EQ(rows.size(), 2u);
@@ -39,7 +40,10 @@ TEST_F(TableTest, TsvKeepsAllButItsTexts) {
   EXPECT_EQ(rows[1].line_end, "\n");
   EXPECT_EQ(table.write(rows[0].written, {"A", "B"}), "1\tB\tA");
   EXPECT_EQ(table.write(rows[1].written, {"A", "B"}), "2\tB\tA");
-  EXPECT_NE(error_of([&] { table.write(rows[0].written, {"A\t", "B"}); }).find("TSV cannot hold"), std::string::npos);
+  EXPECT_NE(error_of([&] {
+              table.write(rows[0].written, {"A\t", "B"});
+            }).find("TSV cannot hold"),
+            std::string::npos);
 }
 
 TEST_F(TableTest, CsvQuotesWhatNeedsQuotes) {
@@ -53,17 +57,20 @@ TEST_F(TableTest, CsvQuotesWhatNeedsQuotes) {
 }
 
 TEST_F(TableTest, JsonLinesKeepTheOrderOfTheirKeys) {
-  const Table table = open("a.jsonl", "{\"z\": [1.5, null], \"text\": \"caf\\u00e9\", \"a\": true}\n", {.columns = {"text"}});
+  const Table table =
+      open("a.jsonl", "{\"z\": [1.5, null], \"text\": \"caf\\u00e9\", \"a\": true}\n", {.columns = {"text"}});
   const auto rows = all_rows(table);
   EXPECT_EQ(rows[0].texts, Strings{"café"});
-  EXPECT_EQ(table.write(rows[0].written, {"\"x\"\té"}), "{\"z\":[1.5,null],\"text\":\"\\\"x\\\"\\té\",\"a\":true}");
+  EXPECT_EQ(table.write(rows[0].written, {"\"x\"\té"}),
+            "{\"z\":[1.5,null],\"text\":\"\\\"x\\\"\\té\",\"a\":true}");
 }
 
 TEST_F(TableTest, WhatIsWrittenIsReadAgain) {
   std::mt19937_64 random(2);
   const auto text = [&](bool tsv) {
     std::string made;
-    for (uint64_t i = random() % 6; i > 0; --i) made += Strings{"a", "\"", ",", " ", "é", tsv ? "x" : "\n", tsv ? "y" : "\t"}[random() % 7];
+    for (uint64_t i = random() % 6; i > 0; --i)
+      made += Strings{"a", "\"", ",", " ", "é", tsv ? "x" : "\n", tsv ? "y" : "\t"}[random() % 7];
     return made;
   };
   for (int round = 0; round < 100; ++round) {
@@ -71,14 +78,16 @@ TEST_F(TableTest, WhatIsWrittenIsReadAgain) {
     const std::string name = tsv ? "r.tsv" : "r.csv", row = tsv ? "a\t\"b\tc\td" : "a,\"b\"\"\",\"c\n\",d";
     const Table table = open(name, row + "\n", {.columns = {size_t{3}, size_t{1}}});
     const Strings texts{text(tsv), text(tsv)};
-    const Table again = open("again-" + name, table.write(row, texts) + "\n", {.columns = {size_t{3}, size_t{1}, size_t{0}, size_t{2}}});
+    const Table again = open("again-" + name, table.write(row, texts) + "\n",
+                             {.columns = {size_t{3}, size_t{1}, size_t{0}, size_t{2}}});
     EXPECT_EQ(all_rows(again)[0].texts, (Strings{texts[0], texts[1], "a", tsv ? "c" : "c\n"}));
   }
 }
 
 TEST_F(TableTest, BlocksHoldAllRowsOnceAndLongTextsMakeThemSmaller) {
   std::string contents;
-  for (int i = 0; i < 300; ++i) contents += std::to_string(i) + "\t" + std::string(i < 150 ? 5 : 300, 'x') + "\n";
+  for (int i = 0; i < 300; ++i)
+    contents += std::to_string(i) + "\t" + std::string(i < 150 ? 5 : 300, 'x') + "\n";
   const Table table = open("a.tsv", contents, {.columns = {size_t{1}}});
   EXPECT_EQ(table.rows(), 300);
   int64_t next = 0;
@@ -93,14 +102,17 @@ TEST_F(TableTest, BlocksHoldAllRowsOnceAndLongTextsMakeThemSmaller) {
 }
 
 TEST_F(TableTest, ThatMakesNoSenseIsRefused) {
-  const auto refuses = [&](const std::string& name, const std::string& contents, const format::TextOptions& layout, const char* reason) {
+  const auto refuses = [&](const std::string& name, const std::string& contents,
+                           const format::TextOptions& layout, const char* reason) {
     const std::string error = error_of([&] { open(name, contents, layout); });
     EXPECT_NE(error.find(reason), std::string::npos) << error;
   };
   refuses("a.txt", "x\n", {.columns = {size_t{0}}}, "expected a table");
-  refuses("a.tsv", "a\tb\n", {.header = true, .columns = {"a"}}, "no rows; expected at least one after the header");
+  refuses("a.tsv", "a\tb\n", {.header = true, .columns = {"a"}},
+          "no rows; expected at least one after the header");
   refuses("a.tsv", "", {.columns = {size_t{0}}}, "no rows");
-  refuses("a.tsv", "a\tb\n1\t2\n3\n", {.header = true, .columns = {"a"}}, "a.tsv:3: expected 2 tab-separated columns");
+  refuses("a.tsv", "a\tb\n1\t2\n3\n", {.header = true, .columns = {"a"}},
+          "a.tsv:3: expected 2 tab-separated columns");
   refuses("a.tsv", "a\tb\n1\t2\n", {.header = true, .columns = {"a", "a"}}, "given twice");
   refuses("a.tsv", "a\tb\n1\t2\n", {.header = true, .columns = {"a", size_t{0}}}, "column 1 is given twice");
   refuses("a.jsonl", "{\"text\": 1}\n{}\n", {.columns = {"text"}}, "a.jsonl:2: the key \"text\" is missing");
@@ -228,9 +240,13 @@ TEST_F(JournalTest, AnOutputIsFinishedUntilItOrWhatItIsMadeOfChanges) {
   const Table table(folder_.put("a.tsv", "id\nx\ny\n"), {.header = true, .columns = {"id"}});
   const fs::path output = folder_ / "out.tsv";
   Journal journal = open();
-  EXPECT_NE(error_of<RunError>([&] { put_together(table, journal, {{"a", 1}}, output); }).find("lacks piece 0"), std::string::npos);
+  EXPECT_NE(error_of<RunError>([&] {
+              put_together(table, journal, {{"a", 1}}, output);
+            }).find("lacks piece 0"),
+            std::string::npos);
   EXPECT_FALSE(fs::exists(output));
-  const AugmentCounts counts{.rows = 2, .variants = 5, .duplicates = 1, .guessed = 3, .looked_up = 4, .kept = 6};
+  const AugmentCounts counts{
+      .rows = 2, .variants = 5, .duplicates = 1, .guessed = 3, .looked_up = 4, .kept = 6};
   journal.add(0, to_json(counts), "x\nz\ny\n");
   EXPECT_EQ(to_json(put_together(table, journal, {{"a", 1}}, output)), to_json(counts));
   EXPECT_EQ(read_file(output), "id\nx\nz\ny\n");

@@ -32,7 +32,8 @@ std::string random_vectors(int words, int size) {
   std::string text;
   for (int word = 0; word < words; ++word) {
     // Every tenth has no letters alone, every seventh is its neighbour again: equal cosines.
-    text += std::string(1, static_cast<char>('a' + word % 26)) + std::string(static_cast<size_t>(word / 26), 'x') + (word % 10 == 9 ? "-" : "");
+    text += std::string(1, static_cast<char>('a' + word % 26)) +
+            std::string(static_cast<size_t>(word / 26), 'x') + (word % 10 == 9 ? "-" : "");
     static std::string before;
     std::string numbers;
     for (int i = 0; i < size; ++i) numbers += " " + std::to_string(normal(random));
@@ -53,13 +54,15 @@ TEST_F(NearWordsTest, AreThoseOfASortByCosine) {
     for (const int64_t word : all) {
       const auto cosine = [&](int64_t other) {
         double sum = 0;
-        for (int64_t i = 0; i < 7; ++i) sum += double{vectors.vectors()[word * 7 + i]} * vectors.vectors()[other * 7 + i];
+        for (int64_t i = 0; i < 7; ++i)
+          sum += double{vectors.vectors()[word * 7 + i]} * vectors.vectors()[other * 7 + i];
         return sum;
       };
       std::vector<int64_t> expected;
       for (const int64_t other : all)
         if (other != word && (any || vectors.word(other).back() != '-')) expected.push_back(other);
-      std::stable_sort(expected.begin(), expected.end(), [&](int64_t a, int64_t b) { return cosine(a) > cosine(b); });
+      std::stable_sort(expected.begin(), expected.end(),
+                       [&](int64_t a, int64_t b) { return cosine(a) > cosine(b); });
       expected.resize(9);
       ASSERT_EQ(found[static_cast<size_t>(word)], expected) << word;
     }
@@ -88,7 +91,8 @@ TEST_F(NearWordsTest, ZeroVectorsAndUnknownWordsAreNeverGiven) {
 struct Corpus {
   static constexpr int kTopics = 4, kKinds = 3, kWords = 5;
   static std::string word(int topic, int kind, int number) {
-    return std::string(1, static_cast<char>('a' + topic)) + static_cast<char>('k' + kind) + static_cast<char>('p' + number);
+    return std::string(1, static_cast<char>('a' + topic)) + static_cast<char>('k' + kind) +
+           static_cast<char>('p' + number);
   }
   static data::MemorySource source(int sentences) {
     std::mt19937_64 random(9);
@@ -140,7 +144,8 @@ TEST(VectorTraining, WordsOfATopicAreNearerToEachOtherThanToOthers) {
         const std::string word = Corpus::word(topic, kind, number);
         same.push_back(cosine_of(trained, word, Corpus::word(topic, kind, (number + 1) % Corpus::kWords)));
         for (int apart = 1; apart < Corpus::kTopics; ++apart)
-          other.push_back(cosine_of(trained, word, Corpus::word((topic + apart) % Corpus::kTopics, kind, number)));
+          other.push_back(
+              cosine_of(trained, word, Corpus::word((topic + apart) % Corpus::kTopics, kind, number)));
       }
   // How often a word of the topic is nearer than one of another: 0.5 by chance.
   double right = 0;
@@ -223,10 +228,12 @@ TEST(VectorTraining, WhatIsWrittenIsReadAgainInBothForms) {
     for (int64_t word = 0; word < read.words(); ++word) {
       EXPECT_EQ(read.word(word), trained.words[static_cast<size_t>(word)]);
       double squares = 0, difference = 0;
-      for (int64_t i = 0; i < 16; ++i) squares += std::pow(trained.vectors[static_cast<size_t>(word * 16 + i)], 2);
       for (int64_t i = 0; i < 16; ++i)
-        difference = std::max(difference, std::abs(trained.vectors[static_cast<size_t>(word * 16 + i)] / std::sqrt(squares) -
-                                                   read.vectors()[word * 16 + i]));
+        squares += std::pow(trained.vectors[static_cast<size_t>(word * 16 + i)], 2);
+      for (int64_t i = 0; i < 16; ++i)
+        difference = std::max(
+            difference, std::abs(trained.vectors[static_cast<size_t>(word * 16 + i)] / std::sqrt(squares) -
+                                 read.vectors()[word * 16 + i]));
       EXPECT_LT(difference, 1e-5);
     }
   }
