@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trains a BERT that is too large for one process's limit, cut in two, as the error of the uncut run says.
 
-Runs the model in one process and as a pipeline of two ranks without a limit, and notes the most address space (VmPeak) of a
-process that trains. Then the limit (ulimit -v) of every such process is halfway between the two: the uncut run must end with an
+Runs the model in one process and as a pipeline of two ranks without a limit, and notes the most data (VmData) of a
+process that trains. Then the limit (ulimit -d) of every such process is halfway between the two: the uncut run must end with an
 error that names a pipeline of two ranks, and the pipeline must end with a model.
 
 It prints one line of JSON. The exit code is 0 if all of that was so, else 1. Python's standard library alone. Example:
@@ -23,10 +23,10 @@ from kill_ranks import make_inputs, ranks_of
 
 
 def run(command: list, folder: Path, program: str, kilobytes: int = 0) -> tuple[int, str, int]:
-    """The exit code, what was said, and the most kilobytes of address space of one process that trains."""
-    limit = f"ulimit -v {kilobytes}; " if kilobytes else ""
+    """The exit code, what was said, and the most kilobytes of data of one process that trains."""
+    limit = f"ulimit -d {kilobytes}; " if kilobytes else ""
     at = command.index(program, 1) if "launch" in command else 0
-    # Small stacks: address space that threads reserve and never touch would blur what is compared.
+    # Small stacks: what threads reserve and never touch counts as data.
     command = [*command[:at], "sh", "-c", f'ulimit -s 1024; {limit}exec "$@"', "sh", *command[at:]]
     most = 0
     with open(folder / "said", "w+b") as said:
@@ -38,7 +38,7 @@ def run(command: list, folder: Path, program: str, kilobytes: int = 0) -> tuple[
                     status = Path(f"/proc/{trainer}/status").read_text()
                 except OSError:
                     continue
-                most = max([most, *map(int, re.findall(r"VmPeak:\s*(\d+)", status))])
+                most = max([most, *map(int, re.findall(r"VmData:\s*(\d+)", status))])
             time.sleep(0.01)
         said.seek(0)
         return process.returncode, said.read().decode(), most

@@ -117,8 +117,8 @@ class Pipedream final : public StagedModel, public Overlapping {
   pipeline::Schedule schedule_;
   std::map<int, size_t> last_use_;            ///< of a version, in this rank's row
   std::vector<std::vector<int>> version_of_;  ///< [rank][micro-batch]
-  size_t next_ = 0;                           ///< in this rank's row
-  std::vector<Action> postponed_;             ///< receives of micro-batches that are not there yet
+  int available_ = 0;                         ///< micro-batches that are there
+  size_t done_ = 0;                           ///< actions of this rank's row
   double norm_ = 0;                           ///< of the newest gradients
 
   std::vector<int64_t> histogram_;
@@ -191,7 +191,8 @@ void Pipedream::start_segment(const StepSettings& settings) {
   versions_.restart();
   for (Copy& copy : copies_) copy.versions = {{0, copy.shared->parameter->compute.detach()}};
   received_.clear();
-  next_ = 0;
+  available_ = 0;
+  done_ = 0;
   passes_.emplace(
       context(), [this](int micro_batch) { return input(micro_batch); }, settings.recompute);
 }
@@ -218,20 +219,26 @@ void Pipedream::plan() {
 }
 
 /// Up to the first pass of a micro-batch that is not there yet. Receives of such ones are put off: their shape is not known.
+/// Where this rank stands in a row that has grown, or that ends here, is told by how many actions it has done.
 void Pipedream::run_available() {
-  const int available = steps_.back().begin + steps_.back().size;
-  const std::vector<Action> postponed = std::exchange(postponed_, {});
-  const auto run_or_postpone = [&](const Action& action, size_t place) {
-    if (action.micro_batch >= available)
-      postponed_.push_back(action);
-    else
-      run(action, place);
-  };
-  for (const Action& action : postponed) run_or_postpone(action, next_);
   const pipeline::Row& row = schedule_.rows[static_cast<size_t>(rank())];
-  for (; next_ < row.size(); ++next_) {
-    if (row[next_].micro_batch >= available && pipeline::computes(row[next_].kind)) return;
-    run_or_postpone(row[next_], next_);
+  const int before = std::exchange(available_, steps_.back().begin + steps_.back().size);
+  size_t next = 0;
+  std::vector<size_t> put_off;
+  for (size_t counted = 0; counted < done_; ++next)
+    if (row[next].micro_batch >= before)
+      put_off.push_back(next);
+    else
+      ++counted;
+  const auto run_if_there = [&](size_t place) {
+    if (row[place].micro_batch >= available_) return;
+    run(row[place], place);
+    ++done_;
+  };
+  for (const size_t place : put_off) run_if_there(place);
+  for (; next < row.size(); ++next) {
+    if (row[next].micro_batch >= available_ && pipeline::computes(row[next].kind)) return;
+    run_if_there(next);
   }
 }
 
