@@ -27,7 +27,7 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (auto make :
        {make_tokenize, make_mask, make_pretrain, make_finetune, make_distill, make_evaluate, make_predict,
-        make_launch, make_prove, make_plan, make_bench, make_doctor, make_completion})
+        make_chain, make_report, make_launch, make_prove, make_plan, make_bench, make_doctor, make_completion})
     commands.push_back(make());
   return commands;
 }
@@ -71,7 +71,9 @@ Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, con
 
 /// Several of these would each do all of the work, and write the same file.
 void refuse_ranks(const std::string& command) {
-  if (command != "tokenize" && command != "mask" && command != "evaluate" && command != "predict") return;
+  if (command != "tokenize" && command != "mask" && command != "evaluate" && command != "predict" &&
+      command != "chain" && command != "report")
+    return;
   if (!launch::process_variable("FUNICULAR_LAUNCH")) return;
   if (const int ranks = launch::read_environment().size; ranks > 1)
     throw InputError("usage",

@@ -3,7 +3,7 @@
 import re
 
 from harness import *
-from options import answering, distilling, machine, masking, measuring, own, processes, tokenizing, training
+from options import answering, chaining, distilling, machine, masking, measuring, own, processes, tokenizing, training
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
@@ -15,6 +15,8 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "distill": {"own": distilling.DISTILL, **TRAINING},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
+          "chain": {"steps": chaining.CHAIN},
+          "report": {"page": chaining.REPORT},
           "launch": {"ranks": processes.LAUNCH},
           "prove": {"layouts": processes.PROVE},
           "plan": {"schedules": processes.PLAN},
@@ -119,6 +121,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_predict_input(self):
+        self.show()
+
+    def test_chain_steps(self):
+        self.show()
+
+    def test_report_page(self):
         self.show()
 
     def test_launch_ranks(self):
