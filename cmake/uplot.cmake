@@ -9,6 +9,7 @@ if(EXISTS "${FUNICULAR_UPLOT_DIR}/dist/uPlot.iife.min.js")
     string(APPEND text "#define FUNICULAR_UPLOT_${CMAKE_MATCH_1} kUplot${CMAKE_MATCH_1}\n"
            "constexpr std::string_view kUplot${CMAKE_MATCH_1} = R\"__uplot__(${contents})__uplot__\";\n")
   endforeach()
+  target_compile_definitions(funicular_report PRIVATE FUNICULAR_UPLOT)
   file(CONFIGURE OUTPUT "${uplot_include}/funicular_uplot.inc" CONTENT "@text@" @ONLY)
 else()
   file(REMOVE "${uplot_include}/funicular_uplot.inc")

@@ -66,13 +66,19 @@ std::string chart_data(const std::vector<Chart>& charts) {
 
 /// Puts a chart that can be zoomed in the place of each drawn one; these stay where the script cannot run.
 constexpr std::string_view kInteractive = R"js(
+const short = value => {
+  for (const [least, unit, name] of [[1e9, 1e9, "G"], [1e6, 1e6, "M"], [1e4, 1e3, "k"]])
+    if (Math.abs(value) >= least) return +(value / unit).toPrecision(6) + name;
+  return String(+value.toPrecision(6));
+};
+const wholeSteps = [...Array(12).keys()].flatMap(power => [1, 2, 5].map(number => number * 10 ** power));
 for (const [at, chart] of JSON.parse(document.getElementById("charts").textContent).entries()) {
   const place = document.querySelectorAll("figure .chart")[at];
   const drawn = place.firstElementChild;
   const series = chart.lines.map(line => ({label: line.name, stroke: line.colour, width: 1.5, spanGaps: true,
                                            value: (_, value) => value == null ? "" : value.toPrecision(5)}));
   (window.reportCharts ||= []).push(new uPlot({width: place.clientWidth, height: 260, scales: {x: {time: false}}, series: [{label: "step"}, ...series],
-             axes: [{}, {size: 64, values: (_, all) => all.map(value => value == null ? "" : Math.abs(value) >= 1e4 || (value && Math.abs(value) < 1e-3) ? value.toExponential(1) : String(+value.toPrecision(4)))}]},
+             axes: [{incrs: wholeSteps}, {size: 64, values: (_, all) => all.map(value => value == null ? "" : short(value))}]},
             uPlot.join(chart.lines.map(line => [line.x, line.y])), place));
   drawn.remove();
   place.nextElementSibling.remove();
