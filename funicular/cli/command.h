@@ -35,6 +35,8 @@ std::unique_ptr<Command> make_distill();
 std::unique_ptr<Command> make_evaluate();
 std::unique_ptr<Command> make_predict();
 std::unique_ptr<Command> make_compare();
+std::unique_ptr<Command> make_chain();
+std::unique_ptr<Command> make_report();
 std::unique_ptr<Command> make_bench();
 std::unique_ptr<Command> make_launch();
 std::unique_ptr<Command> make_prove();

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cmath>
 
 #include "funicular/base/error.h"
@@ -13,6 +14,7 @@
 #include "funicular/cli/task_options.h"
 #include "funicular/data/store_files.h"
 #include "funicular/eval/answer_sheet.h"
+#include "funicular/eval/evaluation_record.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
@@ -67,6 +69,10 @@ class Evaluate final : public Command {
     arguments.add("details", details_, "also the scores of each class and the confusion matrix");
     arguments.add("predictions", "FILE", predictions_, "also a JSON object a row: what is right, and the answer")
         .default_text("none");
+    arguments
+        .add("output", "FOLDER", output_,
+             "also a folder for funicular report: all of this, the model's size and speed, and mistakes with their texts")
+        .default_text("none");
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, batch_size_)
         .default_text("as --micro-batch-tokens allows, " + std::to_string(kMostRows) +
@@ -105,8 +111,9 @@ class Evaluate final : public Command {
     if (task_options_.name.empty()) task_options_.name = note_.task;
     if (task_options_.name.empty())
       throw InputError("usage", "{} does not say what it was fine-tuned for; give --task", model_.string());
-    if (task_options_.name == "mlm" && (details_ || !predictions_.empty()))
-      throw InputError("usage", "{} is of classifiers, not of --task mlm", details_ ? "--details" : "--predictions");
+    if (task_options_.name == "mlm" && (details_ || !predictions_.empty() || !output_.empty()))
+      throw InputError("usage", "{} is of classifiers, not of --task mlm",
+                       details_ ? "--details" : predictions_.empty() ? "--output" : "--predictions");
     if (task_options_.name != "custom" || note_.task != "custom") return;
     task_options_.take_note(note_.source, arguments);
     const format::BertConfig& config = pretrained_->config();
@@ -157,7 +164,10 @@ class Evaluate final : public Command {
                                          : eval::AnswerKind::one_class;
     eval::AnswerSheet sheet(objective->metrics(), kind, labels,
                             objective::thresholds_in(note_.source, config.num_labels));
+    const auto begin = std::chrono::steady_clock::now();
     OrderedJson found = measure(model, *objective, store, &sheet);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (!output_.empty()) eval::write_evaluation(output_, about(found, model, taken.count()), sheet, task, data_);
     if (details_) {
       found["classes"] = sheet.classes();
       found["confusion_matrix"] = sheet.confusion_matrix();
@@ -165,6 +175,26 @@ class Evaluate final : public Command {
     if (!predictions_.empty()) sheet.write(predictions_);
     fmt::print("{}\n", found.dump());
     return 0;
+  }
+
+  /// What evaluation.json tells besides the answers.
+  OrderedJson about(const OrderedJson& found, const Model& model, double seconds) const {
+    const format::BertConfig& config = pretrained_->config();
+    OrderedJson metrics = found;
+    metrics.erase("samples");
+    const double samples = found["samples"].get<double>();
+    return {{"model", model_.string()},
+            {"data", data_.string()},
+            {"task", task_options_.name},
+            {"samples", found["samples"]},
+            {"metrics", metrics},
+            {"parameters", model.parameter_count()},
+            {"bytes", eval::weight_bytes(model_)},
+            {"layers", config.num_hidden_layers},
+            {"hidden_size", config.hidden_size},
+            {"precision", precision_},
+            {"seconds", seconds},
+            {"rows_per_second", samples / std::max(seconds, 1e-9)}};
   }
 
   int masked_lm(const text::Tokenizer& tokenizer) {
@@ -202,7 +232,7 @@ class Evaluate final : public Command {
     return json;
   }
 
-  fs::path model_, data_, predictions_;
+  fs::path model_, data_, predictions_, output_;
   bool details_ = false;
   TaskOptions task_options_;
   std::optional<int64_t> max_length_, batch_size_;

@@ -87,6 +87,22 @@ OrderedJson AnswerSheet::confusion_matrix() const {
   return counts;
 }
 
+OrderedJson AnswerSheet::mistakes(size_t most) const {
+  OrderedJson found = OrderedJson::array();
+  if (kind_ != AnswerKind::one_class) return found;
+  std::vector<int64_t> wrong;
+  for (int64_t row = 0; row < rows(); ++row)
+    if (!has(row, best(row))) wrong.push_back(row);
+  const auto score = [&](int64_t row) { return scores_[static_cast<size_t>(row * columns_ + best(row))]; };
+  std::stable_sort(wrong.begin(), wrong.end(), [&](int64_t a, int64_t b) { return score(a) > score(b); });
+  wrong.resize(std::min(most, wrong.size()));
+  for (const int64_t row : wrong) {
+    found.push_back(answer(row));
+    found.back().erase("probabilities");
+  }
+  return found;
+}
+
 OrderedJson AnswerSheet::answer(int64_t row) const {
   OrderedJson line = {{"row", row + 1}};
   const double* const scores = scores_.data() + row * columns_;

@@ -36,6 +36,9 @@ class AnswerSheet final : public Metrics {
   OrderedJson classes() const;
   /// Of one_class: [true class][predicted class], how many rows; else an empty list.
   OrderedJson confusion_matrix() const;
+  /// Of one_class: at most `most` rows that were answered wrongly, the surest first: {"row": 1, "label": …, "predicted": …,
+  /// "score": …}. Else an empty list.
+  OrderedJson mistakes(size_t most) const;
   /// One JSON object a row, in the order of the data: {"row": 1, "label": …, "predicted": …, "score": …,
   /// "probabilities": {…}}; of class_set lists of labels; of numbers "label" and "value". Throws RunError (disk).
   void write(const fs::path& path) const;

@@ -3,8 +3,8 @@
 import re
 
 from harness import *
-from options import (answering, augmenting, comparing, distilling, machine, masking, measuring, own, processes, tokenizing, training,
-                     vocabulary)
+from options import (answering, augmenting, chaining, comparing, distilling, machine, masking, measuring, own, processes, tokenizing,
+                     training, vocabulary)
 from options.lab import Lab
 
 TRAINING = {"batches": training.BATCHES, "optimisation": training.OPTIMISATION, "saving": training.SAVING,
@@ -20,6 +20,8 @@ TABLES = {"tokenize": {"input": tokenizing.TOKENIZE},
           "evaluate": {"input": answering.EVALUATE},
           "predict": {"input": answering.PREDICT},
           "compare": {"scores": comparing.COMPARE},
+          "chain": {"steps": chaining.CHAIN},
+          "report": {"page": chaining.REPORT},
           "launch": {"ranks": processes.LAUNCH},
           "prove": {"layouts": processes.PROVE},
           "plan": {"schedules": processes.PLAN},
@@ -139,6 +141,12 @@ class DoesWhatItSays(Lab):
         self.show()
 
     def test_compare_scores(self):
+        self.show()
+
+    def test_chain_steps(self):
+        self.show()
+
+    def test_report_page(self):
         self.show()
 
     def test_launch_ranks(self):

@@ -135,6 +135,8 @@ def readers_folder(test):
     rows = harness.sentiment_rows(40)
     for name in ("train.tsv", "eval.tsv", "test.tsv"):
         harness.write_rows(folder / name, ("label", "text"), rows)
+    chain = blocks.blocks((commands.ROOT / "docs" / "chain.md").read_text())
+    (folder / "chain.toml").write_text(next(block.code for block in chain if block.language == "toml"))
     (folder / "lines.txt").write_text("".join(text + "\n" for _, text in rows))
     (folder / "texts.txt").write_text("\n\n".join(text for _, text in rows) + "\n")
     return folder

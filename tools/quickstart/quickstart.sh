@@ -39,10 +39,11 @@ if [ -n "$data" ]; then own_folder; else take_folder || die "quickstart: another
 mkdir -p "$folder/data"
 trap 'status=$?; [ "$status" != 75 ] || say "Interrupted; ./run quickstart begins anew."' EXIT
 if [ -n "$data" ]; then own_data; else apt_data; fi
-rm -rf "$folder"/runs "$folder"/store-*.tokens
+rm -rf "$folder"/runs "$folder"/store-*.tokens "$folder"/small "$folder"/small.*
 adapt
 if [ -s "$folder/data/train.tsv" ]; then
   classify
+  shrink
 else
   say "No labelled file here, so there is nothing to fine-tune on; see docs/quickstart.md for its form."
 fi

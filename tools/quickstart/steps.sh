@@ -71,12 +71,48 @@ report() {
   say "$(awk 'END { print NR - 1 }' "$folder/data/test.tsv") test texts, $(tail -n +2 "$folder/data/train.tsv" | cut -f 1 | sort -u | wc -l) labels."
 }
 
+# A step of the chain: NAME COMMAND, and options as lines of its table.
+chain_step() {
+  printf '[%s]\ncommand = "%s"\n' "$1" "$2"
+  shift 2
+  printf '%s\n' "$@" ""
+}
+
+# write_chain: the teacher's 3-layer student by both steps of task distillation, the same student from the labels alone in as many
+# epochs, and all three measured.
+write_chain() {
+  local rows=('task = "custom"' 'train = "data/train.tsv"' 'eval = "data/eval.tsv"' "max-length = $finetune_length" "batch-size = 32"
+    "learning-rate = 2e-4" "warmup-ratio = 0.1" "save-steps = 0" 'teacher = "runs/labels-adapted/model"')
+  chain_step layers distill 'stage = "intermediate"' 'student = "3-layers"' 'init-layers = "even"' "num-train-epochs = $epochs" \
+    "${rows[@]}" 'output = "small/layers"'
+  chain_step student distill 'stage = "prediction"' 'student = "small/layers/model"' "num-train-epochs = $epochs" "${rows[@]}" \
+    'output = "small/student"'
+  chain_step alone distill 'stage = "prediction"' 'terms = "hard"' 'student = "3-layers"' 'init-layers = "even"' \
+    "num-train-epochs = $((2 * epochs))" "${rows[@]}" 'output = "small/alone"'
+  local model
+  for model in teacher:runs/labels-adapted student:small/student alone:small/alone; do
+    chain_step "test-${model%%:*}" evaluate "model = \"${model#*:}/model\"" 'task = "custom"' 'data = "data/test.tsv"' \
+      "output = \"small/tested/${model%%:*}\""
+  done
+  chain_step page report 'input = ["small/tested/teacher", "small/tested/student", "small/tested/alone", "runs/labels-adapted", "small/student", "small/alone"]' \
+    'output = "small/report.html"' 'title = "A small model of package descriptions"'
+}
+
+shrink() {
+  title "8. Make it small: a student of 3 layers learns from it, by a chain of commands that can be stopped and given again"
+  write_chain >"$folder/small.toml"
+  say "The steps, and what each reads and makes, are in $folder/small.toml. The last line of each training is its result, and what comes last compares
+the teacher, its student, and the same student taught by the labels alone for as long."
+  show funicular chain "$folder/small.toml"
+}
+
 where_things_are() {
   title "Where things are ($(minutes $((SECONDS - start))) after the build)"
   cat <<TEXT
   $folder/runs/*/model/     the models, as Hugging Face directories: transformers loads them too
   $folder/runs/*/           run.json, metrics.jsonl and TensorBoard events of each run
   $folder/data/             the data of this quickstart
+  $folder/small/            the students; report.html shows them beside their teacher (where there were labels)
 
 With your own texts: ./run quickstart --data DIR, or the commands above one by one (docs/quickstart.md);
 build/release/funicular --help lists them all.

@@ -3,7 +3,7 @@
 import select
 import shutil
 
-from harness import HIDDEN, VOCABULARY, array, encoder_shapes, environment, json, random_weights, subprocess, write_model, write_rows, write_safetensors
+from harness import HIDDEN, VOCABULARY, array, encoder_shapes, environment, json, random_weights, read_safetensors, subprocess, write_model, write_rows, write_safetensors
 
 from .lab import *
 from .tokenizing import TABLE, tabs
@@ -204,6 +204,25 @@ def evaluated_predictions(lab):
     for line in lines:
         lab.assertAlmostEqual(line["score"], softmax([0, 3])[1], places=6)
         lab.assertEqual(line["score"], line["probabilities"]["pro"])
+
+
+@EVALUATE.row("--output", "a folder with all that a report shows: the measures, size, speed, each answer, and mistakes with their texts")
+def evaluated_folder(lab):
+    folder = lab.folder / "evaluations" / "one"
+    data = many_columns(lab, "two-answers.tsv", [("text", "label"), ("film", "pro"), ("book", "contra")])
+    words = ["evaluate", "--model", classifier(lab, "bias", bias=[0, 3]), "--task", "custom", "--data", data]
+    printed = lab.succeeds(*words, "--output", folder, "--details").json()
+    found = json.loads((folder / "evaluation.json").read_text())
+    lab.assertEqual(found["metrics"], {name: value for name, value in printed.items() if isinstance(value, float)})
+    lab.assertEqual((found["samples"], found["classes"], found["confusion_matrix"]), (2, printed["classes"], [[0, 1], [0, 1]]))
+    lab.assertEqual([(wrong["row"], wrong["label"], wrong["predicted"], wrong["texts"]) for wrong in found["mistakes"]],
+                    [(2, "contra", "pro", ["book"])])
+    weights = lab.folder / "bias" / "model.safetensors"
+    lab.assertEqual(found["bytes"], weights.stat().st_size)
+    lab.assertEqual(found["parameters"], sum(len(raw) // 4 for _, raw in read_safetensors(weights).values()))
+    lab.assertAlmostEqual(found["rows_per_second"] * found["seconds"], 2)
+    lab.succeeds(*words, "--predictions", lab.folder / "alone.jsonl")
+    lab.assertEqual((folder / "predictions.jsonl").read_bytes(), (lab.folder / "alone.jsonl").read_bytes())
 
 
 @EVALUATE.row("--label-separator", "what stands between the labels of a row")

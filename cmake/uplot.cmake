@@ -1,0 +1,17 @@
+# uPlot's files become text in the program, where the set-up has fetched them; see funicular/report/chart_library.cpp.
+set(FUNICULAR_UPLOT_DIR "${PROJECT_SOURCE_DIR}/.deps/uplot" CACHE PATH "The npm package uplot, unpacked; reports have plain charts without it")
+set(uplot_include "${PROJECT_BINARY_DIR}/uplot")
+if(EXISTS "${FUNICULAR_UPLOT_DIR}/dist/uPlot.iife.min.js")
+  set(text "")
+  foreach(part IN ITEMS SCRIPT:dist/uPlot.iife.min.js STYLE:dist/uPlot.min.css LICENCE:LICENSE)
+    string(REGEX MATCH "^([A-Z]+):(.*)$" part "${part}")
+    file(READ "${FUNICULAR_UPLOT_DIR}/${CMAKE_MATCH_2}" contents)
+    string(APPEND text "#define FUNICULAR_UPLOT_${CMAKE_MATCH_1} kUplot${CMAKE_MATCH_1}\n"
+           "constexpr std::string_view kUplot${CMAKE_MATCH_1} = R\"__uplot__(${contents})__uplot__\";\n")
+  endforeach()
+  target_compile_definitions(funicular_report PRIVATE FUNICULAR_UPLOT)
+  file(CONFIGURE OUTPUT "${uplot_include}/funicular_uplot.inc" CONTENT "@text@" @ONLY)
+else()
+  file(REMOVE "${uplot_include}/funicular_uplot.inc")
+endif()
+target_include_directories(funicular_report PRIVATE "${uplot_include}")

@@ -1,0 +1,30 @@
+#pragma once
+// A step's process.
+
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+
+namespace funicular::chain {
+
+/// Runs `program` with `words` (the first its name) to its end; its standard output goes into `output`, its standard input is empty.
+/// It leads a process group of its own. A signal that asks this process to stop (base/interrupt.h; a guard must live) is
+/// passed on once; where this process ends without that, it is sent SIGTERM. Returns its exit code, 128 + signal where one ended
+/// it. Throws RunError.
+int run_process(const fs::path& program, const std::vector<std::string>& words, const fs::path& output);
+
+/// Lets one chain at a time work with a folder, until this process and those that it has started are gone.
+class ChainLock {
+ public:
+  /// Waits a while for the processes of a chain that was killed; then throws InputError.
+  explicit ChainLock(const fs::path& folder);
+  ~ChainLock();
+  ChainLock(const ChainLock&) = delete;
+  ChainLock& operator=(const ChainLock&) = delete;
+
+ private:
+  int descriptor_ = -1;
+};
+
+}  // namespace funicular::chain

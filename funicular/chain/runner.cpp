@@ -1,0 +1,201 @@
+#include "funicular/chain/runner.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <set>
+
+#include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/base/progress.h"
+#include "funicular/chain/reasons.h"
+
+namespace funicular::chain {
+
+namespace {
+
+using Kind = Decision::Kind;
+
+/// Where an output lies while its successor is made.
+fs::path aside(const fs::path& output) {
+  return output.string() + ".replaced";
+}
+
+/// "teacher (chain.toml:3)"
+std::string called(const Step& step) {
+  return fmt::format("{} ({})", step.name, step.origin);
+}
+
+}  // namespace
+
+const char* name_of(Kind kind) {
+  switch (kind) {
+    case Kind::done: return "done";
+    case Kind::run: return "run";
+    case Kind::go_on: return "go on";
+    case Kind::rerun: return "rerun";
+    case Kind::perhaps: return "perhaps";
+  }
+  return "";
+}
+
+Chain::Chain(std::vector<Step> steps, fs::path folder)
+    : steps_(std::move(steps)), folder_(std::move(folder)), state_(read_state(folder_ / "state.json")), contents_(state_.files) {}
+
+/// A step that has another name now is done all the same: its name means nothing.
+void Chain::adopt_renamed(bool dry) {
+  std::set<std::string> names;
+  for (const Step& step : steps_) names.insert(step.name);
+  for (const Step& step : steps_) {
+    if (state_.steps.count(step.name)) continue;
+    for (auto record = state_.steps.begin(); record != state_.steps.end(); ++record) {
+      if (names.count(record->first) || !differences(record->second, meaning_of(step, contents_), step).empty()) continue;
+      StepRecord kept = std::move(record->second);
+      std::error_code ignored;
+      const auto out = kept.made.extract(printed(record->first).string());
+      if (!dry && out) {
+        fs::rename(printed(record->first), printed(step.name), ignored);
+        kept.made[printed(step.name).string()] = out.mapped();
+      }
+      state_.steps.erase(record);
+      state_.steps[step.name] = std::move(kept);
+      break;
+    }
+  }
+}
+
+/// Nothing that the chain has not made is replaced.
+void Chain::require_free(const Step& step) const {
+  const auto record = state_.steps.find(step.name);
+  const auto is_ours = [&](const Output& output) {
+    if (record == state_.steps.end()) return false;
+    const auto before = record->second.options.find(output.option);
+    return before != record->second.options.end() && before->second == std::vector{output.path.string()};
+  };
+  for (const Output& output : step.outputs)
+    if (!is_ours(output) && fs::exists(output.path))
+      throw InputError("chain", "{}: --{} {} exists, and this chain has not made it; move it away, or give another name", output.origin,
+                       output.option, output.path.string());
+}
+
+Decision Chain::decide(const Step& step, const std::vector<const Step*>& unsure) {
+  require_free(step);
+  const auto record = state_.steps.find(step.name);
+  if (record == state_.steps.end()) return {Kind::run, {"it was never run"}};
+  StepRecord now = meaning_of(step, contents_);
+  for (const Step* maker : unsure)
+    for (const Output& output : maker->outputs)
+      for (auto& [option, inputs] : now.inputs)
+        for (StepRecord::Read& input : inputs)
+          if (overlap(input.path, output.path)) input.hash.clear();
+  std::vector<std::string> reasons = differences(record->second, now, step);
+  if (!reasons.empty()) return {Kind::rerun, reasons};
+  if (!record->second.done) return {Kind::go_on, {"it was interrupted, or has failed"}};
+  reasons = lost_products(record->second, contents_);
+  return {reasons.empty() ? Kind::done : Kind::rerun, reasons};
+}
+
+std::vector<Decision> Chain::plan() {
+  adopt_renamed(/*dry=*/true);
+  std::vector<Decision> decisions;
+  for (const Step& step : steps_) {
+    std::vector<const Step*> unsure;
+    for (const size_t need : step.needs)
+      if (decisions[need].kind != Kind::done) unsure.push_back(&steps_[need]);
+    Decision decision = decide(step, unsure);
+    if (decision.kind == Kind::done && !unsure.empty())
+      decision = {Kind::perhaps, {fmt::format("{} makes what it reads anew; it stays done if that comes out the same", unsure.front()->name)}};
+    decisions.push_back(std::move(decision));
+  }
+  return decisions;
+}
+
+/// The earlier results stay until the new ones are there. What an interrupted attempt has left is of no use.
+void Chain::set_aside(const Step& step) const {
+  for (const Output& output : step.outputs) {
+    if (!fs::exists(output.path)) continue;
+    if (fs::exists(aside(output.path))) {
+      fs::remove_all(output.path);
+      continue;
+    }
+    fs::rename(output.path, aside(output.path));
+    log::info("{} stays as {} until the new one is there", output.path.string(), aside(output.path).string());
+  }
+}
+
+void Chain::save() {
+  for (const auto& [name, file] : contents_.known()) state_.files[name] = file;
+  write_state(folder_ / "state.json", state_);
+}
+
+int Chain::run(const fs::path& program, const Starter& start) {
+  adopt_renamed(/*dry=*/false);
+  for (const Step& step : steps_) require_free(step);  // before hours of work
+  for (size_t at = 0; at < steps_.size(); ++at) {
+    const Step& step = steps_[at];
+    if (interrupt_requested()) return static_cast<int>(ExitCode::interrupted);
+    const Decision decision = decide(step);
+    log::info("{} of {}: {}: {}{}{}", at + 1, steps_.size(), step.name, name_of(decision.kind), decision.reasons.empty() ? "" : ": ",
+              fmt::join(decision.reasons, "; "));
+    if (decision.kind == Kind::done) continue;
+    run_step(step, decision, program, start);
+    if (!state_.steps.at(step.name).done) return static_cast<int>(ExitCode::interrupted);
+  }
+  state_.files.clear();  // those of steps that are no longer there
+  save();
+  return 0;
+}
+
+void Chain::run_step(const Step& step, const Decision& decision, const fs::path& program, const Starter& start) {
+  StepRecord record = meaning_of(step, contents_);
+  for (const Input& input : step.inputs)
+    if (!fs::exists(input.path))
+      throw InputError("chain", "{}: --{} {} is not there, though the steps before are done", input.origin, input.option, input.path.string());
+  if (decision.kind == Kind::rerun) set_aside(step);
+  state_.steps[step.name] = record;
+  save();
+  for (const Output& output : step.outputs)
+    if (output.path.has_parent_path()) make_directories(output.path.parent_path());
+  std::vector<std::string> words{"funicular"};
+  if (step.ranks > 1) words.insert(words.end(), {"launch", "-n", std::to_string(step.ranks), "--", program.string()});
+  words.push_back(step.command);
+  words.insert(words.end(), step.words.begin(), step.words.end());
+  const fs::path output = printed(step.name).string() + ".part";
+  const auto begin = std::chrono::steady_clock::now();
+  const int code = start(words, output);
+  if (code == static_cast<int>(ExitCode::interrupted)) {
+    log::info("{} was interrupted after saving; the same command goes on from there", called(step));
+    return;
+  }
+  if (code == static_cast<int>(ExitCode::usage))
+    throw InputError("chain", "{} was refused (exit code {}), for the reason above; correct it and give the same command again", called(step), code);
+  if (code != 0)
+    throw RunError("chain", "{} has failed (exit code {}), for the reason above; give the same command again to go on", called(step), code);
+  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  fs::rename(output, printed(step.name));
+  finish(step, record);
+  log::info("{}: done in {}", step.name, short_duration(record.seconds));
+}
+
+void Chain::finish(const Step& step, StepRecord& record) {
+  for (const Output& output : step.outputs) {
+    const std::string product = output.product().string(), hash = contents_.hash(product);
+    if (hash.empty()) throw RunError("chain", "{} has ended, and there is no {}", called(step), product);
+    record.made[product] = hash;
+    fs::remove_all(aside(output.path));
+  }
+  const fs::path out = printed(step.name);
+  record.made[out.string()] = contents_.hash(out);
+  record.done = true;
+  state_.steps[step.name] = record;
+  save();
+  const std::string text = read_file(out);
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    throw RunError("output", "cannot write to standard output");
+}
+
+}  // namespace funicular::chain

@@ -1,0 +1,65 @@
+#pragma once
+// A chain, run: what is done stays, what is not is done, and whoever kills it loses nothing.
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/chain/contents.h"
+#include "funicular/chain/state.h"
+#include "funicular/chain/step.h"
+
+namespace funicular::chain {
+
+/// What is to happen to a step.
+struct Decision {
+  enum class Kind {
+    done,     ///< nothing
+    run,      ///< it was never begun
+    go_on,    ///< it was begun with the same meaning, and did not end
+    rerun,    ///< what it means, or what it made, is not what it was
+    perhaps,  ///< a step before it makes its inputs anew, and they may come out the same; of a dry run only
+  };
+  Kind kind;
+  std::vector<std::string> reasons;
+};
+
+/// How a kind is called in messages: "done", "run", "go on", "rerun", "perhaps".
+const char* name_of(Decision::Kind kind);
+
+/// What runs a step: gets its words, "launch -n N -- PROGRAM" in front where it has several ranks, and the file that its standard
+/// output goes to; returns the exit code.
+using Starter = std::function<int(const std::vector<std::string>& words, const fs::path& output)>;
+
+/// The chain whose state lies in a folder. For each step STEP.out there holds what it has printed.
+class Chain {
+ public:
+  /// `steps`: from in_order.
+  Chain(std::vector<Step> steps, fs::path folder);
+
+  /// What a call of run would do, as far as it can be known; nothing is written.
+  std::vector<Decision> plan();
+
+  /// Runs the steps that are not done, in order; returns 0, or 75 where it was asked to stop. `program` is named in
+  /// the words of steps with several ranks. Throws InputError or RunError where a step fails, by its exit code.
+  int run(const fs::path& program, const Starter& start);
+
+ private:
+  /// `unsure`: steps whose outputs will be made anew, so that nobody knows yet what will be in them.
+  Decision decide(const Step& step, const std::vector<const Step*>& unsure = {});
+  void adopt_renamed(bool dry);
+  void require_free(const Step& step) const;
+  void set_aside(const Step& step) const;
+  void run_step(const Step& step, const Decision& decision, const fs::path& program, const Starter& start);
+  void finish(const Step& step, StepRecord& record);
+  void save();
+  fs::path printed(const std::string& step) const { return folder_ / (step + ".out"); }
+
+  std::vector<Step> steps_;
+  fs::path folder_;
+  State state_;
+  Contents contents_;
+};
+
+}  // namespace funicular::chain

@@ -1,0 +1,42 @@
+#pragma once
+// What a chain remembers from one call to the next: which steps are done, and what they were done with.
+
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/chain/contents.h"
+
+namespace funicular::chain {
+
+/// A step as it was begun, or done.
+struct StepRecord {
+  bool done = false;
+  std::string command;
+  std::map<std::string, std::vector<std::string>> options;  ///< see Step::options
+  struct Read {
+    std::string path, hash;
+    bool operator==(const Read&) const = default;
+  };
+  std::map<std::string, std::vector<Read>> inputs;  ///< by option, in the order in which they were given
+  std::map<std::string, std::string> made;          ///< of a step that is done: path of a product -> its hash
+  double seconds = 0;                               ///< of the call that ended it
+  std::string version;                              ///< of the program; for people only
+};
+
+struct State {
+  std::map<std::string, StepRecord> steps;
+  std::map<std::string, FileRecord> files;  ///< see Contents::known
+};
+
+/// What `file` holds; nothing where it is not there. Throws InputError for a file that is damaged.
+State read_state(const fs::path& file);
+State state_from(const Json& json, const std::string& origin);
+OrderedJson to_json(const State& state);
+/// Replaces the file in one step, so that a kill leaves the earlier one or this one.
+void write_state(const fs::path& file, const State& state);
+
+}  // namespace funicular::chain

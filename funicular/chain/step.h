@@ -1,0 +1,57 @@
+#pragma once
+// The steps of a chain: what each reads and makes, and in which order they follow from that.
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/chain/contents.h"
+
+namespace funicular::chain {
+
+/// A file or folder that a step reads.
+struct Input {
+  std::string option;
+  fs::path path;
+  std::string origin;  ///< "FILE:LINE" of the option, for errors
+  Part part = Part::all;
+};
+
+/// A file or folder that a step makes.
+struct Output {
+  std::string option;
+  fs::path path;
+  std::string origin;
+  /// Names within a folder that are there when the step is done, of which the first is what it was done for; empty: the path
+  /// itself, and all that is in it.
+  std::vector<std::string> made = {};
+  fs::path product() const { return made.empty() ? path : path / made.front(); }
+};
+
+/// One command of the chain.
+struct Step {
+  std::string name;
+  std::string origin;  ///< "FILE:LINE"
+  std::string command;
+  int ranks = 1;
+  std::vector<std::string> words;  ///< the command's options as they are given, "--NAME=VALUE"
+  /// Options that change the result, and where outputs are: by name, given or by default. With the inputs' contents they
+  /// are what the step means.
+  std::map<std::string, std::vector<std::string>> options;
+  /// Those of the options that are given.
+  std::vector<std::string> given;
+  std::vector<Input> inputs;
+  std::vector<Output> outputs;
+  /// The places, in the list, of the steps that make what this one reads; filled by in_order.
+  std::vector<size_t> needs = {};
+};
+
+/// Whether the two name the same place, or one lies in the other.
+bool overlap(const fs::path& a, const fs::path& b);
+
+/// The steps, each behind those that make what it reads and otherwise as they were. Throws InputError with FILE:LINE: an
+/// output of two steps, a step that reads what it makes, a circle, an input that is not there and that no step makes.
+std::vector<Step> in_order(std::vector<Step> steps);
+
+}  // namespace funicular::chain

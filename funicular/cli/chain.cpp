@@ -1,0 +1,197 @@
+// funicular chain: commands that build on each other, as one that can be killed and given again.
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "funicular/base/error.h"
+#include "funicular/base/interrupt.h"
+#include "funicular/base/log.h"
+#include "funicular/chain/chain_file.h"
+#include "funicular/chain/process.h"
+#include "funicular/chain/runner.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/option_effects.h"
+
+namespace funicular::cli {
+
+namespace {
+
+/// What a training leaves in its folder, the model first.
+const std::vector<std::string> kOfTraining{"model", "run.json", "metrics.jsonl"};
+
+Command& find_step_command(const std::vector<std::unique_ptr<Command>>& commands, const chain::WrittenStep& written) {
+  std::vector<std::string> names;
+  for (const auto& command : commands) {
+    const std::string& name = command->arguments.command();
+    if (const std::string_view reason = why_no_step(name); name != written.command) {
+      if (reason.empty()) names.push_back(name);
+    } else if (!reason.empty()) {
+      throw InputError("chain", "{}: {} is no step of a chain: {}", written.origin, name, reason);
+    } else {
+      return *command;
+    }
+  }
+  const std::string near = nearest(written.command, names.data(), names.data() + names.size());
+  throw InputError("chain", "{}: unknown command \"{}\"{} (the steps of a chain: {})", written.origin, written.command,
+                   near.empty() ? "" : "; did you mean " + near + "?", fmt::join(names, ", "));
+}
+
+/// One step with its options understood, by the command itself.
+class StepReader {
+ public:
+  explicit StepReader(const chain::WrittenStep& written)
+      : written_(written), commands_(all_commands()), arguments_(find_step_command(commands_, written).arguments) {}
+
+  chain::Step read() {
+    std::vector<ConfigEntry> entries;
+    for (const chain::Entry& entry : written_.entries)
+      entries.push_back({.key = entry.key, .values = entry.values, .origin = entry.origin});
+    arguments_.parse_entries(std::move(entries), written_.origin);
+    step_.name = written_.name;
+    step_.origin = written_.origin;
+    step_.command = written_.command;
+    step_.ranks = written_.ranks;
+    for (const Arguments::Setting& setting : arguments_.settings()) take(setting);
+    return std::move(step_);
+  }
+
+ private:
+  /// The line of an option's key; of one from a file of --config that of the step.
+  std::string origin_of(const std::string& option) const {
+    for (const chain::Entry& entry : written_.entries) {
+      std::string key = entry.key;
+      std::replace(key.begin(), key.end(), '_', '-');
+      if (key == option) return entry.origin;
+    }
+    return written_.origin;
+  }
+
+  void take(const Arguments::Setting& setting) {
+    if (setting.name == "config") return;
+    // What stands there is this step's own, of a call that was killed before it could note that it had ended.
+    if (setting.name == "overwrite" && !setting.given) step_.words.push_back("--overwrite=true");
+    const std::optional<Effect> effect = effect_of(written_.command, setting.name);
+    if (!effect)
+      throw InputError("chain", "{}: nobody has told yet whether --{} of {} changes the result (funicular/cli/option_effects.cpp)",
+                       origin_of(setting.name), setting.name, written_.command);
+    if (setting.given) {
+      for (const std::string& value : setting.values) step_.words.push_back(fmt::format("--{}={}", setting.name, value));
+      step_.given.push_back(setting.name);
+    }
+    switch (*effect) {
+      case Effect::none: return;
+      case Effect::result: step_.options[setting.name] = setting.values; return;
+      case Effect::input: return take_inputs(setting, chain::Part::all);
+      case Effect::tokenizer: return take_inputs(setting, chain::Part::tokenizer);
+      case Effect::input_or_name: return take_name(setting);
+      case Effect::output: return take_output(setting);
+    }
+  }
+
+  void take_inputs(const Arguments::Setting& setting, chain::Part part) {
+    if (!setting.given) return;
+    for (const std::string& value : setting.values) {
+      step_.inputs.push_back({.option = setting.name, .path = value, .origin = origin_of(setting.name), .part = part});
+      // Without --tokenizer a config.json stands for the folder that it is in.
+      const fs::path folder = fs::path(value).has_parent_path() ? fs::path(value).parent_path() : fs::path(".");
+      if (setting.name == "model" && fs::is_regular_file(value) && !arguments_.given("tokenizer"))
+        step_.inputs.push_back({.option = "tokenizer", .path = folder, .origin = origin_of(setting.name), .part = chain::Part::tokenizer});
+    }
+  }
+
+  /// A name has no folder in it.
+  void take_name(const Arguments::Setting& setting) {
+    const bool is_path = setting.given && (setting.values.front().find('/') != std::string::npos || fs::exists(setting.values.front()));
+    if (is_path) return take_inputs(setting, chain::Part::all);
+    step_.options[setting.name] = setting.values;
+  }
+
+  void take_output(const Arguments::Setting& setting) {
+    step_.options[setting.name] = setting.values;
+    if (!setting.given) return;
+    const std::string& command = written_.command;
+    const bool trains = command == "pretrain" || command == "finetune" || command == "distill";
+    step_.outputs.push_back({.option = setting.name,
+                             .path = setting.values.front(),
+                             .origin = origin_of(setting.name),
+                             .made = trains && setting.name == "output" ? kOfTraining : std::vector<std::string>()});
+  }
+
+  const chain::WrittenStep& written_;
+  std::vector<std::unique_ptr<Command>> commands_;
+  Arguments& arguments_;
+  chain::Step step_;
+};
+
+class Chain final : public Command {
+ public:
+  Chain()
+      : Command("chain", "Run commands that build on each other, and go on where they stopped",
+                "Runs the steps of a TOML file, each a table with the key command and that command's options, in the order "
+                "that follows from what they read and make. A step is done as long as the contents of what it reads, and the "
+                "options that change its result, are those that it was done with; a change runs it again, and what depends on "
+                "it. Killed or interrupted, the same command goes on. Paths are relative to the folder of the file.") {
+    arguments.positional("FILE", files_, "the chain");
+    arguments.add("dry-run", dry_run_, "tell what would be run, and why, and do nothing");
+    arguments
+        .add("options", "COMMAND", options_of_,
+             "instead: tell which options of a command change its result, and which do not")
+        .default_text("none");
+  }
+
+  int run() override {
+    if (!options_of_.empty()) return list_options();
+    if (files_.size() != 1) throw InputError("usage", "funicular chain expects one FILE, found {}", files_.size());
+    const fs::path file = fs::absolute(files_.front());
+    std::vector<chain::Step> steps;
+    const std::vector<chain::WrittenStep> written = chain::read_chain_file(files_.front());
+    fs::current_path(file.parent_path());
+    for (const chain::WrittenStep& step : written) steps.push_back(StepReader(step).read());
+    const fs::path folder = fs::path(file.filename()).replace_extension(".state");
+    steps = chain::in_order(std::move(steps));
+    if (dry_run_) return tell(steps, folder);
+    const InterruptGuard guard;
+    make_directories(folder);
+    const chain::ChainLock lock(folder);
+    const fs::path program = fs::read_symlink("/proc/self/exe");
+    const auto start = [&](const std::vector<std::string>& words, const fs::path& output) {
+      log::info("$ {}", fmt::join(words, " "));
+      return chain::run_process(program, words, output);
+    };
+    return chain::Chain(steps, folder).run(program, start);
+  }
+
+ private:
+  static int tell(const std::vector<chain::Step>& steps, const fs::path& folder) {
+    const std::vector<chain::Decision> decisions = chain::Chain(steps, folder).plan();
+    for (size_t at = 0; at < steps.size(); ++at)
+      fmt::print("{:<8}{:<20} {}\n", chain::name_of(decisions[at].kind), steps[at].name, fmt::join(decisions[at].reasons, "; "));
+    return 0;
+  }
+
+  int list_options() const {
+    const std::vector<std::unique_ptr<Command>> commands = all_commands();
+    const Command& command = find_step_command(
+        commands, {.name = options_of_, .origin = "--options", .command = options_of_, .entries = {}});
+    for (const Arguments::Setting& setting : command.arguments.settings()) {
+      const std::optional<Effect> effect = effect_of(options_of_, setting.name);
+      fmt::print("--{:<30}{}\n", setting.name, effect ? name_of(*effect) : "not classified");
+    }
+    return 0;
+  }
+
+  std::vector<std::string> files_;
+  std::string options_of_;
+  bool dry_run_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_chain() {
+  return std::make_unique<Chain>();
+}
+
+}  // namespace funicular::cli

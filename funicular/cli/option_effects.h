@@ -1,0 +1,27 @@
+#pragma once
+// What each option of each command has to do with the command's result: so that a chain knows which steps are done.
+
+#include <optional>
+#include <string_view>
+
+namespace funicular::cli {
+
+enum class Effect {
+  result,         ///< another value is another result
+  none,           ///< speed, memory, messages, or how often something is saved: the result is the same
+  input,          ///< a file or folder whose contents are read
+  tokenizer,      ///< a file or folder of which only the tokenizer's files are read
+  input_or_name,  ///< an input where there is such a file or folder, else a value as `result`
+  output          ///< a file or folder that is made
+};
+
+/// How an effect is called: "result", "none" …
+const char* name_of(Effect effect);
+
+/// None for an option that nobody has classified yet: a test fails for it, and chains refuse it.
+std::optional<Effect> effect_of(std::string_view command, std::string_view option);
+
+/// What stands against the command as a step of a chain; empty: nothing.
+std::string_view why_no_step(std::string_view command);
+
+}  // namespace funicular::cli

@@ -1,0 +1,51 @@
+// funicular report: runs, evaluations and chains as one page.
+
+#include <fmt/format.h>
+
+#include "funicular/base/log.h"
+#include "funicular/cli/command.h"
+#include "funicular/cli/options.h"
+#include "funicular/report/page.h"
+
+namespace funicular::cli {
+
+namespace {
+
+class Report final : public Command {
+ public:
+  Report()
+      : Command("report", "Show runs, evaluations and chains beside each other, as one page",
+                "Writes one HTML page that needs no network: curves of losses and metrics, learning rate, speed and memory of each run, "
+                "the evaluated models beside each other, confusion matrices, wrong answers, and where each run comes from. "
+                "Prints the comparison of the models as text.") {
+    arguments
+        .add("input", "FOLDER", inputs_,
+             "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for all that the chain has made")
+        .required();
+    arguments.add("output", "FILE", output_, "the page").default_text("report.html");
+    arguments.add("title", "TEXT", title_, "its heading");
+  }
+
+  int run() override {
+    require_place(output_, "--output");
+    const report::ReportFiles files = report::read_files(inputs_);
+    write_file_atomically(output_, report::render_page(files, title_));
+    fmt::print("{}", report::render_table(files));
+    log::info("{}: {} runs, {} evaluations{}", output_.string(), files.runs.size(), files.evaluations.size(),
+              report::chart_library().script.empty() ? "" : "; charts by uPlot");
+    return 0;
+  }
+
+ private:
+  std::vector<fs::path> inputs_;
+  fs::path output_ = "report.html";
+  std::string title_ = "Report";
+};
+
+}  // namespace
+
+std::unique_ptr<Command> make_report() {
+  return std::make_unique<Report>();
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,48 @@
+#include "funicular/eval/evaluation_record.h"
+
+#include <map>
+
+namespace funicular::eval {
+
+namespace {
+
+constexpr size_t kMostMistakes = 50;
+
+}  // namespace
+
+std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file, const std::vector<int64_t>& rows) {
+  std::multimap<int64_t, size_t> places;
+  for (size_t at = 0; at < rows.size(); ++at) places.emplace(rows[at], at);
+  std::vector<std::vector<std::string>> texts(rows.size());
+  const TaskSource source(task, file);
+  int64_t row = 0;
+  for (size_t piece = 0; piece < source.pieces(); ++piece)
+    source.read(piece, [&](const data::SourceRow& read) {
+      const auto [begin, end] = places.equal_range(++row);
+      for (auto place = begin; place != end; ++place) texts[place->second].assign(read.columns.begin(), read.columns.end());
+    });
+  return texts;
+}
+
+void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task, const fs::path& data) {
+  about["classes"] = sheet.classes();
+  about["confusion_matrix"] = sheet.confusion_matrix();
+  OrderedJson mistakes = sheet.mistakes(kMostMistakes);
+  std::vector<int64_t> rows;
+  for (const OrderedJson& mistake : mistakes) rows.push_back(mistake["row"].get<int64_t>());
+  const auto texts = texts_of_rows(task, data, rows);
+  for (size_t at = 0; at < rows.size(); ++at) mistakes[at]["texts"] = texts[at];
+  about["mistakes"] = std::move(mistakes);
+  make_directories(folder);
+  sheet.write(folder / "predictions.jsonl");
+  write_file_atomically(folder / "evaluation.json", about.dump(1) + "\n");
+}
+
+uint64_t weight_bytes(const fs::path& model) {
+  uint64_t bytes = 0;
+  for (const auto& entry : fs::directory_iterator(model))
+    if (entry.path().extension() == ".safetensors" && entry.is_regular_file()) bytes += entry.file_size();
+  return bytes;
+}
+
+}  // namespace funicular::eval

@@ -1,0 +1,24 @@
+#pragma once
+// What an evaluation leaves for people and for funicular report: a folder with evaluation.json and predictions.jsonl.
+
+#include <string>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/base/json.h"
+#include "funicular/eval/answer_sheet.h"
+#include "funicular/eval/tasks.h"
+
+namespace funicular::eval {
+
+/// The texts of some rows of a task's file. `rows` count from 1, in any order; returned in that order, a list of 1 or 2 texts each.
+std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file, const std::vector<int64_t>& rows);
+
+/// Writes the folder. `about` is what evaluation.json begins with; the scores of each class, the confusion matrix and the surest
+/// mistakes with their texts follow. Throws RunError (disk).
+void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task, const fs::path& data);
+
+/// Bytes of the weight files in a model's folder.
+uint64_t weight_bytes(const fs::path& model);
+
+}  // namespace funicular::eval

@@ -1,0 +1,39 @@
+#pragma once
+// Line charts as inline SVG, drawn here: a page with them needs no other program.
+
+#include <string>
+#include <vector>
+
+namespace funicular::report {
+
+/// Points of one run, x rising.
+struct Line {
+  std::string name;
+  std::vector<double> x, y;  ///< of one length; a y that is not finite is a gap
+};
+
+/// What one picture shows.
+struct Chart {
+  std::string title;
+  std::vector<Line> lines;
+};
+
+/// The colour of the line at a place in its chart, "#rrggbb"; they come again after eight.
+const char* colour(size_t place);
+
+/// Places of marks on an axis from `low` to `high`: 1, 2 or 5 times a power of ten apart, at most `most` of them.
+std::vector<double> ticks(double low, double high, int most);
+
+/// A number as a person writes it: "0.0002", "1.5M".
+std::string short_value(double value);
+
+/// At most `most` points with the same first, last, lowest and highest ones of each part: what the eye sees of many more.
+Line thinned(const Line& line, size_t most);
+
+/// An <svg> element of 600 x 260 units. Without a finite point it says so.
+std::string draw_svg(const Chart& chart);
+
+/// `text` with the characters replaced that mean something in HTML.
+std::string escaped(std::string_view text);
+
+}  // namespace funicular::report

@@ -1,0 +1,64 @@
+#include "funicular/chain/state.h"
+
+#include "scratch.h"
+
+namespace funicular::chain {
+namespace {
+
+class ChainState : public Scratch {
+ protected:
+  static State some() {
+    State state;
+    StepRecord& step = state.steps["teacher"];
+    step.done = true;
+    step.command = "finetune";
+    step.options = {{"learning-rate", {"0.0001"}}, {"text-column", {"a", "b\n\"c"}}};
+    step.inputs = {{"train", {{"train.tsv", "00ff"}}}};
+    step.made = {{"runs/a/model", "1234"}};
+    step.seconds = 1.5;
+    step.version = "1";
+    state.steps["begun"].command = "predict";
+    state.files["/a b"] = {.size = UINT64_MAX, .inode = 7, .modified = -1, .changed = INT64_MAX, .hash = "00ff"};
+    return state;
+  }
+};
+
+TEST_F(ChainState, IsReadAsItWasWritten) {
+  EXPECT_TRUE(read_state("state.json").steps.empty());
+  write_state("state.json", some());
+  EXPECT_EQ(to_json(read_state("state.json")).dump(), to_json(some()).dump());
+  const State read = read_state("state.json");
+  EXPECT_EQ(read.files, some().files);
+  EXPECT_EQ(read.steps.at("teacher").options, some().steps.at("teacher").options);
+  EXPECT_EQ(read.steps.at("teacher").inputs, some().steps.at("teacher").inputs);
+  EXPECT_TRUE(read.steps.at("teacher").done);
+  EXPECT_FALSE(read.steps.at("begun").done);
+}
+
+TEST_F(ChainState, ThatIsDamagedIsRefusedWithWhatToDo) {
+  write("state.json", "{");
+  expect_named(refusal([] { read_state("state.json"); }), {"state.json is damaged", "remove it"});
+  OrderedJson other = to_json(some());
+  other["format"] = 2;
+  write("state.json", other.dump());
+  expect_named(refusal([] { read_state("state.json"); }), {"is of format 2, this program reads 1"});
+}
+
+TEST_F(ChainState, CutOrDamagedIsReadOrRefusedButNeverMore) {
+  const std::string whole = to_json(some()).dump(1);
+  for (size_t at = 0; at < whole.size(); ++at) {
+    std::string flipped = whole;
+    for (const char change : {char(0x01), char(0x08), char(0x40)}) {
+      flipped[at] = static_cast<char>(whole[at] ^ change);
+      for (const std::string& text : {whole.substr(0, at), flipped}) {
+        const std::string message = refusal([&] { state_from(parse_json_or_null(text), "state.json"); });
+        if (!message.empty()) {
+          EXPECT_NE(message.find("state.json is damaged"), std::string::npos) << message;
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace funicular::chain
