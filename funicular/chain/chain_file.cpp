@@ -27,12 +27,15 @@ class Reader {
     for (const auto& [key, node] : file) {
       const toml::table* const table = node.as_table();
       if (!table)
-        throw InputError("chain", "{}: {} stands outside of the steps; expected tables only, one a step, such as [teacher]",
-                         origin(node), key.str());
+        throw InputError(
+            "chain",
+            "{}: {} stands outside of the steps; expected tables only, one a step, such as [teacher]",
+            origin(node), key.str());
       found.emplace_back(node.source().begin, step(std::string(key.str()), *table));
     }
     if (found.empty())
-      throw InputError("chain", "{}: no step; expected tables such as [teacher] with command = \"finetune\"", file_);
+      throw InputError("chain", "{}: no step; expected tables such as [teacher] with command = \"finetune\"",
+                       file_);
     // The table of a TOML file is sorted by its keys.
     std::stable_sort(found.begin(), found.end(), [](const auto& a, const auto& b) {
       return std::pair(a.first.line, a.first.column) < std::pair(b.first.line, b.first.column);
@@ -51,7 +54,8 @@ class Reader {
     WrittenStep step{.name = name, .origin = origin(table), .command = {}, .entries = {}};
     const auto is_plain = [](unsigned char c) { return std::isalnum(c) || c == '-' || c == '_'; };
     if (name.empty() || !std::all_of(name.begin(), name.end(), is_plain))
-      throw InputError("chain", "{}: the name of a step has letters, digits, - and _, found \"{}\"", step.origin, name);
+      throw InputError("chain", "{}: the name of a step has letters, digits, - and _, found \"{}\"",
+                       step.origin, name);
     for (const auto& [key, node] : table) {
       if (key == "command")
         step.command = text(node, "command");
@@ -61,7 +65,8 @@ class Reader {
         step.entries.push_back(entry(std::string(key.str()), node));
     }
     if (step.command.empty())
-      throw InputError("chain", "{}: the step {} has no command; expected one such as command = \"finetune\"", step.origin, name);
+      throw InputError("chain", "{}: the step {} has no command; expected one such as command = \"finetune\"",
+                       step.origin, name);
     return step;
   }
 
@@ -73,7 +78,8 @@ class Reader {
   int ranks(const toml::node& node) const {
     const auto* const found = node.as_integer();
     if (!found || found->get() < 1 || found->get() > kMostRanks)
-      throw InputError("chain", "{}: ranks expects how many processes share the step, 1 to {}", origin(node), kMostRanks);
+      throw InputError("chain", "{}: ranks expects how many processes share the step, 1 to {}", origin(node),
+                       kMostRanks);
     return static_cast<int>(found->get());
   }
 
@@ -92,7 +98,8 @@ class Reader {
     if (const auto* flag = node.as_boolean()) return flag->get() ? "true" : "false";
     if (const auto* whole = node.as_integer()) return fmt::to_string(whole->get());
     if (const auto* number = node.as_floating_point()) return fmt::to_string(number->get());
-    throw InputError("chain", "{}: {} expects a text, a number, true or false, or a list of them", entry.origin, entry.key);
+    throw InputError("chain", "{}: {} expects a text, a number, true or false, or a list of them",
+                     entry.origin, entry.key);
   }
 
   std::string file_;
@@ -108,7 +115,8 @@ std::vector<WrittenStep> parse_chain(std::string_view text, const std::string& f
   try {
     return Reader(file).steps(toml::parse(text, file));
   } catch (const toml::parse_error& error) {
-    throw InputError("chain", "{}:{}: not valid TOML: {}", file, error.source().begin.line, error.description());
+    throw InputError("chain", "{}:{}: not valid TOML: {}", file, error.source().begin.line,
+                     error.description());
   }
 }
 

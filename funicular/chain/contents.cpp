@@ -15,8 +15,13 @@ namespace funicular::chain {
 
 namespace {
 
-constexpr std::array kTokenizerFiles{"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
-                                     "vocab.txt",      "vocab.json",            "merges.txt"};
+constexpr std::array kTokenizerFiles{"tokenizer.json",
+                                     "tokenizer_config.json",
+                                     "special_tokens_map.json",
+                                     "added_tokens.json",
+                                     "vocab.txt",
+                                     "vocab.json",
+                                     "merges.txt"};
 /// What a run leaves that others read; its checkpoints are its own, and its model is an input by its own name.
 constexpr std::array kRunFiles{"run.json", "metrics.jsonl"};
 
@@ -38,7 +43,9 @@ FileRecord look_at(const fs::path& path) {
 }
 
 int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 bool is_hidden(const fs::path& path) {
@@ -48,7 +55,8 @@ bool is_hidden(const fs::path& path) {
 /// Relative names, sorted.
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> names;
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator(); ++entry) {
+  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator();
+       ++entry) {
     const bool hidden = is_hidden(entry->path());
     if (hidden && entry->is_directory()) entry.disable_recursion_pending();
     if (!hidden && !entry->is_directory()) names.push_back(entry->path().lexically_relative(folder));
@@ -73,7 +81,8 @@ std::string Contents::hash(const fs::path& path, Part part) {
   if (status.type() == fs::file_type::not_found) return "";
   if (fs::is_directory(status)) return folder(absolute, part);
   if (fs::is_regular_file(status)) return file(absolute);
-  throw InputError("chain", "{} is neither a file nor a folder; a step reads what can be read again", path.string());
+  throw InputError("chain", "{} is neither a file nor a folder; a step reads what can be read again",
+                   path.string());
 }
 
 std::string Contents::file(const fs::path& path) {

@@ -20,7 +20,7 @@ struct FileRecord {
 
 /// What of a folder counts.
 enum class Part {
-  all,       ///< every file in it and below, hidden ones left out; of a run's folder run.json and metrics.jsonl
+  all,  ///< every file in it and below, hidden ones left out; of a run's folder run.json and metrics.jsonl
   tokenizer  ///< the files of a tokenizer only, so that other weights beside it are no other tokenizer
 };
 

@@ -42,7 +42,8 @@ int wait_for(pid_t child) {
   while (true) {
     int status = 0;
     const pid_t ended = ::waitpid(child, &status, WNOHANG);
-    if (ended < 0 && errno != EINTR) throw RunError("chain", "lost sight of a step's process: {}", errno_text(errno));
+    if (ended < 0 && errno != EINTR)
+      throw RunError("chain", "lost sight of a step's process: {}", errno_text(errno));
     if (ended == child && WIFEXITED(status)) return WEXITSTATUS(status);
     if (ended == child && WIFSIGNALED(status)) return 128 + WTERMSIG(status);
     if (const int signal = interrupt_requested(); signal != 0 && !told) {
@@ -79,14 +80,18 @@ ChainLock::ChainLock(const fs::path& folder) {
   for (bool first = true; ::flock(descriptor_, LOCK_EX | LOCK_NB) != 0; first = false) {
     const int error = errno;
     if (error == EWOULDBLOCK && std::chrono::steady_clock::now() < until && !interrupt_requested()) {
-      if (first) log::info("another call of this chain is at work in {}, or one of its steps still saves; waiting for it", folder.string());
+      if (first)
+        log::info(
+            "another call of this chain is at work in {}, or one of its steps still saves; waiting for it",
+            folder.string());
       std::this_thread::sleep_for(50ms);
       continue;
     }
     if (error == EINTR) continue;
     ::close(descriptor_);
     if (error == EWOULDBLOCK)
-      throw InputError("chain", "another call of this chain is at work in {}; wait for it, or stop it", folder.string());
+      throw InputError("chain", "another call of this chain is at work in {}; wait for it, or stop it",
+                       folder.string());
     throw RunError("chain", "cannot lock {}: {}", path.string(), errno_text(error));
   }
 }

@@ -27,12 +27,14 @@ std::vector<std::string> paths(const std::vector<StepRecord::Read>& inputs) {
   return all;
 }
 
-void compare_options(const StepRecord& before, const StepRecord& now, const Step& step, std::vector<std::string>& found) {
+void compare_options(const StepRecord& before, const StepRecord& now, const Step& step,
+                     std::vector<std::string>& found) {
   for (const auto& [name, values] : now.options) {
     const auto earlier = before.options.find(name);
     const bool given = std::find(step.given.begin(), step.given.end(), name) != step.given.end();
     if (earlier == before.options.end() && !given) continue;
-    const std::vector<std::string> old = earlier == before.options.end() ? std::vector<std::string>() : earlier->second;
+    const std::vector<std::string> old =
+        earlier == before.options.end() ? std::vector<std::string>() : earlier->second;
     if (old != values) found.push_back(fmt::format("--{} was {}, is {}", name, shown(old), shown(values)));
   }
 }
@@ -44,14 +46,17 @@ void compare_inputs(const StepRecord& before, const StepRecord& now, std::vector
       found.push_back(fmt::format("--{} was not given, is {}", option, shown(paths(inputs))));
     } else if (earlier->second.size() != inputs.size() ||
                (paths(earlier->second) != paths(inputs) && hashes(earlier->second) != hashes(inputs))) {
-      found.push_back(fmt::format("--{} was {}, is {}", option, shown(paths(earlier->second)), shown(paths(inputs))));
+      found.push_back(
+          fmt::format("--{} was {}, is {}", option, shown(paths(earlier->second)), shown(paths(inputs))));
     } else {
       for (size_t i = 0; i < inputs.size(); ++i)
-        if (!inputs[i].hash.empty() && inputs[i].hash != earlier->second[i].hash) found.push_back(fmt::format("input {} changed", inputs[i].path));
+        if (!inputs[i].hash.empty() && inputs[i].hash != earlier->second[i].hash)
+          found.push_back(fmt::format("input {} changed", inputs[i].path));
     }
   }
   for (const auto& [option, inputs] : before.inputs)
-    if (!now.inputs.count(option)) found.push_back(fmt::format("--{} was {}, is not given", option, shown(paths(inputs))));
+    if (!now.inputs.count(option))
+      found.push_back(fmt::format("--{} was {}, is not given", option, shown(paths(inputs))));
 }
 
 }  // namespace
@@ -67,7 +72,8 @@ StepRecord meaning_of(const Step& step, Contents& contents) {
 }
 
 std::vector<std::string> differences(const StepRecord& before, const StepRecord& now, const Step& step) {
-  if (before.command != now.command) return {fmt::format("the command was {}, is {}", before.command, now.command)};
+  if (before.command != now.command)
+    return {fmt::format("the command was {}, is {}", before.command, now.command)};
   std::vector<std::string> found;
   compare_options(before, now, step, found);
   compare_inputs(before, now, found);
@@ -78,8 +84,10 @@ std::vector<std::string> lost_products(const StepRecord& record, Contents& conte
   std::vector<std::string> found;
   for (const auto& [path, hash] : record.made) {
     const std::string is = contents.hash(path);
-    if (is.empty()) found.push_back(fmt::format("{} is missing", path));
-    else if (is != hash) found.push_back(fmt::format("{} was changed after it was made", path));
+    if (is.empty())
+      found.push_back(fmt::format("{} is missing", path));
+    else if (is != hash)
+      found.push_back(fmt::format("{} was changed after it was made", path));
   }
   return found;
 }

@@ -34,17 +34,25 @@ std::string called(const Step& step) {
 
 const char* name_of(Kind kind) {
   switch (kind) {
-    case Kind::done: return "done";
-    case Kind::run: return "run";
-    case Kind::go_on: return "go on";
-    case Kind::rerun: return "rerun";
-    case Kind::perhaps: return "perhaps";
+    case Kind::done:
+      return "done";
+    case Kind::run:
+      return "run";
+    case Kind::go_on:
+      return "go on";
+    case Kind::rerun:
+      return "rerun";
+    case Kind::perhaps:
+      return "perhaps";
   }
   return "";
 }
 
 Chain::Chain(std::vector<Step> steps, fs::path folder)
-    : steps_(std::move(steps)), folder_(std::move(folder)), state_(read_state(folder_ / "state.json")), contents_(state_.files) {}
+    : steps_(std::move(steps)),
+      folder_(std::move(folder)),
+      state_(read_state(folder_ / "state.json")),
+      contents_(state_.files) {}
 
 /// A step that has another name now is done all the same: its name means nothing.
 void Chain::adopt_renamed(bool dry) {
@@ -53,7 +61,9 @@ void Chain::adopt_renamed(bool dry) {
   for (const Step& step : steps_) {
     if (state_.steps.count(step.name)) continue;
     for (auto record = state_.steps.begin(); record != state_.steps.end(); ++record) {
-      if (names.count(record->first) || !differences(record->second, meaning_of(step, contents_), step).empty()) continue;
+      if (names.count(record->first) ||
+          !differences(record->second, meaning_of(step, contents_), step).empty())
+        continue;
       StepRecord kept = std::move(record->second);
       std::error_code ignored;
       const auto out = kept.made.extract(printed(record->first).string());
@@ -78,8 +88,9 @@ void Chain::require_free(const Step& step) const {
   };
   for (const Output& output : step.outputs)
     if (!is_ours(output) && fs::exists(output.path))
-      throw InputError("chain", "{}: --{} {} exists, and this chain has not made it; move it away, or give another name", output.origin,
-                       output.option, output.path.string());
+      throw InputError(
+          "chain", "{}: --{} {} exists, and this chain has not made it; move it away, or give another name",
+          output.origin, output.option, output.path.string());
 }
 
 Decision Chain::decide(const Step& step, const std::vector<const Step*>& unsure) {
@@ -108,7 +119,9 @@ std::vector<Decision> Chain::plan() {
       if (decisions[need].kind != Kind::done) unsure.push_back(&steps_[need]);
     Decision decision = decide(step, unsure);
     if (decision.kind == Kind::done && !unsure.empty())
-      decision = {Kind::perhaps, {fmt::format("{} makes what it reads anew; it stays done if that comes out the same", unsure.front()->name)}};
+      decision = {Kind::perhaps,
+                  {fmt::format("{} makes what it reads anew; it stays done if that comes out the same",
+                               unsure.front()->name)}};
     decisions.push_back(std::move(decision));
   }
   return decisions;
@@ -139,8 +152,8 @@ int Chain::run(const fs::path& program, const Starter& start) {
     const Step& step = steps_[at];
     if (interrupt_requested()) return static_cast<int>(ExitCode::interrupted);
     const Decision decision = decide(step);
-    log::info("{} of {}: {}: {}{}{}", at + 1, steps_.size(), step.name, name_of(decision.kind), decision.reasons.empty() ? "" : ": ",
-              fmt::join(decision.reasons, "; "));
+    log::info("{} of {}: {}: {}{}{}", at + 1, steps_.size(), step.name, name_of(decision.kind),
+              decision.reasons.empty() ? "" : ": ", fmt::join(decision.reasons, "; "));
     if (decision.kind == Kind::done) continue;
     run_step(step, decision, program, start);
     if (!state_.steps.at(step.name).done) return static_cast<int>(ExitCode::interrupted);
@@ -150,18 +163,21 @@ int Chain::run(const fs::path& program, const Starter& start) {
   return 0;
 }
 
-void Chain::run_step(const Step& step, const Decision& decision, const fs::path& program, const Starter& start) {
+void Chain::run_step(const Step& step, const Decision& decision, const fs::path& program,
+                     const Starter& start) {
   StepRecord record = meaning_of(step, contents_);
   for (const Input& input : step.inputs)
     if (!fs::exists(input.path))
-      throw InputError("chain", "{}: --{} {} is not there, though the steps before are done", input.origin, input.option, input.path.string());
+      throw InputError("chain", "{}: --{} {} is not there, though the steps before are done", input.origin,
+                       input.option, input.path.string());
   if (decision.kind == Kind::rerun) set_aside(step);
   state_.steps[step.name] = record;
   save();
   for (const Output& output : step.outputs)
     if (output.path.has_parent_path()) make_directories(output.path.parent_path());
   std::vector<std::string> words{"funicular"};
-  if (step.ranks > 1) words.insert(words.end(), {"launch", "-n", std::to_string(step.ranks), "--", program.string()});
+  if (step.ranks > 1)
+    words.insert(words.end(), {"launch", "-n", std::to_string(step.ranks), "--", program.string()});
   words.push_back(step.command);
   words.insert(words.end(), step.words.begin(), step.words.end());
   const fs::path output = printed(step.name).string() + ".part";
@@ -172,9 +188,14 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
     return;
   }
   if (code == static_cast<int>(ExitCode::usage))
-    throw InputError("chain", "{} was refused (exit code {}), for the reason above; correct it and give the same command again", called(step), code);
+    throw InputError(
+        "chain",
+        "{} was refused (exit code {}), for the reason above; correct it and give the same command again",
+        called(step), code);
   if (code != 0)
-    throw RunError("chain", "{} has failed (exit code {}), for the reason above; give the same command again to go on", called(step), code);
+    throw RunError("chain",
+                   "{} has failed (exit code {}), for the reason above; give the same command again to go on",
+                   called(step), code);
   record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   fs::rename(output, printed(step.name));
   finish(step, record);

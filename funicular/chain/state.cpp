@@ -20,10 +20,12 @@ StepRecord step_from(const Json& json, const std::string& origin) {
                   .made = json_get<std::map<std::string, std::string>>(json, "made", origin),
                   .seconds = json_get<double>(json, "seconds", origin),
                   .version = json_get<std::string>(json, "version", origin)};
-  for (const auto& [option, list] : json_get<std::map<std::string, std::vector<Json>>>(json, "inputs", origin))
+  for (const auto& [option, list] :
+       json_get<std::map<std::string, std::vector<Json>>>(json, "inputs", origin))
     for (const Json& one : list) {
       if (!one.is_object()) throw InputError("json", "{}: inputs: expected objects", origin);
-      step.inputs[option].push_back({json_get<std::string>(one, "path", origin), json_get<std::string>(one, "hash", origin)});
+      step.inputs[option].push_back(
+          {json_get<std::string>(one, "path", origin), json_get<std::string>(one, "hash", origin)});
     }
   return step;
 }
@@ -57,8 +59,10 @@ State read(const Json& json, const std::string& origin) {
       take(name, value);
     }
   };
-  each("steps", [&](const std::string& name, const Json& step) { state.steps[name] = step_from(step, origin); });
-  each("files", [&](const std::string& name, const Json& file) { state.files[name] = file_from(file, origin); });
+  each("steps",
+       [&](const std::string& name, const Json& step) { state.steps[name] = step_from(step, origin); });
+  each("files",
+       [&](const std::string& name, const Json& file) { state.files[name] = file_from(file, origin); });
   return state;
 }
 
@@ -73,17 +77,24 @@ State state_from(const Json& json, const std::string& origin) {
   try {
     return read(json, origin);
   } catch (const InputError& error) {
-    throw InputError("chain", "{} is damaged, or of another program ({}). Without it the chain does not know what it has made: remove it, "
-                     "move away what the steps have made, and give the command again", origin, error.what());
+    throw InputError("chain",
+                     "{} is damaged, or of another program ({}). Without it the chain does not know what it "
+                     "has made: remove it, "
+                     "move away what the steps have made, and give the command again",
+                     origin, error.what());
   }
 }
 
 OrderedJson to_json(const State& state) {
-  OrderedJson json = {{"format", kFormat}, {"steps", OrderedJson::object()}, {"files", OrderedJson::object()}};
+  OrderedJson json = {
+      {"format", kFormat}, {"steps", OrderedJson::object()}, {"files", OrderedJson::object()}};
   for (const auto& [name, step] : state.steps) json["steps"][name] = to_json(step);
   for (const auto& [name, file] : state.files)
-    json["files"][name] = {{"size", file.size}, {"inode", file.inode}, {"modified", file.modified},
-                           {"changed", file.changed}, {"hash", file.hash}};
+    json["files"][name] = {{"size", file.size},
+                           {"inode", file.inode},
+                           {"modified", file.modified},
+                           {"changed", file.changed},
+                           {"hash", file.hash}};
   return json;
 }
 

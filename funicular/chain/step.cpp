@@ -30,8 +30,11 @@ void check_outputs(const std::vector<Step>& steps) {
       for (const Output& a : steps[i].outputs)
         for (const Output& b : steps[j].outputs)
           if (&a != &b && overlap(a.path, b.path))
-            throw InputError("chain", "{}: --{} {} is already what {} makes ({}: --{} {}), or one lies in the other; give another name",
-                             a.origin, a.option, a.path.string(), steps[j].name, b.origin, b.option, b.path.string());
+            throw InputError("chain",
+                             "{}: --{} {} is already what {} makes ({}: --{} {}), or one lies in the other; "
+                             "give another name",
+                             a.origin, a.option, a.path.string(), steps[j].name, b.origin, b.option,
+                             b.path.string());
 }
 
 /// A path in a folder that a step makes must be one that the step is known to make there.
@@ -40,8 +43,9 @@ void check_made(const Input& input, const Output& output, const Step& maker) {
   if (output.made.empty() || within(folder, path)) return;
   for (const std::string& name : output.made)
     if (within(path, folder / name)) return;
-  throw InputError("chain", "{}: --{} {}: {}, which makes {}, leaves {} there; expected one of these", input.origin,
-                   input.option, input.path.string(), maker.name, output.path.string(), fmt::join(output.made, ", "));
+  throw InputError("chain", "{}: --{} {}: {}, which makes {}, leaves {} there; expected one of these",
+                   input.origin, input.option, input.path.string(), maker.name, output.path.string(),
+                   fmt::join(output.made, ", "));
 }
 
 /// Finds the steps that make what `step` reads.
@@ -53,14 +57,18 @@ void connect(std::vector<Step>& steps, size_t at) {
       for (const Output& output : steps[other].outputs) {
         if (!overlap(input.path, output.path)) continue;
         if (other == at)
-          throw InputError("chain", "{}: --{} {} overlaps with --{} {}, which the same step makes; give another name", input.origin,
-                           input.option, input.path.string(), output.option, output.path.string());
+          throw InputError(
+              "chain", "{}: --{} {} overlaps with --{} {}, which the same step makes; give another name",
+              input.origin, input.option, input.path.string(), output.option, output.path.string());
         check_made(input, output, steps[other]);
         is_made = true;
-        if (std::find(step.needs.begin(), step.needs.end(), other) == step.needs.end()) step.needs.push_back(other);
+        if (std::find(step.needs.begin(), step.needs.end(), other) == step.needs.end())
+          step.needs.push_back(other);
       }
     if (!is_made && !fs::exists(input.path))
-      throw InputError("chain", "{}: --{} {}: there is no such file or folder, and no step makes it; correct the name, or give a step this --output",
+      throw InputError("chain",
+                       "{}: --{} {}: there is no such file or folder, and no step makes it; correct the "
+                       "name, or give a step this --output",
                        input.origin, input.option, input.path.string());
   }
 }
@@ -70,7 +78,8 @@ std::string circle(const std::vector<Step>& steps, const std::vector<bool>& plac
   std::vector<size_t> path{from};
   while (true) {
     const Step& step = steps[path.back()];
-    const size_t next = *std::find_if(step.needs.begin(), step.needs.end(), [&](size_t need) { return !placed[need]; });
+    const size_t next =
+        *std::find_if(step.needs.begin(), step.needs.end(), [&](size_t need) { return !placed[need]; });
     const auto again = std::find(path.begin(), path.end(), next);
     const bool closed = again != path.end();
     if (closed) path.erase(path.begin(), again);
@@ -96,7 +105,8 @@ std::vector<Step> in_order(std::vector<Step> steps) {
   std::vector<bool> placed(steps.size());
   while (order.size() < steps.size()) {
     const auto ready = [&](size_t at) {
-      return !placed[at] && std::all_of(steps[at].needs.begin(), steps[at].needs.end(), [&](size_t need) { return placed[need]; });
+      return !placed[at] && std::all_of(steps[at].needs.begin(), steps[at].needs.end(),
+                                        [&](size_t need) { return placed[need]; });
     };
     size_t next = 0, waiting = steps.size();
     for (; next < steps.size() && !ready(next); ++next)

@@ -22,7 +22,8 @@ namespace {
 /// What a training leaves in its folder, the model first.
 const std::vector<std::string> kOfTraining{"model", "run.json", "metrics.jsonl"};
 
-Command& find_step_command(const std::vector<std::unique_ptr<Command>>& commands, const chain::WrittenStep& written) {
+Command& find_step_command(const std::vector<std::unique_ptr<Command>>& commands,
+                           const chain::WrittenStep& written) {
   std::vector<std::string> names;
   for (const auto& command : commands) {
     const std::string& name = command->arguments.command();
@@ -35,15 +36,18 @@ Command& find_step_command(const std::vector<std::unique_ptr<Command>>& commands
     }
   }
   const std::string near = nearest(written.command, names.data(), names.data() + names.size());
-  throw InputError("chain", "{}: unknown command \"{}\"{} (the steps of a chain: {})", written.origin, written.command,
-                   near.empty() ? "" : "; did you mean " + near + "?", fmt::join(names, ", "));
+  throw InputError("chain", "{}: unknown command \"{}\"{} (the steps of a chain: {})", written.origin,
+                   written.command, near.empty() ? "" : "; did you mean " + near + "?",
+                   fmt::join(names, ", "));
 }
 
 /// One step with its options understood, by the command itself.
 class StepReader {
  public:
   explicit StepReader(const chain::WrittenStep& written)
-      : written_(written), commands_(all_commands()), arguments_(find_step_command(commands_, written).arguments) {}
+      : written_(written),
+        commands_(all_commands()),
+        arguments_(find_step_command(commands_, written).arguments) {}
 
   chain::Step read() {
     std::vector<ConfigEntry> entries;
@@ -75,36 +79,52 @@ class StepReader {
     if (setting.name == "overwrite" && !setting.given) step_.words.push_back("--overwrite=true");
     const std::optional<Effect> effect = effect_of(written_.command, setting.name);
     if (!effect)
-      throw InputError("chain", "{}: nobody has told yet whether --{} of {} changes the result (funicular/cli/option_effects.cpp)",
-                       origin_of(setting.name), setting.name, written_.command);
+      throw InputError(
+          "chain",
+          "{}: nobody has told yet whether --{} of {} changes the result (funicular/cli/option_effects.cpp)",
+          origin_of(setting.name), setting.name, written_.command);
     if (setting.given) {
-      for (const std::string& value : setting.values) step_.words.push_back(fmt::format("--{}={}", setting.name, value));
+      for (const std::string& value : setting.values)
+        step_.words.push_back(fmt::format("--{}={}", setting.name, value));
       step_.given.push_back(setting.name);
     }
     switch (*effect) {
-      case Effect::none: return;
-      case Effect::result: step_.options[setting.name] = setting.values; return;
-      case Effect::input: return take_inputs(setting, chain::Part::all);
-      case Effect::tokenizer: return take_inputs(setting, chain::Part::tokenizer);
-      case Effect::input_or_name: return take_name(setting);
-      case Effect::output: return take_output(setting);
+      case Effect::none:
+        return;
+      case Effect::result:
+        step_.options[setting.name] = setting.values;
+        return;
+      case Effect::input:
+        return take_inputs(setting, chain::Part::all);
+      case Effect::tokenizer:
+        return take_inputs(setting, chain::Part::tokenizer);
+      case Effect::input_or_name:
+        return take_name(setting);
+      case Effect::output:
+        return take_output(setting);
     }
   }
 
   void take_inputs(const Arguments::Setting& setting, chain::Part part) {
     if (!setting.given) return;
     for (const std::string& value : setting.values) {
-      step_.inputs.push_back({.option = setting.name, .path = value, .origin = origin_of(setting.name), .part = part});
+      step_.inputs.push_back(
+          {.option = setting.name, .path = value, .origin = origin_of(setting.name), .part = part});
       // Without --tokenizer a config.json stands for the folder that it is in.
-      const fs::path folder = fs::path(value).has_parent_path() ? fs::path(value).parent_path() : fs::path(".");
+      const fs::path folder =
+          fs::path(value).has_parent_path() ? fs::path(value).parent_path() : fs::path(".");
       if (setting.name == "model" && fs::is_regular_file(value) && !arguments_.given("tokenizer"))
-        step_.inputs.push_back({.option = "tokenizer", .path = folder, .origin = origin_of(setting.name), .part = chain::Part::tokenizer});
+        step_.inputs.push_back({.option = "tokenizer",
+                                .path = folder,
+                                .origin = origin_of(setting.name),
+                                .part = chain::Part::tokenizer});
     }
   }
 
   /// A name has no folder in it.
   void take_name(const Arguments::Setting& setting) {
-    const bool is_path = setting.given && (setting.values.front().find('/') != std::string::npos || fs::exists(setting.values.front()));
+    const bool is_path = setting.given && (setting.values.front().find('/') != std::string::npos ||
+                                           fs::exists(setting.values.front()));
     if (is_path) return take_inputs(setting, chain::Part::all);
     step_.options[setting.name] = setting.values;
   }
@@ -114,10 +134,11 @@ class StepReader {
     if (!setting.given) return;
     const std::string& command = written_.command;
     const bool trains = command == "pretrain" || command == "finetune" || command == "distill";
-    step_.outputs.push_back({.option = setting.name,
-                             .path = setting.values.front(),
-                             .origin = origin_of(setting.name),
-                             .made = trains && setting.name == "output" ? kOfTraining : std::vector<std::string>()});
+    step_.outputs.push_back(
+        {.option = setting.name,
+         .path = setting.values.front(),
+         .origin = origin_of(setting.name),
+         .made = trains && setting.name == "output" ? kOfTraining : std::vector<std::string>()});
   }
 
   const chain::WrittenStep& written_;
@@ -130,10 +151,14 @@ class Chain final : public Command {
  public:
   Chain()
       : Command("chain", "Run commands that build on each other, and go on where they stopped",
-                "Runs the steps of a TOML file, each a table with the key command and that command's options, in the order "
-                "that follows from what they read and make. A step is done as long as the contents of what it reads, and the "
-                "options that change its result, are those that it was done with; a change runs it again, and what depends on "
-                "it. Killed or interrupted, the same command goes on. Paths are relative to the folder of the file.") {
+                "Runs the steps of a TOML file, each a table with the key command and that command's "
+                "options, in the order "
+                "that follows from what they read and make. A step is done as long as the contents of what "
+                "it reads, and the "
+                "options that change its result, are those that it was done with; a change runs it again, "
+                "and what depends on "
+                "it. Killed or interrupted, the same command goes on. Paths are relative to the folder of "
+                "the file.") {
     arguments.positional("FILE", files_, "the chain");
     arguments.add("dry-run", dry_run_, "tell what would be run, and why, and do nothing");
     arguments
@@ -144,7 +169,8 @@ class Chain final : public Command {
 
   int run() override {
     if (!options_of_.empty()) return list_options();
-    if (files_.size() != 1) throw InputError("usage", "funicular chain expects one FILE, found {}", files_.size());
+    if (files_.size() != 1)
+      throw InputError("usage", "funicular chain expects one FILE, found {}", files_.size());
     const fs::path file = fs::absolute(files_.front());
     std::vector<chain::Step> steps;
     const std::vector<chain::WrittenStep> written = chain::read_chain_file(files_.front());
@@ -168,7 +194,8 @@ class Chain final : public Command {
   static int tell(const std::vector<chain::Step>& steps, const fs::path& folder) {
     const std::vector<chain::Decision> decisions = chain::Chain(steps, folder).plan();
     for (size_t at = 0; at < steps.size(); ++at)
-      fmt::print("{:<8}{:<20} {}\n", chain::name_of(decisions[at].kind), steps[at].name, fmt::join(decisions[at].reasons, "; "));
+      fmt::print("{:<8}{:<20} {}\n", chain::name_of(decisions[at].kind), steps[at].name,
+                 fmt::join(decisions[at].reasons, "; "));
     return 0;
   }
 

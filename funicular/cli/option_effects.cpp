@@ -183,7 +183,8 @@ struct Effects {
   };
 };
 
-constexpr std::string_view kOfThisMachine = "it measures or checks this machine and makes nothing; run it by itself";
+constexpr std::string_view kOfThisMachine =
+    "it measures or checks this machine and makes nothing; run it by itself";
 constexpr std::pair<std::string_view, std::string_view> kNoSteps[] = {
     {"chain", "a chain is no step of another; put its steps into this file"},
     {"launch", "ranks = N beside command starts a step as several processes"},
@@ -198,12 +199,18 @@ constexpr std::pair<std::string_view, std::string_view> kNoSteps[] = {
 
 const char* name_of(Effect effect) {
   switch (effect) {
-    case Effect::result: return "result";
-    case Effect::none: return "none";
-    case Effect::input: return "input";
-    case Effect::tokenizer: return "tokenizer";
-    case Effect::input_or_name: return "input or name";
-    case Effect::output: return "output";
+    case Effect::result:
+      return "result";
+    case Effect::none:
+      return "none";
+    case Effect::input:
+      return "input";
+    case Effect::tokenizer:
+      return "tokenizer";
+    case Effect::input_or_name:
+      return "input or name";
+    case Effect::output:
+      return "output";
   }
   return "";
 }

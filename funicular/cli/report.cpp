@@ -15,12 +15,15 @@ class Report final : public Command {
  public:
   Report()
       : Command("report", "Show runs, evaluations and chains beside each other, as one page",
-                "Writes one HTML page that needs no network: curves of losses and metrics, learning rate, speed and memory of each run, "
-                "the evaluated models beside each other, confusion matrices, wrong answers, and where each run comes from. "
+                "Writes one HTML page that needs no network: curves of losses and metrics, learning rate, "
+                "speed and memory of each run, "
+                "the evaluated models beside each other, confusion matrices, wrong answers, and where each "
+                "run comes from. "
                 "Prints the comparison of the models as text.") {
     arguments
         .add("input", "FOLDER", inputs_,
-             "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for all that the chain has made")
+             "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for "
+             "all that the chain has made")
         .required();
     arguments.add("output", "FILE", output_, "the page").default_text("report.html");
     arguments.add("title", "TEXT", title_, "its heading");

@@ -10,7 +10,8 @@ constexpr size_t kMostMistakes = 50;
 
 }  // namespace
 
-std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file, const std::vector<int64_t>& rows) {
+std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file,
+                                                    const std::vector<int64_t>& rows) {
   std::multimap<int64_t, size_t> places;
   for (size_t at = 0; at < rows.size(); ++at) places.emplace(rows[at], at);
   std::vector<std::vector<std::string>> texts(rows.size());
@@ -19,12 +20,14 @@ std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::
   for (size_t piece = 0; piece < source.pieces(); ++piece)
     source.read(piece, [&](const data::SourceRow& read) {
       const auto [begin, end] = places.equal_range(++row);
-      for (auto place = begin; place != end; ++place) texts[place->second].assign(read.columns.begin(), read.columns.end());
+      for (auto place = begin; place != end; ++place)
+        texts[place->second].assign(read.columns.begin(), read.columns.end());
     });
   return texts;
 }
 
-void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task, const fs::path& data) {
+void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task,
+                      const fs::path& data) {
   about["classes"] = sheet.classes();
   about["confusion_matrix"] = sheet.confusion_matrix();
   OrderedJson mistakes = sheet.mistakes(kMostMistakes);

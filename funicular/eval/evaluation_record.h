@@ -12,11 +12,13 @@
 namespace funicular::eval {
 
 /// The texts of some rows of a task's file. `rows` count from 1, in any order; returned in that order, a list of 1 or 2 texts each.
-std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file, const std::vector<int64_t>& rows);
+std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file,
+                                                    const std::vector<int64_t>& rows);
 
 /// Writes the folder. `about` is what evaluation.json begins with; the scores of each class, the confusion matrix and the surest
 /// mistakes with their texts follow. Throws RunError (disk).
-void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task, const fs::path& data);
+void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task,
+                      const fs::path& data);
 
 /// Bytes of the weight files in a model's folder.
 uint64_t weight_bytes(const fs::path& model);

@@ -13,7 +13,8 @@ namespace funicular::report {
 namespace {
 
 // Paul Tol's "bright" palette and two more of like weight: told apart by the colour-blind, too.
-constexpr std::array kColours{"#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#cc7722", "#777777"};
+constexpr std::array kColours{"#4477aa", "#ee6677", "#228833", "#ccbb44",
+                              "#66ccee", "#aa3377", "#cc7722", "#777777"};
 
 constexpr double kWidth = 600, kHeight = 260, kLeft = 64, kRight = 12, kTop = 10, kBottom = 30;
 constexpr size_t kMostMarked = 40;  ///< points of a line that get a dot each
@@ -60,15 +61,18 @@ std::string draw_axes(const Frame& frame) {
   std::string svg;
   for (const double tick : ticks(frame.y.low, frame.y.high, 6)) {
     const double y = frame.down(tick);
-    svg += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft, kWidth - kRight, y, y);
-    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 6, y + 4, short_value(tick));
+    svg += fmt::format("<line class=\"grid\" x1=\"{}\" x2=\"{}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/>", kLeft,
+                       kWidth - kRight, y, y);
+    svg += fmt::format("<text x=\"{}\" y=\"{:.1f}\" text-anchor=\"end\">{}</text>", kLeft - 6, y + 4,
+                       short_value(tick));
   }
   for (const double tick : ticks(frame.x.low, frame.x.high, 8)) {
     if (tick != std::floor(tick)) continue;  // there is no half a step
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", frame.across(tick), kHeight - kBottom + 16, short_value(tick));
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", frame.across(tick),
+                       kHeight - kBottom + 16, short_value(tick));
   }
-  return svg + fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft, kWidth - kRight, kHeight - kBottom,
-                           kHeight - kBottom);
+  return svg + fmt::format("<line class=\"axis\" x1=\"{}\" x2=\"{}\" y1=\"{}\" y2=\"{}\"/>", kLeft,
+                           kWidth - kRight, kHeight - kBottom, kHeight - kBottom);
 }
 
 std::string draw_line(const Line& line, const Frame& frame, const char* colour) {
@@ -84,10 +88,13 @@ std::string draw_line(const Line& line, const Frame& frame, const char* colour) 
     path += fmt::format("{}{:.1f} {:.1f}", pen_is_down ? "L" : "M", x, y);
     pen_is_down = true;
     if (marked)
-      dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"><title>{}: {} at step {}</title></circle>", x, y, colour,
-                          escaped(line.name), line.y[at], line.x[at]);
+      dots += fmt::format(
+          "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"2.5\" fill=\"{}\"><title>{}: {} at step "
+          "{}</title></circle>",
+          x, y, colour, escaped(line.name), line.y[at], line.x[at]);
   }
-  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>{}", path, colour, dots);
+  return fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\"/>{}", path, colour,
+                     dots);
 }
 
 }  // namespace
@@ -106,7 +113,8 @@ std::vector<double> ticks(double low, double high, int most) {
       break;
     }
   std::vector<double> found;
-  for (double number = std::ceil(low / step); number * step <= high && found.size() <= static_cast<size_t>(most); ++number)
+  for (double number = std::ceil(low / step);
+       number * step <= high && found.size() <= static_cast<size_t>(most); ++number)
     found.push_back(number * step == 0 ? 0 : number * step);
   return found;
 }
@@ -124,19 +132,24 @@ Line thinned(const Line& line, size_t most) {
   Line thin{line.name, {}, {}};
   for (size_t part = 0; part < parts; ++part) {
     const size_t begin = count * part / parts, end = count * (part + 1) / parts;
-    const auto [low, high] = std::minmax_element(line.y.begin() + static_cast<ptrdiff_t>(begin), line.y.begin() + static_cast<ptrdiff_t>(end));
-    std::array kept{begin, static_cast<size_t>(low - line.y.begin()), static_cast<size_t>(high - line.y.begin()), end - 1};
+    const auto [low, high] = std::minmax_element(line.y.begin() + static_cast<ptrdiff_t>(begin),
+                                                 line.y.begin() + static_cast<ptrdiff_t>(end));
+    std::array kept{begin, static_cast<size_t>(low - line.y.begin()),
+                    static_cast<size_t>(high - line.y.begin()), end - 1};
     std::sort(kept.begin(), kept.end());
     for (size_t at = 0; at < kept.size(); ++at)
-      if (at == 0 || kept[at] != kept[at - 1]) thin.x.push_back(line.x[kept[at]]), thin.y.push_back(line.y[kept[at]]);
+      if (at == 0 || kept[at] != kept[at - 1])
+        thin.x.push_back(line.x[kept[at]]), thin.y.push_back(line.y[kept[at]]);
   }
   return thin;
 }
 
 std::string draw_svg(const Chart& chart) {
-  std::string svg = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", kWidth, kHeight, escaped(chart.title));
+  std::string svg = fmt::format("<svg viewBox=\"0 0 {} {}\" role=\"img\" aria-label=\"{}\">", kWidth, kHeight,
+                                escaped(chart.title));
   const Frame frame = frame_of(chart);
-  if (!std::isfinite(frame.x.low)) return svg + "<text x=\"64\" y=\"130\">nothing finite was recorded</text></svg>";
+  if (!std::isfinite(frame.x.low))
+    return svg + "<text x=\"64\" y=\"130\">nothing finite was recorded</text></svg>";
   svg += draw_axes(frame);
   for (size_t at = 0; at < chart.lines.size(); ++at) svg += draw_line(chart.lines[at], frame, colour(at));
   return svg + "</svg>";
@@ -145,11 +158,20 @@ std::string draw_svg(const Chart& chart) {
 std::string escaped(std::string_view text) {
   std::string result;
   for (const char c : text) switch (c) {
-      case '<': result += "&lt;"; break;
-      case '>': result += "&gt;"; break;
-      case '&': result += "&amp;"; break;
-      case '"': result += "&quot;"; break;
-      default: result += c;
+      case '<':
+        result += "&lt;";
+        break;
+      case '>':
+        result += "&gt;";
+        break;
+      case '&':
+        result += "&amp;";
+        break;
+      case '"':
+        result += "&quot;";
+        break;
+      default:
+        result += c;
     }
   return result;
 }

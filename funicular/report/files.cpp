@@ -27,8 +27,10 @@ class Folders {
     if (fs::exists(folder / "evaluation.json")) return add_evaluation(folder);
     if (fs::exists(folder / "run.json")) return add_run(folder);
     throw InputError("report",
-                     "--input {}: expected the folder of a run (with run.json), of evaluate --output (evaluation.json) or of a chain's "
-                     "state (state.json)", folder.string());
+                     "--input {}: expected the folder of a run (with run.json), of evaluate --output "
+                     "(evaluation.json) or of a chain's "
+                     "state (state.json)",
+                     folder.string());
   }
 
   ReportFiles take() { return std::move(files_); }
@@ -36,7 +38,8 @@ class Folders {
  private:
   void add_run(const fs::path& folder) {
     if (!seen_.insert(fs::weakly_canonical(folder)).second) return;
-    RunFiles run{.name = folder.lexically_normal().string(), .run = read_object(folder / "run.json"), .lines = {}};
+    RunFiles run{
+        .name = folder.lexically_normal().string(), .run = read_object(folder / "run.json"), .lines = {}};
     const fs::path metrics = folder / "metrics.jsonl";
     if (fs::exists(metrics)) run.lines = lines_of(read_file(metrics), metrics.string());
     files_.runs.push_back(std::move(run));
@@ -44,7 +47,8 @@ class Folders {
 
   void add_evaluation(const fs::path& folder) {
     if (!seen_.insert(fs::weakly_canonical(folder)).second) return;
-    files_.evaluations.push_back({folder.lexically_normal().string(), read_object(folder / "evaluation.json")});
+    files_.evaluations.push_back(
+        {folder.lexically_normal().string(), read_object(folder / "evaluation.json")});
   }
 
   /// The products' names lie beside the state, as the chain's own file does.
@@ -72,7 +76,10 @@ void shorten(std::vector<Named>& all) {
     const size_t slash = all.front().name.find('/');
     if (slash == std::string::npos || slash + 1 >= all.front().name.size()) return;
     const std::string head = all.front().name.substr(0, slash + 1);
-    if (!std::all_of(all.begin(), all.end(), [&](const Named& one) { return one.name.starts_with(head) && one.name.size() > head.size(); })) return;
+    if (!std::all_of(all.begin(), all.end(), [&](const Named& one) {
+          return one.name.starts_with(head) && one.name.size() > head.size();
+        }))
+      return;
     for (Named& one : all) one.name.erase(0, head.size());
   }
 }
@@ -101,7 +108,8 @@ std::map<std::string, Line> lines_of(std::string_view text, const std::string& o
     for (const auto& [field, value] : record.items()) {
       if (kNoMeasures.count(field) || !(value.is_number() || value.is_null())) continue;
       lines[field].x.push_back(record["step"].get<double>());
-      lines[field].y.push_back(value.is_number() ? value.get<double>() : std::numeric_limits<double>::quiet_NaN());
+      lines[field].y.push_back(value.is_number() ? value.get<double>()
+                                                 : std::numeric_limits<double>::quiet_NaN());
     }
   }
   return lines;

@@ -17,15 +17,15 @@ namespace {
 constexpr size_t kMostPoints = 2000;  ///< of a line in the page
 
 /// What people look for first.
-constexpr const char* kFirstFields[] = {"loss", "eval_loss", "eval_accuracy", "eval_f1", "eval_macro_f1", "learning_rate", "gradient_norm",
-                                        "tokens_per_second", "memory_bytes"};
+constexpr const char* kFirstFields[] = {"loss",          "eval_loss",         "eval_accuracy",
+                                        "eval_f1",       "eval_macro_f1",     "learning_rate",
+                                        "gradient_norm", "tokens_per_second", "memory_bytes"};
 /// Of little use as a curve of their own.
 const std::set<std::string> kLeftOut{"step_seconds", "wait_share", "skipped_steps"};
 
 std::string title_of(const std::string& field) {
-  static const std::map<std::string, std::string> kTitles{{"loss", "training loss"},
-                                                          {"tokens_per_second", "tokens a second"},
-                                                          {"memory_bytes", "memory, bytes"}};
+  static const std::map<std::string, std::string> kTitles{
+      {"loss", "training loss"}, {"tokens_per_second", "tokens a second"}, {"memory_bytes", "memory, bytes"}};
   if (const auto known = kTitles.find(field); known != kTitles.end()) return known->second;
   std::string title = field.starts_with("eval_") ? field.substr(5) + ", evaluated" : field;
   std::replace(title.begin(), title.end(), '_', ' ');
@@ -35,9 +35,12 @@ std::string title_of(const std::string& field) {
 std::string figure(const Chart& chart) {
   std::string legend;
   for (size_t at = 0; at < chart.lines.size(); ++at)
-    legend += fmt::format("<span><i style=\"background:{}\"></i>{}</span>", colour(at), escaped(chart.lines[at].name));
-  return fmt::format("<figure><figcaption>{}</figcaption><div class=\"chart\">{}</div><div class=\"legend\">{}</div></figure>\n",
-                     escaped(chart.title), draw_svg(chart), legend);
+    legend += fmt::format("<span><i style=\"background:{}\"></i>{}</span>", colour(at),
+                          escaped(chart.lines[at].name));
+  return fmt::format(
+      "<figure><figcaption>{}</figcaption><div class=\"chart\">{}</div><div "
+      "class=\"legend\">{}</div></figure>\n",
+      escaped(chart.title), draw_svg(chart), legend);
 }
 
 Json numbers(const std::vector<double>& values) {
@@ -58,7 +61,10 @@ std::string chart_data(const std::vector<Chart>& charts) {
   for (const Chart& chart : charts) {
     Json lines = Json::array();
     for (size_t at = 0; at < chart.lines.size(); ++at)
-      lines.push_back({{"name", chart.lines[at].name}, {"colour", colour(at)}, {"x", numbers(chart.lines[at].x)}, {"y", numbers(chart.lines[at].y)}});
+      lines.push_back({{"name", chart.lines[at].name},
+                       {"colour", colour(at)},
+                       {"x", numbers(chart.lines[at].x)},
+                       {"y", numbers(chart.lines[at].y)}});
     all.push_back({{"title", chart.title}, {"lines", lines}});
   }
   return fmt::format("<script type=\"application/json\" id=\"charts\">{}</script>\n", embedded(all));
@@ -91,12 +97,14 @@ std::vector<Chart> charts_of(const ReportFiles& files) {
   std::vector<std::string> fields(std::begin(kFirstFields), std::end(kFirstFields));
   for (const RunFiles& run : files.runs)
     for (const auto& [field, line] : run.lines)
-      if (!kLeftOut.count(field) && std::find(fields.begin(), fields.end(), field) == fields.end()) fields.push_back(field);
+      if (!kLeftOut.count(field) && std::find(fields.begin(), fields.end(), field) == fields.end())
+        fields.push_back(field);
   std::vector<Chart> charts;
   for (const std::string& field : fields) {
     Chart chart{title_of(field), {}};
     for (const RunFiles& run : files.runs)
-      if (const auto line = run.lines.find(field); line != run.lines.end()) chart.lines.push_back(thinned(line->second, kMostPoints));
+      if (const auto line = run.lines.find(field); line != run.lines.end())
+        chart.lines.push_back(thinned(line->second, kMostPoints));
     if (!chart.lines.empty()) charts.push_back(std::move(chart));
   }
   return charts;
@@ -105,8 +113,10 @@ std::vector<Chart> charts_of(const ReportFiles& files) {
 std::string render_page(const ReportFiles& files, const std::string& title, const ChartLibrary& library) {
   const std::vector<Chart> charts = charts_of(files);
   std::string page = fmt::format(
-      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" content=\"width=device-width\">\n"
-      "<link rel=\"icon\" href=\"data:,\">\n<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
+      "<!doctype html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width\">\n"
+      "<link rel=\"icon\" "
+      "href=\"data:,\">\n<title>{}</title>\n<style>{}{}</style>\n</head>\n<body>\n<h1>{}</h1>\n",
       escaped(title), page_style(), library.style, escaped(title));
   page += models_section(files) + steps_section(files);
   if (!charts.empty()) page += "<h2>Curves</h2>\n<div class=\"charts\">\n";
@@ -115,7 +125,8 @@ std::string render_page(const ReportFiles& files, const std::string& title, cons
   page += evaluations_section(files) + provenance_section(files);
   page += fmt::format("<footer>funicular {} report</footer>\n", FUNICULAR_VERSION) + chart_data(charts);
   if (!library.script.empty())
-    page += fmt::format("<!--\n{}\n-->\n<script>{}</script>\n<script>{}</script>\n", library.licence, library.script, kInteractive);
+    page += fmt::format("<!--\n{}\n-->\n<script>{}</script>\n<script>{}</script>\n", library.licence,
+                        library.script, kInteractive);
   return page + "</body>\n</html>\n";
 }
 

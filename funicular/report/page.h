@@ -17,7 +17,8 @@ struct ChartLibrary {
 ChartLibrary chart_library();
 
 /// The whole page. What stands in `files` may be any text.
-std::string render_page(const ReportFiles& files, const std::string& title, const ChartLibrary& library = chart_library());
+std::string render_page(const ReportFiles& files, const std::string& title,
+                        const ChartLibrary& library = chart_library());
 
 /// The evaluated models beside each other, a line each: size, what was measured, rows a second. Empty without evaluations.
 std::string render_table(const ReportFiles& files);

@@ -23,7 +23,8 @@ double number_in(const OrderedJson& json, const char* key) {
 std::string text_in(const OrderedJson& json, const char* key) {
   const auto found = json.find(key);
   if (found == json.end() || found->is_null()) return "";
-  return found->is_string() ? found->get<std::string>() : found->dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+  return found->is_string() ? found->get<std::string>()
+                            : found->dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
 /// A table of texts: a head and rows. The first column stands left, the others right.
@@ -40,9 +41,11 @@ std::string fixed(double value, int digits, std::string_view behind = "") {
 std::vector<std::string> metric_names(const ReportFiles& files) {
   std::vector<std::string> names;
   for (const EvaluationFiles& evaluation : files.evaluations)
-    if (const auto metrics = evaluation.found.find("metrics"); metrics != evaluation.found.end() && metrics->is_object())
+    if (const auto metrics = evaluation.found.find("metrics");
+        metrics != evaluation.found.end() && metrics->is_object())
       for (const auto& [name, value] : metrics->items())
-        if (value.is_number() && std::find(names.begin(), names.end(), name) == names.end()) names.push_back(name);
+        if (value.is_number() && std::find(names.begin(), names.end(), name) == names.end())
+          names.push_back(name);
   std::stable_partition(names.begin(), names.end(), [](const std::string& name) { return name != "loss"; });
   return names;
 }
@@ -53,12 +56,14 @@ Table models_table(const ReportFiles& files) {
   Table table{{"model", "layers", "parameters", "MB"}, {}};
   table.head.insert(table.head.end(), metrics.begin(), metrics.end());
   table.head.insert(table.head.end(), {"rows/s", "speed"});
-  const double first = files.evaluations.empty() ? 0 : number_in(files.evaluations.front().found, "rows_per_second");
+  const double first =
+      files.evaluations.empty() ? 0 : number_in(files.evaluations.front().found, "rows_per_second");
   for (const EvaluationFiles& evaluation : files.evaluations) {
     const OrderedJson& found = evaluation.found;
     const double speed = number_in(found, "rows_per_second");
     const double parameters = number_in(found, "parameters");
-    std::vector<std::string> row{evaluation.name, fixed(number_in(found, "layers"), 0), std::isfinite(parameters) ? short_number(parameters) : "",
+    std::vector<std::string> row{evaluation.name, fixed(number_in(found, "layers"), 0),
+                                 std::isfinite(parameters) ? short_number(parameters) : "",
                                  fixed(number_in(found, "bytes") / 1e6, 1)};
     const OrderedJson measured = found.value("metrics", OrderedJson::object());
     for (const std::string& name : metrics) row.push_back(fixed(number_in(measured, name.c_str()), 4));
@@ -84,7 +89,8 @@ std::string html(const Table& table, const char* style = "") {
 std::string classes_of(const OrderedJson& classes) {
   Table table{{"class", "precision", "recall", "F1", "rows"}, {}};
   for (const auto& [name, scores] : classes.items())
-    table.rows.push_back({name, fixed(number_in(scores, "precision"), 3), fixed(number_in(scores, "recall"), 3), fixed(number_in(scores, "f1"), 3),
+    table.rows.push_back({name, fixed(number_in(scores, "precision"), 3),
+                          fixed(number_in(scores, "recall"), 3), fixed(number_in(scores, "f1"), 3),
                           fixed(number_in(scores, "support"), 0)});
   return "<h4>Each class</h4>\n" + html(table);
 }
@@ -93,7 +99,9 @@ std::string classes_of(const OrderedJson& classes) {
 std::string confusion(const OrderedJson& matrix, const OrderedJson& classes) {
   std::vector<std::string> names;
   for (const auto& [name, scores] : classes.items()) names.push_back(name);
-  std::string text = "<h4>Confusion matrix</h4>\n<p>Rows: what is right. Columns: what was answered.</p>\n<table class=\"matrix\"><thead><tr><th></th>";
+  std::string text =
+      "<h4>Confusion matrix</h4>\n<p>Rows: what is right. Columns: what was answered.</p>\n<table "
+      "class=\"matrix\"><thead><tr><th></th>";
   for (const std::string& name : names) text += "<th><span>" + escaped(name) + "</span></th>";
   text += "</tr></thead><tbody>\n";
   for (size_t row = 0; row < matrix.size() && row < names.size(); ++row) {
@@ -104,8 +112,9 @@ std::string confusion(const OrderedJson& matrix, const OrderedJson& classes) {
       const double count = matrix[row][column].is_number() ? matrix[row][column].get<double>() : 0;
       const double share = sum > 0 ? count / sum : 0;
       const char* hue = row == column ? "34,136,51" : "204,51,17";
-      text += fmt::format("<td style=\"background:rgba({},{:.2f})\"{}>{}</td>", hue, 0.85 * share, share > 0.6 ? " class=\"dark\"" : "",
-                          count > 0 ? fmt::format("{:.0f}", count) : "");
+      text +=
+          fmt::format("<td style=\"background:rgba({},{:.2f})\"{}>{}</td>", hue, 0.85 * share,
+                      share > 0.6 ? " class=\"dark\"" : "", count > 0 ? fmt::format("{:.0f}", count) : "");
     }
     text += "</tr>\n";
   }
@@ -119,7 +128,8 @@ std::string mistakes_of(const OrderedJson& mistakes) {
     std::string text;
     for (const OrderedJson& part : mistake.value("texts", OrderedJson::array()))
       text += (text.empty() ? "" : " | ") + (part.is_string() ? part.get<std::string>() : part.dump());
-    table.rows.push_back({text_in(mistake, "row"), text, text_in(mistake, "label"), text_in(mistake, "predicted"), fixed(number_in(mistake, "score"), 3)});
+    table.rows.push_back({text_in(mistake, "row"), text, text_in(mistake, "label"),
+                          text_in(mistake, "predicted"), fixed(number_in(mistake, "score"), 3)});
   }
   return fmt::format("<h4>Wrong answers, the surest first</h4>\n{}", html(table, "mistakes"));
 }
@@ -150,7 +160,8 @@ footer{margin:3em 0 1em;color:#888;font-size:13px}
 std::string models_section(const ReportFiles& files) {
   if (files.evaluations.empty()) return "";
   return "<h2>Models</h2>\n<div class=\"scroll\">" + html(models_table(files), "models") +
-         "</div>\n<p>Speed: rows of the evaluated file a second, and as a multiple of the first model's, each on the machine that it was evaluated "
+         "</div>\n<p>Speed: rows of the evaluated file a second, and as a multiple of the first model's, "
+         "each on the machine that it was evaluated "
          "on.</p>\n";
 }
 
@@ -174,7 +185,8 @@ std::string steps_section(const ReportFiles& files) {
   if (files.steps.empty()) return "";
   Table table{{"step", "command", "state", "time"}, {}};
   for (const ChainStep& step : files.steps)
-    table.rows.push_back({step.name, step.command, step.done ? "done" : "not done", step.done ? short_duration(step.seconds) : ""});
+    table.rows.push_back({step.name, step.command, step.done ? "done" : "not done",
+                          step.done ? short_duration(step.seconds) : ""});
   return "<h2>Chain</h2>\n" + html(table);
 }
 
@@ -182,13 +194,18 @@ std::string evaluations_section(const ReportFiles& files) {
   std::string text;
   for (const EvaluationFiles& evaluation : files.evaluations) {
     const OrderedJson& found = evaluation.found;
-    text += fmt::format("<h3>{}</h3>\n<p>{} of {}: {} rows, in {}.</p>\n", escaped(evaluation.name), escaped(text_in(found, "model")),
-                        escaped(text_in(found, "data")), escaped(text_in(found, "samples")), escaped(text_in(found, "precision")));
-    const OrderedJson classes = found.value("classes", OrderedJson::object()), matrix = found.value("confusion_matrix", OrderedJson::array());
+    text += fmt::format("<h3>{}</h3>\n<p>{} of {}: {} rows, in {}.</p>\n", escaped(evaluation.name),
+                        escaped(text_in(found, "model")), escaped(text_in(found, "data")),
+                        escaped(text_in(found, "samples")), escaped(text_in(found, "precision")));
+    const OrderedJson classes = found.value("classes", OrderedJson::object()),
+                      matrix = found.value("confusion_matrix", OrderedJson::array());
     const OrderedJson mistakes = found.value("mistakes", OrderedJson::array());
-    if (classes.is_object() && !classes.empty()) text += "<details open><summary>Classes</summary>" + classes_of(classes) + "</details>\n";
-    if (matrix.is_array() && !matrix.empty() && matrix.size() <= kMostClasses) text += "<div class=\"scroll\">" + confusion(matrix, classes) + "</div>\n";
-    if (mistakes.is_array() && !mistakes.empty()) text += "<div class=\"scroll\">" + mistakes_of(mistakes) + "</div>\n";
+    if (classes.is_object() && !classes.empty())
+      text += "<details open><summary>Classes</summary>" + classes_of(classes) + "</details>\n";
+    if (matrix.is_array() && !matrix.empty() && matrix.size() <= kMostClasses)
+      text += "<div class=\"scroll\">" + confusion(matrix, classes) + "</div>\n";
+    if (mistakes.is_array() && !mistakes.empty())
+      text += "<div class=\"scroll\">" + mistakes_of(mistakes) + "</div>\n";
   }
   return text.empty() ? "" : "<h2>Evaluations</h2>\n" + text;
 }

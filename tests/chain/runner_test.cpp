@@ -27,13 +27,16 @@ class Chains : public Scratch {
     return result;
   }
 
-  std::vector<Step> steps() const { return in_order({step("b", "out/a", "out/b"), step("a", "rows.tsv", "out/a")}); }
+  std::vector<Step> steps() const {
+    return in_order({step("b", "out/a", "out/b"), step("a", "rows.tsv", "out/a")});
+  }
 
   /// Does what the step's words say, and notes it.
   int copy(const std::vector<std::string>& words, const fs::path& output) {
     std::map<std::string, std::string> given;
     for (const std::string& word : words)
-      if (word.starts_with("--") && word.size() > 2) given[word.substr(2, word.find('=') - 2)] = word.substr(word.find('=') + 1);
+      if (word.starts_with("--") && word.size() > 2)
+        given[word.substr(2, word.find('=') - 2)] = word.substr(word.find('=') + 1);
     ran_ += fs::path(given["to"]).filename().string();
     if (code_ == 0) write(given["to"], given["style"] + read_file(given["from"]));
     write(output, "{}\n");
@@ -91,7 +94,9 @@ TEST_F(Chains, RunAgainWhatAChangedOptionChangesAndSayWhy) {
   EXPECT_EQ(run(), "b");
   EXPECT_EQ(read_file("out/b"), "zxrows");
   style_["a"] = "w";
-  EXPECT_EQ(plan(), "a rerun: --style was x, is w | b perhaps: a makes what it reads anew; it stays done if that comes out the same");
+  EXPECT_EQ(plan(),
+            "a rerun: --style was x, is w | b perhaps: a makes what it reads anew; it stays done if that "
+            "comes out the same");
   EXPECT_EQ(run(), "ab");
   EXPECT_EQ(read_file("out/b"), "zwrows");
   EXPECT_FALSE(fs::exists("out/a.replaced"));
@@ -123,7 +128,8 @@ TEST_F(Chains, KnowAStepByAnotherName) {
   write("c.state/keep", "");
   style_["renamed"] = style_["b"];
   const auto start = [this](const auto& words, const auto& output) { return copy(words, output); };
-  const std::vector<Step> renamed = in_order({step("a", "rows.tsv", "out/a"), step("renamed", "out/a", "out/b")});
+  const std::vector<Step> renamed =
+      in_order({step("a", "rows.tsv", "out/a"), step("renamed", "out/a", "out/b")});
   EXPECT_EQ(Chain(renamed, "c.state").plan()[1].kind, Decision::Kind::done);
   ran_.clear();
   EXPECT_EQ(Chain(renamed, "c.state").run("/program", start), 0);
@@ -172,10 +178,13 @@ TEST_F(Chains, ReplaceNothingThatTheyHaveNotMade) {
   run();
   write("out/other", "precious");
   const auto start = [this](const auto& words, const auto& output) { return copy(words, output); };
-  const auto moved = [&] { return in_order({step("a", "rows.tsv", "out/a"), step("b", "out/a", "out/other")}); };
+  const auto moved = [&] {
+    return in_order({step("a", "rows.tsv", "out/a"), step("b", "out/a", "out/other")});
+  };
   expect_named(refusal([&] { Chain(moved(), "c.state").run("/program", start); }), {"out/other exists"});
   fs::remove("out/other");
-  EXPECT_EQ(Chain(moved(), "c.state").plan()[1].reasons, std::vector<std::string>{"--output was out/b, is out/other"});
+  EXPECT_EQ(Chain(moved(), "c.state").plan()[1].reasons,
+            std::vector<std::string>{"--output was out/b, is out/other"});
 }
 
 TEST_F(Chains, StartSeveralRanksByLaunch) {
@@ -187,8 +196,8 @@ TEST_F(Chains, StartSeveralRanksByLaunch) {
     return copy(words, output);
   };
   Chain(in_order({one}), "c.state").run("/program", start);
-  EXPECT_EQ(seen, (std::vector<std::string>{"funicular", "launch", "-n", "2", "--", "/program", "copy", "--from=rows.tsv", "--to=out/a",
-                                            "--style=x"}));
+  EXPECT_EQ(seen, (std::vector<std::string>{"funicular", "launch", "-n", "2", "--", "/program", "copy",
+                                            "--from=rows.tsv", "--to=out/a", "--style=x"}));
   one.ranks = 1;
   EXPECT_EQ(Chain(in_order({one}), "c.state").plan()[0].kind, Decision::Kind::done);
 }
@@ -226,7 +235,8 @@ TEST(Differences, OfInputsNameWhatChanged) {
   now = before;
   now.inputs.erase("eval");
   now.inputs["data"] = {{"d", "7"}};
-  EXPECT_EQ(differences(before, now, {}), (std::vector<std::string>{"--data was not given, is d", "--eval was e, is not given"}));
+  EXPECT_EQ(differences(before, now, {}),
+            (std::vector<std::string>{"--data was not given, is d", "--eval was e, is not given"}));
   now = before;
   now.command = "distill";
   EXPECT_EQ(differences(before, now, {}), std::vector<std::string>{"the command was , is distill"});

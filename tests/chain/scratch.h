@@ -47,7 +47,8 @@ std::string refusal(const Act& act) {
 
 inline void expect_named(const std::string& message, std::initializer_list<const char*> names) {
   EXPECT_FALSE(message.empty()) << "accepted";
-  for (const char* name : names) EXPECT_NE(message.find(name), std::string::npos) << message << " lacks " << name;
+  for (const char* name : names)
+    EXPECT_NE(message.find(name), std::string::npos) << message << " lacks " << name;
 }
 
 }  // namespace funicular::chain

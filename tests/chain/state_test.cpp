@@ -18,7 +18,8 @@ class ChainState : public Scratch {
     step.seconds = 1.5;
     step.version = "1";
     state.steps["begun"].command = "predict";
-    state.files["/a b"] = {.size = UINT64_MAX, .inode = 7, .modified = -1, .changed = INT64_MAX, .hash = "00ff"};
+    state.files["/a b"] = {
+        .size = UINT64_MAX, .inode = 7, .modified = -1, .changed = INT64_MAX, .hash = "00ff"};
     return state;
   }
 };

@@ -8,8 +8,8 @@ namespace {
 class StepsInOrder : public Scratch {
  protected:
   /// A step NAME that reads and makes these.
-  Step step(const std::string& name, const std::vector<std::string>& reads, const std::vector<std::string>& makes,
-            std::vector<std::string> made = {}) {
+  Step step(const std::string& name, const std::vector<std::string>& reads,
+            const std::vector<std::string>& makes, std::vector<std::string> made = {}) {
     Step result;
     result.name = name;
     result.origin = "c.toml:" + std::to_string(++line_ * 10);
@@ -39,32 +39,39 @@ class StepsInOrder : public Scratch {
 };
 
 TEST_F(StepsInOrder, StandBehindThoseThatMakeWhatTheyReadAndOtherwiseAsTheyWere) {
-  EXPECT_EQ(names(in_order({step("c", {"b.out", "a.out"}, {}), step("b", {"a.out"}, {"b.out"}), step("free", {}, {"f"}),
-                            step("a", {}, {"a.out"})})),
+  EXPECT_EQ(names(in_order({step("c", {"b.out", "a.out"}, {}), step("b", {"a.out"}, {"b.out"}),
+                            step("free", {}, {"f"}), step("a", {}, {"a.out"})})),
             "free()a()b(1)c(21)");
 }
 
 TEST_F(StepsInOrder, KnowAFolderByAnyOfItsNamesAndByWhatLiesInIt) {
-  EXPECT_EQ(names(in_order({step("b", {"./x/../runs/a//model/config.json"}, {}), step("a", {}, {"runs/a/"}, {"model"})})), "a()b(0)");
+  EXPECT_EQ(names(in_order({step("b", {"./x/../runs/a//model/config.json"}, {}),
+                            step("a", {}, {"runs/a/"}, {"model"})})),
+            "a()b(0)");
   EXPECT_EQ(names(in_order({step("b", {"runs"}, {}), step("a", {}, {"runs/a"})})), "a()b(0)");
   write("a.tsv", "");
   EXPECT_EQ(names(in_order({step("b", {"a.tsv"}, {"b"}), step("c", {}, {"a.tsv.new"})})), "b()c()");
 }
 
 TEST_F(StepsInOrder, AreRefusedWhereTwoMakeTheSame) {
-  expect_named(refuse({step("a", {}, {"x"}), step("b", {}, {"./x"})}), {"c.toml:20", "--output ./x", "what a makes", "c.toml:10"});
-  expect_named(refuse({step("a", {}, {"x/y"}), step("b", {}, {"x"})}), {"c.toml:20", "c.toml:10", "one lies in the other"});
+  expect_named(refuse({step("a", {}, {"x"}), step("b", {}, {"./x"})}),
+               {"c.toml:20", "--output ./x", "what a makes", "c.toml:10"});
+  expect_named(refuse({step("a", {}, {"x/y"}), step("b", {}, {"x"})}),
+               {"c.toml:20", "c.toml:10", "one lies in the other"});
   expect_named(refuse({step("a", {}, {"x", "x"})}), {"c.toml:10", "another name"});
 }
 
 TEST_F(StepsInOrder, AreRefusedWhereAnInputIsNotThere) {
-  expect_named(refuse({step("a", {"rows.tsv"}, {"x"})}), {"c.toml:10", "--train rows.tsv", "no step makes it"});
+  expect_named(refuse({step("a", {"rows.tsv"}, {"x"})}),
+               {"c.toml:10", "--train rows.tsv", "no step makes it"});
   write("rows.tsv", "");
   EXPECT_EQ(refuse({step("a", {"rows.tsv"}, {"x"})}), "");
 }
 
 TEST_F(StepsInOrder, AreRefusedWhereOneReadsWhatAnotherDoesNotLeave) {
-  const auto reads = [&](const char* path) { return refuse({step("a", {}, {"run"}, {"model", "run.json"}), step("b", {path}, {})}); };
+  const auto reads = [&](const char* path) {
+    return refuse({step("a", {}, {"run"}, {"model", "run.json"}), step("b", {path}, {})});
+  };
   expect_named(reads("run/modle"), {"--train run/modle", "a, which makes run, leaves model, run.json there"});
   EXPECT_EQ(reads("run/model/x"), "");
   EXPECT_EQ(reads("run/run.json"), "");
@@ -72,8 +79,10 @@ TEST_F(StepsInOrder, AreRefusedWhereOneReadsWhatAnotherDoesNotLeave) {
 }
 
 TEST_F(StepsInOrder, AreRefusedWhereTheyGoRound) {
-  expect_named(refuse({step("out", {}, {"o"}), step("a", {"c"}, {"x"}), step("b", {"x"}, {"y"}), step("c", {"y"}, {"c"})}),
-               {"c.toml:20", "circle", "a (c.toml:20) needs c (c.toml:40) needs b (c.toml:30) needs a (c.toml:20)"});
+  expect_named(
+      refuse({step("out", {}, {"o"}), step("a", {"c"}, {"x"}), step("b", {"x"}, {"y"}),
+              step("c", {"y"}, {"c"})}),
+      {"c.toml:20", "circle", "a (c.toml:20) needs c (c.toml:40) needs b (c.toml:30) needs a (c.toml:20)"});
   expect_named(refuse({step("a", {"x/in"}, {"x"})}), {"c.toml:10", "the same step makes"});
 }
 

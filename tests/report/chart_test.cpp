@@ -22,7 +22,8 @@ TEST(Ticks, StandAtRoundNumbersWithinTheRange) {
       const std::vector<double> found = ticks(7 * span, 8 * span, most);
       EXPECT_GE(found.size(), 1U) << span;
       EXPECT_LE(found.size(), static_cast<size_t>(most) + 1) << span;
-      for (const double tick : found) EXPECT_TRUE(tick >= 7 * span * (1 - 1e-9) && tick <= 8 * span * (1 + 1e-9)) << tick;
+      for (const double tick : found)
+        EXPECT_TRUE(tick >= 7 * span * (1 - 1e-9) && tick <= 8 * span * (1 + 1e-9)) << tick;
     }
   EXPECT_EQ(ticks(3, 3, 5), std::vector<double>{3});
 }
@@ -51,7 +52,8 @@ TEST(ThinnedLines, KeepTheEndsAndTheExtremes) {
   EXPECT_TRUE(std::is_sorted(thin.x.begin(), thin.x.end()));
   EXPECT_EQ(std::count(thin.y.begin(), thin.y.end(), 50.0), 1);
   EXPECT_EQ(std::count(thin.y.begin(), thin.y.end(), -50.0), 1);
-  for (size_t at = 0; at < thin.x.size(); ++at) EXPECT_EQ(thin.y[at], line.y[static_cast<size_t>(thin.x[at])]);
+  for (size_t at = 0; at < thin.x.size(); ++at)
+    EXPECT_EQ(thin.y[at], line.y[static_cast<size_t>(thin.x[at])]);
   EXPECT_EQ(thinned(line, 100000).x.size(), line.x.size());
 }
 
@@ -62,7 +64,8 @@ std::vector<std::pair<double, double>> points(const std::string& svg, int n = 0)
   std::advance(path, n);
   const std::string places = (*path)[1];
   std::vector<std::pair<double, double>> found;
-  for (auto point = std::sregex_iterator(places.begin(), places.end(), kPoint); point != std::sregex_iterator(); ++point)
+  for (auto point = std::sregex_iterator(places.begin(), places.end(), kPoint);
+       point != std::sregex_iterator(); ++point)
     found.emplace_back(std::stod((*point)[1]), std::stod((*point)[2]));
   return found;
 }

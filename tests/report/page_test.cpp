@@ -32,17 +32,19 @@ class Reports : public testing::Test {
     write("runs/" + name + "/run.json", R"({"strategy": "single", "note": "</script><b>"})");
     return write("runs/" + name + "/metrics.jsonl",
                  fmt(R"({"step":1,"epoch":0.5,"loss":%g,"learning_rate":0.1,"wait_share":0})", loss) + "\n" +
-                     fmt(R"({"step":2,"epoch":1,"loss":%g,"learning_rate":0.2,"wait_share":0})", loss / 2) + "\n" +
-                     R"({"step":2,"epoch":1,"eval_accuracy":0.75,"eval_loss":null})" + "\n" + R"({"step":3,"lo)");
+                     fmt(R"({"step":2,"epoch":1,"loss":%g,"learning_rate":0.2,"wait_share":0})", loss / 2) +
+                     "\n" + R"({"step":2,"epoch":1,"eval_accuracy":0.75,"eval_loss":null})" + "\n" +
+                     R"({"step":3,"lo)");
   }
 
   fs::path evaluation(const std::string& name, double speed) const {
-    return write("tested/" + name + "/evaluation.json",
-                 fmt(R"({"model":"m","data":"d","samples":4,"precision":"fp32","metrics":{"loss":0.5,"accuracy":0.75},"parameters":2500000,
+    return write(
+        "tested/" + name + "/evaluation.json",
+        fmt(R"({"model":"m","data":"d","samples":4,"precision":"fp32","metrics":{"loss":0.5,"accuracy":0.75},"parameters":2500000,
                          "bytes":10000000,"layers":3,"rows_per_second":%g,"classes":{"no":{"precision":1,"recall":0.5,"f1":0.667,"support":2},
                          "<yes>":{"precision":0.5,"recall":1,"f1":0.667,"support":2}},"confusion_matrix":[[1,1],[0,2]],
                          "mistakes":[{"row":3,"label":"no","predicted":"<yes>","score":0.9,"texts":["one <i>","two"]}]})",
-                     speed));
+            speed));
   }
 
   static std::string fmt(const char* format, double value) {
@@ -65,7 +67,8 @@ TEST_F(Reports, ShowTheNumbersOfEachRun) {
   const Json all = charts(render_page(files, "t"));
   std::vector<std::string> titles;
   for (const Json& chart : all) titles.push_back(chart["title"]);
-  EXPECT_EQ(titles, (std::vector<std::string>{"training loss", "loss, evaluated", "accuracy, evaluated", "learning rate"}));
+  EXPECT_EQ(titles, (std::vector<std::string>{"training loss", "loss, evaluated", "accuracy, evaluated",
+                                              "learning rate"}));
   EXPECT_EQ(all[0]["lines"].size(), 2U);
   EXPECT_EQ(all[0]["lines"][0]["name"], "first");
   EXPECT_EQ(all[0]["lines"][0]["x"], (std::vector<double>{1, 2}));
@@ -76,8 +79,10 @@ TEST_F(Reports, ShowTheNumbersOfEachRun) {
 TEST_F(Reports, AskForNothingFromAnywhereAndTakeTextsForTexts) {
   const std::string page = render_page(read_files({run("a", 1), evaluation("b", 10)}), "<title>", {});
   EXPECT_FALSE(std::regex_search(page, std::regex("(src|href)=\"(?!data:)"))) << page;
-  for (const char* word : {"http:", "https:", "@import", "url("}) EXPECT_EQ(page.find(word), std::string::npos) << word;
-  for (const char* tag : {"<title><", "<yes>", "<i> ", "</script><b>"}) EXPECT_EQ(page.find(tag), std::string::npos) << tag;
+  for (const char* word : {"http:", "https:", "@import", "url("})
+    EXPECT_EQ(page.find(word), std::string::npos) << word;
+  for (const char* tag : {"<title><", "<yes>", "<i> ", "</script><b>"})
+    EXPECT_EQ(page.find(tag), std::string::npos) << tag;
   EXPECT_NE(page.find("&lt;yes&gt;"), std::string::npos);
   EXPECT_NE(page.find("one &lt;i&gt; | two"), std::string::npos);
   EXPECT_EQ(page.find("<script>"), std::string::npos) << "without a library nothing is to be run";
@@ -97,8 +102,20 @@ TEST_F(Reports, OfAChainShowItsStepsAndAllThatItMade) {
   run("teacher", 2);
   evaluation("teacher", 5);
   chain::State state;
-  state.steps["one"] = {.done = true, .command = "finetune", .options = {}, .inputs = {}, .made = {{"runs/teacher/model", "1"}}, .seconds = 61, .version = {}};
-  state.steps["two"] = {.done = false, .command = "evaluate", .options = {}, .inputs = {}, .made = {{"tested/teacher", "2"}}, .seconds = 0, .version = {}};
+  state.steps["one"] = {.done = true,
+                        .command = "finetune",
+                        .options = {},
+                        .inputs = {},
+                        .made = {{"runs/teacher/model", "1"}},
+                        .seconds = 61,
+                        .version = {}};
+  state.steps["two"] = {.done = false,
+                        .command = "evaluate",
+                        .options = {},
+                        .inputs = {},
+                        .made = {{"tested/teacher", "2"}},
+                        .seconds = 0,
+                        .version = {}};
   fs::create_directory(folder_ / "c.state");
   chain::write_state(folder_ / "c.state" / "state.json", state);
   for (const char* name : {"c.state", "c.state/"}) {
@@ -106,13 +123,16 @@ TEST_F(Reports, OfAChainShowItsStepsAndAllThatItMade) {
     EXPECT_EQ(files.runs.size(), 1U) << name;
     EXPECT_EQ(files.evaluations.size(), 1U);
     ASSERT_EQ(files.steps.size(), 2U);
-    EXPECT_NE(render_page(files, "t").find("<td>one</td><td>finetune</td><td>done</td><td>1:01</td>"), std::string::npos);
+    EXPECT_NE(render_page(files, "t").find("<td>one</td><td>finetune</td><td>done</td><td>1:01</td>"),
+              std::string::npos);
   }
 }
 
 TEST_F(Reports, PutALibraryIntoThePage) {
-  const std::string page = render_page(read_files({run("a", 1)}), "t", {"var uPlot = 1;", ".u-style{}", "the licence"});
-  for (const char* part : {"<script>var uPlot = 1;</script>", ".u-style{}", "<!--\nthe licence\n-->", "new uPlot("})
+  const std::string page =
+      render_page(read_files({run("a", 1)}), "t", {"var uPlot = 1;", ".u-style{}", "the licence"});
+  for (const char* part :
+       {"<script>var uPlot = 1;</script>", ".u-style{}", "<!--\nthe licence\n-->", "new uPlot("})
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
@@ -128,7 +148,8 @@ TEST_F(Reports, RefuseFoldersThatTheyDoNotKnowAndDamagedFiles) {
   EXPECT_NE(refusal([&] { read_files({folder_}); }).find("expected the folder of a run"), std::string::npos);
   EXPECT_NE(refusal([&] { lines_of("{\"step\":1}\n{\n", "m.jsonl"); }).find("m.jsonl:2"), std::string::npos);
   write("bad/evaluation.json", "[1");
-  EXPECT_NE(refusal([&] { read_files({folder_ / "bad"}); }).find("evaluation.json: expected a JSON object"), std::string::npos);
+  EXPECT_NE(refusal([&] { read_files({folder_ / "bad"}); }).find("evaluation.json: expected a JSON object"),
+            std::string::npos);
 }
 
 TEST_F(Reports, OfCutOrDamagedFilesAreMadeOrRefusedButNeverMore) {
