@@ -24,8 +24,8 @@ std::string cells(const char* name, const StepMemory& memory) {
 
 }  // namespace
 
-MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings, const Rows& batch,
-                       uint64_t seed) {
+MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings,
+                       const Rows& batch, uint64_t seed) {
   const StepOptions options{settings.precision, settings.recompute, settings.accumulation > 1};
   const train::GlobalBatch micro_batches = make_batch(batch, 0, settings.micro_batch_size(), seed);
   MemoryRow row{settings, micro_batches.tokens, {}, predict_memory(make_model, options, micro_batches)};

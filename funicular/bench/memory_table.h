@@ -28,8 +28,8 @@ struct MemoryRow {
 };
 
 /// Measures the second of two steps of a new model on the batch. Throws as measure_memory.
-MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings, const Rows& batch,
-                       uint64_t seed);
+MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings,
+                       const Rows& batch, uint64_t seed);
 
 /// A list of objects with the settings, "measured" and "predicted": bytes by kind and their sum, "peak".
 OrderedJson to_json(const std::vector<MemoryRow>& rows);

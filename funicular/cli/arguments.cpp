@@ -215,7 +215,8 @@ Option& Arguments::find_or_refuse(std::string_view name, std::string_view origin
     throw InputError(kComponent, "{}: {} is no name of an option; write {} = false", origin, name,
                      toggle->name());
   const std::string_view answer = answer_to_foreign_option(normalise(name));
-  if (!answer.empty()) throw InputError(kComponent, "{}: there is no --{}: {}", origin, normalise(name), answer);
+  if (!answer.empty())
+    throw InputError(kComponent, "{}: there is no --{}: {}", origin, normalise(name), answer);
   std::vector<std::string> candidates{"config", "help"};
   for (const auto& option : options_) {
     candidates.push_back(option->name_);

@@ -40,9 +40,9 @@ constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 Finding check_processor() {
   const Isa isa = best_isa();
-  Finding finding{Verdict::ok,
-                  fmt::format("kernels for {}; LibTorch uses {}", processor_isa_name(), at::get_cpu_capability()),
-                  ""};
+  Finding finding{
+      Verdict::ok,
+      fmt::format("kernels for {}; LibTorch uses {}", processor_isa_name(), at::get_cpu_capability()), ""};
   if (isa == Isa::baseline) {
     finding.verdict = Verdict::warn;
     finding.remedy = "training is several times slower without AVX2; a processor from 2015 or later has it";

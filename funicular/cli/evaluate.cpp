@@ -67,11 +67,13 @@ class Evaluate final : public Command {
     task_options_.declare(arguments);
     arguments.section("Answers");
     arguments.add("details", details_, "also the scores of each class and the confusion matrix");
-    arguments.add("predictions", "FILE", predictions_, "also a JSON object a row: what is right, and the answer")
+    arguments
+        .add("predictions", "FILE", predictions_, "also a JSON object a row: what is right, and the answer")
         .default_text("none");
     arguments
         .add("output", "FOLDER", output_,
-             "also a folder for funicular report: all of this, the model's size and speed, and mistakes with their texts")
+             "also a folder for funicular report: all of this, the model's size and speed, and mistakes with "
+             "their texts")
         .default_text("none");
     arguments.section("Machine and randomness");
     declare_eval_batch_size(arguments, batch_size_)
@@ -113,7 +115,9 @@ class Evaluate final : public Command {
       throw InputError("usage", "{} does not say what it was fine-tuned for; give --task", model_.string());
     if (task_options_.name == "mlm" && (details_ || !predictions_.empty() || !output_.empty()))
       throw InputError("usage", "{} is of classifiers, not of --task mlm",
-                       details_ ? "--details" : predictions_.empty() ? "--output" : "--predictions");
+                       details_               ? "--details"
+                       : predictions_.empty() ? "--output"
+                                              : "--predictions");
     if (task_options_.name != "custom" || note_.task != "custom") return;
     task_options_.take_note(note_.source, arguments);
     const format::BertConfig& config = pretrained_->config();
@@ -124,7 +128,8 @@ class Evaluate final : public Command {
   /// A model of pairs reads pairs, and one of single texts those.
   void check_number_of_texts(const eval::Task& task) const {
     if (note_.task.empty() || task.columns() == note_.text_columns) return;
-    throw InputError("task", "{} was fine-tuned on {}, found {}; give as many with --text-column, or leave it out",
+    throw InputError("task",
+                     "{} was fine-tuned on {}, found {}; give as many with --text-column, or leave it out",
                      model_.string(), note_.text_columns == 2 ? "pairs of texts" : "single texts",
                      task.columns() == 2 ? "pairs" : "single ones");
   }
@@ -140,8 +145,9 @@ class Evaluate final : public Command {
     if (model::is_regression(config) != task.regression)
       throw InputError("task", "{} is a {}; {} needs a {}", model_.string(),
                        task.regression ? "classifier" : "regression model",
-                       task.name == "custom" ? (task.regression ? "--regression" : "--task custom without --regression")
-                                             : task.name,
+                       task.name == "custom"
+                           ? (task.regression ? "--regression" : "--task custom without --regression")
+                           : task.name,
                        task.regression ? "regression model" : "classifier");
     pretrained_->check_columns(task.columns(), tokenizer.sequence());
     if (task.multi_label != objective::is_multi_label(config))
@@ -167,7 +173,8 @@ class Evaluate final : public Command {
     const auto begin = std::chrono::steady_clock::now();
     OrderedJson found = measure(model, *objective, store, &sheet);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
-    if (!output_.empty()) eval::write_evaluation(output_, about(found, model, taken.count()), sheet, task, data_);
+    if (!output_.empty())
+      eval::write_evaluation(output_, about(found, model, taken.count()), sheet, task, data_);
     if (details_) {
       found["classes"] = sheet.classes();
       found["confusion_matrix"] = sheet.confusion_matrix();
@@ -219,9 +226,9 @@ class Evaluate final : public Command {
                       const std::shared_ptr<const data::TokenStore>& store, Metrics* metrics) {
     const std::shared_ptr<const data::Dataset> samples = objective.samples(store);
     const train::DatasetSource source(objective, *samples);
-    const auto result = train::evaluate(model, source, metrics,
-                                        batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
-                                        batch_tokens_, static_cast<uint64_t>(seed_));
+    const auto result =
+        train::evaluate(model, source, metrics, batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
+                        batch_tokens_, static_cast<uint64_t>(seed_));
     // A correlation may not be defined; a loss is.
     for (const char* name : {"loss", "perplexity"})
       if (const auto found = result.find(name); found != result.end() && !std::isfinite(found->second))

@@ -42,7 +42,8 @@ class Finetune final : public Command {
  public:
   Finetune()
       : Command("finetune", "Train a classifier of texts or pairs of texts, or a regression",
-                "Trains a pre-trained model to classify texts or pairs of texts, or to give each a number. The files of the named "
+                "Trains a pre-trained model to classify texts or pairs of texts, or to give each a number. "
+                "The files of the named "
                 "tasks are GLUE's; "
                 "--task custom takes any TSV, CSV or JSON lines file. RUN/model is the model of the best "
                 "evaluation, as a "
@@ -60,9 +61,10 @@ class Finetune final : public Command {
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices(text::truncation_names());
     arguments
-        .add("class-weights", "WEIGHT", class_weights_,
-             "how much a row of each class counts in training: a number for each class, in the order of their "
-             "names; or balanced, where all classes count as much in all")
+        .add(
+            "class-weights", "WEIGHT", class_weights_,
+            "how much a row of each class counts in training: a number for each class, in the order of their "
+            "names; or balanced, where all classes count as much in all")
         .default_text("1 each");
     arguments
         .add("label-smoothing", "SHARE", label_smoothing_,
@@ -74,12 +76,12 @@ class Finetune final : public Command {
 
   int run() override {
     open();
-    const auto objective = objective::make_classifier(
-        *tokenizer_, config_,
-        {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()},
-         .metrics = task_.metrics,
-         .class_weights = class_weights(),
-         .label_smoothing = label_smoothing_});
+    const auto objective =
+        objective::make_classifier(*tokenizer_, config_,
+                                   {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()},
+                                    .metrics = task_.metrics,
+                                    .class_weights = class_weights(),
+                                    .label_smoothing = label_smoothing_});
     model::BertOptions encoder =
         pretrained_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
     encoder.config = config_;
@@ -134,14 +136,15 @@ class Finetune final : public Command {
   /// Numbers with a fraction, and more of them than a scale has, are measured rather than chosen.
   void refuse_measurements() const {
     const std::vector<std::string>& names = config_.id2label;
-    if (!task_.regression && names.size() > kMostGrades && std::all_of(names.begin(), names.end(), is_number) &&
+    if (!task_.regression && names.size() > kMostGrades &&
+        std::all_of(names.begin(), names.end(), is_number) &&
         std::any_of(names.begin(), names.end(),
                     [](const std::string& name) { return name.find('.') != name.npos; }))
-      throw InputError(
-          "task",
-          "{}: the labels are {} different numbers ({}), which would be a class each; to learn the numbers give "
-          "--task custom --regression, for a few classes round them first",
-          train_file_.string(), names.size(), show(names));
+      throw InputError("task",
+                       "{}: the labels are {} different numbers ({}), which would be a class each; to learn "
+                       "the numbers give "
+                       "--task custom --regression, for a few classes round them first",
+                       train_file_.string(), names.size(), show(names));
   }
 
   /// Of --class-weights, one a class; empty: all the same.
@@ -156,8 +159,10 @@ class Finetune final : public Command {
       // Rows / (classes * rows of the class), as scikit-learn has it.
       weights.resize(classes);
       const int64_t rows = train_store_->rows();
-      for (int64_t row = 0; row < rows; ++row) weights.at(static_cast<size_t>(train_store_->row(row).label)) += 1;
-      for (double& weight : weights) weight = static_cast<double>(rows) / (static_cast<double>(classes) * weight);
+      for (int64_t row = 0; row < rows; ++row)
+        weights.at(static_cast<size_t>(train_store_->row(row).label)) += 1;
+      for (double& weight : weights)
+        weight = static_cast<double>(rows) / (static_cast<double>(classes) * weight);
       return weights;
     }
     for (const std::string& text : class_weights_) {
@@ -195,7 +200,8 @@ class Finetune final : public Command {
     train_store_ =
         eval::open_task_store(task_, train_file_, "train", *tokenizer_, task_.label_names, folder, verify);
     const std::vector<std::string>& labels = train_store_->meta().label_names;
-    if (labels.empty() && !task_.regression) throw InputError("task", "{}: no row has a label", train_file_.string());
+    if (labels.empty() && !task_.regression)
+      throw InputError("task", "{}: no row has a label", train_file_.string());
     if (labels.size() < 2 && !task_.multi_label && !task_.regression)
       throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two",
                        train_file_.string(), fmt::join(labels, ""));

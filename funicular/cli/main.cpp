@@ -28,8 +28,8 @@ std::vector<std::unique_ptr<Command>> all_commands() {
   std::vector<std::unique_ptr<Command>> commands;
   for (auto make :
        {make_tokenize, make_vocabulary, make_mask, make_pretrain, make_finetune, make_vectors, make_augment,
-        make_distill, make_evaluate, make_predict, make_compare, make_chain, make_report, make_launch, make_prove,
-        make_plan, make_bench, make_doctor, make_completion})
+        make_distill, make_evaluate, make_predict, make_compare, make_chain, make_report, make_launch,
+        make_prove, make_plan, make_bench, make_doctor, make_completion})
     commands.push_back(make());
   return commands;
 }
@@ -73,7 +73,8 @@ Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, con
 
 /// Several of these would each do all of the work, and write the same file.
 void refuse_ranks(const std::string& command) {
-  const std::vector<std::string> alone{"tokenize", "vocabulary", "mask", "evaluate", "predict", "compare", "chain", "report"};
+  const std::vector<std::string> alone{"tokenize", "vocabulary", "mask",  "evaluate",
+                                       "predict",  "compare",    "chain", "report"};
   if (std::find(alone.begin(), alone.end(), command) == alone.end()) return;
   if (!launch::process_variable("FUNICULAR_LAUNCH")) return;
   if (const int ranks = launch::read_environment().size; ranks > 1)

@@ -131,7 +131,8 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Machine and randomness");
   arguments
       .add("precision", "NAME", options.precision,
-           "arithmetic; auto: bf16 where the processor multiplies it, else fp32, and that of the run that goes on")
+           "arithmetic; auto: bf16 where the processor multiplies it, else fp32, and that of the run that "
+           "goes on")
       .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"});
   arguments
       .add(
@@ -280,27 +281,31 @@ void declare_ranks(TrainingOptions& options, Arguments& arguments) {
       .range(1, 4096);
   arguments
       .add("tensor-parallel", "T", options.tensor_parallel,
-           "cut weights into slices on T ranks; of T·D ranks D such groups share the data, by ddp or --strategy zero1 to "
+           "cut weights into slices on T ranks; of T·D ranks D such groups share the data, by ddp or "
+           "--strategy zero1 to "
            "zero3")
       .default_text("1; with --strategy tensor all ranks")
       .range(1, 4096);
-  arguments.add("sequence-parallel", options.sequence_parallel,
-                "of --tensor-parallel: divide what lies between the slices by rows: less memory, the same traffic");
+  arguments.add(
+      "sequence-parallel", options.sequence_parallel,
+      "of --tensor-parallel: divide what lies between the slices by rows: less memory, the same traffic");
   arguments
       .add("data-parallel", "D", options.data_parallel,
            "how many pipelines or tensor groups; must be the ranks divided by P or T")
       .default_text("ranks / P or T")
       .range(1, 65536);
-  arguments.add("schedule", "NAME|FILE", options.schedule,
-                "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
-                "funicular plan); pipedream, pipedream-vertical-sync, pipedream-2bw: older weights, no flush");
+  arguments.add(
+      "schedule", "NAME|FILE", options.schedule,
+      "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
+      "funicular plan); pipedream, pipedream-vertical-sync, pipedream-2bw: older weights, no flush");
   arguments
       .add("stages-per-rank", "V", options.stages_per_rank, "of the schedules interleaved and looped-bfs")
       .default_text("2")
       .range(1, 64);
   arguments
       .add("stages", "auto|cost|S,…", options.stages,
-           "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the start; or "
+           "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the "
+           "start; or "
            "the number of the first segment of each, from 0: embeddings, layers, head")
       .default_text("auto");
   arguments
@@ -428,7 +433,8 @@ void TrainingOptions::apply() {
 std::string TrainingOptions::chosen_strategy() const {
   const bool asked = pipeline_parallel > 1;
   if (asked && tensor_parallel > 1)
-    throw InputError("usage", "--pipeline-parallel {} and --tensor-parallel {} cannot be combined yet; leave one out",
+    throw InputError("usage",
+                     "--pipeline-parallel {} and --tensor-parallel {} cannot be combined yet; leave one out",
                      pipeline_parallel, tensor_parallel);
   if (strategy == "auto" && asked) return "pipeline";
   if (strategy == "auto" && tensor_parallel > 1) return "tensor";
@@ -449,8 +455,8 @@ void TrainingOptions::check_mesh(int ranks) const {
                      "funicular launch -n {} -- funicular …",
                      option, together, ranks, pipelines ? "pipelines" : "tensor groups", together, together);
   if (data_parallel && *data_parallel * together != ranks)
-    throw InputError("usage", "{} {} and --data-parallel {} take {} ranks, and there are {}", option, together,
-                     *data_parallel, together * *data_parallel, ranks);
+    throw InputError("usage", "{} {} and --data-parallel {} take {} ranks, and there are {}", option,
+                     together, *data_parallel, together * *data_parallel, ranks);
 }
 
 void TrainingOptions::choose_precision() {
@@ -545,9 +551,10 @@ std::vector<int64_t> parse_stages(const std::string& text) {
     int64_t value = 0;
     const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
-      throw InputError(
-          "usage",
-          "--stages expects auto, cost, or numbers of segments separated by commas, such as 0,4,8; found \"{}\"", text);
+      throw InputError("usage",
+                       "--stages expects auto, cost, or numbers of segments separated by commas, such as "
+                       "0,4,8; found \"{}\"",
+                       text);
     begins.push_back(value);
     begin = end + 1;
   }
@@ -640,11 +647,12 @@ at::ScalarType TrainingOptions::dtype() const {
 }
 
 void report_model(const Model& model, const format::BertConfig& config) {
-  log::info("the model: {:.1f} million parameters, {} layers of {} heads, hidden size {}, feed-forward size {}, {} "
-            "tokens, {} positions",
-            static_cast<double>(model.parameter_count()) / 1e6, config.num_hidden_layers,
-            config.num_attention_heads, config.hidden_size, config.intermediate_size, config.vocab_size,
-            config.max_position_embeddings);
+  log::info(
+      "the model: {:.1f} million parameters, {} layers of {} heads, hidden size {}, feed-forward size {}, {} "
+      "tokens, {} positions",
+      static_cast<double>(model.parameter_count()) / 1e6, config.num_hidden_layers,
+      config.num_attention_heads, config.hidden_size, config.intermediate_size, config.vocab_size,
+      config.max_position_embeddings);
 }
 
 int report_result(const train::FitResult& result, const train::TrainerOptions& options,

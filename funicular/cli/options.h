@@ -90,7 +90,7 @@ struct TrainingOptions {
   double max_grad_norm = 1;
 
   std::string precision = kAutoPrecision;  ///< after apply() never that
-  double loss_scale = 0;  ///< of fp16; 0: dynamic, by the following
+  double loss_scale = 0;                   ///< of fp16; 0: dynamic, by the following
   optim::LossScalerOptions scaler;
   std::string recompute = "none";
   std::string strategy = "auto";
@@ -141,7 +141,9 @@ struct TrainingOptions {
   /// Throws InputError unless pipelines and tensor groups fit the ranks.
   void check_mesh(int ranks) const;
   /// How many ranks work on the same share of the data.
-  int64_t ranks_of_a_share() const { return strategy.starts_with("pipeline") ? pipeline_parallel : tensor_parallel; }
+  int64_t ranks_of_a_share() const {
+    return strategy.starts_with("pipeline") ? pipeline_parallel : tensor_parallel;
+  }
   /// Puts what fits in the place of "auto", the same on all ranks: a run that goes on keeps its precision.
   void choose_precision();
   /// Of options that were given and do nothing beside the others.

@@ -42,8 +42,8 @@ void Slicing::cut(Parameter* parameter, const Cut& how) {
   for (const Parameter::Slice& slice : parameter->slices) {
     const int64_t size = how.dimension == 0 ? slice.end - slice.begin : parameter->master.size(how.dimension);
     if (how.unit < 1 || size % how.unit != 0)
-      throw InputError("slices", "{} has {} indices along dimension {}; expected a multiple of {}", slice.name,
-                       size, how.dimension, how.unit);
+      throw InputError("slices", "{} has {} indices along dimension {}; expected a multiple of {}",
+                       slice.name, size, how.dimension, how.unit);
   }
   cuts_[parameter] = how;
 }

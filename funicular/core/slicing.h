@@ -74,7 +74,7 @@ class Slicing {
   std::string hindrance;
 
   // Faults, on purpose (parallel::Fault).
-  bool repeats_bias = false;  ///< biases behind sums over the ranks are added by each rank
+  bool repeats_bias = false;     ///< biases behind sums over the ranks are added by each rank
   int64_t vocabulary_shift = 0;  ///< added to the first row of a vocabulary's slice, but on the first rank
 
  private:

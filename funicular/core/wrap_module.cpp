@@ -34,9 +34,8 @@ void declare_slices(Model& model, const torch::nn::Module& module) {
     auto* const sliceable = dynamic_cast<Sliceable*>(part.get());
     if (!sliceable) continue;
     if (!slicing) slicing = Slicing::declare(model);
-    sliceable->declare_slices(slicing, [&](const at::Tensor& weight) {
-      return parameters.at(weight.unsafeGetTensorImpl());
-    });
+    sliceable->declare_slices(
+        slicing, [&](const at::Tensor& weight) { return parameters.at(weight.unsafeGetTensorImpl()); });
   }
 }
 

@@ -31,7 +31,8 @@ void AnswerSheet::add(const TensorMap& outputs) {
                                 .contiguous();
   const at::Tensor truth = outputs.at("labels").to(at::kCPU, at::kDouble).contiguous();
   columns_ = scores.size(1);
-  scores_.insert(scores_.end(), scores.const_data_ptr<double>(), scores.const_data_ptr<double>() + scores.numel());
+  scores_.insert(scores_.end(), scores.const_data_ptr<double>(),
+                 scores.const_data_ptr<double>() + scores.numel());
   truth_.insert(truth_.end(), truth.const_data_ptr<double>(), truth.const_data_ptr<double>() + truth.numel());
 }
 

@@ -189,16 +189,53 @@ namespace {
 
 /// The keys that are read here, and those that transformers writes for every model.
 const std::vector<std::string>& known_keys() {
-  static const std::vector<std::string> keys{
-      "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
-      "max_position_embeddings", "type_vocab_size", "layer_norm_eps", "hidden_dropout_prob",
-      "attention_probs_dropout_prob", "initializer_range", "classifier_dropout", "hidden_act", "pad_token_id",
-      "tie_word_embeddings", "embedding_size", "problem_type", "torch_dtype", "dtype", "num_labels", "id2label", "label2id",
-      "architectures", "model_type", "position_embedding_type", "is_decoder", "add_cross_attention",
-      "is_encoder_decoder", "pruned_heads", "use_cache", "transformers_version", "_name_or_path",
-      "bos_token_id", "eos_token_id", "sep_token_id", "cls_token_id", "unk_token_id", "mask_token_id",
-      "return_dict", "output_attentions", "output_hidden_states", "gradient_checkpointing",
-      "chunk_size_feed_forward", "attn_implementation", "finetuning_task", "tokenizer_class", "funicular"};
+  static const std::vector<std::string> keys{"vocab_size",
+                                             "hidden_size",
+                                             "num_hidden_layers",
+                                             "num_attention_heads",
+                                             "intermediate_size",
+                                             "max_position_embeddings",
+                                             "type_vocab_size",
+                                             "layer_norm_eps",
+                                             "hidden_dropout_prob",
+                                             "attention_probs_dropout_prob",
+                                             "initializer_range",
+                                             "classifier_dropout",
+                                             "hidden_act",
+                                             "pad_token_id",
+                                             "tie_word_embeddings",
+                                             "embedding_size",
+                                             "problem_type",
+                                             "torch_dtype",
+                                             "dtype",
+                                             "num_labels",
+                                             "id2label",
+                                             "label2id",
+                                             "architectures",
+                                             "model_type",
+                                             "position_embedding_type",
+                                             "is_decoder",
+                                             "add_cross_attention",
+                                             "is_encoder_decoder",
+                                             "pruned_heads",
+                                             "use_cache",
+                                             "transformers_version",
+                                             "_name_or_path",
+                                             "bos_token_id",
+                                             "eos_token_id",
+                                             "sep_token_id",
+                                             "cls_token_id",
+                                             "unk_token_id",
+                                             "mask_token_id",
+                                             "return_dict",
+                                             "output_attentions",
+                                             "output_hidden_states",
+                                             "gradient_checkpointing",
+                                             "chunk_size_feed_forward",
+                                             "attn_implementation",
+                                             "finetuning_task",
+                                             "tokenizer_class",
+                                             "funicular"};
   return keys;
 }
 
@@ -209,8 +246,9 @@ void warn_of_misspelt_keys(const Json& json, std::string_view origin) {
     if (std::find(known.begin(), known.end(), key) != known.end()) continue;
     const std::string near = nearest(key, known.data(), known.data() + known.size());
     if (near.empty() || json.contains(near)) continue;
-    log::warning("{}: the key \"{}\" is not known and not used; did you mean \"{}\"? That one has its default now",
-                 origin, key, near);
+    log::warning(
+        "{}: the key \"{}\" is not known and not used; did you mean \"{}\"? That one has its default now",
+        origin, key, near);
   }
 }
 

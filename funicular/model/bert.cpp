@@ -90,15 +90,17 @@ void add_embeddings(Builder& builder) {
         pass.taps("embeddings", hidden);
         Activations out;
         if (gives) out[hidden_port(0)] = hidden;
-        out[kHidden] = slicing->sequence() ? nn::own_rows(hidden, *slicing, own_tokens(packing, *slicing)) : hidden;
+        out[kHidden] =
+            slicing->sequence() ? nn::own_rows(hidden, *slicing, own_tokens(packing, *slicing)) : hidden;
         return out;
       });
 }
 
 /// What a layer computes between its slices, where its weights are whole.
 struct Between {
-  nn::RowKeys keys;               ///< of this rank's rows
-  nn::RowBounds tokens{}, rows{};  ///< each rank's rows of the batch, and of what the head reads; empty: all have all
+  nn::RowKeys keys;  ///< of this rank's rows
+  nn::RowBounds tokens{},
+      rows{};  ///< each rank's rows of the batch, and of what the head reads; empty: all have all
 };
 
 /// The weights of a layer and what never changes of it.
@@ -117,8 +119,8 @@ struct Layer {
   Activations forward(const at::Tensor& x, const Pass& pass) const;
   Between between(const Packing& packing, const std::optional<nn::RowSubset>& wanted) const;
   /// What is added to the attention's output, for own rows.
-  at::Tensor residual(const at::Tensor& x, const at::Tensor& trunk, const std::optional<nn::RowSubset>& wanted,
-                      const Between& between) const;
+  at::Tensor residual(const at::Tensor& x, const at::Tensor& trunk,
+                      const std::optional<nn::RowSubset>& wanted, const Between& between) const;
   /// Those of which the weights are here.
   nn::HeadSlice own_heads() const {
     return {slicing->first(heads, 1), query_key_value.bias->compute.size(0) / (3 * head_size)};
@@ -186,9 +188,10 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   const nn::Branch inner =
       nn::feed_forward_branch(nn::enter_slices(attended, *slicing, between.rows), up.weight->compute,
                               up.bias->compute, down.weight->compute, activation);
-  at::Tensor out = nn::residual_norm(nn::leave_slices(inner.output, *slicing, between.rows), bias_of_sum(down),
-                                     between.rows.empty() ? nn::once(inner.trunk, *slicing) : attended,
-                                     output_norm.weights(), between.keys, output_site);
+  at::Tensor out =
+      nn::residual_norm(nn::leave_slices(inner.output, *slicing, between.rows), bias_of_sum(down),
+                        between.rows.empty() ? nn::once(inner.trunk, *slicing) : attended,
+                        output_norm.weights(), between.keys, output_site);
   const at::Tensor own = out;
   if (!between.rows.empty() && (last || pass.taps.observe || !gives_hidden.empty()))
     out = nn::all_rows(own, *slicing, between.rows);

@@ -53,8 +53,7 @@ void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, 
     const at::Tensor own = nn::linear(hidden, decoder).to(bias.scalar_type()) + bias;
     pass.taps("logits", sliced ? gathered_logits(own, weights) : own);
   }
-  if (!sliced)
-    return pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, labels, draw));
+  if (!sliced) return pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, labels, draw));
   if (draw) throw InputError("tensor", "tokens cannot be drawn from a vocabulary that is cut into slices");
   pass.loss.add("mlm", nn::vocabulary_cross_entropy(
                            nn::enter_slices(hidden, *weights.slicing), decoder, bias, labels,
@@ -167,8 +166,8 @@ int64_t classification_parameters(const format::BertConfig& config) {
 }
 
 void add_unread_pooler(Builder& builder) {
-  const LinearWeights pooler =
-      builder.add_linear(builder.in_encoder("pooler.dense"), builder.config().hidden_size, builder.config().hidden_size);
+  const LinearWeights pooler = builder.add_linear(builder.in_encoder("pooler.dense"),
+                                                  builder.config().hidden_size, builder.config().hidden_size);
   for (Parameter* const parameter : {pooler.weight, pooler.bias}) {
     parameter->trainable = false;
     parameter->compute.set_requires_grad(false);

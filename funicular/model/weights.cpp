@@ -132,10 +132,11 @@ void refuse_unused_layers(const format::BertConfig& config, const fs::path& fold
   const format::WeightFiles files(folder);
   const int64_t layers = count_layers(files);
   if (layers > config.num_hidden_layers)
-    throw InputError("weights",
-                     "{} says {} layers (\"num_hidden_layers\"), {} has {}: the last ones would not be used; do "
-                     "config.json and the weights belong together?",
-                     (folder / "config.json").string(), config.num_hidden_layers, files.path().string(), layers);
+    throw InputError(
+        "weights",
+        "{} says {} layers (\"num_hidden_layers\"), {} has {}: the last ones would not be used; do "
+        "config.json and the weights belong together?",
+        (folder / "config.json").string(), config.num_hidden_layers, files.path().string(), layers);
 }
 
 std::vector<std::string> without_a_place(const format::BertConfig& config, const fs::path& folder) {
@@ -159,7 +160,8 @@ std::function<bool(const std::string& name)> weights_in(const fs::path& folder,
   const format::WeightFiles files(folder);
   std::set<std::string> names;
   for (const TensorEntry* entry : files.entries())
-    if (const std::string name = canonical(entry->name); replaceable.empty() || !name.starts_with(replaceable))
+    if (const std::string name = canonical(entry->name);
+        replaceable.empty() || !name.starts_with(replaceable))
       names.insert(name);
   return [names = std::move(names)](const std::string& name) { return names.contains(canonical(name)); };
 }
@@ -194,7 +196,8 @@ LoadReport load_pretrained(Model& model, const fs::path& folder, const std::stri
     throw InputError("weights",
                      "{}: no weight of an encoder found; expected names such as "
                      "bert.encoder.layer.0.output.dense.weight, found {}",
-                     files.path().string(), files.entries().empty() ? "no tensor" : files.entries().front()->name);
+                     files.path().string(),
+                     files.entries().empty() ? "no tensor" : files.entries().front()->name);
   for (const auto& [name, entry] : entries) {
     if (used.count(name) || is_redundant(name)) continue;
     report.unexpected.push_back(entry->name);

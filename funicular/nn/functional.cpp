@@ -302,7 +302,8 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
         sample_rows(logits, bias, draw->uniforms.narrow(0, begin, count),
                     draw->tokens.narrow(0, begin, count),
                     draw->wants_best ? draw->best.narrow(0, begin, count) : at::Tensor());
-      lose_rows(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count), gradients, slice);
+      lose_rows(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count), gradients,
+                slice);
       if (!gradients || begin + count == rows) continue;
       if (!weight_sum.defined()) {
         hidden_gradient = at::empty_like(hidden);
@@ -435,9 +436,10 @@ at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& 
 at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, const Packing& packing,
                               const HeadSlice& heads, const DropoutSite& dropout,
                               const std::optional<RowSubset>& queries, bool repeatable) {
-  return AttentionFunction::apply(qkv, bias,
-                                  AttentionCall{packing, heads.count, dropout_arguments(dropout, packing.random),
-                                                queries, repeatable, heads.first});
+  return AttentionFunction::apply(
+      qkv, bias,
+      AttentionCall{packing, heads.count, dropout_arguments(dropout, packing.random), queries, repeatable,
+                    heads.first});
 }
 
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,

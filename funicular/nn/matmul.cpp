@@ -128,11 +128,11 @@ void multiply(MatmulArguments<S> whole, int64_t columns) {
     auto* const wide = reinterpret_cast<Compute<S>*>(memory.shared());
     whole.wide_left = wide;
     for_each_range(0, whole.rows, kRows,
-                     [&](int64_t first, int64_t last) { large.widen(whole, first, last, wide); });
+                   [&](int64_t first, int64_t last) { large.widen(whole, first, last, wide); });
   } else if (sizes.shared > 0) {
     whole.packed = memory.shared();
     for_each_range(0, ceiling(columns, large.panel), 1,
-                     [&](int64_t first, int64_t last) { large.pack(whole, first, last, memory.shared()); });
+                   [&](int64_t first, int64_t last) { large.pack(whole, first, last, memory.shared()); });
   }
   for_each_item(pieces.count(), memory.workers(), [&](int64_t item, int64_t worker) {
     MatmulArguments<S> part = whole;
@@ -207,7 +207,7 @@ void add_gradient_rows(GradientArguments<S> g) {
   const Workspace memory(pieces.sizes(threads));
   g.packed = memory.shared();
   for_each_range(0, pieces.plan.parts, 1,
-                   [&](int64_t first, int64_t last) { large.pack_gradient(g, first, last); });
+                 [&](int64_t first, int64_t last) { large.pack_gradient(g, first, last); });
   for_each_item(pieces.count, memory.workers(), [&](int64_t item, int64_t worker) {
     GradientArguments<S> part = g;
     part.first_row = item / pieces.across * pieces.plan.rows;

@@ -22,9 +22,10 @@ void initialise(const at::Tensor& weight, const at::Tensor& bias) {
 /// Users' modules have no rows that could be divided.
 const Slicing& active(const Slicing& slicing) {
   if (slicing.sequence())
-    throw InputError("tensor",
-                     "--sequence-parallel divides the rows of encoders' layers; a user's module with ColumnLinear and "
-                     "RowLinear has to do without");
+    throw InputError(
+        "tensor",
+        "--sequence-parallel divides the rows of encoders' layers; a user's module with ColumnLinear and "
+        "RowLinear has to do without");
   return slicing;
 }
 

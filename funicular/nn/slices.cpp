@@ -284,8 +284,8 @@ void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias,
     using S = decltype(zero);
     for_each_range(0, logits.size(0), 4, [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r)
-        take_whole_softmax<S>(data<S>(logits) + r * width, width, column[r], label.here[static_cast<size_t>(r)],
-                              rows[static_cast<size_t>(r)]);
+        take_whole_softmax<S>(data<S>(logits) + r * width, width, column[r],
+                              label.here[static_cast<size_t>(r)], rows[static_cast<size_t>(r)]);
     });
   });
 }

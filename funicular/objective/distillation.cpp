@@ -24,7 +24,8 @@ using Kind = DistillationKind;
 /// The head of masked words. `gives`: the activation kLogits, of the hidden words [M, V], besides the loss.
 void add_hidden_words(model::Builder& builder, double mlm, bool gives) {
   const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
-  builder.slicing()->hindrance = "distillation reads the logits of whole vocabularies, which cannot be cut yet";
+  builder.slicing()->hindrance =
+      "distillation reads the logits of whole vocabularies, which cannot be cut yet";
   std::vector<Port> outputs;
   if (gives)
     outputs.push_back({model::kLogits, [words = builder.config().vocab_size](const MicroBatch& batch) {

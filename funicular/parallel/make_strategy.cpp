@@ -16,8 +16,9 @@
 namespace funicular::parallel {
 
 const std::vector<std::string>& fault_names() {
-  static const std::vector<std::string> names = {"none", "dropped-bucket", "wrong-count", "untied-weight",
-                                                 "repeated-mask", "repeated-bias", "local-norm",    "shifted-slice"};
+  static const std::vector<std::string> names = {"none",          "dropped-bucket", "wrong-count",
+                                                 "untied-weight", "repeated-mask",  "repeated-bias",
+                                                 "local-norm",    "shifted-slice"};
   return names;
 }
 
@@ -30,9 +31,9 @@ Fault parse_fault(const std::string& name) {
 }
 
 const std::vector<std::string>& strategy_names() {
-  static const std::vector<std::string> names = {"auto",          "single", "dp",      "ddp",      "zero1",
-                                                 "zero2",         "zero3",  "ps-sync", "ps-async", "pipeline",
-                                                 "pipeline-zero1", "tensor"};
+  static const std::vector<std::string> names = {
+      "auto",  "single",  "dp",       "ddp",      "zero1",          "zero2",
+      "zero3", "ps-sync", "ps-async", "pipeline", "pipeline-zero1", "tensor"};
   return names;
 }
 
@@ -55,15 +56,17 @@ std::unique_ptr<Strategy> make_sliced(const std::string& name, const comm::Group
       throw InputError("strategy", "the fault {} is made by the strategy tensor only",
                        fault_names()[static_cast<size_t>(options.fault)]);
     if (options.tensor.sequence)
-      throw InputError("strategy", "--sequence-parallel divides what lies between slices; expected "
-                                   "--tensor-parallel of at least 2");
+      throw InputError("strategy",
+                       "--sequence-parallel divides what lies between slices; expected "
+                       "--tensor-parallel of at least 2");
     return nullptr;
   }
   if (name != "tensor" && name != "auto" && name != "ddp" && !is_zero(name))
-    throw InputError("strategy",
-                     "\"{}\" cannot train a model that is cut into slices; expected one of: tensor, ddp, zero1, "
-                     "zero2, zero3",
-                     name);
+    throw InputError(
+        "strategy",
+        "\"{}\" cannot train a model that is cut into slices; expected one of: tensor, ddp, zero1, "
+        "zero2, zero3",
+        name);
   return make_tensor_parallel(name == "auto" ? "tensor" : name, group, options);
 }
 
@@ -86,8 +89,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group gro
   if (name == "dp") return make_device_replicas(options);
   if (name == "ps-sync") return make_parameter_server(std::move(group), options);
   if (name == "ps-async") return make_async_parameter_server(std::move(group), options);
-  if (is_zero(name))
-    return make_zero(name[4] - '0', std::move(group), options);
+  if (is_zero(name)) return make_zero(name[4] - '0', std::move(group), options);
   throw InputError("strategy", "unknown strategy \"{}\"; expected one of: {}", name,
                    fmt::join(strategy_names(), ", "));
 }

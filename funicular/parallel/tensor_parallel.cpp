@@ -50,10 +50,11 @@ void require_parts(const CutWeight& weight, int ranks) {
   for (const Parameter::Slice& slice : weight.slices) {
     const int64_t size = weight.bounds(slice, ranks).back();
     if (size / weight.cut.unit < ranks)
-      throw InputError("tensor",
-                       "{} cannot be cut for {} ranks: of its {} indices {} stay together each time (an attention "
-                       "head's, say); expected at most {} ranks of a tensor group",
-                       slice.name, ranks, size, weight.cut.unit, size / weight.cut.unit);
+      throw InputError(
+          "tensor",
+          "{} cannot be cut for {} ranks: of its {} indices {} stay together each time (an attention "
+          "head's, say); expected at most {} ranks of a tensor group",
+          slice.name, ranks, size, weight.cut.unit, size / weight.cut.unit);
   }
 }
 
@@ -102,15 +103,17 @@ std::shared_ptr<Slicing> only_slicing(const Model& model) {
     const auto& cuts = slicing->cuts();
     if (std::all_of(cuts.begin(), cuts.end(), [](const auto& one) { return one.first->constant; })) continue;
     if (found || !model.aliases.empty())
-      throw InputError("tensor",
-                       "the model consists of several that are trained together (ELECTRA's two, say); expected "
-                       "one encoder to cut into slices");
+      throw InputError(
+          "tensor",
+          "the model consists of several that are trained together (ELECTRA's two, say); expected "
+          "one encoder to cut into slices");
     found = slicing;
   }
   if (!found)
-    throw InputError("tensor",
-                     "the model declares no weights that may be cut into slices (core/slicing.h); expected an "
-                     "encoder, or a module with nn::ColumnLinear and nn::RowLinear");
+    throw InputError(
+        "tensor",
+        "the model declares no weights that may be cut into slices (core/slicing.h); expected an "
+        "encoder, or a module with nn::ColumnLinear and nn::RowLinear");
   if (!found->hindrance.empty()) throw InputError("tensor", "{}", found->hindrance);
   return found;
 }
@@ -183,15 +186,16 @@ std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group replicas) con
   StrategyOptions options = options_;
   options.tensor = {};
   if (options.fault >= Fault::repeated_bias) options.fault = Fault::none;
-  std::unique_ptr<Strategy> strategy =
-      name_.starts_with("zero") ? make_zero(name_[4] - '0', std::move(replicas), options)
-                                : make_data_parallel(std::move(replicas), options);
+  std::unique_ptr<Strategy> strategy = name_.starts_with("zero")
+                                           ? make_zero(name_[4] - '0', std::move(replicas), options)
+                                           : make_data_parallel(std::move(replicas), options);
   return std::unique_ptr<Replicated>(&dynamic_cast<Replicated&>(*strategy.release()));
 }
 
 // ---- what lies where
 
-void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) {
+void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer,
+                            const Numerics& numerics) {
   if (model_) throw InputError("strategy", "a strategy is attached to one model, once");
   const at::NoGradGuard no_gradient;
   if (!model.device().is_cpu())
@@ -226,8 +230,7 @@ void TensorParallel::take_slices(Model& model, const Slicing& slicing) {
   for (const auto& parameter : model.parameters) {  // in the model's order, the same on all ranks
     const auto found = slicing.cuts().find(parameter.get());
     if (found == slicing.cuts().end()) continue;
-    weights_.push_back(
-        {parameter.get(), found->second, parameter->slices, parameter->master.sizes().vec()});
+    weights_.push_back({parameter.get(), found->second, parameter->slices, parameter->master.sizes().vec()});
     require_parts(weights_.back(), shape_.tensor);
   }
   for (const CutWeight& weight : weights_) take_slice(weight);
@@ -394,7 +397,8 @@ void TensorParallel::compare_whole_weights(int64_t update) const {
   std::string hashes;
   for (const auto& parameter : model_->parameters) {
     const at::Tensor value = parameter->compute.detach();
-    if (places_.contains(parameter->slices.front().name) || value.numel() == 0 || value.storage().nbytes() == 0)
+    if (places_.contains(parameter->slices.front().name) || value.numel() == 0 ||
+        value.storage().nbytes() == 0)
       continue;
     hashes += fmt::format("{:016x} {}\n", hash_bytes(value.contiguous().const_data_ptr(), value.nbytes()),
                           parameter->name);
@@ -402,16 +406,18 @@ void TensorParallel::compare_whole_weights(int64_t update) const {
   const std::vector<std::string> all = mesh_.along(comm::Axis::tensor).gather_texts(hashes);
   for (size_t rank = 1; rank < all.size(); ++rank) {
     if (all[rank] == all[0]) continue;
-    const auto differing = std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end()).first;
+    const auto differing =
+        std::mismatch(all[0].begin(), all[0].end(), all[rank].begin(), all[rank].end()).first;
     const size_t line = all[0].rfind('\n', static_cast<size_t>(differing - all[0].begin()));
     const size_t begin = line == std::string::npos ? 0 : line + 1;
     const std::string name = all[0].substr(begin, all[0].find('\n', begin) - begin);
-    throw RunError("tensor",
-                   "after update {} rank {} of the tensor group no longer has the same weights as its rank 0; the "
-                   "first that differs is {}. Either something besides the strategy writes to them, or the ranks' "
-                   "processors compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is "
-                   "damaged; the checkpoints before this update can be resumed",
-                   update, rank, name.size() > 17 ? name.substr(17) : name);
+    throw RunError(
+        "tensor",
+        "after update {} rank {} of the tensor group no longer has the same weights as its rank 0; the "
+        "first that differs is {}. Either something besides the strategy writes to them, or the ranks' "
+        "processors compute differently (FUNICULAR_ISA=avx2 on all makes them alike), or a memory is "
+        "damaged; the checkpoints before this update can be resumed",
+        update, rank, name.size() > 17 ? name.substr(17) : name);
   }
 }
 

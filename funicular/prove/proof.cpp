@@ -355,7 +355,8 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
     return {true, 0, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {
     const bool ranks_first = layout.strategy == "zero2" || layout.strategy == "zero3";
-    const bool slices = layout.strategy == "tensor" || layout.tensor.ranks > 1;  // which have sums of their own
+    const bool slices =
+        layout.strategy == "tensor" || layout.tensor.ranks > 1;  // which have sums of their own
     return layout.deterministic && !slices && (!ranks_first || power_of_two(layout.ranks));
   };
   if (is_tree(a) && is_tree(b) && a.threads == b.threads &&

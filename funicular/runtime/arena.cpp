@@ -22,7 +22,8 @@ size_t round_up(size_t value, size_t unit) {
 constexpr size_t kLeastRange = size_t{1} << 40;
 
 size_t default_range() {
-  const auto memory = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto memory =
+      static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   return std::max(4 * memory, kLeastRange);
 }
 

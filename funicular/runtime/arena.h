@@ -20,7 +20,8 @@
 namespace funicular {
 
 struct ArenaOptions {
-  size_t range = 0;  ///< bytes of addresses to reserve (no memory yet); 0: four times the machine's memory, at least 2^40
+  size_t range =
+      0;  ///< bytes of addresses to reserve (no memory yet); 0: four times the machine's memory, at least 2^40
   bool huge_pages = true;  ///< ask for transparent huge pages of 2 MiB
   double slack = 0.125;    ///< how much more than the recent peak may be kept, as a share of it
   int64_t window = 1024;   ///< the recent peak is that of the last 8 windows of so many allocations

@@ -46,10 +46,7 @@ void for_each_tensor(c10::IValue& value, const See& see) {
 class Call {
  public:
   Call(const c10::OperatorHandle& op, Stack& stack)
-      : op_(op),
-        schema_(op.schema()),
-        stack_(stack),
-        first_(stack.size() - schema_.arguments().size()) {}
+      : op_(op), schema_(op.schema()), stack_(stack), first_(stack.size() - schema_.arguments().size()) {}
 
   void carry_out() { op_.callBoxed(&stack_); }
 
@@ -99,7 +96,8 @@ class Call {
     carry_out();
     if (!clear) return;
     for_each_tensor(stack_.back(), [](const at::Tensor& tensor) {
-      if (tensor.layout() == at::kStrided && static_cast<int64_t>(tensor.storage().nbytes()) < kSmallestCached)
+      if (tensor.layout() == at::kStrided &&
+          static_cast<int64_t>(tensor.storage().nbytes()) < kSmallestCached)
         std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
     });
   }
@@ -120,7 +118,8 @@ class Call {
 
   /// Shapes and types come from LibTorch's kernels for tensors without data; an operator that has none is carried out.
   void make_results() {
-    const std::vector<c10::IValue> arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first_), stack_.end());
+    const std::vector<c10::IValue> arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first_),
+                                             stack_.end());
     for (size_t i = first_; i < stack_.size(); ++i) {
       if (schema_.arguments()[i - first_].name() == "device") stack_[i] = c10::Device(c10::kMeta);
       for_each_tensor(stack_[i], [](at::Tensor& tensor) {

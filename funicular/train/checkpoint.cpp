@@ -130,8 +130,7 @@ class StateFiles final : public parallel::StateVisitor {
     const std::string key =
         of_optimizer ? slice.kind.substr(kOptimizerKind.size()) + "/" + slice.name : slice.name;
     const Held held{slice.shape, slice.begin, slice.local, slice.owned, slice.optional, slice.region};
-    if (!file.emplace(key, held).second)
-      throw RunError("checkpoint", "two tensors are named {}", key);
+    if (!file.emplace(key, held).second) throw RunError("checkpoint", "two tensors are named {}", key);
   }
 };
 

@@ -32,7 +32,7 @@ struct TrainingState {
   int64_t evaluations_without_gain = 0;
   LossWatch loss_watch;
   std::vector<int64_t> drawn;  ///< samples of each corpus, where several are mixed: what follows from step
-  OrderedJson loss_scaler;                      ///< optim::LossScaler::state() of fp16; null: none
+  OrderedJson loss_scaler;     ///< optim::LossScaler::state() of fp16; null: none
   std::map<std::string, std::string> identity;  ///< must be equal on resume
   std::map<std::string, std::string> settings;  ///< may differ on resume, with a warning
 

@@ -780,13 +780,15 @@ Trainer::Trainer(TrainerOptions options, StrategyFactory strategy, optim::Optimi
 FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& evaluation) {
   use_caching_allocator();
   limit_product_cache();
-  TrainingNeeds needs{.parameters = model.parameter_count(), .precision = options_.precision, .optimizer = optimizer_};
+  TrainingNeeds needs{
+      .parameters = model.parameter_count(), .precision = options_.precision, .optimizer = optimizer_};
   try {
     std::unique_ptr<parallel::Strategy> strategy = strategy_();
     needs.ranks = strategy->group().size();
     // Those that read the same rows, or divide what each rank holds.
-    needs.parts = strategy->name().starts_with("zero3") ? needs.ranks
-                                                        : std::max(1, static_cast<int>(needs.ranks / strategy->parts()));
+    needs.parts = strategy->name().starts_with("zero3")
+                      ? needs.ranks
+                      : std::max(1, static_cast<int>(needs.ranks / strategy->parts()));
     return Fit(options_, callbacks, optimizer_, std::move(strategy), model, train, evaluation).run();
   } catch (const InputError&) {
     // If the data are damaged, that is the error, not what came of it.

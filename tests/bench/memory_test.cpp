@@ -111,7 +111,8 @@ TEST_F(MemoryTest, IsAsPredictedForOtherFamilies) {
 }
 
 /// The batch has labels for each head.
-void expect_predicted(const model::Head& head, Precision precision, Recompute recompute, int64_t accumulation) {
+void expect_predicted(const model::Head& head, Precision precision, Recompute recompute,
+                      int64_t accumulation) {
   format::BertConfig config = config_of(3, 128, 2, 512, 3000);
   config.id2label = {"a", "b", "c"};
   const StepOptions options{precision, recompute, accumulation > 1};
@@ -123,14 +124,16 @@ void expect_predicted(const model::Head& head, Precision precision, Recompute re
     const int64_t rows = part.packing.sequences();
     part.tensors["labels"] = at::zeros({rows}, at::kLong);
     part.tensors["next_sentence_labels"] = at::zeros({rows}, at::kLong);
-    for (const char* term : {"classification", "next_sentence"}) part.counts[term] = static_cast<double>(rows);
+    for (const char* term : {"classification", "next_sentence"})
+      part.counts[term] = static_cast<double>(rows);
     add_counts(batch.counts, part.counts);
   }
   const auto make_model = [&] { return model::build_bert({config, head, master_type(precision)}); };
   const StepMemory predicted = predict_memory(make_model, options, batch);
   TrainingStep step(make_model(), options);
   step.run(batch);
-  expect_predicted({{16, 128, accumulation, precision, recompute}, batch.tokens, measure_memory(step, batch), predicted});
+  expect_predicted(
+      {{16, 128, accumulation, precision, recompute}, batch.tokens, measure_memory(step, batch), predicted});
 }
 
 TEST_F(MemoryTest, IsAsPredictedForOtherHeads) {
@@ -143,7 +146,8 @@ TEST_F(MemoryTest, IsAsPredictedForOtherHeads) {
 TEST_F(MemoryTest, OfAModelThatFitsInNoMachineIsPredictedAtOnce) {
   const format::BertConfig config = config_of(64, 8192, 64, 32768, 30000);  // 52 thousand million weights
   const train::GlobalBatch batch = make_batch(
-      make_rows({.ragged = false, .longest = 128, .batch_size = 4, .vocabulary = config.vocab_size}, 0), 0, 0, 1);
+      make_rows({.ragged = false, .longest = 128, .batch_size = 4, .vocabulary = config.vocab_size}, 0), 0, 0,
+      1);
   const StepMemory predicted =
       predict_memory([&] { return model::build_bert({config}); }, {.precision = Precision::bf16}, batch);
   EXPECT_GT(predicted.peak(), int64_t{500} << 30);

@@ -48,7 +48,8 @@ TEST(Regions, RunsAreTheElementsOfAnyPartOfARegionInTheirOrder) {
                 EXPECT_GT(run.size, 0);
                 for (int64_t i = 0; i < run.size; ++i) found.push_back(run.in_tensor + i);
               });
-              EXPECT_EQ(found, std::vector<int64_t>(expected.begin() + first, expected.begin() + first + size));
+              EXPECT_EQ(found,
+                        std::vector<int64_t>(expected.begin() + first, expected.begin() + first + size));
             }
         }
   }

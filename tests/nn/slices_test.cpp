@@ -94,7 +94,8 @@ at::Tensor leaf(const at::Tensor& value) {
   return value.detach().clone(at::MemoryFormat::Contiguous).set_requires_grad(true);
 }
 at::Tensor part(const at::Tensor& whole, int64_t dimension, const std::vector<int64_t>& bounds, int rank) {
-  return whole.detach().slice(dimension, bounds[static_cast<size_t>(rank)], bounds[static_cast<size_t>(rank) + 1]);
+  return whole.detach().slice(dimension, bounds[static_cast<size_t>(rank)],
+                              bounds[static_cast<size_t>(rank) + 1]);
 }
 
 class Slices : public testing::TestWithParam<int> {
@@ -153,7 +154,8 @@ TEST_P(Slices, ABranchWhoseWeightsAreCutGivesTheValuesAndGradientsOfTheWhole) {
   const auto bounds = slice_bounds(whole.channels, 1, ranks());
   on_ranks(meeting, [&](int rank, const Slicing& slicing) {
     const at::Tensor x = leaf(whole.x), up = leaf(part(whole.up, 0, bounds, rank)),
-                     bias = leaf(part(whole.bias, 0, bounds, rank)), down = leaf(part(whole.down, 1, bounds, rank));
+                     bias = leaf(part(whole.bias, 0, bounds, rank)),
+                     down = leaf(part(whole.down, 1, bounds, rank));
     const Branch branch = feed_forward_branch(enter_slices(x, slicing), up, bias, down, Activation::gelu);
     const at::Tensor out = leave_slices(branch.output, slicing) + 2 * once(branch.trunk, slicing);
     out.backward(whole.upstream);
@@ -174,8 +176,10 @@ TEST_P(Slices, RowsBetweenTheSlicesMayBeDividedToo) {
   if (ranks() > 1) rows[1] = 1;  // any division
   on_ranks(meeting, [&](int rank, const Slicing& slicing) {
     const at::Tensor x = leaf(part(whole.x, 0, rows, rank)), up = leaf(part(whole.up, 0, bounds, rank)),
-                     bias = leaf(part(whole.bias, 0, bounds, rank)), down = leaf(part(whole.down, 1, bounds, rank));
-    const Branch branch = feed_forward_branch(enter_slices(x, slicing, rows), up, bias, down, Activation::gelu);
+                     bias = leaf(part(whole.bias, 0, bounds, rank)),
+                     down = leaf(part(whole.down, 1, bounds, rank));
+    const Branch branch =
+        feed_forward_branch(enter_slices(x, slicing, rows), up, bias, down, Activation::gelu);
     const at::Tensor out = leave_slices(branch.output, slicing, rows) + 2 * x;
     out.backward(part(whole.upstream, 0, rows, rank));
     EXPECT_LT(difference(out, part(whole.out, 0, rows, rank)), 1e-14);
@@ -197,13 +201,14 @@ TEST_P(Slices, RowsBetweenTheSlicesMayBeDividedToo) {
 TEST_P(Slices, EmbeddingsOfACutVocabularyAreThoseOfTheWhole) {
   const Keys keys = make_keys({4, 1, 9});
   const int64_t words = 11, width = 6, tokens = keys.packing.tokens();
-  const at::Tensor word = random({words, width}, 1), position = random({12, width}, 2), type = random({2, width}, 3),
-                   gamma = random({width}, 4), beta = random({width}, 5);
+  const at::Tensor word = random({words, width}, 1), position = random({12, width}, 2),
+                   type = random({2, width}, 3), gamma = random({width}, 4), beta = random({width}, 5);
   const at::Tensor upstream = random({tokens, width}, 6).detach();
   const at::Tensor ids = at::tensor({0, 3, 10, 3, 5, 7, 0, 1, 2, 9, 4, 4, 8, 6}, at::kLong),
                    types = at::arange(tokens, at::kLong).remainder(2);
   const DropoutSite site{0.2, Purpose::dropout_embedding, 0};
-  const at::Tensor expected = embed({word, position, type, /*padding=*/3}, ids, types, {gamma, beta}, keys.packing, site);
+  const at::Tensor expected =
+      embed({word, position, type, /*padding=*/3}, ids, types, {gamma, beta}, keys.packing, site);
   expected.backward(upstream);
   EXPECT_EQ(word.grad()[3].abs().sum().item<double>(), 0);
   Meeting meeting(ranks());
@@ -222,8 +227,9 @@ TEST_P(Slices, EmbeddingsOfACutVocabularyAreThoseOfTheWhole) {
     EXPECT_LT(difference(kind.grad(), type.grad()), 1e-15);
     EXPECT_LT(difference(scale.grad(), gamma.grad()), 1e-15);
     EXPECT_LT(difference(shift.grad(), beta.grad()), 1e-15);
-    EXPECT_THROW(embed(tables, slice, slicing.shared_group(), ids + 1, types, {scale, shift}, keys.packing, site),
-                 InputError)
+    EXPECT_THROW(
+        embed(tables, slice, slicing.shared_group(), ids + 1, types, {scale, shift}, keys.packing, site),
+        InputError)
         << "token 11 of 11";
   });
   EXPECT_EQ(meeting.added, tokens * width * 8);
@@ -231,12 +237,14 @@ TEST_P(Slices, EmbeddingsOfACutVocabularyAreThoseOfTheWhole) {
 
 TEST_P(Slices, TheCrossEntropyOfACutVocabularyIsThatOfTheWholeForThreeNumbersARow) {
   const int64_t rows = kLogitRows + 5, words = 23, width = 4;
-  for (const auto& [type, bound] : {std::pair{at::kDouble, 1e-13}, {at::kFloat, 1e-6}, {at::kBFloat16, 2e-2}}) {
+  for (const auto& [type, bound] :
+       {std::pair{at::kDouble, 1e-13}, {at::kFloat, 1e-6}, {at::kBFloat16, 2e-2}}) {
     // Logits of hundreds: exponentials of these alone would overflow.
     const auto made = [&, type = type](at::IntArrayRef shape, uint64_t seed) {
       return leaf((random(shape, seed) * 8).to(shape.size() > 1 || type == at::kDouble ? type : at::kFloat));
     };
-    const at::Tensor hidden = made({rows, width}, 1), weight = made({words, width}, 2), bias = made({words}, 3);
+    const at::Tensor hidden = made({rows, width}, 1), weight = made({words, width}, 2),
+                     bias = made({words}, 3);
     const at::Tensor labels = at::arange(rows, at::kLong).mul(7).remainder(words);
     const at::Tensor expected = vocabulary_cross_entropy(hidden, weight, bias, labels);
     (expected * 0.25).backward();

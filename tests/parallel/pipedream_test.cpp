@@ -356,9 +356,11 @@ TEST(PipelinesThatUpdateWhileFull, KeepAsManyVersionsAsTheirPapersSay) {
         const std::vector<MicroBatch> batches = batches_of(step, strategy->pieces());
         Counts counts;
         for (const MicroBatch& batch : batches) add_counts(counts, batch.counts);
-        strategy->step(batches, strategy->global_counts(counts), {.learning_rate = 0.01, .update = step, .meeting = 8});
+        strategy->step(batches, strategy->global_counts(counts),
+                       {.learning_rate = 0.01, .update = step, .meeting = 8});
       }
-      EXPECT_EQ(strategy->shadow_bytes(), kept(schedule, group.rank())) << schedule << " on rank " << group.rank();
+      EXPECT_EQ(strategy->shadow_bytes(), kept(schedule, group.rank()))
+          << schedule << " on rank " << group.rank();
     }
     finish_rank();
   });

@@ -59,7 +59,8 @@ TEST(SlicedModules, OfColumnAndRowLayersTrainAsInOneProcess) {
     with_ranks(ranks, [] {
       const auto group = comm::Group::from_environment();
       const int cut = group.size() == 4 ? 2 : group.size();
-      Rig ours(1 + group.rank(), make_strategy("tensor", group, {.compare_every = 1, .tensor = {.ranks = cut}})),
+      Rig ours(1 + group.rank(),
+               make_strategy("tensor", group, {.compare_every = 1, .tensor = {.ranks = cut}})),
           alone(1, make_single());
       EXPECT_LT(ours.net->up->weight.size(0), 14);
       for (int64_t step = 1; step <= 3; ++step) {
@@ -74,7 +75,8 @@ TEST(SlicedModules, OfColumnAndRowLayersTrainAsInOneProcess) {
       ours.strategy->detach();
       alone.strategy->detach();
       for (const auto& parameter : alone.model.parameters)
-        EXPECT_LT((ours.model.find(parameter->name)->compute - parameter->compute).abs().max().item<double>(), 1e-12)
+        EXPECT_LT((ours.model.find(parameter->name)->compute - parameter->compute).abs().max().item<double>(),
+                  1e-12)
             << parameter->name;
       EXPECT_EQ(ours.net->up->weight.size(0), 14) << "the module is whole again";
       group.barrier();
@@ -89,8 +91,8 @@ TEST(SlicedModules, WithoutAStrategyAreLinearLayersAndCanBeCloned) {
   Perceptron net;
   const torch::Tensor x = torch::randn({4, 5}, torch::kDouble);
   const torch::Tensor expected =
-      net->out(x + torch::linear(torch::gelu(torch::linear(x, net->up->weight, net->up->bias)), net->down->weight,
-                                 net->down->bias));
+      net->out(x + torch::linear(torch::gelu(torch::linear(x, net->up->weight, net->up->bias)),
+                                 net->down->weight, net->down->bias));
   EXPECT_LT((net->forward(x) - expected).abs().max().item<double>(), 1e-14);
   const auto copy = std::static_pointer_cast<PerceptronImpl>(net->clone());
   EXPECT_TRUE(copy->forward(x).equal(net->forward(x)));

@@ -124,7 +124,8 @@ void expect_follows_one_process(const comm::Group& group, const Case& one) {
   ours.settings.recompute = alone.settings.recompute = one.recompute;
   for (int64_t step = 1; step <= 3; ++step) {
     const std::vector<MicroBatch> all = {batch_of(step, 0), batch_of(step, 1), batch_of(step, 2)};
-    const StepResult a = ours.step(own_part(all, ours.strategy->data_share()), step), b = alone.step(all, step);
+    const StepResult a = ours.step(own_part(all, ours.strategy->data_share()), step),
+                     b = alone.step(all, step);
     EXPECT_NEAR(a.loss, b.loss, 1e-12 * std::abs(b.loss));
     EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-11 * b.gradient_norm) << "step " << step;
   }
@@ -166,11 +167,11 @@ TEST(TensorSlices, WithEveryOptimizerHeadAndFrozenWeightsTrainAsOneProcess) {
           expect_follows_one_process(group, {.tensor = tensor, .optimizer = optimizer});
         expect_follows_one_process(group, {.tensor = tensor, .head = model::Head::classification});
         expect_follows_one_process(
-            group,
-            {.tensor = tensor,
-             .frozen = {"bert.embeddings.word_embeddings.weight", "bert.embeddings.LayerNorm.weight",
-                        "bert.encoder.layer.0.attention.self.query_key_value.weight",
-                        "bert.encoder.layer.0.output.LayerNorm.bias", "bert.encoder.layer.1.output.dense.weight"}});
+            group, {.tensor = tensor,
+                    .frozen = {"bert.embeddings.word_embeddings.weight", "bert.embeddings.LayerNorm.weight",
+                               "bert.encoder.layer.0.attention.self.query_key_value.weight",
+                               "bert.encoder.layer.0.output.LayerNorm.bias",
+                               "bert.encoder.layer.1.output.dense.weight"}});
       }
       finish_rank();
     });
@@ -182,7 +183,8 @@ TEST(TensorSlices, BesideEachOtherShareTheBatch) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
     for (const char* strategy : {"tensor", "ddp", "zero1", "zero2", "zero3"})
-      expect_follows_one_process(group, {.strategy = strategy, .tensor = {.ranks = 2}, .optimizer = optim::Lamb{}});
+      expect_follows_one_process(group,
+                                 {.strategy = strategy, .tensor = {.ranks = 2}, .optimizer = optim::Lamb{}});
     expect_follows_one_process(group, {.strategy = "zero3",
                                        .tensor = {.ranks = 2, .sequence = true},
                                        .optimizer = optim::Lamb{},
@@ -222,7 +224,8 @@ TEST(TensorSlices, TogetherOwnEachElementOnceAndHoldTheirPartOnly) {
       const int64_t words = group.rank() % 2 == 0 ? 46 : 45, heads = group.rank() % 2 == 0 ? 16 : 8,
                     channels = group.rank() % 2 == 0 ? 24 : 16;
       EXPECT_EQ(first, group.rank() % 2 == 0);
-      EXPECT_EQ(rig.model.find("bert.embeddings.word_embeddings.weight")->compute.sizes(), (at::IntArrayRef{words, 24}));
+      EXPECT_EQ(rig.model.find("bert.embeddings.word_embeddings.weight")->compute.sizes(),
+                (at::IntArrayRef{words, 24}));
       const auto* const qkv = rig.model.find("bert.encoder.layer.1.attention.self.query_key_value.weight");
       EXPECT_EQ(qkv->compute.sizes(), (at::IntArrayRef{3 * heads, 24}));
       EXPECT_EQ(rig.model.find("bert.encoder.layer.0.output.dense.weight")->compute.sizes(),
@@ -234,7 +237,8 @@ TEST(TensorSlices, TogetherOwnEachElementOnceAndHoldTheirPartOnly) {
 
 /// What a step of one micro-batch exchanges within a tensor group, counted anew.
 SliceTraffic traffic_of(const comm::Group& group, bool sequence, const MicroBatch& batch) {
-  Rig rig(make_model({}, 1), make_strategy("tensor", group, {.tensor = {.sequence = sequence}}), optim::AdamW{});
+  Rig rig(make_model({}, 1), make_strategy("tensor", group, {.tensor = {.sequence = sequence}}),
+          optim::AdamW{});
   SliceTraffic traffic;
   Slicing::of(rig.model).front()->activate(make_slice_group(group, traffic), sequence);
   rig.step({batch}, 1);
@@ -270,7 +274,8 @@ TEST(TensorSlices, AnOverflowInOneSliceIsSeenByAll) {
     const auto group = comm::Group::from_environment();
     model::BertOptions options = options_of(model::Head::masked_lm, 1);
     options.dtype = at::kFloat;
-    Rig rig(model::build_bert(options), make_strategy("tensor", group, {}), optim::AdamW{}, {.compute = at::kHalf});
+    Rig rig(model::build_bert(options), make_strategy("tensor", group, {}), optim::AdamW{},
+            {.compute = at::kHalf});
     rig.settings.loss_scale = 1024;
     EXPECT_TRUE(rig.step({batch_of(1, 0)}, 1).finite);
     const at::Tensor before = rig.model.find("bert.embeddings.LayerNorm.weight")->master.detach().clone();
@@ -280,7 +285,8 @@ TEST(TensorSlices, AnOverflowInOneSliceIsSeenByAll) {
     if (group.rank() == 1) up.master.detach()[0] = INFINITY;
     const StepResult result = rig.step({batch_of(2, 0)}, 2);
     EXPECT_FALSE(result.finite);
-    EXPECT_TRUE(before.equal(rig.model.find("bert.embeddings.LayerNorm.weight")->master)) << "nothing is updated";
+    EXPECT_TRUE(before.equal(rig.model.find("bert.embeddings.LayerNorm.weight")->master))
+        << "nothing is updated";
     const auto names = group.gather_texts(result.non_finite_gradient);
     EXPECT_EQ(names[0], names[1]);
     EXPECT_FALSE(names[0].empty());
@@ -291,7 +297,8 @@ TEST(TensorSlices, AnOverflowInOneSliceIsSeenByAll) {
 }
 
 TEST(TensorSlices, RefuseWhatTheyCannotDo) {
-  const auto refuses = [](Model model, const std::string& name, const StrategyOptions& options, const char* part) {
+  const auto refuses = [](Model model, const std::string& name, const StrategyOptions& options,
+                          const char* part) {
     try {
       Rig rig(std::move(model), make_strategy(name, {}, options), optim::AdamW{});
       ADD_FAILURE() << "nothing is refused: " << part;
@@ -300,10 +307,14 @@ TEST(TensorSlices, RefuseWhatTheyCannotDo) {
     }
   };
   refuses(make_model({}, 1), "tensor", {.tensor = {.ranks = 2}}, "1 ranks cannot be divided");
-  refuses(make_model({}, 1), "ps-sync", {.tensor = {.ranks = 2}}, "\"ps-sync\" cannot train a model that is cut");
-  refuses(make_model({}, 1), "single", {.tensor = {.sequence = true}}, "expected --tensor-parallel of at least 2");
-  refuses(make_model({}, 1), "ddp", {.fault = Fault::local_norm}, "local-norm is made by the strategy tensor only");
-  refuses(make_model({}, 1), "tensor", {.deterministic = true, .tensor = {.sequence = true}}, "--deterministic");
+  refuses(make_model({}, 1), "ps-sync", {.tensor = {.ranks = 2}},
+          "\"ps-sync\" cannot train a model that is cut");
+  refuses(make_model({}, 1), "single", {.tensor = {.sequence = true}},
+          "expected --tensor-parallel of at least 2");
+  refuses(make_model({}, 1), "ddp", {.fault = Fault::local_norm},
+          "local-norm is made by the strategy tensor only");
+  refuses(make_model({}, 1), "tensor", {.deterministic = true, .tensor = {.sequence = true}},
+          "--deterministic");
   Model plain;
   plain.add_parameter("weight", at::zeros({2, 2}), ParameterGroup::decay);
   refuses(std::move(plain), "tensor", {}, "declares no weights that may be cut");

@@ -92,10 +92,16 @@ class Proofs : public ::testing::Test {
 TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) {
   if (is_rank()) return run_rank();
   for (const char* layout :
-       {"ddp -n 2", "ddp -n 3 --micro-batch-size 2 --recompute full", "zero1 -n 4 --micro-batch-size 1",
-        "zero2 -n 3 --micro-batch-size 2 --recompute sqrt", "zero3 -n 2 --recompute full",
-        "zero3 -n 4 --micro-batch-size 1 --recompute sqrt", "zero3 -n 3 --recompute selective", "dp -n 2",
-        "dp -n 3 --micro-batch-size 2 --recompute full", "ps-sync -n 3",
+       {"ddp -n 2",
+        "ddp -n 3 --micro-batch-size 2 --recompute full",
+        "zero1 -n 4 --micro-batch-size 1",
+        "zero2 -n 3 --micro-batch-size 2 --recompute sqrt",
+        "zero3 -n 2 --recompute full",
+        "zero3 -n 4 --micro-batch-size 1 --recompute sqrt",
+        "zero3 -n 3 --recompute selective",
+        "dp -n 2",
+        "dp -n 3 --micro-batch-size 2 --recompute full",
+        "ps-sync -n 3",
         "ps-sync -n 4 --servers 2 --micro-batch-size 2 --recompute full",
         "pipeline -n 2 --micro-batch-size 3",
         "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute full",
@@ -103,8 +109,10 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
         "pipeline -n 4 --schedule gpipe --micro-batch-size 5",
         "pipeline -n 2 --schedule interleaved --micro-batch-size 2 --recompute sqrt",
         "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 2",
-        "pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule zb-h1 --micro-batch-size 2", "tensor -n 3",
-        "tensor -n 2 --micro-batch-size 3 --recompute full", "tensor -n 2 --sequence-parallel --recompute selective",
+        "pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule zb-h1 --micro-batch-size 2",
+        "tensor -n 3",
+        "tensor -n 2 --micro-batch-size 3 --recompute full",
+        "tensor -n 2 --sequence-parallel --recompute selective",
         "tensor -n 4 --tensor-parallel 2 --micro-batch-size 2",
         "zero2 -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute sqrt"}) {
     const Proof proof = compare(layout, "single");
@@ -119,16 +127,19 @@ TEST_F(Proofs, PipelinesThatUpdateWhileFullFollowTheReferenceWithOlderWeights) {
   if (is_rank()) return run_rank();
   const std::string reference = "reference --schedule ";
   for (const std::string schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {
-    const Proof proof = compare("pipeline -n 3 --schedule " + schedule, reference + schedule + " --pipeline-parallel 3");
+    const Proof proof =
+        compare("pipeline -n 3 --schedule " + schedule, reference + schedule + " --pipeline-parallel 3");
     EXPECT_TRUE(holds(proof, promise)) << schedule << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);
     EXPECT_GT(proof.tensors, 3 * 4 * 3 * 16);
   }
-  const Proof proof = compare("pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule pipedream-2bw --recompute full",
-                              "reference --schedule pipedream-2bw --pipeline-parallel 2");
+  const Proof proof =
+      compare("pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule pipedream-2bw --recompute full",
+              "reference --schedule pipedream-2bw --pipeline-parallel 2");
   EXPECT_TRUE(holds(proof, promise)) << proof.first;
   for (const char* fault : {"stale-version", "dropped-micro-batch"}) {
-    EXPECT_FALSE(holds(compare(std::string("pipeline -n 2 --micro-batch-size 4 --fault ") + fault, "single"), promise))
+    EXPECT_FALSE(
+        holds(compare(std::string("pipeline -n 2 --micro-batch-size 4 --fault ") + fault, "single"), promise))
         << fault;
     EXPECT_FALSE(holds(compare(std::string("pipeline -n 3 --schedule pipedream --fault ") + fault,
                                reference + "pipedream --pipeline-parallel 3"),
@@ -138,7 +149,8 @@ TEST_F(Proofs, PipelinesThatUpdateWhileFullFollowTheReferenceWithOlderWeights) {
   // Weights of another recurrence are no errors of logic.
   for (const char* other : {"single", "reference", "reference --schedule pipedream --pipeline-parallel 2",
                             "reference --schedule pipedream-2bw --pipeline-parallel 3"})
-    EXPECT_THROW(promise_of(Layout::parse("pipeline -n 3 --schedule pipedream"), Layout::parse(other), kTask), InputError);
+    EXPECT_THROW(promise_of(Layout::parse("pipeline -n 3 --schedule pipedream"), Layout::parse(other), kTask),
+                 InputError);
   EXPECT_THROW(Layout::parse("reference --schedule 1f1b --pipeline-parallel 2"), InputError);
   EXPECT_THROW(Layout::parse("ddp -n 2 --fault stale-version"), InputError);
 }
@@ -167,7 +179,7 @@ TEST_F(Proofs, EverySeededFaultOfSlicesIsCaught) {
     const Proof proof = compare(std::string("tensor -n 2 --fault ") + fault, "single");
     EXPECT_FALSE(holds(proof, promise)) << fault;
     // Biases are 0 in the first step, whose gradients the first two leave right or double; the norm clips the update.
-    const char* const first = fault == std::string("local-norm") ? "step 1, weight"
+    const char* const first = fault == std::string("local-norm")      ? "step 1, weight"
                               : fault == std::string("repeated-bias") ? "step 1, gradient"
                                                                       : "step 1, loss";
     EXPECT_TRUE(proof.first.starts_with(first)) << fault << ": " << proof.first;

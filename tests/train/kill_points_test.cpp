@@ -255,7 +255,9 @@ TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep)
         std::ofstream(entry.path() / "model.safetensors", std::ios::binary) << bytes;
       }
   };
-  EXPECT_NE(error_of([&] { write_checkpoint(*strategy, state, folder, flip_a_byte); }).find("the earlier one is kept"),
+  EXPECT_NE(error_of([&] {
+              write_checkpoint(*strategy, state, folder, flip_a_byte);
+            }).find("the earlier one is kept"),
             std::string::npos);
   EXPECT_EQ(read_file(place / "model.safetensors"), before);
   EXPECT_FALSE(format::verify_manifest(place));
