@@ -18,7 +18,7 @@ namespace funicular::augment {
 
 /// What decides a variant: whether words give way, and to which candidates. Layer: the number of the text within
 /// its row; counter: the word within the text, the attempt, the row.
-inline constexpr Purpose kVaryText{20};
+inline constexpr Purpose kVaryText = Purpose::vary_text;
 
 /// How many variants of a row TinyBERT's authors made for a task of GLUE, "cola", "mnli" …; 0 for other names.
 int64_t published_variants(std::string_view task);

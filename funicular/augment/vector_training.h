@@ -28,7 +28,7 @@ namespace funicular::augment {
 /// What decides the words' first values: counter (row, dimension) of layer 0; and, of layer 1 (contexts learn) and 2
 /// (words learn), at which pair of a row an epoch begins: counter (row, all bits, epoch), and the samples: counter
 /// (row, pair within the row, epoch * 2^16 + sample / 4).
-inline constexpr Purpose kVectorTraining{21};
+inline constexpr Purpose kVectorTraining = Purpose::train_vectors;
 
 struct VectorTrainingOptions {
   int64_t size = 100;            ///< numbers of a vector

@@ -24,6 +24,8 @@ enum class Purpose : uint32_t {
   dropout_output = 8,  ///< after the feed-forward part
   dropout_classifier = 9,
   next_sentence = 10,  ///< which second segment a sequence has, and where it begins
+  vary_text = 20,      ///< which words of a text are replaced, and by what (augment/)
+  train_vectors = 21,  ///< word vectors: their start and what is drawn (augment/)
   user = 1000,         ///< first value for users' own modules
 };
 
