@@ -40,7 +40,7 @@ bool is_recipe(const std::string& name) {
   return false;
 }
 
-std::string recipe_names() {
+std::string schedule_names() {
   std::string names;
   for (const pipeline::Recipe& recipe : pipeline::recipes())
     names += (names.empty() ? "" : ", ") + recipe.name;
@@ -58,7 +58,7 @@ class Plan final : public Command {
             "printed is such a file itself: one row a rank; 2F0 is the forward pass of micro-batch 0 on "
             "stage 2, B "
             "its backward pass, or I and W its two parts.") {
-    arguments.add("schedule", "NAME|FILE", schedule_, "one of " + recipe_names() + "; or a file of rows")
+    arguments.add("schedule", "NAME|FILE", schedule_, "one of " + schedule_names() + "; or a file of rows")
         .required();
     arguments.add("pipeline-parallel", "P", ranks_, "ranks that share a model").letter('p').range(1, 4096);
     arguments.add("micro-batches", "M", micro_batches_, "micro-batches of a step")

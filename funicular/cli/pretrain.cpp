@@ -102,7 +102,7 @@ class Pretrain final : public Command {
       log::info("{} has no weights: training starts from random ones", model_.string());
     }
     train::TrainerOptions whole = training_.trainer();
-    choose_stages(training_, model, train::DatasetSource(*objective_, *train_), whole);
+    choose_stages(training_, model, *source(), whole);
     chosen_ = whole.run_info;
     // Held over both trainings: a signal between them is saved like one within, not a sudden end.
     const InterruptGuard guard;

@@ -239,16 +239,17 @@ TEST_F(KillPoints, OlderCheckpointsStayWhereTheNewestDoesNotVerify) {
 }
 
 TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep) {
+  const fs::path checkpoints = folder / "checkpoints";
   auto net = make_net();
   Model model = wrap_module(net, squared_error);
   const auto strategy = parallel::make_single();
   strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 0.01}));
   TrainingState state;
   state.step = 3;
-  const fs::path place = write_checkpoint(*strategy, state, folder);
+  const fs::path place = write_checkpoint(*strategy, state, checkpoints);
   const std::string before = read_file(place / "model.safetensors");
   const auto flip_a_byte = [&] {
-    for (const auto& entry : fs::directory_iterator(folder))
+    for (const auto& entry : fs::directory_iterator(checkpoints))
       if (entry.path().filename().string().starts_with(".tmp-step-000003")) {
         std::string bytes = read_file(entry.path() / "model.safetensors");
         bytes.back() = static_cast<char>(bytes.back() ^ 1);
@@ -256,7 +257,7 @@ TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep)
       }
   };
   EXPECT_NE(error_of([&] {
-              write_checkpoint(*strategy, state, folder, flip_a_byte);
+              write_checkpoint(*strategy, state, checkpoints, flip_a_byte);
             }).find("the earlier one is kept"),
             std::string::npos);
   EXPECT_EQ(read_file(place / "model.safetensors"), before);
