@@ -47,12 +47,12 @@ install_model() {
 
 install_uplot() {
   mkdir -p .deps/uplot
-  (cd .deps/uplot && npm pack --silent "$uplot" && tar -xzf uplot-*.tgz --strip-components=1 && rm uplot-*.tgz)
+  (cd .deps/uplot && touch asked && npm pack --silent --fetch-retries=0 --fetch-timeout=20000 "$uplot" && tar -xzf uplot-*.tgz --strip-components=1 && rm uplot-*.tgz)
 }
 
 # shellcheck disable=SC2086
 need_packages $packages
-if command -v npm >/dev/null && [ ! -f .deps/uplot/dist/uPlot.iife.min.js ]; then
+if command -v npm >/dev/null && [ ! -f .deps/uplot/asked ]; then  # once: no other command waits for a network that is not there
   step uplot "Fetching the charts of reports ($uplot)" install_uplot || say "Going on without: reports have plain charts."
 fi
 if [ "$(cat .deps/stamp 2>/dev/null)" = "$wanted" ] && [ -x .deps/python/bin/python ] && [ -f $weights ]; then

@@ -55,8 +55,9 @@ bool is_hidden(const fs::path& path) {
 /// Relative names, sorted.
 std::vector<fs::path> files_below(const fs::path& folder) {
   std::vector<fs::path> names;
-  for (auto entry = fs::recursive_directory_iterator(folder); entry != fs::recursive_directory_iterator();
-       ++entry) {
+  constexpr auto kLinks = fs::directory_options::follow_directory_symlink;
+  for (auto entry = fs::recursive_directory_iterator(folder, kLinks);
+       entry != fs::recursive_directory_iterator(); ++entry) {
     const bool hidden = is_hidden(entry->path());
     if (hidden && entry->is_directory()) entry.disable_recursion_pending();
     if (!hidden && !entry->is_directory()) names.push_back(entry->path().lexically_relative(folder));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
 #include <set>
 
 #include "funicular/base/error.h"
@@ -87,10 +88,11 @@ void Chain::require_free(const Step& step) const {
     return before != record->second.options.end() && before->second == std::vector{output.path.string()};
   };
   for (const Output& output : step.outputs)
-    if (!is_ours(output) && fs::exists(output.path))
-      throw InputError(
-          "chain", "{}: --{} {} exists, and this chain has not made it; move it away, or give another name",
-          output.origin, output.option, output.path.string());
+    for (const fs::path& path : {output.path, aside(output.path)})
+      if (!is_ours(output) && fs::exists(path))
+        throw InputError("chain", "{}: --{}: {} exists, and this chain has not made it; move it away{}",
+                         output.origin, output.option, path.string(),
+                         path == output.path ? ", or give another name" : "");
 }
 
 Decision Chain::decide(const Step& step, const std::vector<const Step*>& unsure) {
@@ -127,10 +129,21 @@ std::vector<Decision> Chain::plan() {
   return decisions;
 }
 
-/// The earlier results stay until the new ones are there. What an interrupted attempt has left is of no use.
-void Chain::set_aside(const Step& step) const {
+/// The earlier results stay until the new ones are there. What an interrupted attempt has left is of no use. What somebody
+/// has changed since it was made stays for good, under a name of its own.
+void Chain::set_aside(const Step& step) {
+  const StepRecord& earlier = state_.steps.at(step.name);
   for (const Output& output : step.outputs) {
     if (!fs::exists(output.path)) continue;
+    const auto made = earlier.made.find(output.product().string());
+    if (earlier.done && made != earlier.made.end() && contents_.hash(output.product()) != made->second) {
+      fs::path kept = output.path.string() + ".changed";
+      for (int number = 2; fs::exists(kept); ++number)
+        kept = fmt::format("{}.changed-{}", output.path.string(), number);
+      fs::rename(output.path, kept);
+      log::warning("{} was changed after it was made; it is kept as {}", output.path.string(), kept.string());
+      continue;
+    }
     if (fs::exists(aside(output.path))) {
       fs::remove_all(output.path);
       continue;
@@ -171,6 +184,8 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
       throw InputError("chain", "{}: --{} {} is not there, though the steps before are done", input.origin,
                        input.option, input.path.string());
   if (decision.kind == Kind::rerun) set_aside(step);
+  const std::optional<StepRecord> earlier =
+      decision.kind == Kind::rerun ? std::optional(state_.steps.at(step.name)) : std::nullopt;
   state_.steps[step.name] = record;
   save();
   for (const Output& output : step.outputs)
@@ -183,10 +198,12 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
   const fs::path output = printed(step.name).string() + ".part";
   const auto begin = std::chrono::steady_clock::now();
   const int code = start(words, output);
-  if (code == static_cast<int>(ExitCode::interrupted)) {
-    log::info("{} was interrupted after saving; the same command goes on from there", called(step));
+  // Before it trains, or where it saves nothing, a command ends by the signal itself.
+  if (code == static_cast<int>(ExitCode::interrupted) || (code != 0 && interrupt_requested() != 0)) {
+    log::info("{} was interrupted; the same command goes on from there", called(step));
     return;
   }
+  if (code == static_cast<int>(ExitCode::usage) && earlier) take_back(step, *earlier);
   if (code == static_cast<int>(ExitCode::usage))
     throw InputError(
         "chain",
@@ -200,6 +217,17 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
   fs::rename(output, printed(step.name));
   finish(step, record);
   log::info("{}: done in {}", step.name, short_duration(record.seconds));
+}
+
+/// Of a command that was refused before it began: an edit that is taken back finds its results again.
+void Chain::take_back(const Step& step, const StepRecord& earlier) {
+  for (const Output& output : step.outputs)
+    if (!fs::exists(output.path) && fs::exists(aside(output.path)))
+      fs::rename(aside(output.path), output.path);
+  for (const Output& output : step.outputs)
+    if (fs::exists(aside(output.path))) return;  // it had begun
+  state_.steps[step.name] = earlier;
+  save();
 }
 
 void Chain::finish(const Step& step, StepRecord& record) {

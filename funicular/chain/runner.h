@@ -50,8 +50,9 @@ class Chain {
   Decision decide(const Step& step, const std::vector<const Step*>& unsure = {});
   void adopt_renamed(bool dry);
   void require_free(const Step& step) const;
-  void set_aside(const Step& step) const;
+  void set_aside(const Step& step);
   void run_step(const Step& step, const Decision& decision, const fs::path& program, const Starter& start);
+  void take_back(const Step& step, const StepRecord& earlier);
   void finish(const Step& step, StepRecord& record);
   void save();
   fs::path printed(const std::string& step) const { return folder_ / (step + ".out"); }

@@ -91,9 +91,7 @@ class Evaluate final : public Command {
     pretrained_.emplace(model_);
     note_ = pretrained_->note();
     require_place(predictions_, "--predictions");
-    if (std::error_code ignored; !predictions_.empty() && fs::equivalent(predictions_, data_, ignored))
-      throw InputError("usage", "--predictions {} is the file that is evaluated; name another one",
-                       predictions_.string());
+    refuse_to_replace_the_rows();
     choose_task();
     length_ = max_length_.value_or(default_length());
     pretrained_->check_max_length(length_);
@@ -102,6 +100,19 @@ class Evaluate final : public Command {
   }
 
  private:
+  void refuse_to_replace_the_rows() const {
+    std::error_code ignored;
+    if (!predictions_.empty() && fs::equivalent(predictions_, data_, ignored))
+      throw InputError("usage", "--predictions {} is the file that is evaluated; name another one",
+                       predictions_.string());
+    if (!output_.empty() && fs::exists(output_) && !fs::is_directory(output_))
+      throw InputError("usage", "--output {} is a file; expected a folder", output_.string());
+    for (const char* const name : {"predictions.jsonl", "evaluation.json"})
+      if (!output_.empty() && fs::equivalent(output_ / name, data_, ignored))
+        throw InputError("usage", "--output {} would replace the file that is evaluated; name another folder",
+                         output_.string());
+  }
+
   int64_t default_length() const {
     const int64_t longest = pretrained_->config().longest_sequence();
     if (note_.max_length > 0) return note_.max_length;

@@ -52,11 +52,7 @@ struct Effects {
       {"use-cpu", none},
       {"threads", none},
       {"devices", none},
-      {"pipeline-parallel", none},
       {"data-parallel", none},
-      {"schedule", none},
-      {"stages-per-rank", none},
-      {"stages", none},
       {"tensor-parallel", none},
       {"sequence-parallel", none},
       {"debug-collectives", none},
@@ -68,6 +64,12 @@ struct Effects {
       {"vectors window", result},
       {"overwrite", none},
       {"config", none},  // what is in the file counts as if it stood in the step
+
+      // With schedules that update weights while the pipeline is full each of these gives other weights.
+      {"pipeline-parallel", result},
+      {"schedule", result},
+      {"stages-per-rank", result},
+      {"stages", result},
 
       // Data, and how its files look.
       {"task", result},
@@ -189,6 +191,7 @@ constexpr std::pair<std::string_view, std::string_view> kNoSteps[] = {
     {"chain", "a chain is no step of another; put its steps into this file"},
     {"launch", "ranks = N beside command starts a step as several processes"},
     {"completion", "it is for a shell"},
+    {"vocabulary", "its first word, propose or extend, is no option; run it by itself"},
     {"doctor", kOfThisMachine},
     {"bench", kOfThisMachine},
     {"prove", kOfThisMachine},

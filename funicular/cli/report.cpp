@@ -25,7 +25,7 @@ class Report final : public Command {
              "folders of runs, of evaluations (evaluate --output), or of a chain's state, which stands for "
              "all that the chain has made")
         .required();
-    arguments.add("output", "FILE", output_, "the page").default_text("report.html");
+    arguments.add("output", "FILE", output_, "the page").required();
     arguments.add("title", "TEXT", title_, "its heading");
   }
 

@@ -105,7 +105,8 @@ MixedSampler::MixedSampler(Mixture mixture, Sampler::Options options)
 }
 
 int64_t MixedSampler::batches_per_epoch() const {
-  return (mixture_.samples() + options_.batch_size - 1) / options_.batch_size;
+  const int64_t full = mixture_.samples() / options_.batch_size;
+  return full + (!options_.drop_last && mixture_.samples() % options_.batch_size != 0);
 }
 
 std::vector<Draw> MixedSampler::batch(int64_t batch) const {

@@ -132,10 +132,12 @@ Line thinned(const Line& line, size_t most) {
   Line thin{line.name, {}, {}};
   for (size_t part = 0; part < parts; ++part) {
     const size_t begin = count * part / parts, end = count * (part + 1) / parts;
-    const auto [low, high] = std::minmax_element(line.y.begin() + static_cast<ptrdiff_t>(begin),
-                                                 line.y.begin() + static_cast<ptrdiff_t>(end));
-    std::array kept{begin, static_cast<size_t>(low - line.y.begin()),
-                    static_cast<size_t>(high - line.y.begin()), end - 1};
+    size_t low = begin, high = begin;  // of values that are numbers, where there are any
+    for (size_t at = begin; at < end; ++at) {
+      if (line.y[at] < line.y[low] || std::isnan(line.y[low])) low = at;
+      if (line.y[at] > line.y[high] || std::isnan(line.y[high])) high = at;
+    }
+    std::array kept{begin, low, high, end - 1};
     std::sort(kept.begin(), kept.end());
     for (size_t at = 0; at < kept.size(); ++at)
       if (at == 0 || kept[at] != kept[at - 1])

@@ -53,8 +53,7 @@ class Folders {
 
   /// The products' names lie beside the state, as the chain's own file does.
   void add_chain(const fs::path& folder) {
-    const fs::path home = fs::absolute(folder).lexically_normal().parent_path();
-    const fs::path base = home.has_filename() && folder.has_filename() ? home : home.parent_path();
+    const fs::path base = fs::canonical(folder).parent_path();
     for (const auto& [name, step] : chain::read_state(folder / "state.json").steps) {
       files_.steps.push_back({name, step.command, step.done, step.seconds});
       for (const auto& [product, hash] : step.made) {

@@ -121,6 +121,25 @@ TEST_F(Chains, LeaveAStepDoneWhoseInputCameOutTheSame) {
   EXPECT_EQ(plan().substr(0, 59), "a rerun: out/a was changed after it was made | b perhaps: a");
   EXPECT_EQ(run(), "a");
   EXPECT_EQ(read_file("out/a"), "xrows");
+  EXPECT_EQ(read_file("out/a.changed"), "changed") << "nobody's work is deleted";
+}
+
+TEST_F(Chains, FindTheirResultsAgainWhenAnEditThatWasRefusedIsTakenBack) {
+  run();
+  style_["a"] = "w";
+  code_ = static_cast<int>(ExitCode::usage);
+  EXPECT_THROW(run(), InputError);
+  style_["a"] = "x";
+  code_ = 0;
+  EXPECT_EQ(run(), "");
+  EXPECT_EQ(read_file("out/a"), "xrows");
+}
+
+TEST_F(Chains, RefuseAPlaceForResultsThatIsTakenBySomebodyElses) {
+  fs::create_directory("out");
+  write("out/a.replaced", "mine");
+  EXPECT_THROW(run(), InputError);
+  EXPECT_EQ(read_file("out/a.replaced"), "mine");
 }
 
 TEST_F(Chains, KnowAStepByAnotherName) {
