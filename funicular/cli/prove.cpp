@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
 #include <map>
@@ -13,6 +14,7 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
+#include "funicular/format/bert_config.h"
 #include "funicular/launch/launcher.h"
 #include "funicular/prove/proof.h"
 
@@ -365,7 +367,10 @@ class Prove final : public Command {
     for (const char* each : {kMaskedLm, kClassification}) {
       if (!task_.data.empty() && each != objective) continue;
       set_objective(each);
-      for (int ranks = 2; ranks <= 4; ++ranks) {
+      const int64_t heads =
+          task_.model.empty() ? 4 : format::read_bert_config(task_.model).num_attention_heads;
+      if (heads < 2) continue;
+      for (int ranks = 2; ranks <= std::min<int64_t>(4, heads); ++ranks) {
         add(fmt::format("tensor -n {}", ranks), "single");
         add(fmt::format("tensor -n {} --sequence-parallel --micro-batch-size 3", ranks), "single");
       }

@@ -27,7 +27,7 @@ struct MeshShape {
   int index(int rank, Axis axis) const;
   /// The ranks that differ from this one along that axis only, itself among them, ascending.
   std::vector<int> along(int rank, Axis axis) const;
-  /// Whether the rank is the first of those that read its share of the data: that of the replicas' number `index`.
+  /// Whether the rank is the first of those that read its share of the data: that of its replica.
   bool reads_first(int rank) const { return rank % (pipeline * tensor) == 0; }
 
   bool operator==(const MeshShape&) const = default;

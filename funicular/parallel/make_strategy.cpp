@@ -77,7 +77,7 @@ std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group gro
   if ((name == "single" || name == "dp") && group.size() > 1)
     throw InputError("strategy",
                      "\"{}\" is for one process, and there are {} ranks; expected one of: ddp, zero1, "
-                     "zero2, zero3, ps-sync, ps-async, pipeline, tensor",
+                     "zero2, zero3, ps-sync, ps-async, pipeline, pipeline-zero1, tensor",
                      name, group.size());
   if (options.reduce_in && name != "auto" && name != "single" && name != "ddp" && name != "tensor")
     throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type", name);

@@ -131,6 +131,10 @@ class TensorParallel final : public Strategy {
       throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
   }
 
+  /// After an error the model lives on: its segments then do without the ranks.
+  ~TensorParallel() override {
+    if (slicing_) slicing_->activate(nullptr, false);
+  }
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) override;
   void detach() override;
   std::string name() const override { return name_; }

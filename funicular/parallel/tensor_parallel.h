@@ -13,6 +13,8 @@ namespace funicular::parallel {
 /// that core/slicing.h declares in place of the weights; `inner`, "ddp" or "zero1" to "zero3", trains that among
 /// the D ranks that hold the same slices. So weights, gradients and optimiser state that are cut take 1/T of the memory, and
 /// with ZeRO 1/(D·T); what is not cut is on every rank, and stays the same there, because its gradients do.
+/// (With three replicas or more on several hosts, slices of unequal sizes have their gradients added in different orders, so
+/// that what is whole may drift apart; the comparison of replicas notices it. Take a T that divides heads and vocabulary.)
 ///
 /// Losses, gradients, and the norms that clipping, LAMB and LARS take are those of one process up to the order of sums:
 /// sums of squares are added over the slices layer by layer, and what is whole on every rank is counted once.

@@ -42,7 +42,7 @@ class Table {
         workers_(static_cast<size_t>(workers)),
         best_(segments_ + 1, std::vector<Cell>(workers_ + 1)) {}
 
-  /// best(segments, workers) over last parts of `sizes` workers. With `splits` false the first segments alone make one part.
+  /// best(segments, workers) over last parts of `sizes` workers.
   void fill(const std::vector<int>& sizes) {
     best_[0][0].seconds = 0;
     for (size_t end = 1; end <= segments_; ++end)

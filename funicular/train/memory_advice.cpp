@@ -40,7 +40,8 @@ double gigabytes(double bytes) {
 int64_t bytes_of_training(const TrainingNeeds& needs) {
   const int64_t master = needs.precision == Precision::fp64 ? 8 : 4;
   const bool mixed = needs.precision == Precision::bf16 || needs.precision == Precision::fp16;
-  return needs.parameters * (master * (2 + states_of(needs.optimizer)) + (mixed ? 2 : 0));
+  return needs.parameters * (master * (2 + states_of(needs.optimizer)) + (mixed ? 2 : 0)) +
+         needs.constants * (mixed ? 2 : master);
 }
 
 double memory_limit() {

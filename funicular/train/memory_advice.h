@@ -11,7 +11,8 @@ namespace funicular::train {
 
 /// What a training holds however small its batches are.
 struct TrainingNeeds {
-  int64_t parameters = 0;
+  int64_t parameters = 0;  ///< that learn
+  int64_t constants = 0;   ///< and that do not, as those of a teacher
   Precision precision = Precision::fp32;
   optim::OptimizerSpec optimizer = optim::AdamW{};
   int ranks = 1;

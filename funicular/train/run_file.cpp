@@ -91,10 +91,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
                      {"num_workers", o.num_workers},
                      {"trainable", o.trainable},
                      {"frozen", o.frozen}};
-  int64_t learning = 0;
-  for (const auto& parameter : run.model.parameters)
-    if (parameter->trainable) learning += parameter->compute.numel();
-  file["model"] = {{"parameters", run.model.parameter_count()}, {"trainable_parameters", learning}};
+  file["model"] = {{"parameters", run.parameters}, {"trainable_parameters", run.trainable_parameters}};
   file["data"] = {
       {"train", {{"samples", run.train.size()}, {"fingerprint", hash_text(run.train.fingerprint())}}}};
   if (!run.corpora.is_null()) file["data"]["train"]["corpora"] = run.corpora;

@@ -29,6 +29,8 @@ struct Run {
   int64_t steps_per_epoch = 0;
   int64_t ranks = 1;
   std::string strategy{};
+  /// Of the whole model: a strategy may leave parts of it here.
+  int64_t parameters = 0, trainable_parameters = 0;
   OrderedJson corpora{};  ///< Draws::corpora; null where there is one
 };
 

@@ -295,7 +295,7 @@ void Fit::take_folder(std::optional<RunLock>& lock) {
 SpaceNeeds Fit::needs() const {
   const int64_t saves = options_.save_steps > 0 ? max_steps_ / options_.save_steps + 1 : 1;
   const int64_t kept = options_.save_total_limit > 0 ? std::min(options_.save_total_limit, saves) : saves;
-  return space_needs(model_.parameter_count(), static_cast<int64_t>(c10::elementSize(floating_)), spec_,
+  return space_needs(run_.parameters, static_cast<int64_t>(c10::elementSize(floating_)), spec_,
                      kept + 1 + (evaluation_.data != nullptr));
 }
 
@@ -305,6 +305,9 @@ FitResult Fit::run() {
   take_folder(lock);
   convert(model_, floating_);
   const Freezing freezing(model_, options_.trainable, options_.frozen);
+  run_.parameters = model_.parameter_count();
+  for (const auto& parameter : model_.parameters)
+    if (parameter->trainable) run_.trainable_parameters += parameter->compute.numel();
   strategy_->attach(
       model_, optim::make_optimizer(spec_),
       {.compute = compute_type(options_.precision), .accumulates = may_accumulate(plan_, train_)});
@@ -780,13 +783,15 @@ Trainer::Trainer(TrainerOptions options, StrategyFactory strategy, optim::Optimi
 FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& evaluation) {
   use_caching_allocator();
   limit_product_cache();
-  TrainingNeeds needs{
-      .parameters = model.parameter_count(), .precision = options_.precision, .optimizer = optimizer_};
+  TrainingNeeds needs{.precision = options_.precision, .optimizer = optimizer_};
+  for (const auto& parameter : model.parameters)
+    (parameter->trainable ? needs.parameters : needs.constants) += parameter->master.numel();
   try {
     std::unique_ptr<parallel::Strategy> strategy = strategy_();
     needs.ranks = strategy->group().size();
     // Those that read the same rows, or divide what each rank holds.
-    needs.parts = strategy->name().starts_with("zero3")
+    needs.parts = strategy->name().starts_with("ps-") ? 1
+                  : strategy->name().starts_with("zero3")
                       ? needs.ranks
                       : std::max(1, static_cast<int>(needs.ranks / strategy->parts()));
     return Fit(options_, callbacks, optimizer_, std::move(strategy), model, train, evaluation).run();
