@@ -15,6 +15,7 @@
 #include "funicular/nn/functional.h"
 #include "funicular/nn/row_subset.h"
 #include "funicular/nn/slices.h"
+#include "funicular/runtime/dry_run.h"
 
 namespace funicular::model {
 
@@ -275,7 +276,7 @@ void require_memory(const BertOptions& options) {
   const format::BertConfig& config = options.config;
   const int64_t count = count_parameters(config, options.head);
   const double needed = static_cast<double>(count) * static_cast<double>(c10::elementSize(options.dtype));
-  if (needed < kGiB) return;
+  if (needed < kGiB || DryRun::is_on()) return;
   const double memory = std::max(0.0, available_memory()), swap = available_swap();
   if (needed > memory + swap)
     throw InputError(

@@ -42,6 +42,16 @@ void for_each_tensor(c10::IValue& value, const See& see) {
   }
 }
 
+bool is_small(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes()) < kSmallestCached;
+}
+
+/// Where it is small: memory of malloc may hold what is no number, and losses and norms are looked at.
+void set_to_zero(const at::Tensor& tensor) {
+  if (tensor.layout() == at::kStrided && static_cast<int64_t>(tensor.storage().nbytes()) < kSmallestCached)
+    std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
+}
+
 /// One call of an operator: its arguments are the last of the stack.
 class Call {
  public:
@@ -90,16 +100,10 @@ class Call {
     return any && little;
   }
 
-  /// Small results are set to zero where nothing else is written to them: memory of malloc may hold what is no number.
   void carry_out_and_clear() {
     const bool clear = makes_empty_tensors();
     carry_out();
-    if (!clear) return;
-    for_each_tensor(stack_.back(), [](const at::Tensor& tensor) {
-      if (tensor.layout() == at::kStrided &&
-          static_cast<int64_t>(tensor.storage().nbytes()) < kSmallestCached)
-        std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
-    });
+    if (clear) for_each_tensor(stack_.back(), set_to_zero);
   }
 
   void give_back_what_it_writes() {
@@ -116,27 +120,37 @@ class Call {
     for (auto& result : results) stack_.push_back(std::move(result));
   }
 
-  /// Shapes and types come from LibTorch's kernels for tensors without data; an operator that has none is carried out.
+  /// Shapes and types come from LibTorch's kernels for tensors without data; an operator that has none is carried out,
+  /// and so is one that reads no tensor and makes small ones or integers: places, rows, ranges.
   void make_results() {
     const std::vector<c10::IValue> arguments(stack_.begin() + static_cast<std::ptrdiff_t>(first_),
                                              stack_.end());
+    bool known = true, reads = false, large = false;
     for (size_t i = first_; i < stack_.size(); ++i) {
       if (schema_.arguments()[i - first_].name() == "device") stack_[i] = c10::Device(c10::kMeta);
-      for_each_tensor(stack_[i], [](at::Tensor& tensor) {
+      for_each_tensor(stack_[i], [&](at::Tensor& tensor) {
+        reads = true;
         tensor = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kMeta));
       });
     }
     try {
       carry_out();
     } catch (const c10::Error&) {
+      known = false;
+    }
+    for (size_t i = first_; known && i < stack_.size(); ++i)
+      for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
+        large = large || (tensor.is_floating_point() && !is_small(tensor));
+      });
+    if (!known || (!reads && !large)) {
       stack_.resize(first_);
       stack_.insert(stack_.end(), arguments.begin(), arguments.end());
-      carry_out();
-      return;
+      return carry_out();
     }
     for (size_t i = first_; i < stack_.size(); ++i)
       for_each_tensor(stack_[i], [](at::Tensor& tensor) {
         tensor = at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(c10::kCPU));
+        set_to_zero(tensor);
       });
   }
 

@@ -115,6 +115,7 @@ void expect_predicted(const model::Head& head, Precision precision, Recompute re
                       int64_t accumulation) {
   format::BertConfig config = config_of(3, 128, 2, 512, 3000);
   config.id2label = {"a", "b", "c"};
+  config.num_labels = 3;
   const StepOptions options{precision, recompute, accumulation > 1};
   train::GlobalBatch batch =
       make_batch(make_rows({.ragged = true, .longest = 128, .batch_size = 16, .vocabulary = 3000}, 0), 0,
