@@ -90,7 +90,7 @@ void Chain::require_free(const Step& step) const {
   for (const Output& output : step.outputs)
     for (const fs::path& path : {output.path, aside(output.path)})
       if (!is_ours(output) && fs::exists(path))
-        throw InputError("chain", "{}: --{}: {} exists, and this chain has not made it; move it away{}",
+        throw InputError("chain", "{}: --{} {} exists, and this chain has not made it; move it away{}",
                          output.origin, output.option, path.string(),
                          path == output.path ? ", or give another name" : "");
 }

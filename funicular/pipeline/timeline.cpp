@@ -6,7 +6,6 @@
 #include <cmath>
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -214,25 +213,22 @@ class Player {
     }
   }
 
+  /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way uses it.
   static void count_held(const Row& row, RankUse& use) {
+    std::map<int, std::map<int, size_t>> last_use;  // by stage and version
+    for (size_t at = 0; at < row.size(); ++at)
+      if (computes(row[at].kind) && row[at].version >= 0) last_use[row[at].stage][row[at].version] = at;
     int in_flight = 0;
-    std::map<int, std::multiset<int>> used;  // versions, by stage
     std::map<int, int> newest;
-    for (const Action& action : row) {
-      const bool named = computes(action.kind) && action.version >= 0;
-      if (action.kind == Kind::forward) {
-        use.peak_in_flight = std::max(use.peak_in_flight, ++in_flight);
-        if (named) used[action.stage].insert(action.version);
-      }
-      std::set<int> held(used[action.stage].begin(), used[action.stage].end());
+    for (size_t at = 0; at < row.size(); ++at) {
+      const Action& action = row[at];
+      if (action.kind == Kind::forward) use.peak_in_flight = std::max(use.peak_in_flight, ++in_flight);
       if (action.kind == Kind::update) newest[action.stage] = action.version;
-      held.insert(newest[action.stage]);
-      if (named) held.insert(action.version);
-      use.versions = std::max(use.versions, static_cast<int>(held.size()));
-      if (!ends_micro_batch(action.kind)) continue;
-      --in_flight;
-      if (const auto one = used[action.stage].find(action.version); named && one != used[action.stage].end())
-        used[action.stage].erase(one);
+      int held = 1;  // the newest
+      for (const auto& [version, last] : last_use[action.stage])
+        held += version < newest[action.stage] && last >= at;
+      use.versions = std::max(use.versions, held);
+      if (ends_micro_batch(action.kind)) --in_flight;
     }
   }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <exception>
+#include <new>
 #include <optional>
 
 #include "funicular/base/clock.h"
@@ -803,7 +804,8 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
   } catch (const fs::filesystem_error& error) {
     throw RunError("trainer", "{}", std::string(error.what()));
   } catch (const std::exception& error) {
-    if (!is_out_of_memory(error)) throw;
+    // Of LibTorch's, when a tensor finds no room. What a loader or a callback throws stays what it is.
+    if (!is_out_of_memory(error) || dynamic_cast<const std::bad_alloc*>(&error)) throw;
     throw RunError("memory", "{}", memory_advice(needs, memory_limit(), error_text(error)));
   }
 }
