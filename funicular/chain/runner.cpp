@@ -198,9 +198,11 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
   const fs::path output = printed(step.name).string() + ".part";
   const auto begin = std::chrono::steady_clock::now();
   const int code = start(words, output);
+  const bool saved = code == static_cast<int>(ExitCode::interrupted);
   // Before it trains, or where it saves nothing, a command ends by the signal itself.
-  if (code == static_cast<int>(ExitCode::interrupted) || (code != 0 && interrupt_requested() != 0)) {
-    log::info("{} was interrupted; the same command goes on from there", called(step));
+  if (saved || (code != 0 && interrupt_requested() != 0)) {
+    log::info("{} was interrupted{}; the same command goes on from there", called(step),
+              saved ? " after saving" : "");
     return;
   }
   if (code == static_cast<int>(ExitCode::usage) && earlier) take_back(step, *earlier);
