@@ -140,7 +140,10 @@ class Call {
     }
     for (size_t i = first_; known && i < stack_.size(); ++i)
       for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
-        large = large || (tensor.is_floating_point() && !is_small(tensor));
+        if (tensor.layout() != at::kStrided)
+          known = false;
+        else
+          large = large || (tensor.is_floating_point() && !is_small(tensor));
       });
     if (!known || (!reads && !large)) {
       stack_.resize(first_);

@@ -29,9 +29,9 @@ struct Run {
   int64_t steps_per_epoch = 0;
   int64_t ranks = 1;
   std::string strategy{};
+  OrderedJson corpora{};  ///< Draws::corpora; null where there is one
   /// Of the whole model: a strategy may leave parts of it here.
   int64_t parameters = 0, trainable_parameters = 0;
-  OrderedJson corpora{};  ///< Draws::corpora; null where there is one
 };
 
 /// What decides the state after a step: must be equal on resume.
