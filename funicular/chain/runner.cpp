@@ -205,12 +205,13 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
               saved ? " after saving" : "");
     return;
   }
-  if (code == static_cast<int>(ExitCode::usage) && earlier) take_back(step, *earlier);
-  if (code == static_cast<int>(ExitCode::usage))
+  if (code == static_cast<int>(ExitCode::usage)) {
+    if (earlier) take_back(step, *earlier);
     throw InputError(
         "chain",
         "{} was refused (exit code {}), for the reason above; correct it and give the same command again",
         called(step), code);
+  }
   if (code != 0)
     throw RunError("chain",
                    "{} has failed (exit code {}), for the reason above; give the same command again to go on",

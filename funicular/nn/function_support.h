@@ -14,6 +14,7 @@
 #include "funicular/core/batch.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/row_operations.h"
 
 namespace funicular::nn {
 
@@ -58,6 +59,22 @@ inline at::Tensor gradient_of(const at::Tensor& weight) {
   at::Tensor& gradient = dense_gradient(weight);
   if (!gradient.defined()) gradient = at::zeros_like(weight);
   return gradient;
+}
+
+/// The gradient of the summed rows of embeddings, from that of what came after normalisation and dropout; the
+/// normalisation's weights learn. `saved`: sum, mean, inverse deviation; words', positions' and types' tables; gamma, beta.
+inline at::Tensor gradient_of_embedded_rows(const torch::autograd::variable_list& saved,
+                                            const at::Tensor& output, const NormCall& norm) {
+  return norm_backward(output.contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[6], saved[7], norm,
+                       {gradient_of(saved[6]), gradient_of(saved[7]), {}})
+      .residual;
+}
+
+/// Adds rows [T, H] to the gradient of the rows of a table that the ids name, but for the row `padding` (-1: none).
+inline void learn_rows(const at::Tensor& table, const at::Tensor& ids, int64_t padding,
+                       const at::Tensor& rows) {
+  if (const at::Tensor gradient = gradient_of(table); gradient.defined())
+    scatter_rows(gradient, ids, padding, rows);
 }
 
 /// Throws InputError for an id outside [0, rows), by its name `what`.

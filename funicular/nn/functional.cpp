@@ -208,20 +208,13 @@ struct EmbedFunction : Function<EmbedFunction> {
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const Call& call = held<Call>(context);
-    const at::Tensor rows =
-        norm_backward(outputs[0].contiguous(), {{}, saved[0], saved[1], saved[2]}, saved[6], saved[7],
-                      call.norm, {gradient_of(saved[6]), gradient_of(saved[7]), {}})
-            .residual;
-    const auto learn_rows = [&](const at::Tensor& table, const at::Tensor& ids, int64_t padding) {
-      if (const at::Tensor gradient = gradient_of(table); gradient.defined())
-        scatter_rows(gradient, ids, padding, rows);
-    };
+    const at::Tensor rows = gradient_of_embedded_rows(saved, outputs[0], call.norm);
     if (call.row_gradients && saved[3].requires_grad() && !saved[3].grad().defined())
       saved[3].mutable_grad() = sum_rows(saved[3], call.ids, call.padding, rows);
     else
-      learn_rows(saved[3], call.ids, call.padding);
-    learn_rows(saved[4], call.positions, call.position_padding);
-    learn_rows(saved[5], call.types, -1);
+      learn_rows(saved[3], call.ids, call.padding, rows);
+    learn_rows(saved[4], call.positions, call.position_padding, rows);
+    learn_rows(saved[5], call.types, -1, rows);
     return {{}, {}, {}, {}, {}, {}};
   }
 };

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <string>
 
 #include "funicular/parallel/strategy.h"
 
@@ -16,6 +17,10 @@ namespace funicular::parallel {
 class Overlapping {
  public:
   virtual ~Overlapping() = default;
+
+  /// In words, after attach: what else than in a synchronous strategy decides at which weights gradients are taken. A
+  /// run that goes on with another one ends at other weights.
+  virtual std::string versions() const = 0;
 
   /// Called on every rank before (`updated` false) and after the update that `update` counts: all ranks take part in one
   /// update after the other, so it may call collectives of Strategy::group, and read gradients before and weights after

@@ -3,6 +3,8 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -53,6 +55,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   std::vector<int64_t> staleness() const override { return histogram_; }
   /// The most that older versions have taken at a time, those of weights of other ranks included.
   int64_t shadow_bytes() const override { return most_kept_; }
+  std::string versions() const override;
   void watch(Watcher watcher) override { watcher_ = std::move(watcher); }
 
  private:
@@ -174,6 +177,12 @@ StepResult Pipedream::step(std::span<const MicroBatch> micro_batches, const Coun
   result.finite = std::isfinite(result.loss);
   if (static_cast<int64_t>(steps_.size()) == planned_) finish_segment();
   return result;
+}
+
+std::string Pipedream::versions() const {
+  std::vector<size_t> begins;
+  for (const Stage& stage : stages()) begins.push_back(stage.begin);
+  return fmt::format("{}, stages from segments {}", schedule_name(), fmt::join(begins, " "));
 }
 
 void Pipedream::meet() {

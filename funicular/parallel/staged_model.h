@@ -32,6 +32,9 @@ class StagedModel : public Replicated {
   void with_whole_model(const std::function<void()>& use) override;
 
  protected:
+  /// After attach: of the whole model, in order.
+  const std::vector<Stage>& stages() const { return stages_; }
+
   /// `rank_of_stage`: in a pipeline. Throws InputError for what pipelines cannot do: --deterministic,
   /// --reduce-precision, faults; where options name another number of stages; and for a stage of ZeRO above 1.
   StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage, int zero);

@@ -120,8 +120,8 @@ class Strategy {
   virtual bool synchronous() const { return true; }
   /// All ranks have done equally many steps.
   virtual void meet() {}
-  /// After detach, on every rank: how many updates the first server made with gradients i updates old, for
-  /// i = 0, 1, …
+  /// After detach, on every rank: how many updates were made with gradients i updates old, for i = 0, 1, …: by the
+  /// first server, or of this rank's stage.
   /// Empty for synchronous strategies.
   virtual std::vector<int64_t> staleness() const { return {}; }
   /// Not collective.
@@ -176,7 +176,7 @@ Fault parse_fault(const std::string& name);
 /// As parse_fault takes them, in the order of Fault.
 const std::vector<std::string>& fault_names();
 
-/// Of the strategy "pipeline".
+/// Of the strategies "pipeline" and "pipeline-zero1".
 struct PipelineOptions {
   int ranks = 0;                  ///< of one pipeline; 0: all, one pipeline
   std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
@@ -223,7 +223,7 @@ struct StrategyOptions {
 std::unique_ptr<Strategy> make_single();
 
 /// The strategy of this name over these ranks: "single", "dp", "ddp", "zero1", "zero2", "zero3", "ps-sync",
-/// "ps-async", "pipeline", "tensor"; "auto": single on one rank, ddp on several. With TensorOptions::ranks
+/// "ps-async", "pipeline", "pipeline-zero1", "tensor"; "auto": single on one rank, ddp on several. With TensorOptions::ranks
 /// ddp and zero1 to zero3 reduce among the ranks that hold the same slices; "tensor" does as ddp. Throws
 /// InputError that lists the names, and for single and dp on several ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,

@@ -58,13 +58,13 @@ class Call {
   Call(const c10::OperatorHandle& op, Stack& stack)
       : op_(op), schema_(op.schema()), stack_(stack), first_(stack.size() - schema_.arguments().size()) {}
 
-  void carry_out() { op_.callBoxed(&stack_); }
-
   void answer() {
     if (schema_.name() == "aten::_local_scalar_dense" && stack_.back().toTensor().is_floating_point())
       stack_.back() = c10::Scalar(1.0);
-    else if (makes_empty_tensors() || gives_views() || works_on_little())
-      carry_out_and_clear();
+    else if (makes_empty_tensors())
+      carry_out(), for_each_tensor(stack_.back(), set_to_zero);
+    else if (gives_views() || works_on_little())
+      carry_out();
     else if (writes())
       give_back_what_it_writes();
     else
@@ -72,6 +72,7 @@ class Call {
   }
 
  private:
+  void carry_out() { op_.callBoxed(&stack_); }
   bool makes_empty_tensors() const {
     return schema_.name().starts_with("aten::empty") || schema_.name().starts_with("aten::new_empty");
   }
@@ -94,16 +95,10 @@ class Call {
       for_each_tensor(stack_[i], [&](const at::Tensor& tensor) {
         any = true;
         if (tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.is_floating_point() &&
-            static_cast<int64_t>(tensor.nbytes()) >= kSmallestCached)
+            !is_small(tensor))
           little = false;
       });
     return any && little;
-  }
-
-  void carry_out_and_clear() {
-    const bool clear = makes_empty_tensors();
-    carry_out();
-    if (clear) for_each_tensor(stack_.back(), set_to_zero);
   }
 
   void give_back_what_it_writes() {

@@ -222,6 +222,10 @@ int64_t Fit::next_meeting() const {
 void Fit::resume() {
   state_.identity = identity_of(run_);
   state_.settings = settings_of(run_);
+  // Saving empties the pipeline, after which gradients are of the newest weights.
+  if (overlapping_)
+    state_.settings["pipeline"] =
+        fmt::format("{}, saved every {} steps", overlapping_->versions(), options_.save_steps);
   if (!leaves_files() && (options_.resume == "auto" || options_.resume == "never")) return;
   const fs::path checkpoint =
       from_first(group_, [&] { return find_checkpoint(options_.output, options_.resume).string(); });

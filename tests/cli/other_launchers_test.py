@@ -27,7 +27,7 @@ class OtherLaunchers(ProgramTest):
 
     @unittest.skipUnless(TORCHRUN.is_file(), f"{TORCHRUN} is not there (./run setup makes it)")
     def test_torchrun(self):
-        self.finds_what_one_process_finds([TORCHRUN, "--nproc-per-node", 2, "--master-port", 20000 + os.getpid() % 10000,
+        self.finds_what_one_process_finds([TORCHRUN, "--nproc-per-node", 2, "--master-port", 33000 + os.getpid() % 20000,
                                            "--no-python"], "torchrun (RANK, WORLD_SIZE)")
 
     @unittest.skipUnless(MPIRUN, "mpirun is not installed")

@@ -62,6 +62,16 @@ class Finetune(ProgramTest):
                 a, b = array.array("d", moved[tensor][1]), array.array("d", data)
                 self.assertLess(max(map(lambda x, y: abs(x - y), a, b), default=0), 1e-9, tensor)
 
+    def test_a_pipeline_that_goes_on_with_other_versions_of_its_weights_says_so(self):
+        words = {"model": self.model(), "num_train_epochs": None, "strategy": "pipeline", "schedule": "pipedream"}
+        first = launch(2, self.finetune_words(**words, max_steps=2))
+        self.assertEqual(first.code, 0, first.err)
+        same = launch(2, self.finetune_words(**words, max_steps=3))
+        self.assertNotIn("pipeline was", same.err)
+        other = launch(2, self.finetune_words(**{**words, "schedule": "pipedream-2bw"}, max_steps=5))
+        self.assertEqual(other.code, 0, other.err)
+        self.assertRegex(other.err, "pipeline was pipedream, stages from segments [0-9 ]+, saved every 500 steps and is pipedream-2bw")
+
     def test_wrong_input_is_said_with_exit_code_2(self):
         model = self.model()
         for words, phrase in (({"strategy": "zero4"}, "zero4"), ({"strategy": "single"}, "2 ranks"),

@@ -22,6 +22,11 @@ extern char** environ;
 
 namespace funicular::comm::test {
 
+/// Above those that funicular launch takes: tests run beside each other, and a rank must not meet another test's.
+inline int some_port() {
+  return 61000 + static_cast<int>(std::random_device{}() % 4500);
+}
+
 /// Whether this process is one of the ranks of a test.
 inline bool is_rank() {
   return std::getenv("FUNICULAR_TEST_RANK") != nullptr;
@@ -101,7 +106,7 @@ class Ranks {
     return true;
   }
 
-  const int port_ = 10000 + static_cast<int>(std::random_device{}() % 20000);
+  const int port_ = some_port();
   std::vector<pid_t> processes_;
 };
 
