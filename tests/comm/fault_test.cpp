@@ -165,7 +165,7 @@ INSTANTIATE_TEST_SUITE_P(Groups, Faults, testing::Bool(),
                          [](const auto& info) { return info.param ? "SharedMemory" : "Connections"; });
 
 TEST(Meeting, RanksThatDoNotComeAreNamed) {
-  launch::Environment place{.rank = 0, .size = 3, .port = some_port()};
+  launch::Environment place{.rank = 0, .size = 3, .port = test::some_port()};
   const std::string message =
       failure([&] { Group::join(place, {.patience = std::chrono::milliseconds(300)}); });
   expect_in(message, {"ranks 1, 2 did not come"});
