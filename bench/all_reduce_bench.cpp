@@ -20,8 +20,10 @@
 
 #include "funicular/base/error.h"
 #include "funicular/comm/gloo_link.h"
+#include "funicular/comm/meeting.h"
 #include "funicular/comm/ring.h"
 #include "funicular/comm/shared_memory.h"
+#include "funicular/launch/environment.h"
 
 namespace {
 
@@ -74,7 +76,7 @@ void measure(std::vector<Row> rows, Link& link, int64_t bytes, int rounds) {
 }
 
 void run(int64_t largest, int rounds) {
-  const Environment place = read_environment();
+  const launch::Environment place = launch::read_environment();
   if (place.size < 2)
     throw InputError("bench", "there is one rank only; start with: funicular launch -n 2 -- …");
   const Meeting meeting(place, {});

@@ -16,6 +16,7 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randn.h>
@@ -209,7 +210,7 @@ void add_products() {
 
 // ---- attention
 
-DropoutArguments dropout_arguments() {
+nn::DropoutArguments dropout_arguments() {
   const RandomKey key = make_key(1, Purpose::dropout_attention);
   const DropoutRate rate = DropoutRate::from_probability(0.1);
   return {key.low, key.high, rate.threshold, rate.scale()};
