@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "tools/mutants"))
 import build  # noqa: E402
 import catalogue  # noqa: E402
 import judge  # noqa: E402
+import kept  # noqa: E402
 import report  # noqa: E402
 
 ENTRY = '[[mutant]]\nname = "a-sum-is-a-difference"\nfile = "base/sum.cpp"\nold = "a + b"\nnew = "a - b"\ntests = ["test_base Sum.*"]\n'
@@ -177,6 +178,46 @@ class Verdicts(unittest.TestCase):
                 return
             time.sleep(0.1)
         self.fail(f"{process} is still there")
+
+
+class EarlierRuns(unittest.TestCase):
+    def setUp(self):
+        self.tree = Tree(ENTRY)
+        self.addCleanup(self.tree.folder.cleanup)
+        self.path = self.tree.root / "build/mutants.jsonl"
+        self.mutant = catalogue.load(self.tree.root)[0]
+        self.opened().add(judge.Verdict(self.mutant, "killed", "Sum.AddsUp fails"))
+
+    def opened(self, isa: str = "avx2") -> kept.Kept:
+        return kept.Kept(self.tree.root, self.path, isa)
+
+    def test_verdicts_are_found_again(self):
+        self.assertEqual(self.opened().verdict(self.mutant), judge.Verdict(self.mutant, "killed", "Sum.AddsUp fails"))
+
+    def test_the_last_verdict_of_a_mutant_counts(self):
+        self.opened().add(judge.Verdict(self.mutant, "survived"))
+        self.assertEqual(self.opened().verdict(self.mutant).state, "survived")
+
+    def test_a_line_that_a_killed_run_left_half_is_passed_over(self):
+        with self.path.open("a", encoding="utf-8") as file:
+            file.write('\n{"mutant": "base/a-sum')
+        self.assertEqual(self.opened().verdict(self.mutant).state, "killed")
+        self.opened().add(judge.Verdict(self.mutant, "survived"))
+        self.assertEqual(self.opened().verdict(self.mutant).state, "survived")
+
+    def test_what_concerns_a_mutant_has_it_judged_again(self):
+        other = mutant(self.mutant.name, "a + b", "a * b")
+        self.assertIsNone(self.opened().verdict(other))
+        self.assertIsNone(self.opened("avx512").verdict(self.mutant))
+        for path, text in {"funicular/base/sum.cpp": "// changed\n" + SOURCE, "tests/base/sum_test.cpp": "TEST(Sum, Other) {}\n"}.items():
+            before = (self.tree.root / path).read_text(encoding="utf-8")
+            (self.tree.root / path).write_text(text, encoding="utf-8")
+            self.assertIsNone(self.opened().verdict(self.mutant), path)
+            (self.tree.root / path).write_text(before, encoding="utf-8")
+        self.assertIsNotNone(self.opened().verdict(self.mutant))
+
+    def test_the_sources_of_a_test_of_the_program_are_its_file(self):
+        self.assertEqual(kept.sources_of_test(ROOT, "cli usage_test.A.test_b"), [ROOT / "tests/cli/usage_test.py"])
 
 
 class TheTable(unittest.TestCase):

@@ -17,6 +17,7 @@ import report
 from build import Build
 from catalogue import Invalid, choose, load, problems
 from judge import Judge, Verdict
+from kept import Kept
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -28,6 +29,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", default="", help="what chooses the sample (default: the hash of the commit)")
     parser.add_argument("--only", default="", metavar="PATTERN", help="only those whose LAYER/NAME or file matches")
     parser.add_argument("--list", action="store_true", help="print the names and numbers, and run nothing")
+    parser.add_argument("--anew", action="store_true", help="judge again what an earlier run has judged (build/mutants.jsonl)")
     parser.add_argument("--widen", action="store_true", help="try survivors on the whole test program of their layer too")
     parser.add_argument("--build", type=Path, default=ROOT / "build/release", help="an ordinary build (default: build/release)")
     parser.add_argument("--jobs", type=int, default=default_jobs(), help="compilers and tests at once (default: %(default)s)")
@@ -83,14 +85,22 @@ def main() -> int:
               f"{options.sample} --seed {seed})", flush=True)
     start = time.monotonic()
     out = ROOT / "build/mutants"
-    judge = Judge(Build(ROOT, options.build.resolve(), options.jobs), out, mutants, options.widen)
-    judge.prepare()
-    print(f"built, and {len(judge.unmutated)} tests pass without a mutant ({time.monotonic() - start:.0f} s)", flush=True)
-    verdicts = judge.judge_all(say)
+    build = Build(ROOT, options.build.resolve(), options.jobs)
+    kept = Kept(ROOT, ROOT / "build/mutants.jsonl", build.isa)
+    known = {} if options.anew else {one.name: verdict for one in mutants if (verdict := kept.verdict(one))}
+    if known:
+        print(f"{len(known)} of {len(mutants)} were judged by an earlier run, and nothing that concerns them has changed", flush=True)
+    left = [mutant for mutant in mutants if mutant.name not in known]
+    if left:
+        judge = Judge(build, out, left, options.widen)
+        judge.prepare()
+        print(f"built, and {len(judge.unmutated)} tests pass without a mutant ({time.monotonic() - start:.0f} s)", flush=True)
+        judge.judge_all(lambda verdict: (known.update({verdict.mutant.name: verdict}), kept.add(verdict), say(verdict)))
+    verdicts = [known[mutant.name] for mutant in mutants]
     status = conclude(verdicts, out)
     print(f"took {time.monotonic() - start:.0f} s", flush=True)
     if len(mutants) == len(everything):
-        report.write(ROOT / "docs/testing.md", report.table(verdicts, judge.build.isa))
+        report.write(ROOT / "docs/testing.md", report.table(verdicts, build.isa))
         print("the table in docs/testing.md is written anew")
     return status
 
