@@ -72,7 +72,10 @@ function(funicular_kernel_object target isa files)
   funicular_plain_settings(${target}_${isa})
   target_compile_definitions(${target}_${isa} PRIVATE FUNICULAR_ISA=${isa} FUNICULAR_ISA_${isa}=1)
   # Contraction differs between instruction sets, but within one machine each result is a function of its input.
-  target_compile_options(${target}_${isa} PRIVATE -O3 -falign-functions=64 -fno-math-errno -fno-trapping-math ${ARGN})
+  if(NOT FUNICULAR_SANITIZE)  # with sanitizers the optimiser would take most of an hour
+    target_compile_options(${target}_${isa} PRIVATE -O3)
+  endif()
+  target_compile_options(${target}_${isa} PRIVATE -falign-functions=64 -fno-math-errno -fno-trapping-math ${ARGN})
   # GCC 12's own AVX-512 headers set it off.
   target_compile_options(${target}_${isa} PRIVATE -Wno-maybe-uninitialized)
   set_property(GLOBAL APPEND PROPERTY FUNICULAR_OBJECTS_${target} ${target}_${isa})
