@@ -49,7 +49,7 @@ def commit() -> str:
 
 
 def say(verdict: Verdict):
-    state = verdict.state.upper() if verdict.state == "survived" and not verdict.mutant.survives else verdict.state
+    state = verdict.state.upper() if verdict.state in ("survived", "broken") and not verdict.mutant.survives else verdict.state
     print(f"{state:8}  {verdict.mutant.layer}/{verdict.mutant.name}" + (f"  ({verdict.by})" if verdict.by else ""), flush=True)
 
 
@@ -60,6 +60,8 @@ def conclude(verdicts: list[Verdict], out: Path) -> int:
         if verdict.state == "survived" and not mutant.survives:
             print(f"{mutant.layer}/{mutant.name} survives: write a test that notices it. By hand: FUNICULAR_MUTANT={mutant.number} "
                   f"LD_LIBRARY_PATH={out / 'all/lib'}, then {'; '.join(mutant.tests)}")
+            status = 1
+        if verdict.state == "broken":
             status = 1
         if verdict.state == "killed" and mutant.survives:
             print(f"{mutant.layer}/{mutant.name} is killed now: remove its 'survives' in tests/mutants/{mutant.layer}.toml")
@@ -94,12 +96,12 @@ def main() -> int:
     if left:
         judge = Judge(build, out, left, options.widen)
         judge.prepare()
-        print(f"built, and {len(judge.unmutated)} tests pass without a mutant ({time.monotonic() - start:.0f} s)", flush=True)
+        print(f"built, and {len(judge.unmutated)} tests run without a mutant ({time.monotonic() - start:.0f} s)", flush=True)
         judge.judge_all(lambda verdict: (known.update({verdict.mutant.name: verdict}), kept.add(verdict), say(verdict)))
     verdicts = [known[mutant.name] for mutant in mutants]
     status = conclude(verdicts, out)
     print(f"took {time.monotonic() - start:.0f} s", flush=True)
-    if len(mutants) == len(everything):
+    if len(mutants) == len(everything) and not any(verdict.state == "broken" for verdict in verdicts):
         report.write(ROOT / "docs/testing.md", report.table(verdicts, build.isa))
         print("the table in docs/testing.md is written anew")
     return status

@@ -96,6 +96,7 @@ class Variant:
         self.build, self.out, self.mutants, self.alone = build, out, mutants, alone
         self.objects: dict[str, list[Path]] = {}  # of each target of the ordinary build
         self.programs: dict[str, Path] = {}
+        self.broken: dict[str, str] = {}  # why the mutants of a source cannot be judged
 
     def make(self):
         shutil.rmtree(self.out, ignore_errors=True)
@@ -123,15 +124,12 @@ class Variant:
         tasks = [(source, target, mutants) for source, mutants in through.items() for target in self.targets(source, mutants)]
         # Kernels take the longest.
         tasks.sort(key=lambda task: "/kernels/" not in task[0])
-        problems = []
         with concurrent.futures.ThreadPoolExecutor(self.build.jobs) as pool:
-            for future in [pool.submit(self.compile_one, *task) for task in tasks]:
+            for task, future in [(task, pool.submit(self.compile_one, *task)) for task in tasks]:
                 try:
                     future.result()
                 except Invalid as error:
-                    problems.append(str(error))
-        if problems:
-            raise Invalid("\n".join(problems))
+                    self.broken[task[0]] = str(error)
         run(["c++", "-O2", "-fPIC", "-c", str(self.out / "switch.cpp"), "-o", str(self.out / "objects/switch.o")],
             self.out, "the switch of the mutants cannot be compiled")
 

@@ -26,7 +26,7 @@ LEAST_SECONDS, TIMES_UNMUTATED = 60, 5
 @dataclasses.dataclass
 class Verdict:
     mutant: Mutant
-    state: str  # "killed", "survived" or "not testable here"
+    state: str  # "killed", "survived", "not testable here", or "broken": the mutant or its test has to be mended
     by: str = ""
 
 
@@ -148,12 +148,14 @@ class Judge:
         with concurrent.futures.ThreadPoolExecutor(self.build.jobs) as pool:
             for key, outcome in pool.map(lambda key: (key, self.run(self.common, *key, 0, 900)), sorted(tests)):
                 self.unmutated[key] = outcome
-        for (test, isa), outcome in self.unmutated.items():
-            if outcome.code != 0:
-                raise Invalid(f"without any mutant '{test}' {'fails' if outcome.code is not None else 'hangs'}"
-                              f"{' for ' + isa if isa else ''}:\n{outcome.output[-3000:]}")
-            if not outcome.ran:
-                raise Invalid(f"'{test}' runs no test at all")
+
+    def unfit(self, test: str, isa: str) -> str:
+        """Why a test can tell nothing of any mutant; empty if it can."""
+        outcome = self.unmutated[test, isa]
+        if outcome.code != 0:
+            return (f"without any mutant '{test}' {'fails' if outcome.code is not None else 'hangs'}"
+                    f"{' for ' + isa if isa else ''}:\n{outcome.output[-3000:]}")
+        return "" if outcome.ran else f"'{test}' runs no test at all"
 
     def run(self, variant: Variant, test: str, isa: str, number: int, timeout: float) -> Outcome:
         command, folder, environment = command_of(test, variant, self.build.root)
@@ -169,8 +171,10 @@ class Judge:
         if mutant.alone:
             variant = Variant(self.build, self.out / "alone" / mutant.name, [mutant], alone=True)
             variant.make()
+        why = [variant.broken[source] for source in mutant.through if source in variant.broken]
+        why += filter(None, (self.unfit(test, mutant.isa) for test in mutant.tests))
         try:
-            return self.verdict(mutant, variant)
+            return Verdict(mutant, "broken", why[0]) if why else self.verdict(mutant, variant)
         finally:
             if mutant.alone:
                 shutil.rmtree(variant.out, ignore_errors=True)

@@ -50,7 +50,7 @@ class Kept:
 
     def verdict(self, mutant: Mutant) -> Verdict | None:
         entry = self.lines.get(f"{mutant.layer}/{mutant.name}")
-        if entry is None or entry["key"] != self.key(mutant):
+        if entry is None or entry["state"] == "broken" or entry["key"] != self.key(mutant):
             return None
         return Verdict(mutant, entry["state"], entry["by"])
 

@@ -19,7 +19,9 @@ def summary(verdicts: list[Verdict]) -> str:
     text = f"{len(verdicts)} mutants: {killed} killed, {len(survived)} survived"
     if explained:
         text += f" ({explained} explained)"
-    other = len(verdicts) - killed - len(survived)
+    if broken := sum(verdict.state == "broken" for verdict in verdicts):
+        text += f", {broken} BROKEN: mend these mutants or their tests"
+    other = len(verdicts) - killed - len(survived) - broken
     return text + (f", {other} not testable on this processor" if other else "")
 
 
