@@ -32,6 +32,9 @@ TEST_F(ProcessorLimit, IsTheLeastOfTheGroupsThatTheProcessIsIn) {
   EXPECT_DOUBLE_EQ(quota().value(), 1.5);
   write("groups/pod/cpu.max", "50000 100000\n");
   EXPECT_DOUBLE_EQ(quota().value(), 0.5);
+  write("groups/pod/box/cpu.max", "25000 100000\n");
+  EXPECT_DOUBLE_EQ(quota().value(), 0.25);
+  write("groups/pod/box/cpu.max", "150000 100000\n");
   write("groups/other/cpu.max", "10000 100000\n");
   EXPECT_DOUBLE_EQ(quota().value(), 0.5);
 }

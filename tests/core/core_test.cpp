@@ -145,6 +145,15 @@ TEST(FlatParameters, AlignsEveryParameterTo64ElementsAndPutsTheDecayedFirst) {
   EXPECT_FALSE(model.find("frozen")->gradient.defined());
 }
 
+TEST(FlatParameters, CopiesOfSixteenBitsHoldTheWeightsFromTheStart) {
+  Model model;
+  model.add_parameter("weight", torch::randn({5, 5}), ParameterGroup::decay);
+  const FlatParameters flat(model, {.compute = at::kBFloat16});
+  const Parameter& weight = *model.find("weight");
+  EXPECT_EQ(weight.compute.scalar_type(), at::kBFloat16);
+  EXPECT_TRUE(torch::equal(weight.compute, weight.master.to(at::kBFloat16)));
+}
+
 TEST(LossSink, DividesEachTermByItsOwnCount) {
   LossSink sink;
   sink.add("a", torch::tensor(6.0), 2.0);

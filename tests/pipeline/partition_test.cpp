@@ -102,6 +102,7 @@ TEST(Partitions, OfEqualTimesHaveTheFewestPartsAndTheLargestFirst) {
   EXPECT_EQ(best_cut(costs, 3).parts, (std::vector<Part>{{0, 1, 1}, {1, 2, 1}, {2, 4, 1}}));
   EXPECT_EQ(best_cut({{2, 1, 1, 0}, {0, 0, 0, 0}, {0, 0, 0}}, 2).parts,
             (std::vector<Part>{{0, 1, 1}, {1, 4, 1}}));
+  EXPECT_EQ(best_cut({{1, 0, 1}, {0, 0, 0}, {0, 0}}, 2).parts, (std::vector<Part>{{0, 2, 1}, {2, 3, 1}}));
   // One worker is best used whole: no part stands beside another.
   EXPECT_EQ(best_partition(costs, 1).parts, (std::vector<Part>{{0, 4, 1}}));
   // Weights are dear to exchange, activations are not: a pipeline. The reverse: replicas.

@@ -22,6 +22,7 @@ struct Watch {
   std::string folder;  ///< with a slash at its end; empty: nothing is watched
   int kill_at = 0;
   bool refuses_exchange = false;
+  std::string refused;  ///< rename() of it fails
   int lock_error = 0;
   std::function<bool()> counts;
   std::vector<FileCall> seen;
@@ -71,6 +72,7 @@ FileCalls::FileCalls(std::string folder) {
   watch().folder = std::move(folder) + "/";
   watch().kill_at = 0;
   watch().refuses_exchange = false;
+  watch().refused.clear();
   watch().lock_error = 0;
   watch().counts = nullptr;
   watch().seen.clear();
@@ -91,6 +93,10 @@ void FileCalls::kill_at(int count) {
 
 void FileCalls::refuse_exchange() {
   watch().refuses_exchange = true;
+}
+
+void FileCalls::refuse_rename_of(std::string path) {
+  watch().refused = std::move(path);
 }
 
 void FileCalls::refuse_locks(int error) {
@@ -151,6 +157,10 @@ int fsync(int descriptor) {
 }
 
 int rename(const char* from, const char* to) noexcept {
+  if (watching && watch().refused == path_at(AT_FDCWD, from)) {
+    errno = EIO;
+    return -1;
+  }
   if (watching) note("rename", path_at(AT_FDCWD, from), path_at(AT_FDCWD, to));
   static const auto next = NEXT(rename);
   return next(from, to);

@@ -31,6 +31,8 @@ class FileCalls {
   void kill_at(int count);
   /// renameat2 says that it cannot exchange names, as some file systems do.
   void refuse_exchange();
+  /// rename() of this path fails with EIO.
+  void refuse_rename_of(std::string path);
   /// flock fails with this errno value.
   void refuse_locks(int error);
   const std::vector<FileCall>& seen() const;

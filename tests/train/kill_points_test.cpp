@@ -9,7 +9,9 @@
 
 #include "../comm/ranks.h"
 #include "file_calls.h"
+#include "funicular/base/file.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/format/manifest.h"
 #include "funicular/train/checkpoint.h"
@@ -162,6 +164,19 @@ TEST_F(KillPoints, OfRewritingAStepLoseNothingWhereNamesCannotBeExchanged) {
   IN_A_FRESH_PROCESS();
   expect_no_harm([](const fs::path& output) { run(output, 1); },
                  [](const fs::path& output) { return run(output, 2); }, false, kSteps);
+}
+
+TEST_F(KillPoints, WhatCannotTakeItsPlaceLeavesTheEarlierThere) {
+  IN_A_FRESH_PROCESS();
+  for (const char* name : {"place", "new"}) {
+    std::filesystem::create_directories(folder / name);
+    write_file_atomically(folder / name / "file", name);
+  }
+  FileCalls calls(folder.path().string());
+  calls.refuse_exchange();
+  calls.refuse_rename_of((folder / "new").string());
+  EXPECT_THROW(put_in_place(folder / "new", folder / "place"), RunError);
+  EXPECT_EQ(read_file(folder / "place/file"), "place");
 }
 
 /// What a power failure may cost: every file must be on the disk before a name tells that it is there.
