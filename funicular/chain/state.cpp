@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "funicular/base/error.h"
 
 namespace funicular::chain {
@@ -66,7 +68,38 @@ State read(const Json& json, const std::string& origin) {
   return state;
 }
 
+/// Whether one of the paths is the other, or lies in it.
+bool one_holds_the_other(const std::string& one, const std::string& other) {
+  const std::string& shorter = one.size() < other.size() ? one : other;
+  const std::string& longer = one.size() < other.size() ? other : one;
+  return longer == shorter || (longer.starts_with(shorter) && longer[shorter.size()] == '/');
+}
+
+bool reads_what(const StepRecord& reader, const StepRecord& maker) {
+  for (const auto& [product, hash] : maker.made)
+    for (const auto& [option, list] : reader.inputs)
+      for (const StepRecord::Read& read : list)
+        if (one_holds_the_other(read.path, product)) return true;
+  return false;
+}
+
 }  // namespace
+
+std::vector<std::string> in_order(const State& state) {
+  std::map<std::string, StepRecord> left = state.steps;
+  std::vector<std::string> names;
+  while (!left.empty()) {
+    auto next = std::find_if(left.begin(), left.end(), [&](const auto& step) {
+      return std::none_of(left.begin(), left.end(), [&](const auto& other) {
+        return other.first != step.first && reads_what(step.second, other.second);
+      });
+    });
+    if (next == left.end()) next = left.begin();  // a circle can only be of records of different calls
+    names.push_back(next->first);
+    left.erase(next);
+  }
+  return names;
+}
 
 State read_state(const fs::path& file) {
   if (!fs::exists(file)) return {};

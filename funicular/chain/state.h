@@ -32,6 +32,9 @@ struct State {
   std::map<std::string, FileRecord> files;  ///< see Contents::known
 };
 
+/// The steps' names, each behind those that have made what it reads; of steps that may stand anywhere the first by name.
+std::vector<std::string> in_order(const State& state);
+
 /// What `file` holds; nothing where it is not there. Throws InputError for a file that is damaged.
 State read_state(const fs::path& file);
 State state_from(const Json& json, const std::string& origin);

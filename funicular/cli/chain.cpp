@@ -59,10 +59,21 @@ class StepReader {
     step_.command = written_.command;
     step_.ranks = written_.ranks;
     for (const Arguments::Setting& setting : arguments_.settings()) take(setting);
+    take_saves();
     return std::move(step_);
   }
 
  private:
+  /// A pipeline that updates weights while it is full empties for a save, so that other saves give other weights.
+  void take_saves() {
+    const auto schedule = step_.options.find("schedule");
+    if (schedule == step_.options.end() || schedule->second.empty() ||
+        !schedule->second.front().starts_with("pipedream"))
+      return;
+    for (const Arguments::Setting& setting : arguments_.settings())
+      if (setting.name == "save-steps") step_.options[setting.name] = setting.values;
+  }
+
   /// The line of an option's key; of one from a file of --config that of the step.
   std::string origin_of(const std::string& option) const {
     for (const chain::Entry& entry : written_.entries) {

@@ -43,7 +43,7 @@ struct Effects {
       {"micro-batch-tokens", none},
       {"eval-batch-size", none},
       {"logging-steps", none},
-      {"save-steps", none},
+      {"save-steps", none},  // but with schedules of PipeDream: see StepReader::take_saves() in chain.cpp
       {"save-total-limit", none},
       {"recompute", none},
       {"gradient-checkpointing", none},

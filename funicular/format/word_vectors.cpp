@@ -144,6 +144,20 @@ class VectorTextReader {
   ReadVectors read_;
 };
 
+/// A file that is there is replaced only if this program has made it: one begun and left half has its first bytes, too.
+void refuse_to_replace_others(const fs::path& binary) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(binary, error))) return;
+  if (fs::is_regular_file(binary, error)) {
+    const MappedFile file(binary);
+    uint64_t magic = 0;
+    if (file.text().size() >= sizeof magic) std::memcpy(&magic, file.text().data(), sizeof magic);
+    if (file.text().empty() || magic == kMagic) return;
+  }
+  throw InputError(kVectors, "{} is there, and is no file of mapped vectors; give another name, or remove it",
+                   binary.string());
+}
+
 void write_binary(const ReadVectors& read, BinaryHeader header, const fs::path& binary) {
   header.words = read.ends.size();
   header.size = read.size;
@@ -230,6 +244,7 @@ WordVectors WordVectors::open(const fs::path& text, int64_t most_words, const fs
   BinaryHeader header;
   header.most_words = static_cast<uint64_t>(most_words);
   header.text_hash = hash_bytes(mapped.text().substr(0, read.text_bytes));
+  refuse_to_replace_others(binary);
   write_binary(read, header, binary);
   vectors = WordVectors();
   if (!vectors.map(binary))

@@ -54,7 +54,9 @@ class Folders {
   /// The products' names lie beside the state, as the chain's own file does.
   void add_chain(const fs::path& folder) {
     const fs::path base = fs::canonical(folder).parent_path();
-    for (const auto& [name, step] : chain::read_state(folder / "state.json").steps) {
+    const chain::State state = chain::read_state(folder / "state.json");
+    for (const std::string& name : chain::in_order(state)) {
+      const chain::StepRecord& step = state.steps.at(name);
       files_.steps.push_back({name, step.command, step.done, step.seconds});
       for (const auto& [product, hash] : step.made) {
         const fs::path path = base / product;

@@ -36,6 +36,22 @@ TEST_F(ChainState, IsReadAsItWasWritten) {
   EXPECT_FALSE(read.steps.at("begun").done);
 }
 
+TEST_F(ChainState, ListsStepsBehindThoseWhoseProductsTheyRead) {
+  State state;
+  const auto step = [&](const char* name, const char* reads, const char* makes) {
+    state.steps[name].inputs = {{"data", {{reads, ""}}}};
+    state.steps[name].made = {{makes, ""}};
+  };
+  step("answers", "runs/student/model", "answers.jsonl");
+  step("student", "rows.tsv", "runs/student/model");
+  step("more", "text", "rows.tsv");
+  step("beside", "runs/student/model/config.json", "runs/studentship");
+  step("unrelated", "runs/students", "elsewhere");
+  EXPECT_EQ(in_order(state), (std::vector<std::string>{"more", "student", "answers", "beside", "unrelated"}));
+  step("more", "answers.jsonl", "rows.tsv");  // a circle is no reason to hang
+  EXPECT_EQ(in_order(state).size(), 5u);
+}
+
 TEST_F(ChainState, ThatIsDamagedIsRefusedWithWhatToDo) {
   write("state.json", "{");
   expect_named(refusal([] { read_state("state.json"); }), {"state.json is damaged", "remove it"});

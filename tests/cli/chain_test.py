@@ -145,6 +145,14 @@ class Chain(ChainTest):
         self.assertEqual(self.plan()["labels"], ("rerun", "--max-steps was 2, is 4"))
 
 
+    def test_runs_again_what_is_saved_at_other_steps_where_that_changes_the_weights(self):
+        self.file.write_text(CHAIN.split("[labels]")[0].replace("save-steps = 1", 'save-steps = 1\nranks = 2\nmicro-batch-size = 2\n'
+                             'pipeline-parallel = 2\nschedule = "pipedream"'))
+        self.succeeds("chain", self.file)
+        self.change("save-steps = 1", "save-steps = 2")
+        self.assertEqual(self.plan()["adapted"], ("rerun", "--save-steps was 1, is 2"))
+
+
 class Kills(ChainTest):
     def kill_after(self, seconds, everything):
         """Starts the chain and kills it after a while, or lets it end; returns what it said and its exit code."""

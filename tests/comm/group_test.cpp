@@ -91,6 +91,21 @@ void expect_all_collectives_exact(const Group& group) {
   EXPECT_TRUE(at::equal(large, expected(group.size(), 2200003, at::kFloat, Reduction::sum)));
 }
 
+/// Whichever of the two operands it was.
+void expect_what_is_no_number_is_kept(const Group& group) {
+  for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf})
+    for (const Reduction reduction : {Reduction::minimum, Reduction::maximum}) {
+      const at::Tensor all = at::ones({100}, type);
+      if (group.rank() == 0) all[3].fill_(NAN);
+      if (group.rank() == group.size() - 1) all[70].fill_(NAN);
+      group.all_reduce(all, reduction);
+      const at::Tensor lost = all.isnan();
+      EXPECT_TRUE(lost[3].item<bool>() && lost[70].item<bool>())
+          << type << " " << static_cast<int>(reduction);
+      EXPECT_EQ(lost.sum().item<int64_t>(), 2) << type << " " << static_cast<int>(reduction);
+    }
+}
+
 class Collectives : public testing::TestWithParam<std::tuple<int, bool>> {
  protected:
   static int ranks() { return std::get<0>(GetParam()); }
@@ -103,7 +118,11 @@ class Collectives : public testing::TestWithParam<std::tuple<int, bool>> {
 };
 
 TEST_P(Collectives, AreExactForEveryTypeReductionAndSize) {
-  with_ranks(ranks(), [] { expect_all_collectives_exact(join()); });
+  with_ranks(ranks(), [] {
+    const Group group = join();
+    expect_all_collectives_exact(group);
+    expect_what_is_no_number_is_kept(group);
+  });
 }
 
 TEST_P(Collectives, GiveAllRanksTheSameBitsInAFixedOrder) {
