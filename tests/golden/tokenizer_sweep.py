@@ -225,6 +225,8 @@ def main():
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("helper", help="the program tokenize_lines")
     arguments.add_argument("--strings", type=int, default=1_000_000, help="random strings (default: %(default)s)")
+    arguments.add_argument("--points", type=int, default=1, metavar="N",
+                           help="every Nth code point in a text of its own (default: all); the others in texts of 32 of them")
     arguments.add_argument("--seed", type=int, default=1)
     arguments.add_argument("--data", type=pathlib.Path, help="compare on every line of every file in this folder, too")
     arguments.add_argument("--model", type=pathlib.Path, help="folder with a real tokenizer.json")
@@ -250,7 +252,12 @@ def main():
             tokenizer.save(path)
             before = sweep.differences
             # All options see all code points, the main two one by one; random strings are dealt out among the lesser.
-            sweep.compare(name, tokenizer, path, points if name in ("uncased", "cased") else joined)
+            alone = name in ("uncased", "cased")
+            if alone:
+                sweep.compare(name, tokenizer, path, (text for at in range(0, len(CODE_POINTS), options.points)
+                                                      for text in points[2 * at : 2 * at + 2]))
+            if not alone or options.points > 1:
+                sweep.compare(name, tokenizer, path, joined)
             main_ones = name in ("uncased", "cased", "real model") or "added" in name
             sweep.compare(name, tokenizer, path, strings if main_ones else strings[number :: len(subjects)])
             texts = [b.decode("utf-8", "replace") for b in broken]
