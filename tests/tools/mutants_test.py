@@ -121,6 +121,7 @@ int main() {
     result *= 2;
   else
     result = 0;
+  if (b == 7) result = 1;
   std::printf("%d\\n", result);
 }
 """
@@ -129,7 +130,8 @@ int main() {
 class Switches(unittest.TestCase):
     def test_only_the_mutant_that_is_on_changes_the_program(self):
         mutants = [mutant("sum", "a + b", "a - b"), mutant("product", "a + b", "a * b"), mutant("condition", "if (a > b)", "if (a < b)"),
-                   mutant("statement", "result *= 2;", "result *= 3; ++result;"), mutant("nothing", "result += 100;", "")]
+                   mutant("statement", "result *= 2;", "result *= 3; ++result;"), mutant("nothing", "result += 100;", ""),
+                   mutant("head", "if (b == 7) result", "if (b == 3) result")]
         tree = Tree(ENTRY, PROGRAM)
         folder = pathlib.Path(tree.folder.name)
         (folder / "mutated.cpp").write_text(catalogue.switched(tree.root, "base/sum.cpp", mutants), encoding="utf-8")
@@ -140,7 +142,7 @@ class Switches(unittest.TestCase):
             return int(subprocess.run([folder / "program"], env={**os.environ, "FUNICULAR_MUTANT": str(number)}, check=True,
                                       capture_output=True, text=True).stdout)
 
-        expected = {"sum": 204, "product": 230, "condition": 416, "statement": 325, "nothing": 16}
+        expected = {"sum": 204, "product": 230, "condition": 416, "statement": 325, "nothing": 16, "head": 1}
         self.assertEqual(output(0), 216)
         self.assertEqual({one.name: output(one.number) for one in mutants}, expected)
         self.assertIn("result = a - b;", catalogue.replaced(tree.root, mutants[0]))

@@ -168,12 +168,25 @@ def switched(root: Path, file: str, mutants: list[Mutant]) -> str:
     return f'extern "C" int funicular_mutant;\n#line 1 "{path}"\n' + text
 
 
+def condition_of(text: str) -> tuple[str, str, str] | None:
+    """Of "if (A) B" or "while (A) B": what is before A, A, and what is behind it."""
+    head = re.match(r"(else )?(if|while) \(", text)
+    if not head:
+        return None
+    depth = 1
+    for place in range(head.end(), len(text)):
+        depth += {"(": 1, ")": -1}.get(text[place], 0)
+        if depth == 0:
+            return head[0], text[head.end():place], text[place:]
+    return None
+
+
 def switch(old: str, mutants: list[Mutant]) -> str:
     """C++ that is `old` unless one of the mutants is on: a condition, a statement or an expression, as `old` is."""
-    condition = re.compile(r"(if|while) \((.*)\)", re.DOTALL)
-    if (head := condition.fullmatch(old)) and all(condition.fullmatch(mutant.new) for mutant in mutants):
-        inner = [dataclasses.replace(mutant, new=f"bool({condition.fullmatch(mutant.new)[2]})") for mutant in mutants]
-        return f"{head[1]} ({switch(f'bool({head[2]})', inner)})"
+    mine, theirs = condition_of(old), [condition_of(mutant.new) for mutant in mutants]
+    if mine and all(other and other[::2] == mine[::2] for other in theirs):
+        inner = [dataclasses.replace(mutant, new=f"bool({other[1]})") for mutant, other in zip(mutants, theirs)]
+        return f"{mine[0]}{switch(f'bool({mine[1]})', inner)}{mine[2]}"
     if old.rstrip().endswith((";", "}")):
         cases = [f"if (::funicular_mutant == {mutant.number}) {{ {mutant.new} }} else " for mutant in mutants]
         return "".join(cases) + f"{{ {old} }}"
