@@ -228,6 +228,14 @@ TEST_P(Collectives, WorkInSubgroupsToo) {
       EXPECT_EQ(part.size(), lone);
     }
     expect_all_collectives_exact(part);
+    // Another group of the same ranks is one of its own, whatever the first does meanwhile.
+    const Group again = group.subgroup(group.rank() == lone ? std::vector<int>{lone} : others);
+    for (int turn = 1; turn < 4; ++turn)
+      for (const Group& one : {part, again}) {
+        const at::Tensor sum = at::full({100003}, 1.0 * turn);
+        one.all_reduce(sum);
+        EXPECT_TRUE(at::equal(sum, at::full({100003}, 1.0 * turn * part.size())));
+      }
     group.barrier();
   });
 }
