@@ -2,11 +2,11 @@
 // Text and a tokeniser of nobody's, for measurements that need no files: words by Zipf's law over a made-up
 // vocabulary. The same on every machine.
 
-#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "funicular/base/random.h"
@@ -33,10 +33,10 @@ struct Subject {
 inline Subject made_up(bool chinese) {
   std::vector<std::string> words, tokens = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", ",", "."};
   for (char c = 'a'; c <= 'z'; ++c) tokens.insert(tokens.end(), {std::string(1, c), std::string("##") + c});
+  std::unordered_set<std::string> known(tokens.begin(), tokens.end());
   for (uint32_t i = 0; i < 60000; ++i) {
     words.push_back(random_word(i, chinese));
-    if (i < 30000 && std::find(tokens.begin(), tokens.end(), words[i]) == tokens.end())
-      tokens.push_back(words[i]);
+    if (i < 30000 && known.insert(words[i]).second) tokens.push_back(words[i]);
   }
   std::vector<std::string> lines;
   for (uint32_t line = 0; line < 4000; ++line) {

@@ -1,6 +1,6 @@
 // Measures the optimisers' steps over BERT-base's layout beside copying memory, which no step can outrun.
 //
-//   optimizer_bench [THREADS=2] [ROUNDS=7] [ONLY: a part of a row's name]
+//   optimizer_bench [THREADS=2] [ROUNDS=7] [ONLY: a part of a row's name] [LAYERS=12]
 //
 // Each row has the bytes a parameter that it must move between memory and processor (each buffer once a pass,
 // and a written one twice), its time, its bandwidth, and that as a share of the copy's. The rows take turns;
@@ -33,7 +33,7 @@ using namespace funicular;
 using Clock = std::chrono::steady_clock;
 
 /// The parameters of BERT-base, query, key and value in one.
-Model bert_base() {
+Model bert_base(int layers) {
   constexpr int64_t kHidden = 768, kInner = 3072;
   Model model;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
@@ -54,7 +54,7 @@ Model bert_base() {
   matrix("positions", 512, kHidden);
   matrix("types", 2, kHidden);
   norm("embeddings");
-  for (int layer = 0; layer < 12; ++layer) {
+  for (int layer = 0; layer < layers; ++layer) {
     const std::string name = fmt::format("layer.{}", layer);
     Parameter* qkv = linear(name + ".qkv", 3 * kHidden, kHidden);
     qkv->slices = {{name + ".query", 0, kHidden},
@@ -86,7 +86,7 @@ struct Mixture {
 
 class Subject {
  public:
-  explicit Subject(const MatrixTypes& types) : model_(bert_base()), flat_(model_, types) {
+  Subject(const MatrixTypes& types, int layers) : model_(bert_base(layers)), flat_(model_, types) {
     flat_.gradient(ParameterGroup::decay).fill_(1e-3);
     flat_.gradient(ParameterGroup::no_decay).fill_(1e-3);
   }
@@ -108,7 +108,7 @@ class Subject {
   int64_t count_ = 0;
 };
 
-void copy(const at::Tensor& from, const at::Tensor& to) {
+void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
   const char* in = static_cast<const char*>(from.const_data_ptr());
   char* out = static_cast<char*>(to.data_ptr());
   at::parallel_for(0, static_cast<int64_t>(from.nbytes()), 1 << 20, [&](int64_t begin, int64_t end) {
@@ -138,7 +138,7 @@ void measure(std::vector<Row>& rows, int rounds, double parameters) {
 }
 
 /// The rows of one mixture of types.
-void measure(const Mixture& mixture, const std::string& only, int rounds) {
+void measure(const Mixture& mixture, const std::string& only, int rounds, int layers) {
   const double g = mixture.gradient_bytes, shadow = mixture.shadow_bytes;
   const std::vector<std::tuple<std::string, optim::OptimizerSpec, double>> optimizers{
       {"adamw", optim::AdamW{.weight_decay = 0.01}, 4 * 6 + g + shadow},
@@ -147,13 +147,13 @@ void measure(const Mixture& mixture, const std::string& only, int rounds) {
       {"lars", optim::Lars{.weight_decay = 0.01}, 4 + g + 4 * 4 + g + shadow}};
   for (const auto& [name, spec, bytes] : optimizers) {
     if (!only.empty() && name.find(only) == std::string::npos) continue;
-    Subject subject(mixture.types);
+    Subject subject(mixture.types, layers);
     subject.set(spec);
     FlatParameters& flat = subject.flat();
     const double parameters = static_cast<double>(flat.size());
     const at::Tensor target = at::zeros_like(flat.master());
     std::vector<Row> rows;
-    rows.push_back({"copy", 8, [&] { copy(flat.master(), target); }});
+    rows.push_back({"copy", 8, [&] { copy_bytes(flat.master(), target); }});
     rows.push_back(
         {"norm of the gradients", g, [&, blocks = flat.target()] { optim::global_norm(*blocks); }});
     rows.push_back({"zero the gradients", g, [&] { flat.zero_gradient(); }});
@@ -181,7 +181,7 @@ int main(int count, char** words) {
     for (const Mixture& mixture :
          {Mixture{"fp32", {}, 4, 0}, Mixture{"bf16", {at::kBFloat16, at::kBFloat16}, 2, 2},
           Mixture{"bf16, gradients fp32", {at::kBFloat16, at::kFloat}, 4, 2}})
-      measure(mixture, only, number(2, 7));
+      measure(mixture, only, number(2, 7), number(4, 12));
   } catch (const Error& error) {
     fmt::print(stderr, "{}\n", error.what());
     return static_cast<int>(error.code());

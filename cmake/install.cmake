@@ -2,9 +2,10 @@
 include(CMakePackageConfigHelpers)
 set(FUNICULAR_PACKAGE "${CMAKE_INSTALL_LIBDIR}/cmake/Funicular")
 
-install(TARGETS funicular funicular_waits LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
+install(TARGETS funicular funicular_plain funicular_waits LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
 if(FUNICULAR_PROGRAM)
-  install(TARGETS funicular_cli RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}")
+  install(TARGETS funicular_cli funicular_commands RUNTIME DESTINATION "${CMAKE_INSTALL_BINDIR}"
+          LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" NAMELINK_SKIP)
 endif()
 # Kernels are compiled into the library, and the program's own sources are no part of it.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/funicular" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h"

@@ -1,5 +1,5 @@
-# One object library a layer (a folder under funicular/), and one library of them all.
-set(FUNICULAR_LAYERS "")
+# One object library a layer (a folder under funicular/), and two libraries of them all: funicular_plain has those that do not
+# use LibTorch, so that a program can start without loading it, and funicular the others.
 
 # The first TORCH target compiles the precompiled header; the others reuse it.
 function(funicular_torch_target target)
@@ -57,7 +57,11 @@ function(funicular_layer name)
     endif()
   endif()
   set_property(GLOBAL APPEND PROPERTY FUNICULAR_OBJECTS_${target} ${target})
-  set_property(GLOBAL APPEND PROPERTY FUNICULAR_LAYERS ${name})
+  if("TORCH" IN_LIST ARGN)
+    set_property(GLOBAL APPEND PROPERTY FUNICULAR_TORCH_LAYERS ${name})
+  else()
+    set_property(GLOBAL APPEND PROPERTY FUNICULAR_PLAIN_LAYERS ${name})
+  endif()
 endfunction()
 
 # Links one layer's objects, its kernels included; objects do not travel through other object libraries.
@@ -132,30 +136,44 @@ function(funicular_cuda_kernels layer file)
   set_property(GLOBAL APPEND PROPERTY FUNICULAR_CUDA_TARGETS funicular_${layer}_cuda)
 endfunction()
 
+# A shared library of layers. What is not of the namespace funicular (fmt, JSON, instantiations of the standard library) stays
+# inside.
 function(funicular_library name)
-  # Comes last among what the library needs, and so behind libgomp: see the file.
-  add_library(${name}_waits SHARED "${PROJECT_SOURCE_DIR}/cmake/brief_waits.cpp")
   add_library(${name} SHARED "${PROJECT_SOURCE_DIR}/cmake/empty.cpp")
-  get_property(layers GLOBAL PROPERTY FUNICULAR_LAYERS)
-  foreach(layer IN LISTS layers)
+  foreach(layer IN LISTS ARGN)
     funicular_link_layer(${name} ${layer})
   endforeach()
+  funicular_plain_settings(${name})
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_link_libraries(${name} PUBLIC Threads::Threads)
+  funicular_exports(${name})
+  set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION}
+                        INSTALL_RPATH "$ORIGIN")
+  add_library(Funicular::${name} ALIAS ${name})
+endfunction()
+
+function(funicular_exports target)
+  set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
+  target_link_options(${target} PRIVATE "LINKER:--version-script=${exports}")
+  set_target_properties(${target} PROPERTIES LINK_DEPENDS "${exports}")
+endfunction()
+
+function(funicular_libraries)
+  get_property(plain GLOBAL PROPERTY FUNICULAR_PLAIN_LAYERS)
+  get_property(torch GLOBAL PROPERTY FUNICULAR_TORCH_LAYERS)
+  funicular_library(funicular_plain ${plain})
+  # Comes last among what the library needs, and so behind libgomp: see the file.
+  add_library(funicular_waits SHARED "${PROJECT_SOURCE_DIR}/cmake/brief_waits.cpp")
+  funicular_library(funicular ${torch})
+  set_target_properties(funicular PROPERTIES BUILD_RPATH "${FUNICULAR_TORCH_ROOT}/lib"
+                        INSTALL_RPATH "$ORIGIN;${FUNICULAR_TORCH_ROOT}/lib")
   get_property(cuda_objects GLOBAL PROPERTY FUNICULAR_CUDA_OBJECTS)
   get_property(cuda_targets GLOBAL PROPERTY FUNICULAR_CUDA_TARGETS)
   if(cuda_objects)
-    target_link_libraries(${name} PRIVATE ${cuda_objects})
-    add_dependencies(${name} ${cuda_targets})
+    target_link_libraries(funicular PRIVATE ${cuda_objects})
+    add_dependencies(funicular ${cuda_targets})
   endif()
-  target_include_directories(${name} PUBLIC "${PROJECT_SOURCE_DIR}" SYSTEM PUBLIC "${FUNICULAR_FMT_INCLUDE}"
-                             ${TORCH_INCLUDE_DIRS})
-  target_compile_definitions(${name} PUBLIC FMT_HEADER_ONLY=1)
-  target_compile_features(${name} PUBLIC cxx_std_20)
-  target_link_libraries(${name} PUBLIC ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP} Threads::Threads)
-  target_link_libraries(${name} PRIVATE -Wl,--no-as-needed ${name}_waits)
-  # What is not of the namespace funicular (fmt, JSON, instantiations of the standard library) stays inside.
-  set(exports "${PROJECT_SOURCE_DIR}/cmake/exports.map")
-  target_link_options(${name} PRIVATE "LINKER:--version-script=${exports}")
-  set_target_properties(${name} PROPERTIES LINK_DEPENDS "${exports}" VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION}
-                        BUILD_RPATH "${FUNICULAR_TORCH_ROOT}/lib" INSTALL_RPATH "$ORIGIN;${FUNICULAR_TORCH_ROOT}/lib")
-  add_library(Funicular::${name} ALIAS ${name})
+  target_include_directories(funicular SYSTEM PUBLIC ${TORCH_INCLUDE_DIRS})
+  target_link_libraries(funicular PUBLIC funicular_plain ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP})
+  target_link_libraries(funicular PRIVATE -Wl,--no-as-needed funicular_waits)
 endfunction()

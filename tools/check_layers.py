@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Checks that every #include under funicular/ obeys the table of docs/architecture.md.
+"""Checks that every #include under funicular/ obeys the table of docs/architecture.md, and that every header says what it is for.
 
 usage: check_layers.py [ROOT]        exit code 0 if all do, 1 with one line for each violation
 """
@@ -61,7 +61,10 @@ def check(root: Path) -> tuple[list[str], int]:
         if folder not in rows:
             problems.append(f"{path}: folder {folder} has no row in docs/architecture.md")
             continue
-        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1):
+        lines = file.read_text(encoding="utf-8").splitlines()
+        if file.suffix == ".h" and not (lines[:1] == ["#pragma once"] and lines[1:] and re.match(r"// \S", lines[1])):
+            problems.append(f"{path}:2: expected, below #pragma once, a line of comment that says what the header is for")
+        for number, line in enumerate(lines, 1):
             if not (match := INCLUDE.match(line)):
                 continue
             quote, target = match.groups()

@@ -34,6 +34,6 @@ fi
 if [ $which != address ]; then
   # Neither LibTorch nor the OpenMP runtime is instrumented: what they order among threads is not seen.
   export TSAN_OPTIONS="suppressions=$PWD/tools/tsan.suppressions ignore_noninstrumented_modules=1 halt_on_error=1"
-  check tsan -R '^(base|data|core|comm|nn|optim|parallel|train|eval)/|^cli/.*Ranks' -E 'nn/kernels_|golden' "$@" || failed=1
+  check tsan -R '^(base|text|data|launch|pipeline|core|runtime|comm|nn|optim|parallel|horovod|train|eval|prove)/|^cli/.*Ranks' -E 'nn/kernels_|golden' "$@" || failed=1
 fi
 exit $failed

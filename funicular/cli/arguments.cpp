@@ -103,8 +103,8 @@ Option& Option::above(double low) {
   return *this;
 }
 
-Arguments::Arguments(std::string command, std::string summary, std::string description)
-    : command_(std::move(command)), summary_(std::move(summary)), description_(std::move(description)) {}
+Arguments::Arguments(std::string command, std::string description)
+    : command_(std::move(command)), description_(std::move(description)) {}
 
 void Arguments::section(std::string title) {
   section_ = std::move(title);

@@ -73,8 +73,8 @@ class Option {
 /// default. Every command has --help and --config besides its own. The variables must outlive the Arguments.
 class Arguments {
  public:
-  /// `command` as typed, e.g. "finetune"; `summary` is one line, `description` may be longer.
-  Arguments(std::string command, std::string summary, std::string description);
+  /// `command` as typed, e.g. "finetune"; `description` says what it does, in some lines.
+  Arguments(std::string command, std::string description);
   Arguments(Arguments&&) = default;
 
   /// Heading of the options that follow in --help.
@@ -129,7 +129,6 @@ class Arguments {
 
   std::string help() const;
   const std::string& command() const { return command_; }
-  const std::string& summary() const { return summary_; }
   /// All visible option names with dashes, for completion.
   std::vector<std::string> option_names() const;
   /// The allowed values of an option, empty if any.
@@ -157,7 +156,7 @@ class Arguments {
   void set_from_config(Option& option, const ConfigEntry& entry);
   void check_required(const std::string& origin) const;
 
-  std::string command_, summary_, description_, section_;
+  std::string command_, description_, section_;
   std::vector<std::unique_ptr<Option>> options_;
   std::vector<std::vector<std::string>> rivals_;
   std::string positional_value_, positional_help_;

@@ -27,7 +27,7 @@ constexpr int64_t kMostVectors = 100'000;  // as TinyBERT's program
 class Augment final : public Command {
  public:
   Augment()
-      : Command("augment", "Make variants of a task's rows, for training",
+      : Command("augment",
                 "Writes each row of a table and behind it variants of it, in which words have given way to "
                 "others that "
                 "fit (TinyBERT's data augmentation): words of one piece to what a masked language model "

@@ -140,7 +140,7 @@ class Bench final : public Command {
 
 Bench::Bench()
     : Command(
-          "bench", "Measure a training step on this machine: time, memory, techniques",
+          "bench",
           "Times the masked-language-model step of a BERT: forward, backward, clipping and AdamW, with "
           "dropout. Says real tokens a second, the share of the step by part, memory, and with --floor how "
           "near the step is to the time of its matrix products alone. funicular bench memory measures the "

@@ -12,7 +12,7 @@
 #include "funicular/chain/chain_file.h"
 #include "funicular/chain/process.h"
 #include "funicular/chain/runner.h"
-#include "funicular/cli/command.h"
+#include "funicular/cli/command_list.h"
 #include "funicular/cli/option_effects.h"
 
 namespace funicular::cli {
@@ -22,17 +22,15 @@ namespace {
 /// What a training leaves in its folder, the model first.
 const std::vector<std::string> kOfTraining{"model", "run.json", "metrics.jsonl"};
 
-Command& find_step_command(const std::vector<std::unique_ptr<Command>>& commands,
-                           const chain::WrittenStep& written) {
+std::unique_ptr<Command> make_step_command(const chain::WrittenStep& written) {
   std::vector<std::string> names;
-  for (const auto& command : commands) {
-    const std::string& name = command->arguments.command();
+  for (const std::string& name : command_names()) {
     if (const std::string_view reason = why_no_step(name); name != written.command) {
       if (reason.empty()) names.push_back(name);
     } else if (!reason.empty()) {
       throw InputError("chain", "{}: {} is no step of a chain: {}", written.origin, name, reason);
     } else {
-      return *command;
+      return make_command(name);
     }
   }
   const std::string near = nearest(written.command, names.data(), names.data() + names.size());
@@ -45,9 +43,7 @@ Command& find_step_command(const std::vector<std::unique_ptr<Command>>& commands
 class StepReader {
  public:
   explicit StepReader(const chain::WrittenStep& written)
-      : written_(written),
-        commands_(all_commands()),
-        arguments_(find_step_command(commands_, written).arguments) {}
+      : written_(written), command_(make_step_command(written)), arguments_(command_->arguments) {}
 
   chain::Step read() {
     std::vector<ConfigEntry> entries;
@@ -153,7 +149,7 @@ class StepReader {
   }
 
   const chain::WrittenStep& written_;
-  std::vector<std::unique_ptr<Command>> commands_;
+  std::unique_ptr<Command> command_;
   Arguments& arguments_;
   chain::Step step_;
 };
@@ -161,7 +157,7 @@ class StepReader {
 class Chain final : public Command {
  public:
   Chain()
-      : Command("chain", "Run commands that build on each other, and go on where they stopped",
+      : Command("chain",
                 "Runs the steps of a TOML file, each a table with the key command and that command's "
                 "options, in the order "
                 "that follows from what they read and make. A step is done as long as the contents of what "
@@ -211,10 +207,9 @@ class Chain final : public Command {
   }
 
   int list_options() const {
-    const std::vector<std::unique_ptr<Command>> commands = all_commands();
-    const Command& command = find_step_command(
-        commands, {.name = options_of_, .origin = "--options", .command = options_of_, .entries = {}});
-    for (const Arguments::Setting& setting : command.arguments.settings()) {
+    const std::unique_ptr<Command> command = make_step_command(
+        {.name = options_of_, .origin = "--options", .command = options_of_, .entries = {}});
+    for (const Arguments::Setting& setting : command->arguments.settings()) {
       const std::optional<Effect> effect = effect_of(options_of_, setting.name);
       fmt::print("--{:<30}{}\n", setting.name, effect ? name_of(*effect) : "not classified");
     }

@@ -1,5 +1,5 @@
 #pragma once
-// The subcommands. Each lies in a file of its own and holds parsing and wiring only.
+// The subcommands. Each lies in a file of its own and holds parsing and wiring only; command_list.h lists them.
 
 #include <memory>
 #include <string>
@@ -12,8 +12,7 @@ namespace funicular::cli {
 /// A subcommand: its arguments, and what it does once they are parsed.
 class Command {
  public:
-  Command(std::string name, std::string summary, std::string description)
-      : arguments(std::move(name), std::move(summary), std::move(description)) {}
+  Command(std::string name, std::string description) : arguments(std::move(name), std::move(description)) {}
   virtual ~Command() = default;
   Command(const Command&) = delete;
   Command& operator=(const Command&) = delete;
@@ -46,8 +45,5 @@ std::unique_ptr<Command> make_completion();
 
 /// What main does in a fork of this process whose command line is `arguments`, the program's name first.
 int run_as(const std::vector<std::string>& arguments);
-
-/// All of them, in the order in which a person meets them.
-std::vector<std::unique_ptr<Command>> all_commands();
 
 }  // namespace funicular::cli

@@ -19,7 +19,7 @@ namespace {
 class Compare final : public Command {
  public:
   Compare()
-      : Command("compare", "Compare masked language models by what they know of texts",
+      : Command("compare",
                 "Prints a table: for each text the loss of each model, and what a word and a byte of the "
                 "text cost it "
                 "in bits. These compare models of different vocabularies too, as before and after vocabulary "

@@ -6,7 +6,7 @@
 #include <cstdio>
 
 #include "funicular/base/error.h"
-#include "funicular/cli/command.h"
+#include "funicular/cli/command_list.h"
 
 namespace funicular::cli {
 
@@ -14,7 +14,8 @@ namespace {
 
 std::string bash_script() {
   std::string names, options, choices;
-  for (const auto& command : all_commands()) {
+  for (const std::string& name : command_names()) {
+    const std::unique_ptr<Command> command = make_command(name);
     const Arguments& arguments = command->arguments;
     names += " " + arguments.command();
     options += fmt::format("    {}) words=\"{}\" ;;\n", arguments.command(),
@@ -48,7 +49,7 @@ complete -o default -o bashdefault -F _funicular funicular
 class Completion final : public Command {
  public:
   Completion()
-      : Command("completion", "Print a completion script for the shell",
+      : Command("completion",
                 "Prints a script that completes commands, options and their values. To load it now: "
                 "source <(funicular completion bash); for every new shell, add that line to ~/.bashrc.") {
     arguments.positional("SHELL", shells_, "the shell: bash");

@@ -8,7 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
-#include "funicular/cli/command.h"
+#include "funicular/cli/command_list.h"
 
 namespace funicular::cli {
 
@@ -46,8 +46,7 @@ void read_table(const fs::path& path, const toml::table& table, bool own, std::v
 }
 
 void refuse_unknown_tables(const fs::path& path, const toml::table& table) {
-  std::vector<std::string> names;
-  for (const auto& command : all_commands()) names.push_back(command->arguments.command());
+  const std::vector<std::string> names = command_names();
   for (const auto& [key, node] : table) {
     const std::string name(key.str());
     if (!node.is_table() || std::find(names.begin(), names.end(), name) != names.end()) continue;

@@ -30,7 +30,7 @@ const std::vector<std::string> kStages{"general", "intermediate", "prediction"};
 class Distill final : public Command {
  public:
   Distill()
-      : Command("distill", "Train a small model to do what a large one does",
+      : Command("distill",
                 "Trains a student to do what a teacher does of the same texts. The stage general is for the "
                 "documents "
                 "of a token store, intermediate and prediction are for the rows of a task; general and "

@@ -160,7 +160,7 @@ Finding check_tokenizer(const fs::path& model) {
 class Doctor final : public Command {
  public:
   Doctor()
-      : Command("doctor", "Check the machine, a model folder and a token store",
+      : Command("doctor",
                 "Checks the processor, threads, memory, disk and LibTorch, with --model a Hugging Face "
                 "model folder, and with --data a token store, all of which it reads. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {

@@ -52,7 +52,7 @@ std::vector<std::string> tasks() {
 class Evaluate final : public Command {
  public:
   Evaluate()
-      : Command("evaluate", "Measure a model on labelled data",
+      : Command("evaluate",
                 "Prints one JSON object with the metrics of a fine-tuned model on a task's file, or with "
                 "--task mlm the loss "
                 "and perplexity of a masked language model on a token store.") {

@@ -41,7 +41,7 @@ bool is_number(const std::string& text) {
 class Finetune final : public Command {
  public:
   Finetune()
-      : Command("finetune", "Train a classifier of texts or pairs of texts, or a regression",
+      : Command("finetune",
                 "Trains a pre-trained model to classify texts or pairs of texts, or to give each a number. "
                 "The files of the named "
                 "tasks are GLUE's; "

@@ -3,7 +3,8 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
-#include "funicular/cli/command.h"
+#include "funicular/cli/command_list.h"
+#include "funicular/cli/commands_library.h"
 #include "funicular/launch/hosts.h"
 #include "funicular/launch/launcher.h"
 
@@ -15,7 +16,7 @@ class Launch final : public Command {
  public:
   Launch()
       : Command(
-            "launch", "Start a program as several ranks that train together",
+            "launch",
             "Starts COMMAND as N processes of this host (or, with --hosts, of several) and tells each its "
             "rank and how many there are, by the variables that torchrun uses. Their lines appear behind "
             "\"[rank] \". When one dies, it is named "
@@ -81,6 +82,9 @@ class Launch final : public Command {
     }
     if (!rendezvous_.empty()) split_rendezvous();
     options_.own_program = run_as;
+    options_.before_forks = [this] {
+      if (options_.command.size() > 1 && is_in_library(options_.command[1])) commands_library();
+    };
     return launch::launch(options_);
   }
 

@@ -10,29 +10,18 @@
 #include <cstring>
 #include <exception>
 #include <filesystem>
+#include <new>
 #include <span>
 
 #include "funicular/base/error.h"
 #include "funicular/base/isa.h"
 #include "funicular/base/log.h"
-#include "funicular/cli/command.h"
+#include "funicular/cli/command_list.h"
+#include "funicular/cli/commands_library.h"
 #include "funicular/cli/version.h"
-#include "funicular/core/error_text.h"
 #include "funicular/launch/environment.h"
-#include "funicular/runtime/allocator.h"
-#include "funicular/runtime/product_cache.h"
 
 namespace funicular::cli {
-
-std::vector<std::unique_ptr<Command>> all_commands() {
-  std::vector<std::unique_ptr<Command>> commands;
-  for (auto make :
-       {make_tokenize, make_vocabulary, make_mask, make_pretrain, make_finetune, make_vectors, make_augment,
-        make_distill, make_evaluate, make_predict, make_compare, make_chain, make_report, make_launch,
-        make_prove, make_plan, make_bench, make_doctor, make_completion})
-    commands.push_back(make());
-  return commands;
-}
 
 namespace {
 
@@ -40,12 +29,12 @@ void print(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
 }
 
-std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
+std::string overview() {
   std::string text =
       "Usage: funicular COMMAND [options]\n\n"
       "Trains BERT-family language models: from raw text to a fine-tuned model that answers.\n\nCommands:\n";
-  for (const auto& command : commands)
-    text += fmt::format("  {:<12}{}\n", command->arguments.command(), command->arguments.summary());
+  for (const std::string& name : command_names())
+    text += fmt::format("  {:<12}{}\n", name, command_summary(name));
   return text +
          "\n  funicular COMMAND --help    the command's options, with defaults and units\n"
          "  funicular --version         versions of Funicular and LibTorch\n\n"
@@ -59,12 +48,9 @@ std::string overview(const std::vector<std::unique_ptr<Command>>& commands) {
          "meanwhile.\n";
 }
 
-Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, const std::string& name) {
-  std::vector<std::string> names;
-  for (const auto& command : commands) {
-    if (command->arguments.command() == name) return *command;
-    names.push_back(command->arguments.command());
-  }
+void require_command(const std::string& name) {
+  const std::vector<std::string> names = command_names();
+  if (std::find(names.begin(), names.end(), name) != names.end()) return;
   const std::string near = nearest(name, names.data(), names.data() + names.size());
   throw InputError("usage", "unknown {} \"{}\"{} (funicular --help lists the commands)",
                    name.rfind('-', 0) == 0 ? "option" : "command", name,
@@ -102,22 +88,24 @@ Arguments::Outcome parse(Arguments& arguments, const std::vector<std::string>& w
   }
 }
 
-int run(const std::vector<std::unique_ptr<Command>>& commands, const std::vector<std::string>& words) {
+/// `command` keeps what was run.
+int run(const std::vector<std::string>& words, std::unique_ptr<Command>& command) {
   if (words.empty()) {
-    std::fputs(overview(commands).c_str(), stderr);
+    std::fputs(overview().c_str(), stderr);
     return static_cast<int>(ExitCode::usage);
   }
   const bool help = words[0] == "--help" || words[0] == "-h" || words[0] == "help";
-  if (help && words.size() == 1) return print(overview(commands)), 0;
+  if (help && words.size() == 1) return print(overview()), 0;
   if (words[0] == "--version") return print(version_text()), 0;
-  Command& command = find_command(commands, help ? words[1] : words[0]);
+  const std::string& name = help ? words[1] : words[0];
+  require_command(name);
+  command = make_command(name);
   const std::vector<std::string> rest(words.begin() + 1, words.end());
-  if (help || parse(command.arguments, rest) == Arguments::Outcome::help)
-    return print(command.arguments.help()), 0;
-  refuse_ranks(command.arguments.command());
-  use_caching_allocator();
-  limit_product_cache();
-  return command.run();
+  if (help || parse(command->arguments, rest) == Arguments::Outcome::help)
+    return print(command->arguments.help()), 0;
+  refuse_ranks(name);
+  if (is_in_library(name)) commands_library().prepare();
+  return command->run();
 }
 
 /// Results that did not reach their reader are no success.
@@ -127,14 +115,25 @@ void require_output_written() {
   throw RunError("output", "cannot write to standard output{}", errno ? ": " + errno_text(errno) : "");
 }
 
+/// What a person reads of an exception that is none of ours.
+std::string text_of(const std::exception& error) {
+  const CommandsLibrary* const library = loaded_commands_library();
+  return library ? library->error_text(error) : error.what();
+}
+
+bool is_out_of_memory(const std::exception& error) {
+  const CommandsLibrary* const library = loaded_commands_library();
+  return library ? library->is_out_of_memory(error) : dynamic_cast<const std::bad_alloc*>(&error) != nullptr;
+}
+
 int guarded(const std::vector<std::string>& words) {
   // Outlives the message of an error: ending the connections to a rank that hangs takes seconds, in which a
   // launcher may kill this one.
-  const auto commands = all_commands();
+  std::unique_ptr<Command> command;
   try {
     log::check_environment();
     check_isa_environment();
-    const int code = run(commands, words);
+    const int code = run(words, command);
     require_output_written();
     return code;
   } catch (const Error& error) {
@@ -146,9 +145,9 @@ int guarded(const std::vector<std::string>& words) {
   } catch (const std::exception& error) {
     if (is_out_of_memory(error))
       log::error("[memory] out of memory; try a smaller --micro-batch-tokens or --micro-batch-size ({})",
-                 error_text(error));
+                 text_of(error));
     else
-      log::error("[internal] {}", error_text(error));
+      log::error("[internal] {}", text_of(error));
   }
   return static_cast<int>(ExitCode::failed);
 }

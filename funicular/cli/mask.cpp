@@ -12,6 +12,7 @@
 #include "funicular/cli/options.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
+#include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/mask_statistics.h"
@@ -26,7 +27,7 @@ class Mask final : public Command {
  public:
   Mask()
       : Command(
-            "mask", "Show what pretrain would hide, with statistics",
+            "mask",
             "Masks sequences of a text or of a token store as pretrain does with the same options, and "
             "counts what is hidden and what is shown instead. With --show it prints masked sequences first: "
             "{what stood there|what is shown}, in colours on a terminal.") {
@@ -55,7 +56,7 @@ class Mask final : public Command {
       throw InputError("usage", "--input and --data are both given; give one of them");
     if (!fs::exists(tokenizer_))
       throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
-                       model::hub_hint(tokenizer_));
+                       format::hub_hint(tokenizer_));
     const std::unique_ptr<text::Tokenizer> loaded = format::load_tokenizer(tokenizer_);
     const text::Tokenizer& tokenizer = *loaded;
     const bool colours = !json_ && ::isatty(STDOUT_FILENO) != 0;

@@ -470,15 +470,6 @@ void TrainingOptions::choose_precision() {
   log::info("precision: {}, {} (--precision auto)", precision, choice.substr(blank + 1));
 }
 
-void require_place(const fs::path& file, const char* option) {
-  if (file.empty()) return;
-  const fs::path folder = file.has_parent_path() ? file.parent_path() : fs::path(".");
-  if (!fs::is_directory(folder))
-    throw InputError("usage", "{} {}: there is no folder {}", option, file.string(), folder.string());
-  if (fs::is_directory(file))
-    throw InputError("usage", "{} {}: is a folder; expected a file", option, file.string());
-}
-
 void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const {
   std::error_code ignored;
   for (const fs::path& input : inputs)

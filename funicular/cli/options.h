@@ -10,6 +10,7 @@
 #include <string>
 
 #include "funicular/cli/arguments.h"
+#include "funicular/cli/places.h"
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/data/token_store.h"
@@ -155,9 +156,6 @@ struct TrainingOptions {
 
 /// Within the folder of a pre-training: the run of the steps in which only a new head learns.
 inline constexpr const char* kHeadRun = "head";
-
-/// Throws InputError unless a file can be made there, or none is wanted: told before work that would be lost.
-void require_place(const fs::path& file, const char* option);
 
 /// Says what is trained, once, when training begins: the model's shape and its parameters.
 void report_model(const Model& model, const format::BertConfig& config);

@@ -4,11 +4,15 @@
 
 #include <charconv>
 #include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/options.h"
+#include "funicular/cli/places.h"
 #include "funicular/pipeline/drawing.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
@@ -51,7 +55,7 @@ class Plan final : public Command {
  public:
   Plan()
       : Command(
-            "plan", "What a pipeline schedule costs: bubbles, activations, a drawing",
+            "plan",
             "Makes the rows of a known pipeline schedule, or reads a file's, checks that it can be run "
             "without a "
             "deadlock, and says how long each rank stands still and how many micro-batches it holds. What is "

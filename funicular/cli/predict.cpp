@@ -85,7 +85,7 @@ class Predict final : public Command {
  public:
   Predict()
       : Command(
-            "predict", "Classify lines of text",
+            "predict",
             "Reads one text a line (or two, separated by a tab; UTF-8), or the rows of a table, and writes one "
             "JSON object for each, in the same order: the label, its probability as score, and the "
             "probabilities of all labels; or the value of a regression model.") {

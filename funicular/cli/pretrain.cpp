@@ -31,7 +31,7 @@ namespace {
 class Pretrain final : public Command {
  public:
   Pretrain()
-      : Command("pretrain", "Train a masked language model, or adapt one to a domain",
+      : Command("pretrain",
                 "Trains a masked language model on a token store. Where the folder of --model has weights "
                 "they are the start "
                 "(adapting to a domain); a config.json alone starts from random ones. RUN/model is a Hugging "

@@ -80,7 +80,7 @@ class Prove final : public Command {
  public:
   Prove()
       : Command(
-            "prove", "Train under two layouts, and say what differs",
+            "prove",
             "Trains the same seed and global batches under layout A and layout B, each on its own ranks, and "
             "compares every loss term, gradient, weight and piece of optimiser state of every step. A layout "
             "is, in quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "

@@ -4,7 +4,7 @@
 
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/options.h"
+#include "funicular/cli/places.h"
 #include "funicular/report/page.h"
 
 namespace funicular::cli {
@@ -14,7 +14,7 @@ namespace {
 class Report final : public Command {
  public:
   Report()
-      : Command("report", "Show runs, evaluations and chains beside each other, as one page",
+      : Command("report",
                 "Writes one HTML page that needs no network: curves of losses and metrics, learning rate, "
                 "speed and memory of each run, "
                 "the evaluated models beside each other, confusion matrices, wrong answers, and where each "

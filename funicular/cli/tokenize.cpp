@@ -12,11 +12,11 @@
 #include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/verify_store.h"
+#include "funicular/data/task_layout.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/data/word_references.h"
-#include "funicular/eval/tasks.h"
+#include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
-#include "funicular/model/pretrained.h"
 #include "funicular/text/tokenizer.h"
 
 namespace funicular::cli {
@@ -43,7 +43,7 @@ void add_input(const fs::path& path, std::vector<fs::path>& files) {
 class Tokenize final : public Command {
  public:
   Tokenize()
-      : Command("tokenize", "Turn text into a memory-mapped token store",
+      : Command("tokenize",
                 "Tokenises text, lines, TSV, CSV or JSON lines into a token store: a folder that pretrain "
                 "maps into memory. "
                 "The store appears only when it is complete; an interrupted build leaves nothing (exit code "
@@ -73,7 +73,7 @@ class Tokenize final : public Command {
     const InterruptGuard guard;  // from here on, so that no signal ends the program before it can clear up
     if (!fs::exists(tokenizer_))
       throw InputError("tokenizer", "--tokenizer {}: no such file or folder{}", tokenizer_.string(),
-                       model::hub_hint(tokenizer_));
+                       format::hub_hint(tokenizer_));
     const auto tokenizer = format::load_tokenizer(tokenizer_);
     const auto source = open_source();
     std::optional<data::ReferencedSource> referenced;
@@ -114,7 +114,8 @@ class Tokenize final : public Command {
         .default_text("by each file's name");
     arguments
         .add("text-column", "COLUMN", text_columns_,
-             "tsv, csv, jsonl: the column to tokenise, or two for pairs; more are joined into one text; a number "
+             "tsv, csv, jsonl: the column to tokenise, or two for pairs; more are joined into one text; a "
+             "number "
              "from 1, a name in the header, or a key")
         .alias("text-columns")
         .default_text("jsonl: text");
@@ -183,10 +184,11 @@ class Tokenize final : public Command {
         throw InputError("tokenize", "--task {} says how its files look; leave out --{}", task_, option);
     if (files.size() != 1)
       throw InputError("tokenize", "--task takes one --input file, found {}", files.size());
-    const auto task = eval::find_task(task_);
+    const data::TaskLayout task = data::task_layout(task_);
     label_column_ = "of the task";
     label_names_ = task.label_names;
-    return std::make_unique<eval::TaskSource>(task, files.front());
+    return std::make_unique<data::NamedLabelSource>(files.front(), task.columns, task.label_names,
+                                                    task.spellings);
   }
 
   data::StoreBuildResult build(const text::Tokenizer& tokenizer, const data::RowSource& source) const {

@@ -19,7 +19,7 @@ namespace {
 class Vectors final : public Command {
  public:
   Vectors()
-      : Command("vectors", "Train small word vectors on texts",
+      : Command("vectors",
                 "Trains word vectors (skip-gram with negative samples), for funicular augment --vectors, so "
                 "that no file from "
                 "elsewhere is needed. The same bits come out whatever the number of threads. The last line "

@@ -1,7 +1,7 @@
 #include "funicular/cli/version.h"
 
 #include <fmt/format.h>
-#include <torch/version.h>
+#include <torch/version.h>  // macros alone
 
 #include "funicular/base/version.h"
 

@@ -29,7 +29,7 @@ class Vocabulary final : public Command {
  public:
   Vocabulary()
       : Command(
-            "vocabulary", "Give a model the words of a domain as tokens",
+            "vocabulary",
             "vocabulary propose prints the words of a text that the tokeniser of --model cuts into pieces "
             "and that "
             "would shorten it most: a line a word, then, behind tabs, how often it stands there and its "

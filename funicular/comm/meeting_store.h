@@ -1,5 +1,6 @@
 #pragma once
-// For the sources that hand the store on to c10d: LibTorch's headers cost seconds.
+// A connection to the meeting point (comm/meeting.h) as c10d's store, for the sources that hand it on to c10d; apart from
+// meeting.h, since c10d's headers take seconds to compile.
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
 

@@ -10,6 +10,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <chrono>
 #include <cmath>
@@ -134,8 +135,18 @@ class PieceEncoder {
       std::memcpy(out.tokens.data(), text_.ids.data(), out.tokens.size());
     }
     out.word_bits.assign((count + 63) / 64, 0);
-    for (size_t i = 0; i < count; ++i)
-      out.word_bits[i / 64] |= uint64_t{text_.word_starts[i] != 0} << (i % 64);
+    size_t i = 0;
+    for (; i + 8 <= count; i += 8) out.word_bits[i / 64] |= eight_bits(&text_.word_starts[i]) << (i % 64);
+    for (; i < count; ++i) out.word_bits[i / 64] |= uint64_t{text_.word_starts[i] != 0} << (i % 64);
+  }
+
+  /// Eight bytes that are 0 or 1 as eight bits, the first byte the lowest. The product moves byte i from bit 8 i to bit 56 + i;
+  /// no two of its terms meet.
+  static uint64_t eight_bits(const uint8_t* bytes) {
+    static_assert(std::endian::native == std::endian::little);
+    uint64_t eight = 0;
+    std::memcpy(&eight, bytes, sizeof eight);
+    return eight * 0x0102040810204080 >> 56;
   }
 
   const text::Tokenizer& tokenizer_;
@@ -165,10 +176,11 @@ class Pipeline {
 
   /// Returns how many bad rows were left out.
   uint64_t run() {
-    const size_t wanted = options_.threads > 0 ? static_cast<size_t>(options_.threads)
-                                               : static_cast<size_t>(threads_within_quota(
-                                                     std::max(1, static_cast<int>(std::thread::hardware_concurrency())),
-                                                     processor_quota()));
+    const size_t wanted =
+        options_.threads > 0
+            ? static_cast<size_t>(options_.threads)
+            : static_cast<size_t>(threads_within_quota(
+                  std::max(1, static_cast<int>(std::thread::hardware_concurrency())), processor_quota()));
     const size_t count = std::clamp<size_t>(std::min(wanted, end_), 1, 1024);
     window_ = 2 * count + 2;
     running_ = count;

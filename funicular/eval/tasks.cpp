@@ -4,7 +4,7 @@
 #include <fmt/ranges.h>
 #include <stdlib.h>
 
-#include <algorithm>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -19,13 +19,15 @@ namespace {
 
 using format::Column;
 
-data::TextFileSourceOptions tsv(bool header, std::vector<Column> text, Column label) {
-  data::TextFileSourceOptions layout;
-  layout.format = format::TextFormat::tsv;
-  layout.header = header;
-  layout.text_columns = std::move(text);
-  layout.label_column = std::move(label);
-  return layout;
+/// A task of the known layouts, with its metrics.
+Task known_task(const std::string& name, std::vector<std::string> metrics, std::string best_metric) {
+  data::TaskLayout layout = data::task_layout(name);
+  return {name,
+          std::move(layout.columns),
+          std::move(layout.label_names),
+          std::move(layout.spellings),
+          std::move(metrics),
+          std::move(best_metric)};
 }
 
 void make_regression(Task& task) {
@@ -36,8 +38,9 @@ void make_regression(Task& task) {
 
 Task custom_task(const CustomColumns& custom) {
   if (custom.multi_label && custom.regression)
-    throw InputError("task", "a text has several labels or a number to predict, not both; leave out one of "
-                             "--multi-label and --regression");
+    throw InputError("task",
+                     "a text has several labels or a number to predict, not both; leave out one of "
+                     "--multi-label and --regression");
   Task task{"custom", {}, {}, {}, {"accuracy", "macro_f1"}, "accuracy"};
   if (!custom.format.empty()) task.layout.format = format::text_format_from_name(custom.format);
   task.layout.header = custom.header;
@@ -91,32 +94,14 @@ const std::vector<std::string>& task_names() {
 }
 
 Task find_task(const std::string& name, const CustomColumns& custom) {
-  const std::vector<std::string> digits{"0", "1"};
-  if (name == "cola")  // source, label, the author's mark, sentence
-    return {name,   tsv(false, {size_t{3}}, size_t{1}),   {"unacceptable", "acceptable"},
-            digits, {"matthews_correlation", "accuracy"}, "matthews_correlation"};
-  if (name == "sst2")
-    return {name,      tsv(true, {"sentence"}, "label"), {"negative", "positive"}, digits, {"accuracy"},
-            "accuracy"};
-  if (name == "mrpc")
-    return {name,
-            tsv(true, {"#1 String", "#2 String"}, "Quality"),
-            {"not_equivalent", "equivalent"},
-            digits,
-            {"accuracy", "f1"},
-            "accuracy"};
+  if (name == "cola") return known_task(name, {"matthews_correlation", "accuracy"}, "matthews_correlation");
+  if (name == "mrpc") return known_task(name, {"accuracy", "f1"}, "accuracy");
+  if (name == "sst2" || name == "rte") return known_task(name, {"accuracy"}, "accuracy");
   if (name == "stsb") {
-    Task task{name, tsv(true, {"sentence1", "sentence2"}, "score"), {}, {}, {}, ""};
+    Task task = known_task(name, {}, "");
     make_regression(task);
     return task;
   }
-  if (name == "rte")
-    return {name,
-            tsv(true, {"sentence1", "sentence2"}, "label"),
-            {"entailment", "not_entailment"},
-            {},
-            {"accuracy"},
-            "accuracy"};
   if (name == "custom") return custom_task(custom);
   const auto& names = task_names();
   const std::string near = nearest(name, names.data(), names.data() + names.size());
@@ -125,21 +110,7 @@ Task find_task(const std::string& name, const CustomColumns& custom) {
 }
 
 TaskSource::TaskSource(const Task& task, const fs::path& file)
-    : names_(task.label_names), spellings_(task.spellings), rows_({file}, task.layout) {}
-
-std::string_view TaskSource::name_of(std::string_view label) const {
-  if (spellings_.empty()) return label;
-  for (size_t i = 0; i < spellings_.size(); ++i)
-    if (label == spellings_[i] || label == names_[i]) return names_[i];
-  throw data::BadRow(fmt::format("expected one of the labels {} ({}), found \"{}\"",
-                                 fmt::join(spellings_, ", "), fmt::join(names_, ", "), label));
-}
-
-uint64_t TaskSource::read(size_t piece, const data::RowSink& sink) const {
-  return rows_.read(piece, [&](const data::SourceRow& row) {
-    sink({row.columns, name_of(row.label), row.new_document});
-  });
-}
+    : NamedLabelSource(file, task.layout, task.label_names, task.spellings) {}
 
 std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
                                                         const std::string& name,

@@ -8,13 +8,13 @@
 
 #include "funicular/base/file.h"
 #include "funicular/data/row_source.h"
+#include "funicular/data/task_layout.h"
 #include "funicular/data/token_store.h"
 #include "funicular/text/tokenizer.h"
 
 namespace funicular::eval {
 
-/// A classification task. The layouts of the named ones are those of the GLUE benchmark's files (Wang et al.,
-/// "GLUE: A Multi-Task Benchmark and Analysis Platform for Natural Language Understanding", 2019).
+/// A classification task. The layouts of the named ones are those of data/task_layout.h.
 struct Task {
   std::string name;
   data::TextFileSourceOptions layout;    ///< with text columns and a label column
@@ -49,19 +49,9 @@ struct CustomColumns {
 Task find_task(const std::string& name, const CustomColumns& custom = {});
 
 /// Rows of a task's file, with the labels called by their names.
-class TaskSource final : public data::RowSource {
+class TaskSource final : public data::NamedLabelSource {
  public:
   TaskSource(const Task& task, const fs::path& file);
-  int columns() const override { return rows_.columns(); }
-  bool has_labels() const override { return true; }
-  size_t pieces() const override { return rows_.pieces(); }
-  uint64_t piece_bytes(size_t piece) const override { return rows_.piece_bytes(piece); }
-  uint64_t read(size_t piece, const data::RowSink& sink) const override;
-
- private:
-  std::string_view name_of(std::string_view label) const;
-  std::vector<std::string> names_, spellings_;
-  data::TextFileSource rows_;
 };
 
 /// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, or opens it where it was made

@@ -172,8 +172,9 @@ std::vector<std::string> all_tokens(std::vector<std::string> vocabulary,
 
 }  // namespace
 
-ByteBpe read_byte_bpe(const Json& root, const fs::path& path) {
+ByteBpe read_byte_bpe(TokenizerDocument document, const fs::path& path) {
   const std::string origin = path.string();
+  const Json& root = document.root;
   const Json& model = root["model"];
   ByteBpeOptions options;
   read_model_options(model, options, origin);
@@ -181,10 +182,7 @@ ByteBpe read_byte_bpe(const Json& root, const fs::path& path) {
   const Json& splitting = part_of(root, "pre_tokenizer", {"ByteLevel"}, origin, of_bpe);
   options.add_prefix_space = json_get<bool>(splitting, "add_prefix_space", origin);
   options.use_regex = json_get_or(splitting, "use_regex", true, origin);
-  const auto ids = model.find("vocab");
-  if (ids == model.end() || !ids->is_object())
-    throw InputError(text::kTokenizerComponent, "{}: the model has no object \"vocab\" of tokens and ids", origin);
-  std::vector<std::string> vocabulary = read_vocabulary(*ids, origin);
+  std::vector<std::string> vocabulary = take_vocabulary(document, origin);
   std::vector<Merge> merges = read_merges(model, vocabulary, origin);
   std::vector<AddedToken> added = read_added(root, origin);
   const std::vector<std::string> tokens = all_tokens(vocabulary, added);

@@ -3,16 +3,16 @@
 // vocab.json with merges.txt.
 
 #include "funicular/base/file.h"
-#include "funicular/base/json.h"
+#include "funicular/format/tokenizer_document.h"
 #include "funicular/text/byte_bpe.h"
 
 namespace funicular::format {
 
-/// `root`: a tokenizer.json at `path`. Merges may be "a b" or ["a", "b"]; the normaliser NFC or none; the
+/// `document`: a tokenizer.json at `path`. Merges may be "a b" or ["a", "b"]; the normaliser NFC or none; the
 /// pre-tokenizer ByteLevel; the post-processor RobertaProcessing, BertProcessing, TemplateProcessing,
 /// ByteLevel, or a Sequence of ByteLevel and one of the others. A tokenizer_config.json beside it names
 /// special tokens. Throws InputError.
-text::ByteBpe read_byte_bpe(const Json& root, const fs::path& path);
+text::ByteBpe read_byte_bpe(TokenizerDocument document, const fs::path& path);
 /// vocab.json, merges.txt and, if there is one, tokenizer_config.json of a folder, as transformers 5 reads
 /// them. Throws InputError.
 text::ByteBpe read_byte_bpe_vocabulary(const fs::path& folder);

@@ -1,5 +1,5 @@
 #pragma once
-// What reading and writing safetensors files share besides the format's types.
+// The header of a safetensors file as JSON text, and its errors: what reading and writing such files share.
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>

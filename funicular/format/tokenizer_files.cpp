@@ -3,6 +3,7 @@
 #include "funicular/base/error.h"
 #include "funicular/text/tokenizer.h"
 #include "funicular/base/json.h"
+#include "funicular/format/tokenizer_document.h"
 #include "funicular/format/byte_bpe_files.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/format/word_piece_files.h"
@@ -18,16 +19,17 @@ std::unique_ptr<text::Tokenizer> own(T tokenizer) {
 
 std::unique_ptr<text::Tokenizer> read_tokenizer_json(const fs::path& path) {
   const std::string origin = path.string();
-  const Json root = read_json(path);
+  TokenizerDocument document = read_tokenizer_document(path);
+  const Json& root = document.root;
   if (!root.is_object())
     throw InputError(text::kTokenizerComponent, "{}: expected an object, found {}", origin, root.type_name());
   const auto model = root.find("model");
   // The first files of GPT-2 and RoBERTa name no type.
   if (model != root.end() && model->is_object() && !model->contains("type") && model->contains("merges"))
-    return own(read_byte_bpe(root, path));
-  const Json& known =
-      part_of(root, "model", {"WordPiece", "BPE"}, origin, "tokenizers of BERT, GPT-2, RoBERTa");
-  return known["type"] == "BPE" ? own(read_byte_bpe(root, path)) : own(read_word_piece(root, path));
+    return own(read_byte_bpe(std::move(document), path));
+  const bool bpe =
+      part_of(root, "model", {"WordPiece", "BPE"}, origin, "tokenizers of BERT, GPT-2, RoBERTa")["type"] == "BPE";
+  return bpe ? own(read_byte_bpe(std::move(document), path)) : own(read_word_piece(std::move(document), path));
 }
 
 std::unique_ptr<text::Tokenizer> read_file_of_any_kind(const fs::path& path) {

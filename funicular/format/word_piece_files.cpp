@@ -24,14 +24,10 @@ StripAccents strip_accents_of(const Json& object, const std::string& origin) {
   return json_get<bool>(object, "strip_accents", origin) ? StripAccents::yes : StripAccents::no;
 }
 
-std::vector<std::string> read_model(const Json& model, WordPieceOptions& options, const std::string& origin) {
+void read_model(const Json& model, WordPieceOptions& options, const std::string& origin) {
   options.unknown_token = json_get<std::string>(model, "unk_token", origin);
   options.continuing_prefix = json_get<std::string>(model, "continuing_subword_prefix", origin);
   options.max_characters_per_word = json_get_or(model, "max_input_chars_per_word", 100, origin);
-  const auto ids = model.find("vocab");
-  if (ids == model.end() || !ids->is_object())
-    throw InputError(text::kTokenizerComponent, "{}: the model has no object \"vocab\" of tokens and ids", origin);
-  return read_vocabulary(*ids, origin);
 }
 
 void read_normalizer(const Json& root, WordPieceOptions& options, const std::string& origin) {
@@ -204,8 +200,9 @@ OrderedJson config_json(const WordPiece& tokenizer, int model_max_length) {
 
 }  // namespace
 
-WordPiece read_word_piece(const Json& root, const fs::path& path) {
+WordPiece read_word_piece(TokenizerDocument document, const fs::path& path) {
   const std::string origin = path.string();
+  const Json& root = document.root;
   WordPieceOptions options;
   std::string config_origin;
   const Json config = read_tokenizer_config(path.parent_path(), config_origin);
@@ -216,7 +213,8 @@ WordPiece read_word_piece(const Json& root, const fs::path& path) {
   read_normalizer(root, options, origin);
   part_of(root, "pre_tokenizer", {"BertPreTokenizer"}, origin, of_bert);
   read_post_processor(root, options, origin);
-  std::vector<std::string> vocabulary = read_model(root["model"], options, origin);
+  read_model(root["model"], options, origin);
+  std::vector<std::string> vocabulary = take_vocabulary(document, origin);
   WordPiece tokenizer(std::move(vocabulary), std::move(options), read_added(root, origin));
   check_special_ids(root, tokenizer, origin);
   return tokenizer;

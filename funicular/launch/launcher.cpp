@@ -465,6 +465,7 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, const std::stri
 int launch(const LaunchOptions& options) {
   check(options);
   const bool fork = fork_ranks(options);
+  if (fork && options.before_forks) options.before_forks();
   ControlInput control(options.controlled);
   const std::string secret = secret_of(options, control);
   const SignalQueue signals;

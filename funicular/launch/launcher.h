@@ -2,6 +2,7 @@
 // Ranks as processes of this host, or of several: started together, watched, ended together. Plain POSIX, no
 // LibTorch.
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,8 @@ struct LaunchOptions {
   /// Where the command is this very program, ranks are forks of this process that call this, and so share
   /// what loading LibTorch has written to memory (50 MB). Empty: each starts from the file.
   OwnProgram own_program{};
+  /// Called once before the first rank is a fork of this process: loads what all of them share.
+  std::function<void()> before_forks{};
 };
 
 /// Starts `options.ranks` processes and waits for them. Returns the exit code of the first one that failed

@@ -1,5 +1,5 @@
 #pragma once
-// One process of a launch.
+// One process of a launch: started, its output taken line by line, signalled, and reaped.
 
 #include <sys/types.h>
 

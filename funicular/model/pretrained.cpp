@@ -10,6 +10,7 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/core/precision.h"
+#include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/nn/quantized.h"
@@ -46,18 +47,9 @@ static std::string owner_of_classifier(const format::BertConfig& config) {
   return "";
 }
 
-std::string hub_hint(const fs::path& folder) {
-  const std::string name = folder.string();
-  const bool like_a_name = name.find_first_of("/.~") == name.npos ||
-                           (name.find_first_of(".~/") == name.find('/') && name.front() != '/' &&
-                            name.find('/') == name.rfind('/') && name.back() != '/');
-  if (!like_a_name) return "";
-  return "; a model on a hub is downloaded first (hf download NAME --local-dir FOLDER), and its folder given";
-}
-
 void require_folder(const fs::path& folder, const char* option) {
   if (!fs::exists(folder))
-    throw InputError("model", "{} {}: no such folder{}", option, folder.string(), hub_hint(folder));
+    throw InputError("model", "{} {}: no such folder{}", option, folder.string(), format::hub_hint(folder));
   if (!fs::is_directory(folder))
     throw InputError("model", "{} {}: expected a folder with config.json, found a file", option,
                      folder.string());

@@ -14,9 +14,6 @@
 
 namespace funicular::model {
 
-/// What to do with the name of a model on a hub, such as bert-base-uncased; "" for what looks like a path.
-std::string hub_hint(const fs::path& folder);
-
 /// What fine-tuning notes in config.json for evaluate and predict (key "funicular"; transformers ignores it).
 struct TaskNote {
   std::string task;

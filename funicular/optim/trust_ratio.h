@@ -1,5 +1,5 @@
 #pragma once
-// What LAMB and LARS have in common.
+// The trust ratio by which LAMB and LARS multiply the learning rate of a layer: its formula, and which layers have one.
 
 #include <algorithm>
 #include <limits>

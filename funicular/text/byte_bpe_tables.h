@@ -1,5 +1,5 @@
 #pragma once
-// What a byte-level BPE tokenizer knows; immutable once made.
+// The tables of a byte-level BPE tokenizer (text/byte_bpe.h): vocabulary, merges, added tokens; immutable once made.
 
 #include <array>
 #include <string>

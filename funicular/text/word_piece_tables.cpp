@@ -14,6 +14,7 @@ namespace {
 
 void check_vocabulary(const std::vector<std::string>& vocabulary, const WordPieceOptions& options) {
   std::unordered_map<std::string_view, size_t> seen;
+  seen.reserve(vocabulary.size());
   for (size_t i = 0; i < vocabulary.size(); ++i) {
     if (!is_valid_utf8(vocabulary[i]))
       throw InputError(kTokenizerComponent,

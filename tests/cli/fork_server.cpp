@@ -1,4 +1,5 @@
-// Loaded before the program (LD_PRELOAD): loads the program's libraries once, and runs its main() in a fork for each
+// Loaded before the program (LD_PRELOAD): loads the program's libraries once, that of its commands with LibTorch included,
+// and runs its main() in a fork for each
 // command that comes over a socket. Of a short command, loading LibTorch is most of the time, and the tests of the
 // command line run thousands of short commands. What runs is the program itself, with the words, the environment, the
 // folder and the streams of each command.
@@ -85,6 +86,7 @@ int become(Request& request) {
 
 int serve(int, char**, char**) {
   const int socket = std::atoi(std::getenv("FUNICULAR_FORK_SERVER"));
+  if (void* const load = dlsym(RTLD_DEFAULT, "funicular_load_commands")) reinterpret_cast<void (*)()>(load)();
   for (Request request; receive(socket, request);) {
     const pid_t child = fork();
     if (child < 0) stop("fork");

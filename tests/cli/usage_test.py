@@ -47,6 +47,43 @@ class Help(ProgramTest):
         self.refuses([], "Usage: funicular COMMAND")
 
 
+class LibTorch(ProgramTest):
+    """Loading it takes longer than most of what the program does without it."""
+
+    def loads_it(self, *words):
+        said = self.folder / "loader"
+        done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, check=False,
+                              env={**environment(), "LD_DEBUG": "files", "LD_DEBUG_OUTPUT": str(said)})
+        self.assertEqual(done.returncode, 0, done.stderr)
+        files = list(self.folder.glob("loader.*"))
+        self.assertTrue(files)
+        found = any("libtorch_cpu.so" in file.read_text(errors="replace") for file in files)
+        for file in files:
+            file.unlink()
+        return found
+
+    def test_is_loaded_for_the_commands_that_need_it_and_for_no_others(self):
+        model = self.model()
+        (self.folder / "a.txt").write_text("the old book is fine\n")
+        rows = write_rows(self.folder / "dev.tsv", (), [("gj04", "1", "", "the song is short")])
+        tokenize = ["tokenize", "--tokenizer", model, "--threads", 2, "--input"]
+        (self.folder / "steps.toml").write_text('[words]\ncommand = "tokenize"\ntokenizer = "model"\ninput = "a.txt"\noutput = "c.tokens"\n')
+        for words in (["--help"], ["--version"], ["tokenize", "--help"], [*tokenize, self.folder / "a.txt", "--output", self.folder / "a.tokens"],
+                      [*tokenize, rows, "--task", "cola", "--output", self.folder / "b.tokens"], ["tokenize", "--verify", self.folder / "a.tokens"],
+                      ["chain", self.folder / "steps.toml"], ["plan", "--schedule", "1f1b"], ["launch", "-n", 1, "--", "true"],
+                      ["report", "--help"]):
+            self.assertFalse(self.loads_it(*words), words)
+        for words in (["pretrain", "--help"], ["mask", "--tokenizer", model, "--input", self.folder / "a.txt"]):
+            self.assertTrue(self.loads_it(*words), words)
+
+    def test_where_its_commands_are_missing_the_others_work(self):
+        plain, = pathlib.Path(PROGRAM).parent.glob("libfunicular_plain.so.*.*.*")
+        (self.folder / plain.name).symlink_to(plain)
+        elsewhere = {**environment(), "LD_LIBRARY_PATH": str(self.folder)}
+        self.assertEqual(run("tokenize", "--help", env=elsewhere).code, 0)
+        self.refuses(["doctor"], "the commands that need LibTorch cannot be loaded", "libfunicular_commands.so", code=1, env=elsewhere)
+
+
 class Usage(ProgramTest):
     def test_unknown_command_suggests_the_nearest(self):
         self.refuses(["finetun"], 'unknown command "finetun"', "did you mean finetune?")

@@ -80,6 +80,24 @@ def known_options():
     return set(re.findall(r"--[a-z][a-z0-9-]*", text)) | {"--help"}
 
 
+def declared_fields(header, name):
+    """The names of the data members of a structure, in order."""
+    body = re.search(rf"^struct {name} {{\n(.*?)^}};", header, re.M | re.S)[1]
+    code = re.sub(r"//.*", "", body)
+    fields = []
+    for declaration in code.split(";"):
+        declaration = re.sub(r"\{.*|=.*", "", declaration, flags=re.S).split()
+        if declaration:
+            fields.append(declaration[-1])
+    return fields
+
+
+def listed_options(text):
+    """The names that docs/library.md lists, in order."""
+    listed = re.search(r"Of `TrainerOptions` that is: (.*?)\. Or set them", text, re.S)[1]
+    return re.findall(r"`(\w+)`", listed)
+
+
 class Documents(unittest.TestCase):
     def test_every_block_is_covered(self):
         found = [f"{path.name}:{block.line}: {problem_of_block(block)}" for path in DOCUMENTS
@@ -96,6 +114,12 @@ class Documents(unittest.TestCase):
         found = [f"{path.name}:{line}: {option}" for path in DOCUMENTS for line, span in blocks.spans(path.read_text())
                  if span.startswith("--") for option in commands.options_of(span.split()) if option not in known]
         self.assertEqual(found, [])
+
+    def test_the_options_of_a_training_are_in_the_order_in_which_they_are_declared(self):
+        header = (commands.ROOT / "funicular/train/trainer.h").read_text(encoding="utf-8")
+        text = (commands.ROOT / "docs/library.md").read_text(encoding="utf-8")
+        self.assertEqual(listed_options(text), declared_fields(header, "TrainerOptions"))
+        self.assertGreaterEqual(len(declared_fields(header, "TrainerOptions")), 30)
 
     def test_every_link_leads_to_a_file(self):
         found = [f"{path.name}: {target}" for path in DOCUMENTS
@@ -142,6 +166,45 @@ def readers_folder(test):
     return folder
 
 
+def pattern_of(line):
+    """What a line of a terminal session shows of any data and processor: its numbers and labels are others."""
+    if line.startswith("precision: "):
+        return r"precision: (bf16|fp32), .* \(--precision auto\)"
+    text = re.escape(line)
+    text = re.sub(r"(?<![\w])(\d|\\\.(?=\d)|\\-(?=\d)|e\\-\d)+", lambda number: r"[-+.e\d]+", text)
+    return re.sub(r"(un)?acceptable", "(un)?acceptable", text)
+
+
+class TerminalSession(unittest.TestCase):
+    """That of the README: what it shows is what the program prints, some messages left out."""
+
+    def answers(self, block):
+        """The lines that the commands print, in a folder with rows of the same labels."""
+        folder, printed = readers_folder(self), []
+        rows = [("acceptable" if label == "pro" else "unacceptable", text) for label, text in harness.sentiment_rows(64)]
+        for name in ("train.tsv", "eval.tsv", "test.tsv"):
+            harness.write_rows(folder / name, ("label", "text"), rows)
+        for command in shell_code(block).splitlines():
+            done = subprocess.run(["bash", "-c", command], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+                                  env={**os.environ, "PATH": f"{commands.BUILD}:{os.environ['PATH']}", "FUNICULAR_LOG_TIMES": "off",
+                                       "OMP_NUM_THREADS": "1"})
+            self.assertEqual(done.returncode, 0, done.stdout)
+            printed += done.stdout.splitlines()
+        return printed
+
+    def test_shows_only_lines_that_the_program_prints(self):
+        block, = [block for block in blocks.blocks((commands.ROOT / "README.md").read_text()) if block.language == "console"]
+        shown = [line for line in block.code.splitlines() if not line.startswith("$ ")]
+        self.assertGreater(len(shown), 7)
+        printed = self.answers(block)
+        self.assertEqual([line for line in shown if not any(re.fullmatch(pattern_of(line), one) for one in printed)], [], printed)
+
+    def test_numbers_and_labels_may_differ_and_words_may_not(self):
+        line = 'evaluation at step 268 of 804: accuracy 0.7040; {"label": "acceptable", "p": 1.5e-05}'
+        self.assertRegex('evaluation at step 2 of 6: accuracy 1; {"label": "unacceptable", "p": 0.5}', pattern_of(line))
+        self.assertNotRegex('evaluation at step 2 of 6: exactness 1; {"label": "acceptable", "p": 0.5}', pattern_of(line))
+
+
 class EveryCommandRuns(unittest.TestCase):
     """As it stands where it is short, else shortened (running.py)."""
 
@@ -179,10 +242,37 @@ class EveryCommandRuns(unittest.TestCase):
     def test_of_funicular(self):
         self.check("funicular")
 
-    def test_of_other_launchers(self):
-        self.assertTrue(any(command[0] == "torchrun" for path in DOCUMENTS for _, command in commands_of(path.read_text())))
-        if (running.PYTHON.parent / "torchrun").is_file():
-            self.check("torchrun", "mpirun", "srun", "sbatch")
+    def test_of_the_programs_that_measure(self):
+        programs = {path.stem for path in (commands.ROOT / "bench").glob("*_bench.cpp")}
+        self.assertEqual(programs, set(running.BENCHES))
+        if "benchmark_DIR:PATH=benchmark_DIR-NOTFOUND" in (commands.BUILD / "CMakeCache.txt").read_text():
+            self.skipTest("google-benchmark is not installed (./run setup installs it): the programs of bench/ are not built")
+        folder = readers_folder(self)
+        for program in sorted(programs):
+            ways = running.of_built([f"build/release/bench/{program}"])
+            self.assertTrue(ways, f"{program} was not built")
+            for way in ways:
+                with self.subTest(words=way.words):
+                    self.assertIsNone(running.run(way, folder))
+
+    def test_of_torchrun(self):
+        self.check_launcher("torchrun")
+
+    def test_of_mpirun(self):
+        self.check_launcher("mpirun")
+
+    def test_of_srun(self):
+        self.check_launcher("srun")
+
+    def test_of_sbatch(self):
+        self.check_launcher("sbatch")
+
+    def check_launcher(self, name):
+        shown = [command for path in DOCUMENTS for _, command in commands_of(path.read_text()) if command[0] == name]
+        self.assertTrue(shown, f"no document shows {name}")
+        if not running.of_launcher(shown[0]):
+            self.skipTest(f"{name} is not installed, or has nothing to run on")
+        self.check(name)
 
     def test_is_one_that_the_tests_know_how_to_run(self):
         unknown = []

@@ -76,12 +76,22 @@ def of_ctest(words):
     return [Way(["ctest", "--test-dir", commands.BUILD, "-N", *words[:at], *words[at + 2:]])]
 
 
+# The programs of bench/, at a size that takes a second. Those of google-benchmark list their rows and run one.
+BENCHES = {"all_reduce_bench": [["1000", "1"]],
+           "kernels_bench": [["--benchmark_list_tests"], ["--benchmark_filter=^attention/fp32", "--benchmark_min_time=0.001"]],
+           "masking_bench": [["32"]],
+           "optimizer_bench": [["1", "1", "sgd", "1"]],
+           "store_bench": [["1", "100", "1"]],
+           "tokenizer_bench": [["--benchmark_list_tests"], ["--benchmark_filter=ids_in_one_array/alphabetic", "--benchmark_min_time=0.001"]]}
+
+
 def of_built(command):
-    """A program that not every build has."""
+    """A program that not every build has: those of bench/ need google-benchmark."""
     built = commands.BUILD / pathlib.PurePath(*pathlib.PurePath(command[0]).parts[2:])
-    if built.name == "all_reduce_bench" and built.exists():
-        return [Way([commands.BUILD / "funicular", "launch", "-n", "2", "--", built, "1000", "1"])]
-    return []
+    if not built.exists():
+        return []
+    launch = [commands.BUILD / "funicular", "launch", "-n", "2", "--"] if built.name == "all_reduce_bench" else []
+    return [Way([*launch, built, *words]) for words in BENCHES.get(built.name, [])]
 
 
 def of_launcher(command):

@@ -22,9 +22,9 @@ def check(files: dict[str, str], table: str | None = None) -> tuple[int, str]:
 
 class CheckLayers(unittest.TestCase):
     def assert_found(self, path: str, include: str, words: str):
-        code, output = check({path: f"// first line\n#include {include}\n"})
+        code, output = check({path: f"#pragma once\n// What it is for.\n#include {include}\n"})
         self.assertEqual(code, 1, output)
-        self.assertIn(f"{path}:2: ", output)
+        self.assertIn(f"{path}:3: ", output)
         self.assertIn(words, output)
 
     def test_a_tree_that_obeys_passes(self):
@@ -46,6 +46,13 @@ class CheckLayers(unittest.TestCase):
     def test_an_include_not_written_from_the_root_is_found(self):
         self.assert_found("funicular/nn/a.cpp", '"bert.h"', "from the root")
 
+    def test_a_header_that_does_not_say_what_it_is_for_is_found(self):
+        for text in ("#pragma once\n", "#pragma once\n\n// Late.\n", "#pragma once\n#include <span>\n", "#pragma once\n//\n", "// First.\n#pragma once\n", ""):
+            code, output = check({"funicular/base/a.h": text})
+            self.assertEqual(code, 1, text)
+            self.assertIn("funicular/base/a.h:2: expected, below #pragma once, a line of comment", output)
+        self.assertEqual(check({"funicular/base/a.h": "#pragma once\n// What it is for.\n"})[0], 0)
+
     def test_a_folder_without_a_row_is_found(self):
         code, output = check({"funicular/magic/a.h": "\n"})
         self.assertEqual(code, 1)
@@ -53,10 +60,10 @@ class CheckLayers(unittest.TestCase):
 
     def test_a_row_that_names_one_below_itself_is_found(self):
         table = (ROOT / "docs/architecture.md").read_text(encoding="utf-8").replace("| base, text, format | no |", "| base, text, nn | no |", 1)
-        code, output = check({"funicular/base/a.h": "\n"}, table)
+        code, output = check({"funicular/base/a.cpp": "\n"}, table)
         self.assertEqual(code, 1, output)
         self.assertIn("the row of data names nn, a row below it", output)
-        code, output = check({"funicular/base/a.h": "\n"}, table.replace("base, text, nn", "base, text, magic"))
+        code, output = check({"funicular/base/a.cpp": "\n"}, table.replace("base, text, nn", "base, text, magic"))
         self.assertIn("there is no row of magic", output)
 
     def test_an_empty_tree_is_not_success(self):

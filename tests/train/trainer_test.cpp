@@ -1,8 +1,13 @@
 // Claims about the trainer: what it trains on, when it evaluates, stops, saves and refuses.
 #include <gtest/gtest.h>
+#include <pty.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <functional>
+#include <regex>
+#include <string>
+#include <thread>
 
 #include "funicular/base/log.h"
 #include "funicular/format/safetensors.h"
@@ -53,7 +58,6 @@ std::vector<double> losses_of(const TrainerOptions& options) {
 }
 
 // --- the global batch is the unit
-// ------------------------------------------------------------------------------
 
 TEST(Trainer, LossesDoNotDependOnHowTheBatchIsCut) {
   TrainerOptions options = quiet();
@@ -150,7 +154,6 @@ TEST(Batching, CutsByTokensAndLetsALongSequenceStandAlone) {
 }
 
 // --- evaluation, early stopping, the best model
-// -------------------------------------------------------------------
 
 /// Gives the values of a list, one an evaluation.
 struct ScriptedMetric final : Metrics {
@@ -161,6 +164,49 @@ struct ScriptedMetric final : Metrics {
   void add(const TensorMap&) override {}
   std::map<std::string, double> finish(double) override { return {{"score", values.at(next++)}}; }
 };
+
+struct SlowMetric final : Metrics {
+  void start() override {}
+  void add(const TensorMap&) override {}
+  std::map<std::string, double> finish(double) override { return ::usleep(1'000'000), std::map<std::string, double>(); }
+};
+
+/// What `work` writes to standard error where that is a terminal.
+std::string on_a_terminal(const std::function<void()>& work) {
+  int here = -1, terminal = -1;
+  EXPECT_EQ(::openpty(&here, &terminal, nullptr, nullptr, nullptr), 0);
+  const int before = ::dup(STDERR_FILENO);
+  ::dup2(terminal, STDERR_FILENO);
+  ::close(terminal);
+  std::string shown;
+  std::thread reader([&] {
+    char part[4096];
+    for (ssize_t got = 0; (got = ::read(here, part, sizeof part)) > 0;) shown.append(part, static_cast<size_t>(got));
+  });
+  work();
+  ::dup2(before, STDERR_FILENO);  // the last one that has the terminal open: the reader ends
+  reader.join();
+  ::close(before);
+  ::close(here);
+  return shown;
+}
+
+TEST(Trainer, ShowsTheSpeedOfItsStepsWithoutEvaluationsAndTheTimeThatTheseWillTake) {
+  TrainerOptions options = quiet();
+  options.progress = true;
+  options.max_steps = 12;
+  options.eval_steps = 4;
+  SlowMetric metric;
+  const TensorDataset data = make_data(22);
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  trainer.callbacks.on_step = [](int64_t, const parallel::StepResult&) { ::usleep(120'000); };
+  const std::string shown = on_a_terminal([&] { trainer.fit(make_plain(), data, plain_loss, {&data, &metric}); });
+  std::smatch found;
+  ASSERT_TRUE(std::regex_search(shown, found, std::regex("  5 of 12 steps  ([0-9.]+) steps/s  0:([0-9]+) left"))) << shown;
+  const double speed = std::stod(found[1]);
+  EXPECT_GT(speed, 3.4);  // with the second of the first evaluation at most 5 in 1.6 seconds
+  EXPECT_GT(std::stod(found[2]), 7 / speed + 1.4);  // two evaluations of a second each, but for rounding
+}
 
 TEST(Trainer, StopsWhenTheMetricNoLongerImprovesAndKeepsTheBestModel) {
   TemporaryFolder folder;
@@ -247,7 +293,6 @@ TEST(Evaluate, LossIsTheMeanOverAllSamplesHoweverTheyAreCut) {
 }
 
 // --- what a run leaves
-// ---------------------------------------------------------------------------------------------
 
 TEST(Trainer, WritesTheFieldsThatTheDesignNames) {
   TemporaryFolder folder;
@@ -331,7 +376,6 @@ TEST(Checkpoint, OfAnotherModelIsRefusedByTheTensorsName) {
 }
 
 // --- what goes wrong
-// -----------------------------------------------------------------------------------------------
 
 TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndLeavesTheCheckpoints) {
   TemporaryFolder folder;

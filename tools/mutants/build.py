@@ -1,4 +1,4 @@
-"""Builds a library, a program and test programs with mutants in them, from an ordinary build and few compiled files.
+"""Builds libraries, a program and test programs with mutants in them, from an ordinary build and few compiled files.
 
 Only the sources that a mutant changes are compiled again. Their objects are linked before those of the ordinary build,
 and the linker keeps the first definition of each symbol. All code is compiled with -fPIC, so the compiler has taken
@@ -44,6 +44,12 @@ def native_isa() -> str:
     return ISAS[best]
 
 
+def sources_of(file: Path) -> list[str]:
+    """The sources of cli/ that a compiled file is, or includes where several are compiled together."""
+    text = file.read_text(encoding="utf-8") if file.name.startswith("unity_") and file.exists() else f'"{file}"'
+    return re.findall(r'/funicular/(cli/[^"/]+\.cpp)"', text)
+
+
 class Build:
     """An ordinary build of this tree that mutated objects are compiled as parts of."""
 
@@ -55,10 +61,13 @@ class Build:
         except OSError as error:
             raise Invalid(f"{folder} is not a build of this tree ({error}); ./run build makes it") from None
         self.compilers: dict[str, list[str]] = {}
+        self.owners: dict[str, str] = {}  # the target of a source of cli/, which are those of the program and those of a library
         for entry in entries:
             target = re.search(r"/?CMakeFiles/([^/]+)\.dir/", entry["command"].rpartition(" -o ")[2])
             if target and "cmake_pch" not in entry["file"]:
                 self.compilers.setdefault(target[1], shlex.split(entry["command"].rpartition(" -o ")[0]))
+                for source in sources_of(Path(entry["file"])):
+                    self.owners[source] = target[1]
         self.links: dict[str, str] = {}
 
     def compiler(self, target: str, source: str) -> list[str]:
@@ -90,7 +99,7 @@ def run(command, cwd: Path, what: str):
 
 
 class Variant:
-    """A library with some mutants in it, and the programs that need to be linked anew to meet them."""
+    """Libraries with some mutants in them, and the programs that need to be linked anew to meet them."""
 
     def __init__(self, build: Build, out: Path, mutants: list[Mutant], alone: bool = False):
         self.build, self.out, self.mutants, self.alone = build, out, mutants, alone
@@ -136,7 +145,7 @@ class Variant:
     def targets(self, source: str, mutants: list[Mutant]) -> list[str]:
         layer, folder = source.split("/")[0], source.split("/")[-2]
         if folder != "kernels":
-            return [f"funicular_{layer}"]
+            return [self.build.owners.get(source, f"funicular_{layer}")]
         return sorted({self.kernels(layer, mutant.isa or self.build.isa) for mutant in mutants})
 
     def kernels(self, layer: str, isa: str) -> str:
@@ -168,12 +177,13 @@ class Variant:
                 chosen += map(str, sorted(objects))
         return chosen
 
-    def link(self, output: str, flags: list[str], into: Path, switch: bool = True) -> Path:
+    def link(self, output: str, flags: list[str], into: Path) -> Path:
         command = self.build.link(output)
-        objects = self.all_objects(command)[0 if switch else 1:]
+        objects = self.all_objects(command)
         compiler = re.match(r"(: && )?\S+ ", command)[0]
         into.parent.mkdir(parents=True, exist_ok=True)
-        added = " ".join([*flags, "-Wl,--allow-multiple-definition", *map(shlex.quote, objects)])
+        rpath = f"-Wl,-rpath,{self.out / 'lib'}"  # before that of the ordinary build
+        added = " ".join([*flags, rpath, "-Wl,--allow-multiple-definition", *map(shlex.quote, objects)])
         command = compiler + added + " " + command[len(compiler):].replace(f" -o {output} ", f" -o {shlex.quote(str(into))} ")
         run(command, self.build.folder, f"{output} cannot be linked with mutants")
         return into
@@ -181,18 +191,17 @@ class Variant:
     def link_library(self):
         (self.out / "lib").mkdir(parents=True, exist_ok=True)
         (self.out / "lib/tests").symlink_to(self.build.folder / "tests")  # what tests of the program seek beside it
-        # The library's inline functions may be mutants; those of a test program must not take their place.
-        library = (self.build.folder / "libfunicular.so").resolve().name  # with its version, as programs ask for it
-        self.link(library, ["-Wl,-Bsymbolic-functions"], self.out / "lib" / library)
+        # The libraries' inline functions may be mutants; those of a test program must not take their place.
+        for name in ("libfunicular_plain.so", "libfunicular.so", "libfunicular_commands.so"):
+            library = (self.build.folder / name).resolve().name  # with its version, as programs ask for it
+            self.link(library, ["-Wl,-Bsymbolic-functions"], self.out / "lib" / library)
 
     def program(self, name: str) -> Path:
         """`funicular` or a test program that meets these mutants, linked if need be."""
         if name not in self.programs:
             output = name if name == "funicular" else f"tests/{name}"
-            static = "libfunicular.so" not in self.build.link(output)
-            if static or name == "funicular":
-                flags = [] if static else [f"-Wl,-rpath,{self.out / 'lib'}"]
-                self.programs[name] = self.link(output, flags, self.out / "lib" / name, switch=static)
+            if name == "funicular" or "libfunicular.so" not in self.build.link(output):
+                self.programs[name] = self.link(output, [], self.out / "lib" / name)
             else:
                 self.programs[name] = self.build.folder / output
         return self.programs[name]

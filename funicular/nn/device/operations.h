@@ -1,6 +1,6 @@
 #pragma once
-// Row operations and attention by kernels for teams of threads; see nn/row_operations.h and
-// nn/packed_attention.h, which call them.
+// Activations, normalisation, embeddings and attention of tensors on a GPU, by kernels for teams of threads;
+// nn/row_operations.h and nn/packed_attention.h call them.
 
 #include <ATen/core/Tensor.h>
 

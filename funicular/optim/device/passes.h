@@ -1,5 +1,5 @@
 #pragma once
-// The passes of optim/device/update.h on the tensors of an UpdateTarget that lies on a GPU.
+// What optimisers call to update parameters on a GPU: the passes of optim/device/update.h on the tensors of an UpdateTarget that lies on a GPU.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,4 +1,5 @@
 #pragma once
+// The one call of gloo's that c10d's headers need of its Context. LibTorch holds gloo's code, but not its headers.
 
 #include <chrono>
 

@@ -1,4 +1,5 @@
 #pragma once
+// The interface of gloo's store as c10d derives from it. LibTorch holds gloo's code, but not its headers.
 
 #include <chrono>
 #include <string>

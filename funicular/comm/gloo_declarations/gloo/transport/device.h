@@ -1,4 +1,5 @@
 #pragma once
+// The names of gloo's transport that c10d's headers mention. LibTorch holds gloo's code, but not its headers.
 
 namespace gloo::transport {
 

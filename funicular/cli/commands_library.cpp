@@ -1,0 +1,52 @@
+#include "funicular/cli/commands_library.h"
+
+#include <dlfcn.h>
+
+#include <filesystem>
+
+#include "funicular/base/error.h"
+#include "funicular/base/version.h"
+
+namespace funicular::cli {
+
+namespace {
+
+const CommandsLibrary* loaded = nullptr;
+
+/// Beside the library of the layers without LibTorch, wherever that was found.
+std::filesystem::path library_path() {
+  const auto name = "libfunicular_commands.so." FUNICULAR_VERSION;
+  Dl_info found{};
+  if (!::dladdr(reinterpret_cast<const void*>(&nearest), &found) || !found.dli_fname) return name;
+  return std::filesystem::absolute(found.dli_fname).parent_path() / name;
+}
+
+const CommandsLibrary* load() {
+  const std::filesystem::path path = library_path();
+  // Never closed: LibTorch cannot be unloaded. Global, as if the program were linked with it.
+  void* const library = ::dlopen(path.c_str(), RTLD_LAZY | RTLD_GLOBAL);
+  const void* const found = library ? ::dlsym(library, "funicular_commands_library") : nullptr;
+  if (!found) {
+    const char* const reason = ::dlerror();
+    throw RunError("library", "the commands that need LibTorch cannot be loaded: {}",
+                   reason ? reason : path.string());
+  }
+  return static_cast<const CommandsLibrary*>(found);
+}
+
+}  // namespace
+
+const CommandsLibrary& commands_library() {
+  if (!loaded) loaded = load();
+  return *loaded;
+}
+
+const CommandsLibrary* loaded_commands_library() {
+  return loaded;
+}
+
+}  // namespace funicular::cli
+
+void funicular_load_commands() {
+  funicular::cli::commands_library();
+}

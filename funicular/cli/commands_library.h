@@ -1,0 +1,40 @@
+#pragma once
+// Commands that need LibTorch, in a library of their own that the program loads when one of them is called.
+//
+// Loading LibTorch takes a quarter of a second: more than the program needs to show its help, or to tokenise ten
+// megabytes. The library uses what the program has of the command line (arguments.h), so it is of no use to another.
+
+#include <exception>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "funicular/cli/command.h"
+
+namespace funicular::cli {
+
+/// What the library has for the program.
+struct CommandsLibrary {
+  /// Null for a name that it does not know.
+  std::unique_ptr<Command> (*make)(std::string_view name);
+  /// To be called once, before a command of the library is run: where tensors take their memory from.
+  void (*prepare)();
+  /// Of LibTorch's errors, too; see core/error_text.h.
+  std::string (*error_text)(const std::exception& error);
+  bool (*is_out_of_memory)(const std::exception& error);
+};
+
+/// Loads the library, the first time: libfunicular_commands.so of this version, in the folder of libfunicular_plain.so.
+/// Throws RunError where it cannot be loaded.
+const CommandsLibrary& commands_library();
+
+/// Null before it is loaded.
+const CommandsLibrary* loaded_commands_library();
+
+}  // namespace funicular::cli
+
+/// What the library exports.
+extern "C" const funicular::cli::CommandsLibrary funicular_commands_library;
+
+/// What the program exports, beside the names that the library uses: loads it. For what forks the program often.
+extern "C" void funicular_load_commands();

@@ -1,0 +1,43 @@
+#pragma once
+// How the files of known tasks are laid out: which columns hold texts and labels, and how the classes are written.
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/base/file.h"
+#include "funicular/data/row_source.h"
+
+namespace funicular::data {
+
+/// The layouts are those of the GLUE benchmark's files (Wang et al., "GLUE: A Multi-Task Benchmark and Analysis Platform for
+/// Natural Language Understanding", 2019).
+struct TaskLayout {
+  TextFileSourceOptions columns;  ///< with text columns and a label column
+  std::vector<std::string>
+      label_names;                     ///< of the classes by number; empty: the labels are numbers to predict
+  std::vector<std::string> spellings;  ///< how files write the classes; empty: as they are called
+};
+
+/// Of cola, sst2, mrpc, stsb or rte. Throws InputError for another name.
+TaskLayout task_layout(std::string_view name);
+
+/// Rows of a file whose labels are called by the names of their classes, however the file writes them.
+class NamedLabelSource : public RowSource {
+ public:
+  /// `spellings` are as many as `names`, or none: then labels stay as they are.
+  NamedLabelSource(const fs::path& file, const TextFileSourceOptions& columns, std::vector<std::string> names,
+                   std::vector<std::string> spellings);
+  int columns() const override { return rows_.columns(); }
+  bool has_labels() const override { return true; }
+  size_t pieces() const override { return rows_.pieces(); }
+  uint64_t piece_bytes(size_t piece) const override { return rows_.piece_bytes(piece); }
+  uint64_t read(size_t piece, const RowSink& sink) const override;
+
+ private:
+  std::string_view name_of(std::string_view label) const;
+  std::vector<std::string> names_, spellings_;
+  TextFileSource rows_;
+};
+
+}  // namespace funicular::data
