@@ -73,7 +73,7 @@ Command& find_command(const std::vector<std::unique_ptr<Command>>& commands, con
 
 /// Several of these would each do all of the work, and write the same file.
 void refuse_ranks(const std::string& command) {
-  const std::vector<std::string> alone{"tokenize", "vocabulary", "mask",   "evaluate", "predict",
+  const std::vector<std::string> alone{"tokenize", "vocabulary", "mask",   "predict",
                                        "compare",  "chain",      "report", "vectors"};
   if (std::find(alone.begin(), alone.end(), command) == alone.end()) return;
   if (!launch::process_variable("FUNICULAR_LAUNCH")) return;
