@@ -17,6 +17,7 @@
 #include "funicular/core/slicing.h"
 #include "funicular/model/bert.h"
 #include "funicular/objective/masked_lm.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/trainer.h"
 
@@ -114,11 +115,10 @@ Elements own_elements(const Model& model, const FlatLayout& layout, bool sliced,
 }
 
 /// See parallel/zero.h.
-RankBytes predict(const FlatLayout& layout, const Elements& own, const std::string& strategy, int ranks,
-                  bool mixed, bool accumulates, int64_t master_bytes) {
+RankBytes predict(const FlatLayout& layout, const Elements& own, int stage, int ranks, bool mixed,
+                  bool accumulates, int64_t master_bytes) {
   const auto [matrices, vectors] = own;
   const int64_t w = mixed ? 2 : master_bytes, g = mixed && !accumulates ? 2 : master_bytes;
-  const int stage = strategy.starts_with("zero") ? strategy[4] - '0' : 0;
   const auto over = [&](int64_t bytes, bool divided) { return divided ? bytes / ranks : bytes; };
   RankBytes bytes;
   bytes.weights = over(matrices * w, stage == 3) + (mixed ? over(matrices * master_bytes, stage > 0) : 0) +
@@ -158,10 +158,11 @@ class Bench {
   }
 
   RankUse run(const std::string& name) {
-    if (name == "ps-async")
+    const parallel::Layout shared = parallel::Layout::of_strategy(name).on(group_.size());
+    if (shared.kind == parallel::Layout::Kind::asynchronous_servers)
       throw InputError(
           "bench", "ps-async has no step that all ranks take together; expected one of the other strategies");
-    if (name.starts_with("pipeline"))
+    if (shared.staged)
       throw InputError(
           "bench",
           "what a stage holds is not predicted yet, so pipelines are not measured here; expected one of "
@@ -169,10 +170,10 @@ class Bench {
     const at::ScalarType type = master_type(options_.precision);
     Model model = model::build_bert({options_.config, model::Head::masked_lm, type, 1});
     const FlatLayout layout(model);
-    const Elements own = own_elements(model, layout, name == "tensor", group_.size());
+    const Elements own = own_elements(model, layout, shared.sliced, shared.tensor);
     const auto compute = compute_type(options_.precision);
     const auto strategy =
-        parallel::make_strategy(name, group_, {.compare_every = 0, .devices = options_.devices});
+        parallel::make_strategy(shared, group_, {.compare_every = 0, .devices = options_.devices});
     const train::BatchPlan plan = train::plan_batches(sizes_, strategy->parts());
     strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 1e-4, .weight_decay = 0.01}),
                      {.compute = compute, .accumulates = plan.accumulation > 1});
@@ -214,7 +215,7 @@ class Bench {
       use.devices[i].busy_seconds =
           (use.devices[i].busy_seconds - before[i].busy_seconds) / static_cast<double>(options_.steps);
     use.measured.gathered = strategy->most_gathered_bytes();
-    use.predicted = predict(layout, own, name, group_.size(), compute.has_value(), plan.accumulation > 1,
+    use.predicted = predict(layout, own, shared.zero, shared.data, compute.has_value(), plan.accumulation > 1,
                             static_cast<int64_t>(at::elementSize(type)));
     return use;
   }

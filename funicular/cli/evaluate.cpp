@@ -11,10 +11,13 @@
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/rank_options.h"
 #include "funicular/cli/task_options.h"
+#include "funicular/comm/together.h"
 #include "funicular/data/store_files.h"
 #include "funicular/eval/answer_sheet.h"
 #include "funicular/eval/evaluation_record.h"
+#include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
@@ -55,7 +58,8 @@ class Evaluate final : public Command {
       : Command("evaluate",
                 "Prints one JSON object with the metrics of a fine-tuned model on a task's file, or with "
                 "--task mlm the loss "
-                "and perplexity of a masked language model on a token store.") {
+                "and perplexity of a masked language model on a token store. Under funicular launch the ranks "
+                "share the rows: the same result, sooner.") {
     arguments.section("Input");
     declare_model(arguments, model_, "model folder");
     task_options_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
@@ -87,7 +91,9 @@ class Evaluate final : public Command {
 
   int run() override {
     device_.apply();
-    precision_ = resolve_inference_precision(precision_, device_.place());
+    join_ranks();
+    precision_ =
+        comm::from_first(group_, [&] { return resolve_inference_precision(precision_, device_.place()); });
     pretrained_.emplace(model_);
     note_ = pretrained_->note();
     require_place(predictions_, "--predictions");
@@ -100,6 +106,17 @@ class Evaluate final : public Command {
   }
 
  private:
+  void join_ranks() {
+    const launch::Environment place = launch::read_environment();
+    if (device_.threads == 0) share_threads(place);
+    if (place.size > 1 && device_.device != "cpu")
+      throw InputError("device", "--device {} is for one process; expected --device cpu, or one rank",
+                       device_.device);
+    group_ = comm::Group::from_environment();
+    // What all ranks would say is said once.
+    if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
+  }
+
   void refuse_to_replace_the_rows() const {
     std::error_code ignored;
     if (!predictions_.empty() && fs::equivalent(predictions_, data_, ignored))
@@ -184,6 +201,7 @@ class Evaluate final : public Command {
     const auto begin = std::chrono::steady_clock::now();
     OrderedJson found = measure(model, *objective, store, &sheet);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    if (group_.rank() > 0) return 0;
     if (!output_.empty())
       eval::write_evaluation(output_, about(found, model, taken.count()), sheet, task, data_);
     if (details_) {
@@ -221,7 +239,8 @@ class Evaluate final : public Command {
     store->require_tokenizer(tokenizer);
     const objective::MaskedLm objective(tokenizer, {.sequence = {static_cast<int32_t>(length_)}});
     const std::unique_ptr<Metrics> metrics = objective.metrics();
-    fmt::print("{}\n", measure(load(objective), objective, store, metrics.get()).dump());
+    const OrderedJson found = measure(load(objective), objective, store, metrics.get());
+    if (group_.rank() == 0) fmt::print("{}\n", found.dump());
     return 0;
   }
 
@@ -239,7 +258,7 @@ class Evaluate final : public Command {
     const train::DatasetSource source(objective, *samples);
     const auto result =
         train::evaluate(model, source, metrics, batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
-                        batch_tokens_, static_cast<uint64_t>(seed_));
+                        batch_tokens_, static_cast<uint64_t>(seed_), group_);
     // A correlation may not be defined; a loss is.
     for (const char* name : {"loss", "perplexity"})
       if (const auto found = result.find(name); found != result.end() && !std::isfinite(found->second))
@@ -257,6 +276,7 @@ class Evaluate final : public Command {
   int64_t batch_tokens_ = 8192, seed_ = 42, length_ = 0;
   std::string precision_ = kAutoPrecision;
   DeviceOptions device_;
+  comm::Group group_;
   std::optional<model::Pretrained> pretrained_;
   model::TaskNote note_;
 };

@@ -54,6 +54,7 @@ struct Effects {
       {"devices", none},
       {"data-parallel", none},
       {"tensor-parallel", none},
+      {"zero", none},
       {"sequence-parallel", none},
       {"debug-collectives", none},
       {"interface", none},

@@ -4,10 +4,8 @@
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 
@@ -17,7 +15,6 @@
 #include "funicular/base/processor_limit.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
-#include "funicular/launch/processors.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/nn/precision_choice.h"
 #include "funicular/runtime/device_kernels.h"
@@ -262,89 +259,6 @@ void DeviceOptions::apply() const {
     at::set_num_threads(threads_within_quota(at::get_num_threads(), processor_quota()));
 }
 
-namespace {
-
-void declare_ranks(TrainingOptions& options, Arguments& arguments) {
-  arguments.section("Ranks (see funicular launch)");
-  arguments
-      .add("strategy", "NAME", options.strategy,
-           "how the ranks share the work; auto: single on one, ddp on several")
-      .choices(parallel::strategy_names());
-  arguments
-      .add("devices", "N", options.devices,
-           "of dp: how many replicas compute in this process, each on its share of the threads")
-      .range(1, 1024);
-  arguments
-      .add("pipeline-parallel", "P", options.pipeline_parallel,
-           "cut the model into stages on P ranks; of P·D ranks D pipelines share the data")
-      .default_text("1; with --strategy pipeline all ranks")
-      .range(1, 4096);
-  arguments
-      .add("tensor-parallel", "T", options.tensor_parallel,
-           "cut weights into slices on T ranks; of T·D ranks D such groups share the data, by ddp or "
-           "--strategy zero1 to "
-           "zero3")
-      .default_text("1; with --strategy tensor all ranks")
-      .range(1, 4096);
-  arguments.add(
-      "sequence-parallel", options.sequence_parallel,
-      "of --tensor-parallel: divide what lies between the slices by rows: less memory, the same traffic");
-  arguments
-      .add("data-parallel", "D", options.data_parallel,
-           "how many pipelines or tensor groups; must be the ranks divided by P or T")
-      .default_text("ranks / P or T")
-      .range(1, 65536);
-  arguments.add(
-      "schedule", "NAME|FILE", options.schedule,
-      "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
-      "funicular plan); pipedream, pipedream-vertical-sync, pipedream-2bw: older weights, no flush");
-  arguments
-      .add("stages-per-rank", "V", options.stages_per_rank, "of the schedules interleaved and looped-bfs")
-      .default_text("2")
-      .range(1, 64);
-  arguments
-      .add("stages", "auto|cost|S,…", options.stages,
-           "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the "
-           "start; or "
-           "the number of the first segment of each, from 0: embeddings, layers, head")
-      .default_text("auto");
-  arguments
-      .add("servers", "N", options.servers,
-           "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
-      .range(1, 1024);
-  arguments
-      .add("staleness", "STEPS", options.staleness,
-           "of ps-async: how many steps a worker may be ahead of the slowest")
-      .range(0);
-  arguments
-      .add("record-interleaving", "DIR", options.record_interleaving,
-           "of ps-async: write down the order in which the servers deal with the workers")
-      .default_text("not");
-  arguments
-      .add("replay-interleaving", "DIR", options.replay_interleaving,
-           "of ps-async: deal with the workers in a recorded order")
-      .default_text("not");
-  arguments.rivals({"record-interleaving", "replay-interleaving"});
-  arguments.add("deterministic", options.deterministic,
-                "add gradients up in the order of a tree over the micro-batches: any number of ranks (zero2, "
-                "zero3: 1, 2, "
-                "4, …) with the same micro-batches then gives the same bits");
-  arguments
-      .add("reduce-precision", "NAME", options.reduce_precision,
-           "of ddp: round gradients for their exchange; what is lost is added in the next step")
-      .choices({"own", "bf16", "fp16"});
-  arguments
-      .add("offload-optimizer", "DIR", options.offload_optimizer,
-           "keep optimiser state in mapped files in this folder, on a fast disk of this host")
-      .default_text("in memory");
-  arguments.add("debug-collectives", options.debug_collectives,
-                "compare every exchange between the ranks before it starts; slow");
-  arguments.add("interface", "NAME", options.interface, "network interface of the ranks' connections")
-      .default_text("the one that reaches rank 0");
-}
-
-}  // namespace
-
 void TrainingOptions::declare(Arguments& arguments) {
   arguments_ = &arguments;
   arguments
@@ -355,29 +269,8 @@ void TrainingOptions::declare(Arguments& arguments) {
   declare_optimisation(*this, arguments);
   declare_run(*this, arguments);
   device.declare(arguments);
-  declare_ranks(*this, arguments);
+  RankOptions::declare(arguments);
 }
-
-namespace {
-
-/// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none)
-/// leaves all cores to each; ranks that take them all would stand in each other's way.
-void share_threads(const launch::Environment& place) {
-  if (place.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
-  const std::vector<launch::Processor> processors = launch::available_processors();
-  if (static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN)) return;  // bound to some
-  at::set_num_threads(launch::divide_processors(processors, place.local_size).front().threads);
-}
-
-}  // namespace
-
-namespace {
-
-bool is_pipeline(const std::string& strategy) {
-  return strategy.starts_with("pipeline");
-}
-
-}  // namespace
 
 void TrainingOptions::apply() {
   if (max_steps && num_train_epochs)
@@ -389,18 +282,9 @@ void TrainingOptions::apply() {
   const bool choose = precision == kAutoPrecision;
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
-  strategy = chosen_strategy();
-  if (is_pipeline(strategy) && !arguments_->given("pipeline-parallel"))
-    pipeline_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
-  if (strategy == "tensor" && !arguments_->given("tensor-parallel"))
-    tensor_parallel = std::max<int64_t>(1, place.size / data_parallel.value_or(1));
-  check_mesh(place.size);
-  const bool cuts = is_pipeline(strategy);
-  const int64_t parts = strategy == "dp"              ? devices
-                        : strategy.starts_with("ps-") ? std::max<int64_t>(1, place.size - servers)
-                                                      : place.size / ranks_of_a_share();
-  train::plan_batches(trainer(), parts,
-                      cuts ? pipeline_parallel : 1);  // contradictions are told before files are read
+  settle(place.size);
+  // Contradictions are told before files are read.
+  train::plan_batches(trainer(), parts(place.size), pieces());
   if (device.device != "cpu" && !offload_optimizer.empty())
     throw InputError("device",
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
@@ -428,35 +312,6 @@ void TrainingOptions::apply() {
   if (choose) choose_precision();
   warn_of_idle_options();
   strategy_factory()();
-}
-
-std::string TrainingOptions::chosen_strategy() const {
-  const bool asked = pipeline_parallel > 1;
-  if (asked && tensor_parallel > 1)
-    throw InputError("usage",
-                     "--pipeline-parallel {} and --tensor-parallel {} cannot be combined yet; leave one out",
-                     pipeline_parallel, tensor_parallel);
-  if (strategy == "auto" && asked) return "pipeline";
-  if (strategy == "auto" && tensor_parallel > 1) return "tensor";
-  if (!is_pipeline(strategy) && asked)
-    throw InputError("usage", "--pipeline-parallel {} and --strategy {} contradict each other; leave one out",
-                     pipeline_parallel, strategy);
-  return strategy;
-}
-
-void TrainingOptions::check_mesh(int ranks) const {
-  const bool pipelines = is_pipeline(strategy), slices = strategy == "tensor" || tensor_parallel > 1;
-  if (!pipelines && !slices) return;
-  const int64_t together = ranks_of_a_share();
-  const char* const option = pipelines ? "--pipeline-parallel" : "--tensor-parallel";
-  if (ranks % together != 0)
-    throw InputError("usage",
-                     "{} {}: {} ranks cannot be divided into {} of {}; start a multiple: "
-                     "funicular launch -n {} -- funicular …",
-                     option, together, ranks, pipelines ? "pipelines" : "tensor groups", together, together);
-  if (data_parallel && *data_parallel * together != ranks)
-    throw InputError("usage", "{} {} and --data-parallel {} take {} ranks, and there are {}", option,
-                     together, *data_parallel, together * *data_parallel, ranks);
 }
 
 void TrainingOptions::choose_precision() {
@@ -490,11 +345,7 @@ void TrainingOptions::warn_of_idle_options() const {
   using Names = std::vector<std::string>;
   const auto belong = [&](const Names& options, const char* chooser, const std::string& chosen,
                           const Names& users) {
-    if (std::find(users.begin(), users.end(), chosen) != users.end()) return;
-    for (const std::string& option : options)
-      if (arguments_->given(option))
-        log::warning("--{} has no effect with --{} {}: it is of {}", option, chooser, chosen,
-                     fmt::join(users, ", "));
+    warn_unless_used(*arguments_, options, chooser, chosen, users);
   };
   Names warming = optim::schedule_names();
   std::erase(warming, "constant");
@@ -506,12 +357,7 @@ void TrainingOptions::warn_of_idle_options() const {
   belong({"trust-coefficient"}, "optim", optim, {"lars"});
   belong({"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"},
          "precision", precision, {"fp16"});
-  belong({"devices"}, "strategy", strategy, {"dp"});
-  belong({"servers"}, "strategy", strategy, {"ps-sync", "ps-async"});
-  belong({"schedule", "stages-per-rank", "stages"}, "strategy", strategy, {"pipeline", "pipeline-zero1"});
-  if (tensor_parallel == 1)
-    belong({"data-parallel"}, "strategy", strategy, {"pipeline", "pipeline-zero1", "tensor"});
-  belong({"staleness", "record-interleaving", "replay-interleaving"}, "strategy", strategy, {"ps-async"});
+  RankOptions::warn_of_idle_options(*arguments_);
 }
 
 bool TrainingOptions::starts_anew() const {
@@ -530,47 +376,6 @@ void TrainingOptions::refuse_evaluation_options(const std::string& remedy) const
   if (patience > 0) refuse(fmt::format("--patience {}", patience));
   if (eval_steps > 0) refuse(fmt::format("--eval-steps {}", eval_steps));
   if (!best_metric.empty()) refuse("--metric-for-best-model " + best_metric);
-}
-
-namespace {
-
-/// "0,4,8"
-std::vector<int64_t> parse_stages(const std::string& text) {
-  std::vector<int64_t> begins;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
-    int64_t value = 0;
-    const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
-      throw InputError("usage",
-                       "--stages expects auto, cost, or numbers of segments separated by commas, such as "
-                       "0,4,8; found \"{}\"",
-                       text);
-    begins.push_back(value);
-    begin = end + 1;
-  }
-  return begins;
-}
-
-}  // namespace
-
-train::StrategyFactory TrainingOptions::strategy_factory() const {
-  parallel::StrategyOptions options;
-  options.deterministic = deterministic;
-  if (reduce_precision != "own") options.reduce_in = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
-  options.devices = static_cast<int>(devices);
-  options.servers = static_cast<int>(servers);
-  options.staleness = staleness;
-  options.record = record_interleaving;
-  options.replay = replay_interleaving;
-  options.offload = offload_optimizer;
-  options.pipeline.ranks = static_cast<int>(pipeline_parallel);
-  options.pipeline.schedule = schedule;
-  options.pipeline.chunks = static_cast<int>(stages_per_rank.value_or(0));
-  // A cut by cost is chosen once there is a model (cli/stage_options.h).
-  if (!stages.empty() && stages != "auto" && stages != "cost") options.pipeline.begins = parse_stages(stages);
-  options.tensor = {.ranks = static_cast<int>(tensor_parallel), .sequence = sequence_parallel};
-  return [name = strategy, group = group_, options] { return parallel::make_strategy(name, group, options); };
 }
 
 train::TrainerOptions TrainingOptions::trainer() const {

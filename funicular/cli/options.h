@@ -11,6 +11,7 @@
 
 #include "funicular/cli/arguments.h"
 #include "funicular/cli/places.h"
+#include "funicular/cli/rank_options.h"
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/data/token_store.h"
@@ -68,7 +69,7 @@ std::string resolve_inference_precision(const std::string& precision, at::Device
 
 /// What pre-training and fine-tuning share. The defaults are those of Hugging Face's TrainingArguments where
 /// it has them, but for the batch, which here is the global one.
-struct TrainingOptions {
+struct TrainingOptions : RankOptions {
   fs::path output;
   std::string resume = "auto";
 
@@ -94,18 +95,6 @@ struct TrainingOptions {
   double loss_scale = 0;                   ///< of fp16; 0: dynamic, by the following
   optim::LossScalerOptions scaler;
   std::string recompute = "none";
-  std::string strategy = "auto";
-  bool deterministic = false, debug_collectives = false;
-  std::string reduce_precision = "own";
-  int64_t devices = 2, servers = 1, staleness = 3;
-  int64_t pipeline_parallel = 1;  ///< ranks of a pipeline
-  int64_t tensor_parallel = 1;    ///< ranks of a tensor group
-  bool sequence_parallel = false;
-  std::optional<int64_t> data_parallel, stages_per_rank;
-  std::string schedule = "1f1b", stages;
-  std::string interface;       ///< empty: chosen
-  fs::path offload_optimizer;  ///< empty: none
-  fs::path record_interleaving, replay_interleaving;
   int64_t seed = 42;
   int64_t num_workers = 1;
   DeviceOptions device;
@@ -129,7 +118,7 @@ struct TrainingOptions {
   bool starts_anew() const;
   /// The ranks that train together; this process alone before apply().
   const comm::Group& group() const { return group_; }
-  train::StrategyFactory strategy_factory() const;
+  train::StrategyFactory strategy_factory() const { return factory(group_); }
   /// For the trainer; output, identity, run_info and best metric are left to the command.
   train::TrainerOptions trainer() const;
   optim::OptimizerSpec optimizer() const;
@@ -137,14 +126,6 @@ struct TrainingOptions {
   at::ScalarType dtype() const;
 
  private:
-  /// --strategy, or what --pipeline-parallel and --tensor-parallel make of auto.
-  std::string chosen_strategy() const;
-  /// Throws InputError unless pipelines and tensor groups fit the ranks.
-  void check_mesh(int ranks) const;
-  /// How many ranks work on the same share of the data.
-  int64_t ranks_of_a_share() const {
-    return strategy.starts_with("pipeline") ? pipeline_parallel : tensor_parallel;
-  }
   /// Puts what fits in the place of "auto", the same on all ranks: a run that goes on keeps its precision.
   void choose_precision();
   /// Of options that were given and do nothing beside the others.

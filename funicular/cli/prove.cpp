@@ -288,6 +288,7 @@ class Prove final : public Command {
     prove_objectives(add);
     prove_pipelines(add);
     prove_slices(add);
+    prove_products(add);
     size_t held = 0;
     OrderedJson list = OrderedJson::array();
     for (const Row& row : rows) {
@@ -380,6 +381,33 @@ class Prove final : public Command {
       for (const char* strategy : {"tensor", "zero1", "zero2", "zero3"})
         for (const char* rows : {"", " --sequence-parallel"})
           add(fmt::format("{} -n 4 --tensor-parallel 2 --micro-batch-size 3{}", strategy, rows), "single");
+    }
+    set_objective(objective);
+  }
+
+  /// Stages of slices, and stages whose replicas divide gradients and weights: every schedule with a flush on four ranks, with
+  /// one, some and many micro-batches.
+  void prove_products(const std::function<void(const std::string&, const std::string&)>& add) {
+    const std::string objective = objective_;
+    for (const char* each : {kMaskedLm, kClassification}) {
+      if (!task_.data.empty() && each != objective) continue;
+      set_objective(each);
+      const int64_t heads =
+          task_.model.empty() ? 4 : format::read_bert_config(task_.model).num_attention_heads;
+      for (const std::string schedule :
+           {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
+        const std::string stages = "pipeline -n 4 --pipeline-parallel 2 --schedule " + schedule;
+        for (const char* size : {"16", "3", "2"})
+          if (heads >= 2)
+            add(fmt::format("{} --tensor-parallel 2 --micro-batch-size {}", stages, size), "single");
+        if (heads >= 2)
+          add(stages + " --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute full",
+              "single");
+        if (schedule.starts_with("zb-")) continue;
+        for (const int zero : {2, 3})
+          for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 2 --recompute sqrt"})
+            add(fmt::format("{} --zero {}{}", stages, zero, variant), "single");
+      }
     }
     set_objective(objective);
   }

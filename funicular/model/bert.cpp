@@ -41,6 +41,20 @@ nn::RowBounds own_tokens(const Packing& packing, const Slicing& slicing) {
   return slice_bounds(packing.tokens(), 1, slicing.group()->size());
 }
 
+/// `hidden` between two layers: of all tokens, or of this rank's rows.
+Port hidden_between_layers(const Builder& builder) {
+  return {kHidden, [hidden = builder.config().hidden_size,
+                    slicing = std::shared_ptr<const Slicing>(builder.slicing())](const MicroBatch& batch) {
+            int64_t rows = batch.packing.tokens();
+            if (slicing->sequence()) {
+              const nn::RowBounds bounds = own_tokens(batch.packing, *slicing);
+              const auto rank = static_cast<size_t>(slicing->group()->rank());
+              rows = bounds[rank + 1] - bounds[rank];
+            }
+            return std::vector<int64_t>{rows, hidden};
+          }};
+}
+
 void add_embeddings(Builder& builder) {
   const format::BertConfig& config = builder.config();
   const std::string prefix = builder.in_encoder("embeddings.");
@@ -61,9 +75,9 @@ void add_embeddings(Builder& builder) {
   if (config.projects_embeddings())
     project = builder.add_linear(builder.in_encoder("embeddings_project"), config.hidden_size, width);
   const nn::DropoutSite site{config.hidden_dropout_prob, Purpose::dropout_embedding, 0};
-  std::vector<Port> outputs{hidden_of_tokens(builder.options())};
+  std::vector<Port> outputs{hidden_between_layers(builder)};
   const bool gives = builder.options().gives.hidden.contains(0);
-  if (gives) outputs.push_back({hidden_port(0), outputs.front().shape});
+  if (gives) outputs.push_back({hidden_port(0), hidden_of_tokens(builder.options()).shape});
   builder.add_segment(
       "embeddings", {from_batch("token_ids"), from_batch("token_type_ids")}, std::move(outputs),
       [=, slicing = std::shared_ptr<const Slicing>(builder.slicing())](Activations in, const Pass& pass) {
@@ -248,7 +262,7 @@ void add_layer(Builder& builder, int64_t number) {
   layer.repeatable = builder.options().repeatable;
   layer.last = last;
   if (last) layer.rows = builder.options().head.rows;
-  std::vector<Port> outputs{last ? hidden_of_head(builder.options()) : hidden_of_tokens(builder.options())};
+  std::vector<Port> outputs{last ? hidden_of_head(builder.options()) : hidden_between_layers(builder)};
   const LayerOutputs& gives = builder.options().gives;
   if (gives.hidden.contains(number + 1)) {
     layer.gives_hidden = hidden_port(number + 1);

@@ -7,6 +7,7 @@
 #include "funicular/parallel/async_parameter_server.h"
 #include "funicular/parallel/data_parallel.h"
 #include "funicular/parallel/device_replicas.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/parameter_server.h"
 #include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"
@@ -32,8 +33,9 @@ Fault parse_fault(const std::string& name) {
 
 const std::vector<std::string>& strategy_names() {
   static const std::vector<std::string> names = {
-      "auto",  "single",  "dp",       "ddp",      "zero1",          "zero2",
-      "zero3", "ps-sync", "ps-async", "pipeline", "pipeline-zero1", "tensor"};
+      "auto",           "single",  "dp",       "ddp",      "zero1",          "zero2",
+      "zero3",          "ps-sync", "ps-async", "pipeline", "pipeline-zero1", "pipeline-zero2",
+      "pipeline-zero3", "tensor"};
   return names;
 }
 
@@ -43,55 +45,53 @@ std::unique_ptr<Strategy> make_single() {
 
 namespace {
 
-bool is_zero(const std::string& name) {
-  return name.size() == 5 && name.starts_with("zero") && name[4] >= '1' && name[4] <= '3';
+void require_makers_of_faults(const Layout& layout, const StrategyOptions& options, PipelineFault fault) {
+  if (options.fault >= Fault::repeated_bias && !layout.sliced)
+    throw InputError("strategy", "the fault {} is made by the strategy tensor only",
+                     fault_names()[static_cast<size_t>(options.fault)]);
+  if (fault != PipelineFault::none && !layout.staged)
+    throw InputError("strategy", "the fault {} is made by pipelines only",
+                     pipeline_fault_names()[static_cast<size_t>(fault)]);
 }
 
-/// Of slices, or null where none are asked for.
-std::unique_ptr<Strategy> make_sliced(const std::string& name, const comm::Group& group,
-                                      const StrategyOptions& options) {
-  const bool asked = name == "tensor" || options.tensor.ranks > 1;
-  if (!asked) {
-    if (options.fault >= Fault::repeated_bias)
-      throw InputError("strategy", "the fault {} is made by the strategy tensor only",
-                       fault_names()[static_cast<size_t>(options.fault)]);
-    if (options.tensor.sequence)
-      throw InputError("strategy",
-                       "--sequence-parallel divides what lies between slices; expected "
-                       "--tensor-parallel of at least 2");
-    return nullptr;
-  }
-  if (name != "tensor" && name != "auto" && name != "ddp" && !is_zero(name))
-    throw InputError(
-        "strategy",
-        "\"{}\" cannot train a model that is cut into slices; expected one of: tensor, ddp, zero1, "
-        "zero2, zero3",
-        name);
-  return make_tensor_parallel(name == "auto" ? "tensor" : name, group, options);
+std::unique_ptr<Strategy> make_over_ranks(const Layout& layout, comm::Group group,
+                                          const StrategyOptions& options, PipelineFault fault) {
+  if (layout.sliced) return make_tensor_parallel(layout, std::move(group), options, fault);
+  if (layout.staged) return make_pipeline(std::move(group), options, fault, layout.zero);
+  if (layout.zero > 0) return make_zero(layout.zero, std::move(group), options);
+  return make_data_parallel(std::move(group), options);
 }
 
 }  // namespace
 
+std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group, StrategyOptions options,
+                                        PipelineFault fault) {
+  const Layout layout = wanted.on(group.size());
+  const bool reduces = layout.kind == Layout::Kind::single ||
+                       (layout.kind == Layout::Kind::ranks && layout.zero == 0 && !layout.staged);
+  if (options.reduce_in && !reduces)
+    throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type",
+                     layout.strategy());
+  require_makers_of_faults(layout, options, fault);
+  options.pipeline = layout.pipeline_options();
+  options.tensor = layout.tensor_options();
+  switch (layout.kind) {
+    case Layout::Kind::single:
+      return make_data_parallel(std::move(group), options);
+    case Layout::Kind::devices:
+      return make_device_replicas(options);
+    case Layout::Kind::servers:
+      return make_parameter_server(std::move(group), options);
+    case Layout::Kind::asynchronous_servers:
+      return make_async_parameter_server(std::move(group), options);
+    default:
+      return make_over_ranks(layout, std::move(group), options, fault);
+  }
+}
+
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options) {
-  if ((name == "single" || name == "dp") && group.size() > 1)
-    throw InputError("strategy",
-                     "\"{}\" is for one process, and there are {} ranks; expected one of: ddp, zero1, "
-                     "zero2, zero3, ps-sync, ps-async, pipeline, pipeline-zero1, tensor",
-                     name, group.size());
-  if (options.reduce_in && name != "auto" && name != "single" && name != "ddp" && name != "tensor")
-    throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type", name);
-  if (auto sliced = make_sliced(name, group, options)) return sliced;
-  if (name == "auto" || name == "single" || name == "ddp")
-    return make_data_parallel(std::move(group), options);
-  if (name == "pipeline") return make_pipeline(std::move(group), options);
-  if (name == "pipeline-zero1") return make_pipeline(std::move(group), options, PipelineFault::none, 1);
-  if (name == "dp") return make_device_replicas(options);
-  if (name == "ps-sync") return make_parameter_server(std::move(group), options);
-  if (name == "ps-async") return make_async_parameter_server(std::move(group), options);
-  if (is_zero(name)) return make_zero(name[4] - '0', std::move(group), options);
-  throw InputError("strategy", "unknown strategy \"{}\"; expected one of: {}", name,
-                   fmt::join(strategy_names(), ", "));
+  return make_strategy(Layout::of_strategy(name, options), std::move(group), options);
 }
 
 }  // namespace funicular::parallel

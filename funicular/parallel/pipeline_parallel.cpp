@@ -65,6 +65,18 @@ class Rows {
     return found->second;
   }
 
+  /// Throws InputError for a schedule that does not go with this stage of ZeRO.
+  void require_for(int zero) {
+    if (zero < 2) return;
+    for (const auto& row : of(file_.rows.empty() ? 1 : file_.micro_batches()).rows)
+      for (const pipeline::Action& action : row)
+        if (action.kind == pipeline::Kind::weight_gradient)
+          throw InputError("pipeline",
+                           "--schedule {} puts gradients of weights off, which --zero {} reduces behind each "
+                           "backward pass; expected another schedule (1f1b), or --zero 1",
+                           options_.schedule, zero);
+  }
+
   std::vector<int> rank_of_stage;  ///< in the pipeline
 
  private:
@@ -80,6 +92,7 @@ class PipelineParallel final : public StagedModel {
       : PipelineParallel(world, options, fault, zero,
                          Rows(options.pipeline, ranks_of(world, options.pipeline))) {}
 
+  using StagedModel::check;
   int64_t pieces() const override { return ranks(); }
   Counts global_counts(const Counts& own) const override {
     return Replicated::global_counts(rank() == 0 ? own : Counts());
@@ -88,7 +101,9 @@ class PipelineParallel final : public StagedModel {
  private:
   PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero,
                    Rows rows)
-      : StagedModel(world, options, rows.rank_of_stage, zero), rows_(std::move(rows)), fault_(fault) {}
+      : StagedModel(world, options, rows.rank_of_stage, zero), rows_(std::move(rows)), fault_(fault) {
+    rows_.require_for(zero);
+  }
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void start_step(const StepSettings&) override { zero_gradients(); }
@@ -117,18 +132,25 @@ void PipelineParallel::allocate(Model& model, const MatrixTypes& types, UpdateTa
 
 void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, const Counts& global,
                                   const StepSettings& settings, TermSums& sums) {
-  if (micro_batches.empty()) return;
-  const auto count = static_cast<int>(micro_batches.size());
+  const auto own = static_cast<int>(micro_batches.size());
+  const int count = static_cast<int>(passes_of(own));
+  if (count == 0) return;
   const pipeline::Schedule& schedule = rows_.of(count);
   StagePasses passes(
-      context(),
+      context(settings.recompute),
       [&](int number) {
         return StageInput{micro_batches[static_cast<size_t>(number)], global, settings.loss_scale, sums};
       },
       settings.recompute);
   const int dropped = fault_ == PipelineFault::dropped_micro_batch ? count - 1 : count;
-  for (const pipeline::Action& action : schedule.rows[static_cast<size_t>(rank())])
-    if (action.micro_batch < dropped) passes.run(action);
+  for (const pipeline::Action& action : schedule.rows[static_cast<size_t>(rank())]) {
+    if (action.micro_batch >= dropped) continue;
+    const bool forward = action.kind == pipeline::Kind::forward;
+    if (action.micro_batch < own)
+      passes.run(action);
+    else if (forward || action.kind == pipeline::Kind::backward)
+      pass_without_data(action.stage, !forward, settings.recompute);
+  }
   passes.finish();
 }
 
@@ -148,6 +170,12 @@ bool updates_while_full(const std::string& schedule) {
 const std::vector<std::string>& pipeline_fault_names() {
   static const std::vector<std::string> names = {"none", "stale-version", "dropped-micro-batch"};
   return names;
+}
+
+void check_pipeline(const StrategyOptions& options, int ranks, int zero) {
+  Rows rows(options.pipeline, ranks);
+  rows.require_for(zero);
+  PipelineParallel::check(options, ranks, rows.rank_of_stage.size());
 }
 
 std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,

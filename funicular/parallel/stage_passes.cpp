@@ -1,5 +1,6 @@
 #include "funicular/parallel/stage_passes.h"
 
+#include <ATen/TensorOperators.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros_like.h>
@@ -85,11 +86,13 @@ TensorMap StagePasses::arrived(std::map<Key, Arriving>& arriving, Key key) {
 
 TensorMap StagePasses::forward(int s, int m, LossSink& sink, TensorMap inputs, bool training) {
   Activations activations = std::move(inputs);
+  if (context_.begin_pass) context_.begin_pass(s, /*backward=*/false);
   const Pass pass{batch(m), {}, sink, {.training = training}};
   if (training)
     run_recomputed(context_.model, recompute_, stage(s).begin, stage(s).end, activations, pass);
   else
     context_.model.run_segments(stage(s).begin, stage(s).end, activations, pass);
+  if (context_.end_pass) context_.end_pass();
   return activations;
 }
 
@@ -125,7 +128,9 @@ void StagePasses::backward(int s, int m) {
     roots.push_back(flight.total);
     root_gradients.emplace_back();  // 1
   }
+  if (context_.begin_pass) context_.begin_pass(s, /*backward=*/true);
   if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
+  if (context_.end_pass) context_.end_pass();
   TensorMap back;
   for (const Crossing& crossing : stage(s).inputs) {
     if (!crossing.learns) continue;
@@ -166,7 +171,8 @@ TensorMap StagePasses::outgoing(int s, int m, const TensorMap& values) {
 
 void StagePasses::send(const TensorMap& tensors, int to) {
   for (; !sent_.empty() && sent_.front().done(); sent_.pop_front()) context_.wait(sent_.front());
-  for (const auto& [name, tensor] : tensors) sent_.push_back(context_.messages.start_send(tensor, to));
+  for (const auto& [name, tensor] : tensors)
+    if (tensor.numel() > 0) sent_.push_back(context_.messages.start_send(tensor, to));
 }
 
 void StagePasses::receive(Arriving& into, const std::vector<Crossing>& crossings, int m, int from,
@@ -175,7 +181,7 @@ void StagePasses::receive(Arriving& into, const std::vector<Crossing>& crossings
     if (gradients && !crossing.learns) continue;
     const at::Tensor tensor = at::empty(crossing.shape(batch(m)), type_of(crossing));
     into.tensors.emplace(crossing.name(), tensor);
-    into.works.push_back(context_.messages.start_receive(tensor, from));
+    if (tensor.numel() > 0) into.works.push_back(context_.messages.start_receive(tensor, from));
   }
 }
 

@@ -25,6 +25,9 @@ struct StageContext {
   const comm::Group& messages;            ///< of the ranks of one pipeline, for nothing but these messages
   at::ScalarType type = at::kFloat;       ///< of activations whose port says none
   std::function<void(const comm::Work&)> wait;
+  /// Around each pass of a stage; may be empty.
+  std::function<void(int stage, bool backward)> begin_pass{};
+  std::function<void()> end_pass{};
 };
 
 /// A micro-batch of a step. Refers to what its owner holds until its backward pass is over.

@@ -3,13 +3,12 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
+#include <ATen/ops/tensor.h>
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <memory>
 #include <numeric>
-#include <set>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -23,13 +22,16 @@ StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, std:
       ranks_(ranks_of(group(), options.pipeline)),
       zero_(zero),
       rank_of_stage_(std::move(rank_of_stage)) {
+  check(options, ranks_, rank_of_stage_.size());
+}
+
+void StagedModel::check(const StrategyOptions& options, int ranks, size_t stages) {
   if (options.deterministic || options.reduce_in || options.fault != Fault::none)
     throw InputError("strategy",
                      "pipelines have no --deterministic, no --reduce-precision and no faults of ddp's");
-  if (!options.pipeline.begins.empty() && options.pipeline.begins.size() != rank_of_stage_.size())
+  if (!options.pipeline.begins.empty() && options.pipeline.begins.size() != stages)
     throw InputError("pipeline", "--stages names {} stages; the schedule {} on {} ranks has {}",
-                     options.pipeline.begins.size(), options.pipeline.schedule, ranks_,
-                     rank_of_stage_.size());
+                     options.pipeline.begins.size(), options.pipeline.schedule, ranks, stages);
 }
 
 int StagedModel::ranks_of(const comm::Group& world, const PipelineOptions& options) {
@@ -88,9 +90,15 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
   compute_ = types.compute;
   type_ = compute_.value_or(layout().entries().front().parameter->master.scalar_type());
   find_holders(model);
+  make_units(model);
   take_own(types);
   take_shared_and_release();
   add_blocks();
+  if (zero() >= 2)
+    exchange_ = std::make_unique<StageExchange>(
+        same_stage_, zero(), units_, copied_units_,
+        StageExchange::Buffers{compute_ ? target.shadow : target.matrix_master, target.matrix_gradient},
+        copies_, [this](const comm::Work& work) { wait(work); });
   if (types.compute) convert_frozen_matrices(model, *types.compute);
 }
 
@@ -107,151 +115,25 @@ void StagedModel::tell(const Model& model) const {
               replicas() == 1 ? "" : fmt::format("; {} pipelines beside each other", replicas()));
 }
 
-void StagedModel::find_holders(const Model& model) {
-  std::map<const Parameter*, std::set<int>> users;
-  std::vector<int> rank_of_segment;
-  for (size_t s = 0; s < stages_.size(); ++s)
-    rank_of_segment.insert(rank_of_segment.end(), stages_[s].end - stages_[s].begin, rank_of_stage_[s]);
-  for (size_t segment = 0; segment < model.segments.size(); ++segment)
-    for (const Parameter* parameter : model.segments[segment].parameters)
-      users[parameter].insert(rank_of_segment[segment]);
-  for (const FlatLayout::Entry& entry : layout().entries()) {
-    const int owner = rank_of_segment[layout().units()[entry.unit].segment];
-    owner_of_[entry.parameter] = owner;
-    shapes_[entry.parameter] = entry.parameter->compute.sizes().vec();
-    std::set<int>& ranks = users[entry.parameter];
-    ranks.erase(owner);
-    if (!ranks.empty()) shared_.push_back({entry.parameter, owner, {ranks.begin(), ranks.end()}});
-  }
-}
-
-void StagedModel::take_own(const MatrixTypes& types) {
-  const at::TensorOptions options =
-      layout().entries().front().parameter->master.options().requires_grad(false);
-  int64_t sizes[2] = {0, 0};
-  for (const FlatLayout::Entry& entry : layout().entries())
-    if (owner_of_.at(entry.parameter) == rank()) {
-      const bool matrix = entry.parameter->group == ParameterGroup::decay;
-      int64_t& size = sizes[matrix ? 0 : 1];
-      places_[entry.parameter] = {matrix, size};
-      size += (entry.size + 63) / 64 * 64;  // aligned, as in the layout
-    }
-  matrices_ = at::zeros({sizes[0]}, types.compute ? options.dtype(*types.compute) : options);
-  vectors_ = at::zeros({sizes[1]}, options);
-  UpdateTarget& own = target();
-  divide();
-  const at::Tensor masters = types.compute ? at::zeros({sizes[0]}, options) : matrices_;
-  own.vector_master = vectors_;
-  if (types.compute) own.shadow = matrices_;
-  own.matrix_gradient = at::zeros({sizes[0]}, types.gradient ? options.dtype(*types.gradient) : options);
-  own.vector_gradient = at::zeros_like(vectors_);
-  own.state_size = own_matrices_.size + own_vectors_.size;
-  for (const auto& [held, place] : places_) {
-    Parameter& parameter = *const_cast<Parameter*>(held);
-    const bool matrix = place.matrix;
-    const auto view = [begin = place.begin, &like = parameter](const at::Tensor& flat) {
-      return flat.narrow(0, begin, like.compute.numel()).view(like.compute.sizes());
-    };
-    const at::Tensor master = view(matrix ? masters : vectors_), value = view(matrix ? matrices_ : vectors_);
-    const at::Tensor gradient = view(matrix ? own.matrix_gradient : own.vector_gradient);
-    master.copy_(parameter.master.detach());
-    value.copy_(master);
-    parameter.compute.set_data(value);
-    parameter.master = matrix && types.compute ? master : parameter.compute;
-    parameter.gradient = gradient;
-  }
-  own.matrix_master = masters;
-  if (!masters_are_divided()) return;
-  own.matrix_master = masters.narrow(0, own_matrices_.begin, own_matrices_.size).clone();
-  forget_masters();
-}
-
-/// In the order of the buffer, cut between blocks, as equal as that allows.
-std::vector<comm::Shard> StagedModel::pieces_of(bool matrices, int64_t size) const {
-  if (!divides()) return {{0, size}};
-  std::map<const Parameter*, int64_t> offset;
-  for (const FlatLayout::Entry& entry : layout().entries()) offset[entry.parameter] = entry.offset;
-  std::vector<int64_t> begins;
-  for (const FlatLayout::Block& block : layout().blocks()) {
-    const Parameter* const parameter = layout().layers()[static_cast<size_t>(block.layer)].parameter;
-    const auto found = places_.find(parameter);
-    if (found != places_.end() && found->second.matrix == matrices)
-      begins.push_back(found->second.begin + block.elements.begin - offset.at(parameter));
-  }
-  std::vector<comm::Shard> pieces;
-  int64_t begin = 0;
-  for (int d = 1; d <= replicas(); ++d) {
-    const auto next = std::lower_bound(begins.begin(), begins.end(), size * d / replicas());
-    const int64_t end = std::max(begin, d == replicas() || next == begins.end() ? size : *next);
-    pieces.push_back({begin, end - begin});
-    begin = end;
-  }
-  return pieces;
-}
-
-void StagedModel::divide() {
-  matrix_pieces_ = pieces_of(true, matrices_.numel());
-  vector_pieces_ = pieces_of(false, vectors_.numel());
-  const auto own = static_cast<size_t>(divides() ? replica() : 0);
-  own_matrices_ = matrix_pieces_[own];
-  own_vectors_ = vector_pieces_[own];
-}
-
-/// Weights that other ranks own: a copy where this rank computes with them, else nothing.
-void StagedModel::take_shared_and_release() {
-  std::set<const Parameter*> used;
-  for (const Shared& shared : shared_)
-    if (shared.used_by(rank())) used.insert(shared.parameter);
-  for (const auto& [other, owner] : owner_of_) {
-    if (owner == rank()) continue;
-    Parameter& parameter = *const_cast<Parameter*>(other);
-    const bool low = compute_ && parameter.group == ParameterGroup::decay;
-    const at::Tensor master = parameter.master.detach();
-    const at::ScalarType type = low ? *compute_ : master.scalar_type();
-    const bool uses = used.contains(other);
-    parameter.compute.set_data(uses ? master.to(type, /*non_blocking=*/false, /*copy=*/true)
-                                    : at::empty({0}, master.options().dtype(type)));
-    parameter.master = parameter.compute;
-    parameter.gradient = at::Tensor();
-    if (!uses) continue;
-    const at::ScalarType sum = low ? target().matrix_gradient.scalar_type() : master.scalar_type();
-    parameter.gradient = at::zeros(parameter.compute.sizes(), master.options().dtype(sum));
-    copied_gradients_.push_back(parameter.gradient);
-  }
-}
-
-void StagedModel::add_blocks() {
-  UpdateTarget& own = target();
-  std::map<const Parameter*, int64_t> offset;
-  for (const FlatLayout::Entry& entry : layout().entries()) offset[entry.parameter] = entry.offset;
-  const auto& blocks = layout().blocks();
-  for (size_t number = 0; number < blocks.size(); ++number) {
-    const FlatLayout::Layer& layer = layout().layers()[static_cast<size_t>(blocks[number].layer)];
-    const auto found = places_.find(layer.parameter);
-    if (found == places_.end()) continue;
-    const int64_t place = found->second.begin + blocks[number].elements.begin - offset.at(layer.parameter);
-    const comm::Shard& piece = layer.decay ? own_matrices_ : own_vectors_;
-    if (place < piece.begin || place >= piece.begin + piece.size) continue;
-    const int64_t compact = place - piece.begin;
-    own.blocks.push_back({static_cast<int64_t>(number), blocks[number].elements.size(),
-                          layer.decay && masters_are_divided() ? compact : place, place, place,
-                          layer.decay ? compact : own_matrices_.size + compact});
-  }
-}
-
 // ---- a step
 
 void StagedModel::zero_gradients() {
   target().matrix_gradient.zero_();
   target().vector_gradient.zero_();
+  if (copies_.gradients.defined()) copies_.gradients.zero_();
   for (const at::Tensor& gradient : copied_gradients_) gradient.zero_();
   for (const FlatLayout::Entry& entry : layout().entries())
     entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
 }
 
+/// Of a weight that the replicas divide each has its piece, of the owner's as of the users'.
 void StagedModel::add_shared_gradients() {
   for (const Shared& shared : shared_) {
-    const at::Tensor& gradient = shared.parameter->gradient;
+    at::Tensor gradient = shared.parameter->gradient;
+    if (zero() >= 2 && shared.parameter->group == ParameterGroup::decay)
+      if (const StageUnit* const unit = unit_of(shared.parameter))
+        gradient = unit->compact_in(unit->copied ? copies_.gradients : target().matrix_gradient);
+    if (gradient.defined() && gradient.numel() == 0) continue;
     for (const int user : shared.users) {
       if (user == rank()) wait(messages_.start_send(gradient, shared.owner));
       if (shared.owner != rank()) continue;
@@ -264,7 +146,13 @@ void StagedModel::add_shared_gradients() {
 
 void StagedModel::spread_shared() {
   for (const Shared& shared : shared_) {
-    const at::Tensor value = shared.parameter->compute.detach();
+    at::Tensor value = shared.parameter->compute.detach();
+    if (zero() == 3 && shared.parameter->group == ParameterGroup::decay)
+      if (const StageUnit* const unit = unit_of(shared.parameter))
+        value = unit->compact_in(unit->copied ? copies_.values
+                                 : compute_   ? target().shadow
+                                              : target().matrix_master);
+    if (value.numel() == 0) continue;
     for (const int user : shared.users) {
       if (user == rank()) wait(messages_.start_receive(value, shared.owner));
       if (shared.owner == rank()) wait(messages_.start_send(value, user));
@@ -279,7 +167,8 @@ void StagedModel::reduce_gradients() {
     count_wait(
         [&] { divides() ? same_stage_.reduce_scatter(gradient, pieces) : same_stage_.all_reduce(gradient); });
   };
-  reduce(target().matrix_gradient, matrix_pieces_);
+  // With the stages 2 and 3 each pass has reduced those of matrices.
+  if (zero() < 2) reduce(target().matrix_gradient, units_.front().pieces);
   reduce(target().vector_gradient, vector_pieces_);
 }
 
@@ -291,31 +180,40 @@ void StagedModel::gather_update() {
 }
 
 void StagedModel::gather_weights() {
-  if (matrices_.numel() > 0) count_wait([&] { same_stage_.all_gather(matrices_, matrix_pieces_); });
-  if (vectors_.numel() > 0) count_wait([&] { same_stage_.all_gather(vectors_, vector_pieces_); });
+  std::vector<comm::Work> works;
+  for (const StageUnit& unit : units_)
+    if (zero() < 3 && unit.size > 0)
+      works.push_back(same_stage_.start_all_gather(unit.whole_in(matrices_), unit.pieces));
+  if (vectors_.numel() > 0) works.push_back(same_stage_.start_all_gather(vectors_, vector_pieces_));
+  for (const comm::Work& work : works) wait(work);
 }
 
-void StagedModel::gather_masters() {
-  if (!masters_are_divided()) return;
-  const at::Tensor masters = at::zeros({matrices_.numel()}, target().matrix_master.options());
-  masters.narrow(0, own_matrices_.begin, own_matrices_.size).copy_(target().matrix_master);
-  if (masters.numel() > 0) same_stage_.all_gather(masters, matrix_pieces_);
-  for (const auto& [held, place] : places_) {
-    Parameter& parameter = *const_cast<Parameter*>(held);
-    if (place.matrix)
-      parameter.master =
-          masters.narrow(0, place.begin, parameter.compute.numel()).view(parameter.compute.sizes());
-  }
+StageContext StagedModel::context(Recompute recompute) const {
+  StageContext context{model(),   stages_, rank_of_stage_,
+                       messages_, type_,   [this](const comm::Work& work) { wait(work); }};
+  if (!exchange_) return context;
+  context.begin_pass = [this, recompute](int stage, bool backward) {
+    begin_pass(stage, backward, recompute);
+  };
+  context.end_pass = [this] { exchange_->end_pass(); };
+  return context;
 }
 
-void StagedModel::forget_masters() {
-  if (!masters_are_divided()) return;
-  for (const auto& [held, place] : places_)
-    if (place.matrix) const_cast<Parameter*>(held)->master = at::Tensor();
+void StagedModel::begin_pass(int stage, bool backward, Recompute recompute) const {
+  const auto number = static_cast<size_t>(stage);
+  exchange_->begin_pass(stages_[number], backward, recompute, number + 1 == stages_.size());
 }
 
-StageContext StagedModel::context() const {
-  return {model(), stages_, rank_of_stage_, messages_, type_, [this](const comm::Work& work) { wait(work); }};
+void StagedModel::pass_without_data(int stage, bool backward, Recompute recompute) const {
+  begin_pass(stage, backward, recompute);
+  exchange_->end_pass();
+}
+
+int64_t StagedModel::passes_of(int64_t own) const {
+  if (!exchange_) return own;
+  const at::Tensor most = at::tensor({own}, at::kLong);
+  same_stage_.all_reduce(most, comm::Reduction::maximum);
+  return most.item<int64_t>();
 }
 
 EvalResult StagedModel::evaluate(std::span<const MicroBatch> micro_batches) {
@@ -327,7 +225,13 @@ EvalResult StagedModel::evaluate(std::span<const MicroBatch> micro_batches) {
         return StageInput{micro_batches[static_cast<size_t>(number)], result.counts, 1, sums};
       },
       Recompute::none);
-  result.outputs = passes.run_forward_only(static_cast<int>(micro_batches.size()));
+  const auto own = static_cast<int64_t>(micro_batches.size());
+  const int64_t count = passes_of(own);
+  result.outputs = passes.run_forward_only(static_cast<int>(own));
+  for (int64_t number = own; number < count; ++number)
+    for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage)
+      if (rank_of_stage_[static_cast<size_t>(stage)] == rank())
+        pass_without_data(stage, /*backward=*/false, Recompute::none);
   for (const MicroBatch& batch : micro_batches) add_counts(result.counts, batch.counts);
   for (const auto& [name, total] : sums.totals()) {
     result.sums[name] = total.sum;
@@ -339,14 +243,22 @@ EvalResult StagedModel::evaluate(std::span<const MicroBatch> micro_batches) {
 void StagedModel::state_changed() {
   const at::NoGradGuard no_gradient;
   if (divides()) {
-    if (masters_are_divided())
-      matrices_.narrow(0, own_matrices_.begin, own_matrices_.size).copy_(target().matrix_master);
+    if (compute_ && zero() == 3) target().shadow.copy_(target().matrix_master);
+    if (compute_ && zero() < 3) put_pieces(target().matrix_master, matrices_);
     refresh_frozen();
     gather_weights();
   } else {
     refresh_all();
   }
   spread_shared();
+}
+
+int64_t StagedModel::shadow_bytes() const {
+  if (zero() < 3) return 0;
+  const auto bytes = [](const at::Tensor& tensor) {
+    return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
+  };
+  return (compute_ ? bytes(target().shadow) : 0) + bytes(copies_.values);
 }
 
 void StagedModel::with_whole_model(const std::function<void()>& use) {

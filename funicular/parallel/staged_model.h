@@ -3,12 +3,14 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/stage_passes.h"
+#include "funicular/parallel/stage_units.h"
 #include "funicular/parallel/stages.h"
 
 namespace funicular::parallel {
@@ -16,29 +18,46 @@ namespace funicular::parallel {
 /// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
 /// of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows.
 ///
-/// With ZeRO's stage 1 (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020,
-/// section 5.1) the replicas of a stage divide its optimiser state among them, and the masters where they are not what is
-/// computed with: each updates its pieces, and gets the others' weights.
+/// With ZeRO (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5)
+/// the D replicas of a stage divide what it has. Of P matrix elements of a rank's stages, with w, g, m and s as in
+/// parallel/zero.h, a rank holds
+///
+///   stage 1   P (w + g) + P (m + s) / D      gradients are reduced once, at the end of the step
+///   stage 2   P w + P (g + m + s) / D        and two units' whole gradients at a time: they are reduced in the backward
+///                                            pass of every micro-batch
+///   stage 3   P (w' + g + m + s) / D         and two units' whole weights at a time, gathered in the forward and in the
+///                                            backward pass of every micro-batch; w' as in parallel/zero.h
+///
+/// A unit is the matrices of a segment; one that several segments use is a unit of its own. So the traffic of the stages 2
+/// and 3 grows with the micro-batches, of which a pipeline needs many: with M of them a rank sends (D - 1)/D times P g of
+/// gradients in stage 1, M P g in stage 2, and M P (g + 2 w) in stage 3, and (D - 1)/D P w of weights after the update in
+/// stages 1 and 2. Replicas with fewer micro-batches take part in the others' exchanges without data.
 ///
 /// A weight that several stages use (tied word embeddings) belongs to the first of them. The others hold a copy that is
-/// computed with.
+/// computed with; in stage 3 the replicas divide it as the owners divide the weight.
 class StagedModel : public Replicated {
  public:
-  std::string name() const override { return zero_ > 0 ? "pipeline-zero1" : "pipeline"; }
+  std::string name() const override {
+    return zero_ > 0 ? "pipeline-zero" + std::to_string(zero_) : "pipeline";
+  }
   DataShare data_share() const override;
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
   void detach() override;
   void with_whole_model(const std::function<void()>& use) override;
+  int64_t most_gathered_bytes() const override { return exchange_ ? exchange_->most_held() : 0; }
+  int64_t shadow_bytes() const override;
 
  protected:
   /// After attach: of the whole model, in order.
   const std::vector<Stage>& stages() const { return stages_; }
 
-  /// `rank_of_stage`: in a pipeline. Throws InputError for what pipelines cannot do: --deterministic,
-  /// --reduce-precision, faults; where options name another number of stages; and for a stage of ZeRO above 1.
+  /// `rank_of_stage`: in a pipeline. Throws as check() does.
   StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage, int zero);
 
+  /// Throws InputError for what pipelines cannot do: --deterministic, --reduce-precision, faults; and where options name
+  /// another number of stages.
+  static void check(const StrategyOptions& options, int ranks, size_t stages);
   /// Of one pipeline. Throws InputError where the ranks are no multiple.
   static int ranks_of(const comm::Group& world, const PipelineOptions& options);
   int ranks() const { return ranks_; }
@@ -58,15 +77,21 @@ class StagedModel : public Replicated {
   struct Place {
     bool matrix = false;
     int64_t begin = 0;  ///< in matrices() or vectors()
+    size_t unit = 0;    ///< of a matrix
   };
   const std::map<const Parameter*, Place>& places() const { return places_; }
   /// Flat, what this rank computes with of its own weights.
+  /// (Matrices but for ZeRO's stage 3.)
   const at::Tensor& matrices() const { return matrices_; }
   const at::Tensor& vectors() const { return vectors_; }
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   bool owns(const UpdateTarget::Block&) const override;
-  bool needs_events() const override { return false; }
+  bool needs_events() const override { return exchange_ != nullptr; }
+  void before_forward(size_t segment) override { exchange_->before_forward(segment); }
+  void after_forward(size_t segment) override { exchange_->after_forward(segment); }
+  void before_backward(size_t segment) override { exchange_->before_backward(segment); }
+  void after_backward(size_t segment) override { exchange_->after_backward(segment); }
   const comm::Group& replicas_of_weights() const override { return same_stage_; }
   const comm::Group& messages() const { return messages_; }
   const comm::Group& pipeline() const { return pipeline_; }
@@ -82,24 +107,39 @@ class StagedModel : public Replicated {
   void reduce_gradients();
   /// After an update: with ZeRO the other replicas' pieces, and all gradients zero.
   void gather_update();
+  /// ZeRO's stage, where there are replicas that divide anything.
+  int zero() const { return replicas() > 1 ? zero_ : 0; }
   /// Whether the replicas of a stage divide its state.
-  bool divides() const { return zero_ > 0 && replicas() > 1; }
-  StageContext context() const;
+  bool divides() const { return zero() > 0; }
+  /// `recompute`: of the passes.
+  StageContext context(Recompute recompute = Recompute::none) const;
+  /// How many micro-batches the replicas go through together, `own` of them with data here. Collective with ZeRO's stages 2
+  /// and 3.
+  int64_t passes_of(int64_t own) const;
+  /// What the other replicas exchange in a pass; with the stages 2 and 3 alone.
+  void pass_without_data(int stage, bool backward, Recompute recompute) const;
 
  private:
   void join_groups();
   void tell(const Model& model) const;
   void find_holders(const Model& model);
+  void make_units(const Model& model);
   void take_own(const MatrixTypes& types);
+  void point_at_own(const at::Tensor& masters);
   void take_shared_and_release();
+  void take_copied_pieces();
   void add_blocks();
-  void divide();
   void gather_weights();
+  void begin_pass(int stage, bool backward, Recompute recompute) const;
+  /// Of a rank's matrices, flat: own pieces from all, and the other way round.
+  void take_pieces(const at::Tensor& all, const at::Tensor& pieces) const;
+  void put_pieces(const at::Tensor& pieces, const at::Tensor& all) const;
+  /// The unit of a matrix, own or copied; with ZeRO's stages 2 and 3 null for what this rank does not use.
+  const StageUnit* unit_of(const Parameter* parameter) const;
   /// Whether masters of matrices are there in pieces; then Parameter::master is undefined.
-  bool masters_are_divided() const { return divides() && compute_.has_value(); }
+  bool masters_are_divided() const { return divides() && (compute_.has_value() || zero() == 3); }
   void gather_masters();
   void forget_masters();
-  std::vector<comm::Shard> pieces_of(bool matrices, int64_t size) const;
   const std::vector<int64_t>& shape_of(const FlatLayout::Entry& entry) const {
     return shapes_.at(entry.parameter);
   }
@@ -114,10 +154,16 @@ class StagedModel : public Replicated {
   std::vector<Shared> shared_;                ///< in the layout's order
   at::Tensor matrices_, vectors_;             ///< own ones that are computed with
   std::map<const Parameter*, std::vector<int64_t>> shapes_;
-  std::map<const Parameter*, Place> places_;                ///< of own ones
-  std::vector<comm::Shard> matrix_pieces_, vector_pieces_;  ///< of each replica, in matrices_ and vectors_
-  comm::Shard own_matrices_, own_vectors_;                  ///< what this rank updates
-  std::vector<at::Tensor> copied_gradients_;                ///< of weights that other ranks own
+  std::map<const Parameter*, Place> places_;  ///< of own ones
+  /// Own matrices: with ZeRO's stages 2 and 3 by segments, else all in one.
+  std::vector<StageUnit> units_;
+  std::vector<StageUnit> copied_units_;          ///< matrices that other ranks own; stages 2 and 3
+  std::vector<comm::Shard> vector_pieces_;       ///< of each replica, in vectors_
+  comm::Shard own_vectors_;                      ///< what this rank updates
+  int64_t all_matrices_ = 0, own_matrices_ = 0;  ///< elements
+  std::vector<at::Tensor> copied_gradients_;     ///< of weights that other ranks own, whole
+  StageExchange::Buffers copies_;                ///< own pieces of copied units
+  std::unique_ptr<StageExchange> exchange_;
   std::optional<at::ScalarType> compute_;
   at::ScalarType type_ = at::kFloat;
 };

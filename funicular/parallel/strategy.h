@@ -176,7 +176,7 @@ Fault parse_fault(const std::string& name);
 /// As parse_fault takes them, in the order of Fault.
 const std::vector<std::string>& fault_names();
 
-/// Of the strategies "pipeline" and "pipeline-zero1".
+/// Of the strategies "pipeline" and "pipeline-zero1" to "pipeline-zero3".
 struct PipelineOptions {
   int ranks = 0;                  ///< of one pipeline; 0: all, one pipeline
   std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
@@ -223,9 +223,10 @@ struct StrategyOptions {
 std::unique_ptr<Strategy> make_single();
 
 /// The strategy of this name over these ranks: "single", "dp", "ddp", "zero1", "zero2", "zero3", "ps-sync",
-/// "ps-async", "pipeline", "pipeline-zero1", "tensor"; "auto": single on one rank, ddp on several. With TensorOptions::ranks
-/// ddp and zero1 to zero3 reduce among the ranks that hold the same slices; "tensor" does as ddp. Throws
-/// InputError that lists the names, and for single and dp on several ranks.
+/// "ps-async", "pipeline", "pipeline-zero1" to "pipeline-zero3", "tensor"; "auto": single on one rank, ddp on several. These
+/// are short forms of parallel/layout.h. With TensorOptions::ranks ddp, zero1 to zero3 and the pipelines are over the ranks
+/// that hold the same slices; "tensor" does as ddp. Throws InputError that lists the names, and for single and dp on several
+/// ranks.
 std::unique_ptr<Strategy> make_strategy(const std::string& name, comm::Group group,
                                         const StrategyOptions& options = {});
 /// As make_strategy takes them, "auto" first.

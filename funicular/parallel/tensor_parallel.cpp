@@ -19,8 +19,11 @@
 #include "funicular/comm/mesh.h"
 #include "funicular/core/slicing.h"
 #include "funicular/parallel/data_parallel.h"
+#include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/replicated.h"
+#include "funicular/parallel/segment_costs.h"
 #include "funicular/parallel/slice_group.h"
+#include "funicular/parallel/stages.h"
 #include "funicular/parallel/zero.h"
 
 namespace funicular::parallel {
@@ -120,15 +123,18 @@ std::shared_ptr<Slicing> only_slicing(const Model& model) {
 
 class TensorParallel final : public Strategy {
  public:
-  TensorParallel(std::string inner, comm::Group world, const StrategyOptions& options)
-      : name_(std::move(inner)),
+  TensorParallel(Layout layout, comm::Group world, const StrategyOptions& options, PipelineFault fault)
+      : layout_(std::move(layout)),
         options_(options),
+        fault_(fault),
         world_(std::move(world)),
-        shape_(comm::MeshShape::of(world_.size(), 1,
-                                   options.tensor.ranks == 0 ? world_.size() : options.tensor.ranks)),
-        inner_(make_inner({})) {
+        shape_(layout_.mesh()) {
     if (options.tensor.sequence && options.deterministic)
       throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
+    if (layout_.staged)
+      check_pipeline(inner_options(), layout_.pipeline, layout_.zero);
+    else
+      inner_ = make_inner({});
   }
 
   /// After an error the model lives on: its segments then do without the ranks.
@@ -137,15 +143,16 @@ class TensorParallel final : public Strategy {
   }
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) override;
   void detach() override;
-  std::string name() const override { return name_; }
+  std::string name() const override { return layout_.strategy(); }
   const comm::Group& group() const override { return world_; }
   DataShare data_share() const override {
-    DataShare share = inner_->data_share();
+    DataShare share = inner_ ? inner_->data_share() : DataShare();
     share.index = shape_.index(world_.rank(), comm::Axis::data);
     share.count = shape_.data;
     share.counted = shape_.reads_first(world_.rank());
     return share;
   }
+  int64_t pieces() const override { return shape_.pipeline; }
   Counts global_counts(const Counts& own) const override { return inner_->global_counts(own); }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
@@ -164,7 +171,11 @@ class TensorParallel final : public Strategy {
   void with_whole_model(const std::function<void()>& use) override;
 
  private:
-  std::unique_ptr<Replicated> make_inner(comm::Group replicas) const;
+  StrategyOptions inner_options() const;
+  std::unique_ptr<Replicated> make_inner(comm::Group same_slices) const;
+  comm::Group join_same_slices() const;
+  void begin_alike(const Model& model) const;
+  void cut_stages_alike(const Model& model);
   int slice() const { return shape_.index(world_.rank(), comm::Axis::tensor); }
   void take_slices(Model& model, const Slicing& slicing);
   void take_slice(const CutWeight& weight);
@@ -172,8 +183,9 @@ class TensorParallel final : public Strategy {
   void add_gradients_between() const;
   void compare_whole_weights(int64_t update) const;
 
-  const std::string name_;
-  const StrategyOptions options_;
+  const Layout layout_;
+  StrategyOptions options_;
+  const PipelineFault fault_;
   const comm::Group world_;
   const comm::MeshShape shape_;
   comm::Mesh mesh_;
@@ -186,14 +198,29 @@ class TensorParallel final : public Strategy {
   std::unique_ptr<Replicated> inner_;
 };
 
-std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group replicas) const {
+/// Without what slices alone do.
+StrategyOptions TensorParallel::inner_options() const {
   StrategyOptions options = options_;
   options.tensor = {};
   if (options.fault >= Fault::repeated_bias) options.fault = Fault::none;
-  std::unique_ptr<Strategy> strategy = name_.starts_with("zero")
-                                           ? make_zero(name_[4] - '0', std::move(replicas), options)
-                                           : make_data_parallel(std::move(replicas), options);
+  return options;
+}
+
+std::unique_ptr<Replicated> TensorParallel::make_inner(comm::Group same_slices) const {
+  const StrategyOptions options = inner_options();
+  std::unique_ptr<Strategy> strategy =
+      layout_.staged     ? make_pipeline(std::move(same_slices), options, fault_, layout_.zero)
+      : layout_.zero > 0 ? make_zero(layout_.zero, std::move(same_slices), options)
+                         : make_data_parallel(std::move(same_slices), options);
   return std::unique_ptr<Replicated>(&dynamic_cast<Replicated&>(*strategy.release()));
+}
+
+/// Stages and replicas of this rank's slices, in the order of the world.
+comm::Group TensorParallel::join_same_slices() const {
+  if (!layout_.staged) return mesh_.along(comm::Axis::data);
+  std::vector<int> ranks;
+  for (int rank = slice(); rank < world_.size(); rank += shape_.tensor) ranks.push_back(rank);
+  return world_.subgroup(ranks);
 }
 
 // ---- what lies where
@@ -209,12 +236,8 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
   model_ = &model;
   mesh_ = comm::Mesh(world_, shape_);
   slices_ = make_slice_group(mesh_.along(comm::Axis::tensor), traffic_);
-  for (const auto& parameter : model.parameters)
-    if (!parameter->constant && parameter->master.numel() > 0) {
-      const at::Tensor first = parameter->master.detach().contiguous();
-      world_.broadcast(first, 0);
-      if (!first.is_same(parameter->master)) parameter->master.detach().copy_(first);
-    }
+  begin_alike(model);
+  cut_stages_alike(model);
   take_slices(model, *slicing_);
   if (world_.rank() == 0)
     log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights_.size(), shape_.tensor,
@@ -223,11 +246,29 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
   slicing_->activate(slices_, options_.tensor.sequence);
   slicing_->repeats_bias = options_.fault == Fault::repeated_bias;
   slicing_->vocabulary_shift = options_.fault == Fault::shifted_slice ? -1 : 0;
-  inner_ = make_inner(mesh_.along(comm::Axis::data));
+  inner_ = make_inner(join_same_slices());
   inner_->set_slices({mesh_.along(comm::Axis::tensor),
                       [this](const FlatLayout& layout, const at::Tensor& sums) { add_sums(layout, sums); },
                       [this] { add_gradients_between(); }});
   inner_->attach(model, std::move(optimizer), numerics);
+}
+
+/// With rank 0's weights, whole.
+void TensorParallel::begin_alike(const Model& model) const {
+  for (const auto& parameter : model.parameters) {
+    if (parameter->constant || parameter->master.numel() == 0) continue;
+    const at::Tensor first = parameter->master.detach().contiguous();
+    world_.broadcast(first, 0);
+    if (!first.is_same(parameter->master)) parameter->master.detach().copy_(first);
+  }
+}
+
+/// By the whole weights: slices may be of unequal sizes, and their stages must not.
+void TensorParallel::cut_stages_alike(const Model& model) {
+  if (!layout_.staged || !options_.pipeline.begins.empty()) return;
+  const int stages = stages_of(options_.pipeline, shape_.pipeline);
+  for (const size_t begin : balanced_begins(model, stages))
+    options_.pipeline.begins.push_back(static_cast<int64_t>(begin));
 }
 
 void TensorParallel::take_slices(Model& model, const Slicing& slicing) {
@@ -384,7 +425,8 @@ void TensorParallel::add_gradients_between() const {
   const at::NoGradGuard no_gradient;
   std::vector<at::Tensor> gradients, flat;
   for (const Parameter* parameter : slicing_->between())
-    if (parameter->trainable) gradients.push_back(parameter->gradient);
+    if (parameter->trainable && parameter->gradient.defined())  // else of another stage
+      gradients.push_back(parameter->gradient);
   for (const at::Tensor& gradient : gradients) flat.push_back(gradient.flatten());
   if (flat.empty()) return;
   const at::Tensor all = at::cat(flat);
@@ -427,9 +469,9 @@ void TensorParallel::compare_whole_weights(int64_t update) const {
 
 }  // namespace
 
-std::unique_ptr<Strategy> make_tensor_parallel(const std::string& inner, comm::Group world,
-                                               const StrategyOptions& options) {
-  return std::make_unique<TensorParallel>(inner, std::move(world), options);
+std::unique_ptr<Strategy> make_tensor_parallel(const Layout& layout, comm::Group world,
+                                               const StrategyOptions& options, PipelineFault fault) {
+  return std::make_unique<TensorParallel>(layout, std::move(world), options, fault);
 }
 
 }  // namespace funicular::parallel

@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <set>
@@ -79,11 +80,8 @@ class Zero final : public Replicated {
   void forward_without_data();
   void backward_without_data();
 
-  static int64_t bytes_of(const at::Tensor& tensor) {
-    return tensor.numel() * static_cast<int64_t>(tensor.element_size());
-  }
   void hold(const at::Tensor& tensor) {
-    most_gathered_ = std::max(most_gathered_, held_ += bytes_of(tensor));
+    most_gathered_ = std::max(most_gathered_, held_ += static_cast<int64_t>(tensor.nbytes()));
   }
   void gather(ZeroUnit& unit);
   void ensure(size_t segment);
@@ -115,12 +113,6 @@ class Zero final : public Replicated {
   bool in_step_ = false, in_backward_ = false, last_round_ = false, gradients_are_zero_ = true;
 };
 
-std::vector<comm::Shard> relative(const std::vector<FlatRange>& ranges, int64_t begin) {
-  std::vector<comm::Shard> shards;
-  for (const FlatRange& range : ranges) shards.push_back({range.begin - begin, range.size()});
-  return shards;
-}
-
 // ---- what lies where
 
 void Zero::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
@@ -148,7 +140,7 @@ void Zero::cut_units(const Model& model) {
     ZeroUnit unit;
     unit.elements = part.matrices;
     unit.segment = part.segment;
-    unit.pieces = relative(layout().divide(part.matrices, group().size()), part.matrices.begin);
+    unit.pieces = relative_pieces(layout().divide(part.matrices, group().size()), part.matrices.begin);
     unit.own = unit.pieces[rank];
     unit.compact = own_matrices_;
     own_matrices_ += unit.own.size;
@@ -168,7 +160,7 @@ void Zero::cut_units(const Model& model) {
   }
   first_learning_ = layout().units().front().segment;
   const FlatRange vectors{layout().decay_end(), layout().size()};
-  vector_pieces_ = relative(layout().divide(vectors, group().size()), vectors.begin);
+  vector_pieces_ = relative_pieces(layout().divide(vectors, group().size()), vectors.begin);
   own_vectors_ = vector_pieces_[rank];
 }
 
@@ -371,7 +363,7 @@ void Zero::ensure(size_t segment) {
 void Zero::release(ZeroUnit& unit) {
   wait(unit.gathering);
   if (unit.weights.present()) {
-    held_ -= bytes_of(unit.weights.tensor());
+    held_ -= static_cast<int64_t>(unit.weights.tensor().nbytes());
     unit.weights.release();
   }
   unit.gathered = false;
@@ -483,7 +475,7 @@ void Zero::take_reduced() {
     entry->parameter->compute.mutable_grad().reset();
     entry->parameter->gradient.reset();
   }
-  held_ -= bytes_of(reducing_->gradient);
+  held_ -= static_cast<int64_t>(reducing_->gradient.nbytes());
   reducing_->gradient.reset();
   reducing_ = nullptr;
 }

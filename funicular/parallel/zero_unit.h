@@ -34,6 +34,13 @@ struct ZeroUnit {
   }
 };
 
+/// Ranges of the layout as pieces that are counted from `begin`.
+inline std::vector<comm::Shard> relative_pieces(const std::vector<FlatRange>& ranges, int64_t begin) {
+  std::vector<comm::Shard> shards;
+  for (const FlatRange& range : ranges) shards.push_back({range.begin - begin, range.size()});
+  return shards;
+}
+
 /// Raw bytes, of which autograd's version counters do not hear: the values are those that were there before.
 inline void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());

@@ -57,7 +57,7 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     return;
   }
   if (option == "--sequence-parallel") {
-    layout.tensor.sequence = true;
+    layout.shared.sequence = true;
     return;
   }
   std::string value;
@@ -70,24 +70,17 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     layout.micro_batch_size = whole_number(option, value, 1);
   else if (option == "--servers")
     layout.servers = static_cast<int>(whole_number(option, value, 1));
-  else if (option == "--pipeline-parallel")
-    layout.pipeline.ranks = static_cast<int>(whole_number(option, value, 1));
-  else if (option == "--tensor-parallel")
-    layout.tensor.ranks = static_cast<int>(whole_number(option, value, 1));
-  else if (option == "--schedule")
-    layout.pipeline.schedule = value;
-  else if (option == "--stages-per-rank")
-    layout.pipeline.chunks = static_cast<int>(whole_number(option, value, 1));
   else if (option == "--recompute")
     layout.recompute = parse_recompute(value);
   else if (option == "--fault")
     set_fault(layout, value);
-  else
+  else if (!option.starts_with("--") || !layout.shared.set(option.substr(2), value))
     throw InputError(
         "layout",
         "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "
-        "--pipeline-parallel, --schedule, --stages-per-rank, --tensor-parallel, --sequence-parallel, "
-        "--deterministic or --fault",
+        "--pipeline-parallel, --schedule, --stages-per-rank, --stages, --tensor-parallel, "
+        "--sequence-parallel, "
+        "--data-parallel, --zero, --deterministic or --fault",
         option, layout.text);
 }
 
@@ -277,10 +270,10 @@ bool power_of_two(int64_t value) {
 }
 
 int64_t workers_of(const Layout& layout) {
-  if (layout.strategy == "dp") return layout.devices;
-  if (layout.strategy == "tensor" && layout.tensor.ranks == 0) return 1;
-  if (layout.tensor.ranks > 1) return std::max(1, layout.ranks / layout.tensor.ranks);
-  return layout.strategy == "ps-sync" ? std::max(1, layout.ranks - layout.servers) : layout.ranks;
+  if (layout.shared.kind == parallel::Layout::Kind::devices) return layout.devices;
+  if (layout.shared.kind == parallel::Layout::Kind::servers)
+    return std::max(1, layout.ranks - layout.servers);
+  return std::max(1, layout.shared.data);
 }
 
 /// Sequences of a micro-batch.
@@ -301,11 +294,12 @@ Layout Layout::parse(const std::string& text) {
   std::istringstream words(text);
   if (!(words >> layout.strategy))
     throw InputError("layout", "a layout is empty; expected \"ddp -n 2\", say");
-  for (std::string option; words >> option;) set_option(layout, option, words);
   const auto& names = parallel::strategy_names();
   if (!layout.is_reference() && std::find(names.begin(), names.end(), layout.strategy) == names.end())
     throw InputError("layout", "\"{}\": unknown strategy \"{}\"; expected one of: {}, reference", text,
                      layout.strategy, fmt::join(names, ", "));
+  if (!layout.is_reference()) layout.shared = parallel::Layout::of_strategy(layout.strategy);
+  for (std::string option; words >> option;) set_option(layout, option, words);
   if (layout.strategy == "ps-async")
     throw InputError(
         "layout",
@@ -315,7 +309,9 @@ Layout Layout::parse(const std::string& text) {
   if (layout.is_reference()) {
     Layout plain{.text = text, .strategy = layout.strategy, .threads = layout.threads};
     if (!layout.recurrence().empty())
-      plain.pipeline = {.ranks = layout.pipeline.ranks, .schedule = layout.pipeline.schedule};
+      plain.shared = {.staged = layout.shared.staged,
+                      .pipeline = layout.shared.pipeline,
+                      .schedule = layout.shared.schedule};
     if (layout != plain)
       throw InputError(
           "layout",
@@ -325,17 +321,18 @@ Layout Layout::parse(const std::string& text) {
     return layout;
   }
   if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
-  if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.strategy.starts_with("pipeline"))
+  if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.shared.staged)
     throw InputError("layout", "\"{}\": that fault is of pipelines", text);
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
+  layout.shared = layout.shared.on(layout.ranks);
   return layout;
 }
 
 std::string Layout::recurrence() const {
-  const bool cuts = strategy.starts_with("pipeline") || is_reference();
-  return cuts && parallel::updates_while_full(pipeline.schedule)
-             ? fmt::format("{} with {} stages", pipeline.schedule, stages())
+  const bool cuts = shared.staged || is_reference();
+  return cuts && parallel::updates_while_full(shared.schedule)
+             ? fmt::format("{} with {} stages", shared.schedule, stages())
              : "";
 }
 
@@ -346,18 +343,16 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
         "layout",
         "\"{}\" and \"{}\" give different weights by design; {} is compared with \"reference --schedule {} "
         "--pipeline-parallel {}\"",
-        a.text, b.text, stale.recurrence(), stale.pipeline.schedule, stale.stages());
+        a.text, b.text, stale.recurrence(), stale.shared.schedule, stale.stages());
   }
   const bool same_cut = a.strategy == b.strategy && a.ranks == b.ranks && a.devices == b.devices &&
-                        a.micro_batch_size == b.micro_batch_size && a.pipeline == b.pipeline &&
-                        a.tensor == b.tensor;
+                        a.micro_batch_size == b.micro_batch_size && a.shared == b.shared;
   if (a.threads == b.threads && a.deterministic == b.deterministic && same_cut)
     return {true, 0, 0, "the same layout, but for recomputation"};
   const auto is_tree = [](const Layout& layout) {
-    const bool ranks_first = layout.strategy == "zero2" || layout.strategy == "zero3";
-    const bool slices =
-        layout.strategy == "tensor" || layout.tensor.ranks > 1;  // which have sums of their own
-    return layout.deterministic && !slices && (!ranks_first || power_of_two(layout.ranks));
+    const bool ranks_first = layout.shared.zero >= 2;
+    return layout.deterministic && !layout.shared.sliced &&  // slices have sums of their own
+           (!ranks_first || power_of_two(layout.ranks));
   };
   if (is_tree(a) && is_tree(b) && a.threads == b.threads &&
       micro_batch_of(a, task) == micro_batch_of(b, task))

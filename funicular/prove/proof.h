@@ -14,6 +14,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/model/bert.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/trainer.h"
@@ -39,9 +40,8 @@ struct Layout {
   int64_t micro_batch_size = 0;  ///< sequences; 0: a rank's share in one piece
   Recompute recompute = Recompute::none;
   bool deterministic = false;
-  int servers = 1;  ///< of ps-sync
-  parallel::PipelineOptions pipeline{};
-  parallel::TensorOptions tensor{};
+  int servers = 1;            ///< of ps-sync
+  parallel::Layout shared{};  ///< how ranks share the model; of the reference what it follows
   parallel::Fault fault = parallel::Fault::none;
   parallel::PipelineFault pipeline_fault = parallel::PipelineFault::none;
   SharedFault shared_fault = SharedFault::none;
@@ -51,11 +51,10 @@ struct Layout {
   /// cut; "" of all others, which give the weights of one process.
   std::string recurrence() const;
   /// Stages of an asynchronous pipeline, or of the recurrence that the reference follows.
-  int stages() const { return pipeline.ranks > 0 ? pipeline.ranks : ranks; }
+  int stages() const { return shared.pipeline; }
   bool operator==(const Layout&) const = default;
   /// "STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] [--deterministic]
-  /// [--servers N] [--fault NAME]", of pipelines also "[--pipeline-parallel P] [--schedule NAME]
-  /// [--stages-per-rank V]", of tensor, ddp and zero1 to zero3 "[--tensor-parallel T] [--sequence-parallel]"; or
+  /// [--servers N] [--fault NAME]", and the options of parallel::Layout; or
   /// "reference [--threads N]", of an asynchronous schedule "reference --schedule NAME --pipeline-parallel P
   /// [--threads N]". Throws InputError naming the word.
   static Layout parse(const std::string& text);

@@ -263,13 +263,8 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
                                                 .bucket_bytes = 1,  // one for each segment
                                                 .fault = layout.fault,
                                                 .servers = layout.servers,
-                                                .devices = layout.devices,
-                                                .pipeline = layout.pipeline,
-                                                .tensor = layout.tensor};
-        if (layout.pipeline_fault != parallel::PipelineFault::none)
-          return parallel::make_pipeline(group, options, layout.pipeline_fault,
-                                         layout.strategy == "pipeline-zero1" ? 1 : 0);
-        return parallel::make_strategy(layout.strategy, group, options);
+                                                .devices = layout.devices};
+        return parallel::make_strategy(layout.shared, group, options, layout.pipeline_fault);
       },
       task.optimizer);
   OrderedJson losses = OrderedJson::array();
@@ -366,9 +361,9 @@ class Recurrence {
   int64_t age(int64_t step, const std::string& name) const {
     if (stage_of_.empty()) return 0;
     const int behind = layout_.stages() - 1 - stage_of(name);
-    const int64_t age = layout_.pipeline.schedule == "pipedream-2bw" ? 1
-                        : layout_.pipeline.schedule == "pipedream"   ? behind
-                                                                     : layout_.stages() - 1;
+    const int64_t age = layout_.shared.schedule == "pipedream-2bw" ? 1
+                        : layout_.shared.schedule == "pipedream"   ? behind
+                                                                   : layout_.stages() - 1;
     return std::min(age, std::min(step % between_, step % 100));
   }
 

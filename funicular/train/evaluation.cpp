@@ -7,8 +7,10 @@
 #include <map>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "funicular/base/bytes.h"
 #include "funicular/base/error.h"
 #include "funicular/comm/together.h"
 #include "funicular/train/eval_codec.h"
@@ -110,13 +112,41 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   return tally.finish();
 }
 
-std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
-                                             uint64_t seed, at::ScalarType floating,
-                                             parallel::Strategy& strategy,
-                                             const std::function<bool()>& interrupted) {
+namespace {
+
+/// How ranks take part: each evaluates the batches of its share, and tells what came of a batch in as many parts as all
+/// ranks of the share do.
+struct Sharing {
+  const comm::Group& group;
+  parallel::DataShare share;
+  std::function<std::vector<parallel::EvalResult>(std::span<const MicroBatch>)> evaluate;
+  std::function<bool()> interrupted;
+};
+
+std::string encode_parts(const std::vector<parallel::EvalResult>& parts) {
+  ByteWriter writer;
+  for (const parallel::EvalResult& part : parts) writer.put_text(encode(part));
+  return writer.take();
+}
+
+/// Adds to what the ranks before on this share had.
+void add_parts(std::vector<parallel::EvalResult>& parts, std::string_view bytes) {
+  size_t number = 0;
+  for (ByteReader reader(bytes); !reader.done(); ++number) {
+    parallel::EvalResult part = decode(reader.get_text());
+    if (number < parts.size())
+      add_stage(parts[number], std::move(part));
+    else
+      parts.push_back(std::move(part));
+  }
+}
+
+std::map<std::string, double> run_shared_evaluation(const Source& data, Metrics* metrics,
+                                                    const BatchPlan& plan, uint64_t seed,
+                                                    at::ScalarType floating, const Sharing& sharing) {
   check_data(data);
-  const comm::Group& group = strategy.group();
-  const parallel::DataShare share = strategy.data_share();
+  const comm::Group& group = sharing.group;
+  const parallel::DataShare& share = sharing.share;
   const bool first_rank = group.rank() == 0;
   const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
   const int64_t rounds = (batches + share.count - 1) / share.count;
@@ -133,23 +163,19 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   for (int64_t number = 0; number < rounds && !stop; ++number) {
     GlobalBatch own;
     run_shared(group, [&] { own = loader->next(); });
-    const parallel::EvalResult part = strategy.evaluate(own.micro_batches);
-    const auto texts = group.gather_texts(fmt::format("{:d}{} {}", interrupted(), share.index, encode(part)));
+    const std::string parts_here = encode_parts(sharing.evaluate(own.micro_batches));
+    const auto texts =
+        group.gather_texts(fmt::format("{:d}{} {}", sharing.interrupted(), share.index, parts_here));
     run_shared(group, [&] {
-      std::map<int64_t, parallel::EvalResult> parts;  // by share, in the order of the ranks
+      std::map<int64_t, std::vector<parallel::EvalResult>> parts;  // by share, in the order of the ranks
       for (const std::string& text : texts) {
         stop = stop || text[0] == '1';
         const size_t space = text.find(' ');
-        if (!first_rank) continue;
-        parallel::EvalResult part_of_rank = decode(std::string_view(text).substr(space + 1));
-        const auto [found, added] = parts.try_emplace(std::stoll(text.substr(1, space - 1)));
-        if (added)
-          found->second = std::move(part_of_rank);
-        else
-          add_stage(found->second, std::move(part_of_rank));
+        if (first_rank)
+          add_parts(parts[std::stoll(text.substr(1, space - 1))], std::string_view(text).substr(space + 1));
       }
       for (int64_t i = 0; first_rank && i < share.count && number * share.count + i < batches; ++i)
-        tally.add(parts.at(i));
+        for (const parallel::EvalResult& part : parts.at(i)) tally.add(part);
     });
   }
   if (stop) return {};
@@ -160,20 +186,54 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   return decode_metrics(group.gather_texts(text).front());
 }
 
+}  // namespace
+
+std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                             uint64_t seed, at::ScalarType floating,
+                                             parallel::Strategy& strategy,
+                                             const std::function<bool()>& interrupted) {
+  const auto whole = [&](std::span<const MicroBatch> batch) {
+    std::vector<parallel::EvalResult> parts;
+    parts.push_back(strategy.evaluate(batch));
+    return parts;
+  };
+  return run_shared_evaluation(data, metrics, plan, seed, floating,
+                               {strategy.group(), strategy.data_share(), whole, interrupted});
+}
+
+std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                             uint64_t seed, at::ScalarType floating, const comm::Group& group,
+                                             const EvaluateBatch& evaluate_batch) {
+  if (group.size() == 1) return run_evaluation(data, metrics, plan, seed, floating, evaluate_batch);
+  const auto one_by_one =
+      [&](std::span<const MicroBatch> batch) {  // so that sums have the order of one process
+        std::vector<parallel::EvalResult> parts;
+        for (size_t i = 0; i < batch.size(); ++i) parts.push_back(evaluate_batch(batch.subspan(i, 1)));
+        return parts;
+      };
+  return run_shared_evaluation(
+      data, metrics, plan, seed, floating,
+      {group, {.index = group.rank(), .count = group.size()}, one_by_one, [] { return false; }});
+}
+
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
-                                       int64_t batch_size, int64_t batch_tokens, uint64_t seed) {
+                                       int64_t batch_size, int64_t batch_tokens, uint64_t seed,
+                                       const comm::Group& group) {
   const at::ScalarType floating = model.parameters.empty()
                                       ? at::kFloat
                                       : at::toOpMathType(model.parameters.front()->compute.scalar_type());
   try {
     auto result = run_evaluation(
-        data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating,
+        data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating, group,
         [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); });
     data.require_sound();
     return result;
   } catch (const InputError&) {
     data.require_sound();  // if they are damaged, that is the error, not what came of it
     throw;
+  } catch (const SharedError& error) {
+    data.require_sound();
+    error.rethrow();
   }
 }
 

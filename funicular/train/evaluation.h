@@ -49,9 +49,17 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
                                              parallel::Strategy& strategy,
                                              const std::function<bool()>& interrupted);
 
+/// The same over ranks that each hold the whole model: `evaluate_batch` runs one micro-batch, as above. The result has the
+/// bits of one process. Throws SharedError on all ranks where one fails. Collective.
+std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
+                                             uint64_t seed, at::ScalarType floating, const comm::Group& group,
+                                             const EvaluateBatch& evaluate_batch);
+
 /// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
-/// gives. Throws InputError for data that are damaged.
+/// gives. Throws InputError for data that are damaged. With a `group`, whose ranks all call it with the same model and data,
+/// they share the rows; `metrics` then knows them on rank 0 alone.
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
-                                       int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42);
+                                       int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42,
+                                       const comm::Group& group = {});
 
 }  // namespace funicular::train

@@ -72,13 +72,11 @@ OrderedJson measured_choice(Model& model, const Source& source, const TrainerOpt
 }  // namespace
 
 StageChoice choose_stages(Model& model, const Source& source, const TrainerOptions& options,
-                          const parallel::PipelineOptions& pipeline, const comm::Group& group) {
-  const int ranks = pipeline.ranks == 0 ? group.size() : pipeline.ranks;
-  const int stages = parallel::stages_of(pipeline, ranks);
+                          const parallel::Layout& layout, const comm::Group& group) {
+  const int ranks = layout.pipeline, stages = parallel::stages_of(layout.pipeline_options(), ranks);
   const std::string text = comm::from_first(group, [&] {
     OrderedJson choice = earlier_choice(options, stages);
-    if (choice.is_null())
-      choice = measured_choice(model, source, options, stages, std::max(1, group.size() / ranks), ranks);
+    if (choice.is_null()) choice = measured_choice(model, source, options, stages, layout.data, ranks);
     return choice.dump();
   });
   StageChoice result;

@@ -7,7 +7,7 @@
 #include "funicular/base/json.h"
 #include "funicular/comm/group.h"
 #include "funicular/core/model.h"
-#include "funicular/parallel/strategy.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/train/source.h"
 #include "funicular/train/trainer.h"
 
@@ -23,8 +23,8 @@ inline constexpr const char* kStages = "stages";
 /// Rank 0 runs the first micro-batches of the run through the model, segment by segment (parallel/segment_costs.h), and cuts
 /// where the slowest stage is as fast as can be; all ranks get its choice. A run that is resumed keeps the one in its
 /// run.json: times differ from start to start, and asynchronous schedules give other weights with another cut. Before the
-/// model is attached. `pipeline`: ranks and schedule. Collective.
+/// model is attached. `layout`: one that Layout::on gave. Collective.
 StageChoice choose_stages(Model& model, const Source& source, const TrainerOptions& options,
-                          const parallel::PipelineOptions& pipeline, const comm::Group& group);
+                          const parallel::Layout& layout, const comm::Group& group);
 
 }  // namespace funicular::train

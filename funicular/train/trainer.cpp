@@ -796,7 +796,7 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
     needs.ranks = strategy->group().size();
     // Those that read the same rows, or divide what each rank holds.
     needs.parts = strategy->name().starts_with("ps-") ? 1
-                  : strategy->name().starts_with("zero3")
+                  : strategy->name().ends_with("zero3")
                       ? needs.ranks
                       : std::max(1, static_cast<int>(needs.ranks / strategy->parts()));
     return Fit(options_, callbacks, optimizer_, std::move(strategy), model, train, evaluation).run();

@@ -473,7 +473,7 @@ class Restarts(ProgramTest):
 class Refused(ProgramTest):
     def test_commands_of_one_process_are_refused_as_ranks(self):
         model = self.model()
-        for words in (["predict", "--model", model], ["evaluate", "--model", model, "--task", "cola", "--data", "none.tsv"],
+        for words in (["predict", "--model", model],
                       ["tokenize", "--tokenizer", model, "--input", "none.txt", "--output", self.folder / "out.tokens"]):
             result = run("launch", "-n", 2, "--", PROGRAM, *words)
             self.assertNotEqual(result.code, 0)

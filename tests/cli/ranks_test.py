@@ -44,17 +44,18 @@ class Finetune(ProgramTest):
 
     def test_a_run_goes_on_under_another_strategy_and_number_of_ranks(self):
         model = self.model()
-        words = {"precision": "fp64", "save_steps": 4, "num_train_epochs": None, "max_steps": 12}
+        words = {"precision": "fp64", "save_steps": 4, "num_train_epochs": None, "max_steps": 14}
         self.succeeds(*self.finetune_words(model, "whole", **words))
         layouts = [("zero2", 3, {}), ("tensor", 2, {}), ("pipeline", 2, {}), ("zero3", 4, {"tensor_parallel": 2}),
-                   ("single", 1, {}), ("tensor", 2, {"sequence_parallel": True})]
+                   ("single", 1, {}), ("pipeline", 4, {"tensor_parallel": 2, "sequence_parallel": True}),
+                   ("pipeline-zero3", 4, {"pipeline_parallel": 2})]
         for number, (strategy, ranks, more) in enumerate(layouts):
             launched = launch(ranks, self.finetune_words(model, "moved", **{**words, **more, "strategy": strategy,
                                                                              "max_steps": 2 * (number + 1),
                                                                              "lr_scheduler_type": "constant"}))
             self.assertEqual(launched.code, 0, launched.err)
         self.succeeds(*self.finetune_words(model, "constant", **{**words, "lr_scheduler_type": "constant"}))
-        names = [f"checkpoints/step-000012/{file}.safetensors" for file in ("model", "optimizer")]
+        names = [f"checkpoints/step-000014/{file}.safetensors" for file in ("model", "optimizer")]
         for name in names:
             moved, whole = (read_safetensors(self.folder / run / name) for run in ("moved", "constant"))
             self.assertEqual(moved.keys(), whole.keys())
@@ -96,6 +97,21 @@ class Finetune(ProgramTest):
             launched = launch(2, self.finetune_words(model, "refused", **words))
             self.assertNotEqual(launched.code, 0, words)
             self.assertIn(phrase, launched.err)
+
+    def test_ranks_share_the_rows_of_an_evaluation_and_find_the_same_to_the_last_bit(self):
+        model = self.model()
+        self.succeeds(*self.finetune_words(model, "run"))
+        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 3,
+                 "--details"]
+        one = self.succeeds(*words, "--predictions", self.folder / "one.jsonl")
+        launched = launch(3, [*words, "--predictions", self.folder / "three.jsonl"])
+        self.assertEqual(launched.code, 0, launched.err)
+        self.assertEqual(result_of(launched), one.json())
+        self.assertEqual((self.folder / "three.jsonl").read_bytes(), (self.folder / "one.jsonl").read_bytes())
+        self.assertEqual(len([line for line in launched.out.splitlines() if "{" in line]), 1, "one rank speaks")
+        absent = launch(2, [*words[:3], "--data", self.folder / "absent.tsv"])
+        self.assertEqual(absent.code, 2, absent.err)
+        self.assertIn("absent.tsv", absent.err)
 
     def test_replicas_in_one_process_find_the_metrics_of_one_device(self):
         model = self.model()
@@ -143,10 +159,10 @@ class SharedMemory(ProgramTest):
 
 class KilledRanks(ProgramTest):
     def words(self, output, strategy):
-        name, _, schedule = strategy.partition(" ")
+        name, schedule, slices = [*strategy.split(" "), "", ""][:3]
         return ["pretrain", "--model", self.folder / "model", "--data", self.data, "--output", self.folder / output,
                 "--max-length", 32, "--max-steps", 120, "--batch-size", 8, "--save-steps", 5, "--strategy", name,
-                *(["--schedule", schedule] if schedule else [])]
+                *(["--schedule", schedule] if schedule else []), *(["--tensor-parallel", slices] if slices else [])]
 
     def test_a_run_whose_ranks_are_killed_ends_as_if_they_had_not_been(self):
         self.kill({"ddp": 4, "zero2": 4})
@@ -154,20 +170,23 @@ class KilledRanks(ProgramTest):
     def test_pipelines_whose_ranks_are_killed_end_as_if_they_had_not_been(self):
         self.kill({"pipeline 1f1b": 5, "pipeline pipedream-2bw": 5})
 
-    def kill(self, most):
+    def test_stages_of_slices_whose_ranks_are_killed_end_as_if_they_had_not_been(self):
+        self.kill({"pipeline 1f1b 2": 4}, ranks=4)
+
+    def kill(self, most, ranks=2):
         self.data = self.store(self.model())
         for strategy, planned in most.items():
-            undisturbed = launch(2, self.words(strategy + "-whole", strategy))
+            undisturbed = launch(ranks, self.words(strategy + "-whole", strategy))
             self.assertEqual(undisturbed.code, 0, undisturbed.err)
-            process = subprocess.Popen([PROGRAM, "launch", "-n", "2", "--max-restarts", "100", "--grace", "1", "--", PROGRAM,
+            process = subprocess.Popen([PROGRAM, "launch", "-n", str(ranks), "--max-restarts", "100", "--grace", "1", "--", PROGRAM,
                                         *exact(self.words(strategy + "-killed", strategy))], stdout=subprocess.PIPE,
                                        stderr=subprocess.PIPE, env=environment())
             source, kills = random.Random(7), 0
             while process.poll() is None and kills < planned:
                 time.sleep(source.uniform(0.1, 0.6))
-                ranks = ranks_of(process.pid)
-                if ranks:
-                    os.kill(source.choice(ranks), signal.SIGKILL)
+                there = ranks_of(process.pid)
+                if there:
+                    os.kill(source.choice(there), signal.SIGKILL)
                     kills += 1
             _, err = process.communicate(timeout=300)
             self.assertEqual(process.returncode, 0, err.decode())

@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <string>
 #include <vector>
 
 #include "funicular/parallel/strategy.h"
@@ -78,6 +79,39 @@ inline std::vector<MicroBatch> batches_of(int64_t step, int64_t count) {
   std::vector<MicroBatch> batches;
   for (int64_t i = 0; i < count; ++i)
     batches.push_back(make_cut_batch(torch::randint(0, kWords, {3 + (step + i) % 4}, torch::kLong)));
+  return batches;
+}
+
+/// Four segments of one matrix of `width` x `width` each.
+inline Model make_wide_model(int64_t width) {
+  torch::manual_seed(1);
+  Model model;
+  const Port x{"x", [=](const MicroBatch& batch) {
+                 return std::vector<int64_t>{batch.packing.tokens(), width};
+               }};
+  for (int number = 0; number < 4; ++number) {
+    const std::string name = "matrix-" + std::to_string(number);
+    Parameter* const matrix =
+        model.add_parameter(name, torch::randn({width, width}, torch::kDouble) * 0.1, ParameterGroup::decay);
+    model.segments.push_back({name, {matrix}, {x}, {x}, [=](Activations in, const Pass& pass) {
+                                const at::Tensor out =
+                                    torch::tanh(torch::linear(in.at("x"), matrix->compute));
+                                if (number == 3) pass.loss.add("squares", out.square().sum());
+                                return Activations{{"x", out}};
+                              }});
+  }
+  return model;
+}
+
+inline std::vector<MicroBatch> wide_batches(int64_t width, int64_t count) {
+  torch::manual_seed(2);
+  std::vector<MicroBatch> batches;
+  for (int64_t i = 0; i < count; ++i) {
+    MicroBatch& batch = batches.emplace_back();
+    batch.tensors["x"] = torch::randn({3 + i, width}, torch::kDouble);
+    batch.packing = Packing::from_lengths({static_cast<int32_t>(3 + i)}, {0}, {0}, {});
+    batch.counts = {{"squares", static_cast<double>(3 + i)}};
+  }
   return batches;
 }
 

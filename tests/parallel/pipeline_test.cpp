@@ -3,6 +3,10 @@
 #include <torch/torch.h>
 
 #include <csignal>
+#include <map>
+#include <set>
+#include <string>
+#include <thread>
 
 #include "../comm/ranks.h"
 #include "cut_net.h"
@@ -146,6 +150,72 @@ TEST(Pipelines, WhoseReplicasDivideTheirStateTrainAsOneProcess) {
   });
 }
 
+TEST(Pipelines, WhoseReplicasDivideGradientsAndWeightsTrainAsOneProcess) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* strategy : {"pipeline-zero2", "pipeline-zero3"}) {
+      for (const char* schedule : {"1f1b", "gpipe", "interleaved", "looped-bfs"})
+        expect_follows_one_process(group, {.ranks = 2, .schedule = schedule}, optim::Lamb{}, Recompute::none,
+                                   {}, strategy);
+      for (const Recompute mode : {Recompute::full, Recompute::sqrt})
+        expect_follows_one_process(group, {.ranks = 2}, optim::AdamW{}, mode, {}, strategy);
+      // A weight of three segments on two stages; nothing before the third segment learns; one stage on all ranks.
+      expect_follows_one_process(group, {.ranks = 2, .begins = {0, 3}}, optim::Sgd{.momentum = 0.9},
+                                 Recompute::none, {}, strategy);
+      expect_follows_one_process(group, {.ranks = 2}, optim::AdamW{}, Recompute::none,
+                                 {"table", "first", "shift"}, strategy);
+      expect_follows_one_process(group, {.ranks = 1}, optim::AdamW{}, Recompute::sqrt, {}, strategy);
+      expect_follows_one_process(group, {.ranks = 4}, optim::AdamW{}, Recompute::none, {}, strategy);
+    }
+    finish_rank();
+  });
+}
+
+/// Bytes of a rank, each storage once.
+struct HeldBytes final : StateVisitor {
+  void visit(const StateSlice& slice) override {
+    if (slice.local.numel() > 0 && seen.insert(slice.local.storage().data()).second)
+      bytes[slice.kind] += static_cast<int64_t>(slice.local.storage().nbytes());
+  }
+  std::set<const void*> seen;
+  std::map<std::string, int64_t> bytes;
+};
+
+TEST(Pipelines, WhoseReplicasDivideGradientsAndWeightsHoldWhatTheFormulaSays) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    constexpr int64_t kWide = 128;  // matrices of four blocks
+    for (const int zero : {1, 2, 3}) {
+      Model model = test::make_wide_model(kWide);
+      Rig rig(std::move(model),
+              make_strategy("pipeline-zero" + std::to_string(zero), group,
+                            {.pipeline = {.ranks = 2, .begins = {0, 2}}}),
+              optim::AdamW{});
+      HeldBytes held;
+      Counts counts;
+      const std::vector<MicroBatch> own = own_part(test::wide_batches(kWide, 4), rig.strategy->data_share());
+      for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
+      rig.strategy->step(own, rig.strategy->global_counts(counts), {.learning_rate = 0.01, .inspect = [&] {
+                                                                      rig.strategy->visit_gradients(held);
+                                                                      rig.strategy->visit_state(held);
+                                                                    }});
+      // Two segments a stage, of a matrix each; float64; two replicas.
+      const int64_t matrix = kWide * kWide * 8, all = 2 * matrix;
+      EXPECT_EQ(held.bytes["gradient"], zero > 1 ? all / 2 : all) << zero;
+      EXPECT_EQ(held.bytes["model"], zero > 2 ? all / 2 : all) << zero;
+      EXPECT_EQ(held.bytes["optimizer.exp_avg"], all / 2) << zero;
+      // Of two units the gradients, the one being reduced while the other is made; with stage 3 their weights.
+      EXPECT_LE(rig.strategy->most_gathered_bytes(), zero == 1 ? 0 : zero == 2 ? 2 * matrix : 4 * matrix);
+      EXPECT_GE(rig.strategy->most_gathered_bytes(), zero == 1 ? 0 : zero == 2 ? 2 * matrix : 3 * matrix);
+      for (const auto& parameter : rig.model.parameters)
+        if (zero == 3) {
+          EXPECT_EQ(parameter->compute.storage().nbytes(), 0u) << "between steps";
+        }
+    }
+    finish_rank();
+  });
+}
+
 TEST(Pipelines, WhoseReplicasDivideTheirStateHoldEachPieceOnce) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
@@ -220,6 +290,11 @@ TEST(Pipelines, RefuseWhatTheyCannotDo) {
   refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 5}}}, "ascend from 0 and are below 5");
   refuses({.pipeline = {.schedule = "interleaved", .begins = {1, 2}}}, "ascend from 0");
   refuses({.deterministic = true}, "--deterministic");
+  for (const char* schedule : {"zb-h1", "zb-v"})
+    for (const int zero : {2, 3}) {
+      const std::string name = "pipeline-zero" + std::to_string(zero);
+      EXPECT_THROW(make_strategy(name, {}, {.pipeline = {.schedule = schedule}}), InputError) << schedule;
+    }
 }
 
 TEST(Stages, KnowWhatPassesFromOneToTheNext) {

@@ -19,6 +19,7 @@
 #include "funicular/model/bert.h"
 #include "funicular/parallel/slice_group.h"
 #include "funicular/parallel/strategy.h"
+#include "sliced_bert.h"
 
 namespace funicular::parallel {
 namespace {
@@ -27,130 +28,12 @@ using comm::test::Endings;
 using comm::test::is_rank;
 using comm::test::Ranks;
 using comm::test::with_ranks;
-
-/// 3 heads, 91 words and 40 channels: two ranks have them unequally.
-model::BertOptions options_of(const model::Head& head, uint64_t seed) {
-  model::BertOptions options;
-  options.config.vocab_size = 91;
-  options.config.hidden_size = 24;
-  options.config.num_hidden_layers = 2;
-  options.config.num_attention_heads = 3;
-  options.config.intermediate_size = 40;
-  options.config.max_position_embeddings = 40;
-  options.config.num_labels = 3;
-  options.config.initializer_range = 0.2;
-  options.head = head;
-  options.dtype = at::kDouble;
-  options.seed = seed;
-  return options;
-}
-
-MicroBatch batch_of(int64_t step, int64_t number) {
-  const std::vector<int32_t> lengths = {9, 1, static_cast<int32_t>(20 + step + number), 5};
-  std::vector<int64_t> draws;
-  for (int64_t s = 0; s < 4; ++s) draws.push_back(100 * step + 10 * number + s);
-  MicroBatch batch;
-  batch.packing = Packing::from_lengths(lengths, draws, draws, {.seed = 7, .training = true});
-  const int64_t tokens = batch.packing.tokens();
-  batch.tensors["token_ids"] = (at::arange(tokens, at::kLong) * 37 + 5 + number) % 91;
-  batch.tensors["token_type_ids"] = at::arange(tokens, at::kLong) % 2;
-  batch.tensors["mlm_rows"] = at::arange(1, tokens, 4, at::kLong);
-  batch.tensors["mlm_labels"] = batch.tensors["mlm_rows"] * 11 % 91;
-  batch.tensors["labels"] = at::arange(4, at::kLong) % 3;
-  batch.counts = {{"mlm", static_cast<double>(batch["mlm_rows"].numel())}, {"classification", 4}};
-  return batch;
-}
-
-struct Rig {
-  Model model;
-  std::unique_ptr<Strategy> strategy;
-  StepSettings settings{.learning_rate = 0.01, .max_gradient_norm = 0.5};
-
-  Rig(Model made, std::unique_ptr<Strategy> chosen, const optim::OptimizerSpec& optimizer,
-      const Numerics& numerics = {})
-      : model(std::move(made)), strategy(std::move(chosen)) {
-    strategy->attach(model, optim::make_optimizer(optimizer), numerics);
-  }
-  StepResult step(const std::vector<MicroBatch>& own, int64_t update) {
-    Counts counts;
-    for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
-    settings.update = update;
-    return strategy->step(own, strategy->global_counts(counts), settings);
-  }
-  std::map<std::string, at::Tensor> weights() {
-    strategy->detach();
-    std::map<std::string, at::Tensor> all;
-    for (const auto& parameter : model.parameters)
-      for (const Parameter::Slice& slice : parameter->slices)
-        all[slice.name] = parameter->master.detach().narrow(0, slice.begin, slice.end - slice.begin).clone();
-    return all;
-  }
-};
-
-std::vector<MicroBatch> own_part(const std::vector<MicroBatch>& all, const DataShare& share) {
-  std::vector<MicroBatch> own;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (static_cast<int64_t>(i) % share.count == share.index) own.push_back(all[i]);
-  return own;
-}
-
-struct Case {
-  std::string strategy = "tensor";
-  TensorOptions tensor{};
-  optim::OptimizerSpec optimizer = optim::AdamW{.weight_decay = 0.1};
-  model::Head head = model::Head::masked_lm;
-  Recompute recompute = Recompute::none;
-  std::vector<std::string> frozen{};
-};
-
-Model make_model(const Case& one, uint64_t seed) {
-  Model model = model::build_bert(options_of(one.head, seed));
-  for (const std::string& name : one.frozen) {
-    model.find(name)->trainable = false;
-    model.find(name)->compute.set_requires_grad(false);
-  }
-  return model;
-}
-
-double largest(const at::Tensor& a, const at::Tensor& b) {
-  return (a.detach() - b.detach()).abs().max().item<double>();
-}
-
-void expect_follows_one_process(const comm::Group& group, const Case& one) {
-  // Another seed on each rank: attach makes all begin with rank 0's weights.
-  Rig ours(make_model(one, 1 + static_cast<uint64_t>(group.rank())),
-           make_strategy(one.strategy, group, {.compare_every = 1, .tensor = one.tensor}), one.optimizer);
-  Rig alone(make_model(one, 1), make_single(), one.optimizer);
-  ours.settings.recompute = alone.settings.recompute = one.recompute;
-  for (int64_t step = 1; step <= 3; ++step) {
-    const std::vector<MicroBatch> all = {batch_of(step, 0), batch_of(step, 1), batch_of(step, 2)};
-    const StepResult a = ours.step(own_part(all, ours.strategy->data_share()), step),
-                     b = alone.step(all, step);
-    EXPECT_NEAR(a.loss, b.loss, 1e-12 * std::abs(b.loss));
-    EXPECT_NEAR(a.gradient_norm, b.gradient_norm, 1e-11 * b.gradient_norm) << "step " << step;
-  }
-  bool seen = false;
-  ours.strategy->with_whole_model([&] {
-    seen = true;
-    for (const auto& parameter : alone.model.parameters) {
-      const Parameter& mine = *ours.model.find(parameter->name);
-      ASSERT_EQ(mine.slices.back().end, parameter->slices.back().end);
-      EXPECT_LT(largest(mine.master, parameter->master), 1e-11) << parameter->name;
-    }
-  });
-  EXPECT_EQ(seen, group.rank() == 0);
-  const EvalResult a = ours.strategy->evaluate(std::vector{batch_of(9, 0)}),
-                   b = alone.strategy->evaluate(std::vector{batch_of(9, 0)});
-  if (!ours.strategy->data_share().counted) {
-    EXPECT_TRUE(a.sums.empty() && a.outputs.empty()) << "what all ranks of a tensor group know is told once";
-  } else {
-    for (const auto& [name, sum] : b.sums) EXPECT_NEAR(a.sums.at(name), sum, 1e-11 * std::abs(sum)) << name;
-  }
-  const auto own = ours.weights(), expected = alone.weights();
-  ASSERT_EQ(own.size(), expected.size());
-  for (const auto& [name, value] : expected) EXPECT_LT(largest(own.at(name), value), 1e-11) << name;
-  group.barrier();
-}
+using test::batch_of;
+using test::expect_follows_one_process;
+using test::make_model;
+using test::options_of;
+using test::own_part;
+using test::Rig;
 
 void finish_rank() {
   if (is_rank() && testing::Test::HasFailure()) std::exit(1);

@@ -114,7 +114,11 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
         "tensor -n 2 --micro-batch-size 3 --recompute full",
         "tensor -n 2 --sequence-parallel --recompute selective",
         "tensor -n 4 --tensor-parallel 2 --micro-batch-size 2",
-        "zero2 -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute sqrt"}) {
+        "zero2 -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute sqrt",
+        "pipeline -n 4 --tensor-parallel 2 --schedule zb-v --micro-batch-size 2",
+        "pipeline -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute full",
+        "pipeline -n 4 --pipeline-parallel 2 --zero 2 --schedule interleaved --micro-batch-size 1",
+        "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2 --recompute sqrt"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);
@@ -183,6 +187,18 @@ TEST_F(Proofs, EverySeededFaultOfSlicesIsCaught) {
                               : fault == std::string("repeated-bias") ? "step 1, gradient"
                                                                       : "step 1, loss";
     EXPECT_TRUE(proof.first.starts_with(first)) << fault << ": " << proof.first;
+  }
+  ::unsetenv("TEST_HEAD");
+}
+
+TEST_F(Proofs, EverySeededFaultOfStagesOfSlicesIsCaught) {
+  if (is_rank()) return run_rank();
+  ::setenv("TEST_HEAD", model::Head::masked_lm.name.c_str(), 1);  // clipped
+  for (const char* fault :
+       {"repeated-bias", "local-norm", "shifted-slice", "stale-version", "dropped-micro-batch"}) {
+    const Proof proof = compare(
+        std::string("pipeline -n 4 --tensor-parallel 2 --micro-batch-size 4 --fault ") + fault, "single");
+    EXPECT_FALSE(holds(proof, promise)) << fault;
   }
   ::unsetenv("TEST_HEAD");
 }

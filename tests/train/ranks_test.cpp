@@ -143,8 +143,9 @@ FitResult fit(const Job& job, const comm::Group& group, const objective::Objecti
       [&] {
         parallel::StrategyOptions options{.deterministic = job.deterministic};
         if (const size_t plus = job.strategy.find('+');
-            plus != std::string::npos) {  // pipeline+SCHEDULE+RANKS
-          const size_t last = job.strategy.rfind('+');
+            plus != std::string::npos) {  // pipeline+SCHEDULE+RANKS[xSLICES]
+          const size_t last = job.strategy.rfind('+'), times = job.strategy.find('x', last);
+          if (times != std::string::npos) options.tensor.ranks = std::stoi(job.strategy.substr(times + 1));
           options.pipeline = {.ranks = std::stoi(job.strategy.substr(last + 1)),
                               .schedule = job.strategy.substr(plus + 1, last - plus - 1)};
           return parallel::make_strategy(job.strategy.substr(0, plus), group, options);
@@ -248,7 +249,9 @@ std::vector<Place> all_places() {
                              {"pipeline+1f1b+4", 4},
                              {"pipeline+interleaved+2", 2},
                              {"pipeline+1f1b+2", 4},
-                             {"pipeline-zero1+1f1b+2", 4}})
+                             {"pipeline-zero1+1f1b+2", 4},
+                             {"pipeline-zero3+interleaved+2", 4},
+                             {"pipeline+1f1b+2x2", 4}})
     places.push_back(place);
   return places;
 }
@@ -502,7 +505,9 @@ TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
                                {"zero3", 3},
                                {"ps-sync", 2},
                                {"pipeline+1f1b+2", 2},
-                               {"pipeline-zero1+1f1b+2", 4}}) {
+                               {"pipeline-zero1+1f1b+2", 4},
+                               {"pipeline-zero3+1f1b+2", 4},
+                               {"pipeline+1f1b+2x2", 4}}) {
       SCOPED_TRACE(place.name() + " in " + precision);
       Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
       job.precision = precision;

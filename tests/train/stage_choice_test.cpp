@@ -44,7 +44,7 @@ TEST(StageChoice, FollowsTheCostAndIsKeptByTheRunThatGoesOn) {
   const TensorDataset points({{"values", torch::randn({16, 4}, torch::kDouble)}});
   TrainerOptions options{.output = folder / "run", .max_steps = 1, .batch_size = 4};
   options.precision = Precision::fp64;
-  const parallel::PipelineOptions pipeline{.ranks = 2};
+  const parallel::Layout pipeline{.data = 1, .staged = true, .pipeline = 2};
   const StageChoice choice = choose_stages(model, points, options, pipeline, {});
   EXPECT_EQ(choice.begins, (std::vector<int64_t>{0, 3})) << "by weights it would be 0, 2";
   EXPECT_EQ(choice.record.at("segment_seconds").size(), 4u);
@@ -53,7 +53,7 @@ TEST(StageChoice, FollowsTheCostAndIsKeptByTheRunThatGoesOn) {
   make_directories(folder / "run/checkpoints/step-000001");
   write_file_atomically(folder / "run/run.json", R"({"stages": {"begins": [0, 1]}})");
   EXPECT_EQ(choose_stages(model, points, options, pipeline, {}).begins, (std::vector<int64_t>{0, 1}));
-  EXPECT_EQ(choose_stages(model, points, options, {.ranks = 4}, {}).begins,
+  EXPECT_EQ(choose_stages(model, points, options, {.data = 1, .staged = true, .pipeline = 4}, {}).begins,
             (std::vector<int64_t>{0, 1, 2, 3}))
       << "that is a choice for two stages";
   options.resume = "never";

@@ -188,7 +188,13 @@ def tensor_parallel(lab):
     lab.assertLess(distance(run.weights, alone.weights), 1e-12)
     lab.refuses_to_train("3 ranks cannot be divided into tensor groups of 2", ranks=3, tensor_parallel=2)
     lab.refuses_to_train("cannot train a model that is cut into slices", ranks=2, tensor_parallel=2, strategy="ps-sync")
-    lab.refuses_to_train("cannot be combined yet", ranks=4, tensor_parallel=2, pipeline_parallel=2)
+    both = lab.train(ranks=4, tensor_parallel=2, pipeline_parallel=2, optim="sgd")
+    lab.assertEqual((both.file["strategy"], both.file["ranks"]), ("pipeline", 4))
+    lab.assertLess(distance(both.weights, alone.weights), 1e-12)
+    lab.refuses_to_train("6 ranks cannot be divided into pipelines of 2 with tensor groups of 2", ranks=6, tensor_parallel=2,
+                         pipeline_parallel=2)
+    lab.refuses_to_train("--schedule pipedream cannot be combined with --tensor-parallel 2", ranks=4, tensor_parallel=2,
+                         pipeline_parallel=2, schedule="pipedream")
 
 
 @RANKS.row("--sequence-parallel", "the rows between the slices are divided, to the weights of one process")
@@ -205,6 +211,19 @@ def data_parallel(lab):
     lab.assertIn("2 pipelines beside each other", run.err)
     lab.assertLess(distance(run.weights, lab.train(optim="sgd").weights), 1e-12)
     lab.refuses_to_train("take 6 ranks, and there are 4", ranks=4, pipeline_parallel=2, data_parallel=3)
+
+
+@RANKS.row("--zero", "what replicas divide, to the weights of one process")
+def zero(lab):
+    alone = lab.train(optim="sgd")
+    for stage, name, more in lab.few(((3, "pipeline-zero3", {"ranks": 4, "pipeline_parallel": 2}), (2, "zero2", {"ranks": 2}),
+                                      (2, "pipeline-zero2", {"ranks": 4, "pipeline_parallel": 2}))):
+        run = lab.train(zero=stage, optim="sgd", **more)
+        lab.assertEqual(run.file["strategy"], name)
+        lab.assertLess(distance(run.weights, alone.weights), 1e-12, name)
+    lab.refuses_to_train("--zero 2 and --strategy zero1 contradict each other", ranks=2, zero=2, strategy="zero1")
+    lab.refuses_to_train("puts gradients of weights off", ranks=4, pipeline_parallel=2, zero=2, schedule="zb-h1")
+    lab.refuses_to_train("cannot be combined with --zero 3", ranks=4, pipeline_parallel=2, zero=3, schedule="pipedream")
 
 
 @RANKS.row("--schedule", "passes are in the order of that schedule, or of a file's rows")

@@ -1,0 +1,194 @@
+#include "funicular/cli/rank_options.h"
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/launch/environment.h"
+#include "funicular/launch/processors.h"
+
+namespace funicular::cli {
+
+namespace {
+
+void declare_layout(RankOptions& options, Arguments& arguments) {
+  arguments
+      .add("strategy", "NAME", options.strategy,
+           "how the ranks share the work; auto: single on one, ddp on several")
+      .choices(parallel::strategy_names());
+  arguments
+      .add("devices", "N", options.devices,
+           "of dp: how many replicas compute in this process, each on its share of the threads")
+      .range(1, 1024);
+  arguments
+      .add("pipeline-parallel", "P", options.pipeline_parallel,
+           "cut the model into stages on P ranks; of P·D ranks D pipelines share the data")
+      .default_text("1; with --strategy pipeline all ranks")
+      .range(1, 4096);
+  arguments
+      .add("tensor-parallel", "T", options.tensor_parallel,
+           "cut weights, also those of stages, into slices on T ranks; of T·D (P·T·D) ranks D such groups "
+           "share the data")
+      .default_text("1; with --strategy tensor all ranks")
+      .range(1, 4096);
+  arguments.add(
+      "sequence-parallel", options.sequence_parallel,
+      "of --tensor-parallel: divide what lies between the slices by rows: less memory, the same traffic");
+  arguments
+      .add("data-parallel", "D", options.data_parallel,
+           "how many replicas share the data; must be the ranks divided by P and T")
+      .default_text("ranks / (P·T)")
+      .range(1, 65536);
+  arguments
+      .add("zero", "S", options.zero,
+           "what the replicas divide, ZeRO's stage: 1 the optimiser's state, 2 gradients too, 3 weights too")
+      .default_text("0; by --strategy")
+      .range(0, 3);
+  arguments.add(
+      "schedule", "NAME|FILE", options.schedule,
+      "of pipelines: naive, gpipe, 1f1b, interleaved, looped-bfs, zb-h1, zb-v, or a file (see "
+      "funicular plan); pipedream, pipedream-vertical-sync, pipedream-2bw: older weights, no flush");
+  arguments
+      .add("stages-per-rank", "V", options.stages_per_rank, "of the schedules interleaved and looped-bfs")
+      .default_text("2")
+      .range(1, 64);
+  arguments
+      .add("stages", "auto|cost|S,…", options.stages,
+           "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the "
+           "start; or "
+           "the number of the first segment of each, from 0: embeddings, layers, head")
+      .default_text("auto");
+}
+
+void declare_exchange(RankOptions& options, Arguments& arguments) {
+  arguments
+      .add("servers", "N", options.servers,
+           "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
+      .range(1, 1024);
+  arguments
+      .add("staleness", "STEPS", options.staleness,
+           "of ps-async: how many steps a worker may be ahead of the slowest")
+      .range(0);
+  arguments
+      .add("record-interleaving", "DIR", options.record_interleaving,
+           "of ps-async: write down the order in which the servers deal with the workers")
+      .default_text("not");
+  arguments
+      .add("replay-interleaving", "DIR", options.replay_interleaving,
+           "of ps-async: deal with the workers in a recorded order")
+      .default_text("not");
+  arguments.rivals({"record-interleaving", "replay-interleaving"});
+  arguments.add("deterministic", options.deterministic,
+                "add gradients up in the order of a tree over the micro-batches: any number of ranks (zero2, "
+                "zero3: 1, 2, "
+                "4, …) with the same micro-batches then gives the same bits");
+  arguments
+      .add("reduce-precision", "NAME", options.reduce_precision,
+           "of ddp: round gradients for their exchange; what is lost is added in the next step")
+      .choices({"own", "bf16", "fp16"});
+  arguments
+      .add("offload-optimizer", "DIR", options.offload_optimizer,
+           "keep optimiser state in mapped files in this folder, on a fast disk of this host")
+      .default_text("in memory");
+  arguments.add("debug-collectives", options.debug_collectives,
+                "compare every exchange between the ranks before it starts; slow");
+  arguments.add("interface", "NAME", options.interface, "network interface of the ranks' connections")
+      .default_text("the one that reaches rank 0");
+}
+
+}  // namespace
+
+void RankOptions::declare(Arguments& arguments) {
+  arguments.section("Ranks (see funicular launch)");
+  declare_layout(*this, arguments);
+  declare_exchange(*this, arguments);
+}
+
+/// Contradictions between --strategy and the options of its axes.
+parallel::Layout RankOptions::asked_layout() const {
+  using Kind = parallel::Layout::Kind;
+  parallel::Layout layout = parallel::Layout::of_strategy(strategy);
+  const int64_t stages_on = pipeline_parallel.value_or(1);
+  if (stages_on > 1 && !layout.staged && strategy != "auto")
+    throw InputError("usage", "--pipeline-parallel {} and --strategy {} contradict each other; leave one out",
+                     stages_on, strategy);
+  const bool named = layout.zero > 0 || strategy == "ddp" || layout.kind != Kind::ranks;
+  if (zero && named && *zero != layout.zero)
+    throw InputError("usage", "--zero {} and --strategy {} contradict each other; leave one out", *zero,
+                     strategy);
+  layout.staged = layout.staged || stages_on > 1;
+  if (pipeline_parallel && layout.staged) layout.pipeline = static_cast<int>(*pipeline_parallel);
+  layout.sliced = layout.sliced || tensor_parallel.value_or(1) > 1;
+  if (tensor_parallel && layout.sliced) layout.tensor = static_cast<int>(*tensor_parallel);
+  if (data_parallel && layout.kind == Kind::ranks) layout.data = static_cast<int>(*data_parallel);
+  layout.zero = static_cast<int>(zero.value_or(layout.zero));
+  layout.sequence = sequence_parallel;
+  layout.schedule = schedule;
+  layout.stages_per_rank = static_cast<int>(stages_per_rank.value_or(0));
+  return layout;
+}
+
+void RankOptions::settle(int ranks) {
+  layout_ = asked_layout().on(ranks);
+  if (strategy != "auto" || layout_.staged || layout_.sliced || layout_.zero > 0)
+    strategy = layout_.strategy();
+}
+
+int64_t RankOptions::parts(int ranks) const {
+  if (layout_.kind == parallel::Layout::Kind::devices) return devices;
+  if (strategy.starts_with("ps-")) return std::max<int64_t>(1, ranks - servers);
+  return layout_.data;
+}
+
+train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
+  parallel::StrategyOptions options;
+  options.deterministic = deterministic;
+  if (reduce_precision != "own") options.reduce_in = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
+  options.devices = static_cast<int>(devices);
+  options.servers = static_cast<int>(servers);
+  options.staleness = staleness;
+  options.record = record_interleaving;
+  options.replay = replay_interleaving;
+  options.offload = offload_optimizer;
+  parallel::Layout layout = layout_;
+  // A cut by cost is chosen once there is a model (cli/stage_options.h).
+  if (!stages.empty() && stages != "auto" && stages != "cost") layout.begins = parallel::parse_begins(stages);
+  return [layout, group, options] { return parallel::make_strategy(layout, group, options); };
+}
+
+void RankOptions::warn_of_idle_options(const Arguments& arguments) const {
+  const auto belong = [&](const std::vector<std::string>& options, const std::vector<std::string>& users) {
+    warn_unless_used(arguments, options, "strategy", strategy, users);
+  };
+  belong({"devices"}, {"dp"});
+  belong({"servers"}, {"ps-sync", "ps-async"});
+  belong({"schedule", "stages-per-rank", "stages"},
+         {"pipeline", "pipeline-zero1", "pipeline-zero2", "pipeline-zero3"});
+  if (layout_.kind != parallel::Layout::Kind::ranks)
+    belong({"data-parallel"}, {"ddp, zero1 to zero3, pipeline, tensor"});
+  belong({"staleness", "record-interleaving", "replay-interleaving"}, {"ps-async"});
+}
+
+void warn_unless_used(const Arguments& arguments, const std::vector<std::string>& options,
+                      const char* chooser, const std::string& chosen, const std::vector<std::string>& users) {
+  if (std::find(users.begin(), users.end(), chosen) != users.end()) return;
+  for (const std::string& option : options)
+    if (arguments.given(option))
+      log::warning("--{} has no effect with --{} {}: it is of {}", option, chooser, chosen,
+                   fmt::join(users, ", "));
+}
+
+void share_threads(const launch::Environment& place) {
+  if (place.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
+  const std::vector<launch::Processor> processors = launch::available_processors();
+  if (static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN)) return;  // bound to some
+  at::set_num_threads(launch::divide_processors(processors, place.local_size).front().threads);
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,59 @@
+#pragma once
+// The options that say how ranks share the training of a model, and the layout that they make.
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "funicular/cli/arguments.h"
+#include "funicular/launch/environment.h"
+#include "funicular/parallel/layout.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::cli {
+
+struct RankOptions {
+  std::string strategy = "auto";
+  bool deterministic = false, debug_collectives = false;
+  std::string reduce_precision = "own";
+  int64_t devices = 2, servers = 1, staleness = 3;
+  std::optional<int64_t> pipeline_parallel;  ///< ranks of a pipeline
+  std::optional<int64_t> tensor_parallel;    ///< ranks of a tensor group
+  std::optional<int64_t> data_parallel, zero, stages_per_rank;
+  bool sequence_parallel = false;
+  std::string schedule = "1f1b", stages;
+  std::string interface;       ///< empty: chosen
+  fs::path offload_optimizer;  ///< empty: none
+  fs::path record_interleaving, replay_interleaving;
+
+  /// Declares all of them under a heading.
+  void declare(Arguments& arguments);
+  /// What the options say together of so many ranks, with their names in the errors; `strategy` becomes the name of it
+  /// unless it is auto and no option asks for more than replicas. Throws InputError.
+  void settle(int ranks);
+  /// After settle().
+  const parallel::Layout& layout() const { return layout_; }
+  /// Into how many parts a batch is cut among `ranks`, and into how many micro-batches a part, unless options say it.
+  int64_t parts(int ranks) const;
+  int64_t pieces() const { return layout_.staged ? layout_.pipeline : 1; }
+  /// Of a layout whose stages are where --stages has them.
+  train::StrategyFactory factory(const comm::Group& group) const;
+  /// Says which options were given that do nothing beside the others.
+  void warn_of_idle_options(const Arguments& arguments) const;
+
+ private:
+  parallel::Layout asked_layout() const;
+  parallel::Layout layout_;
+};
+
+/// Warns of those of `options` that were given unless `chosen`, the value of --`chooser`, is one of `users`.
+void warn_unless_used(const Arguments& arguments, const std::vector<std::string>& options,
+                      const char* chooser, const std::string& chosen, const std::vector<std::string>& users);
+
+/// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none) leaves all cores
+/// to each; ranks that take them all would stand in each other's way. Divides them.
+void share_threads(const launch::Environment& place);
+
+}  // namespace funicular::cli

@@ -1,0 +1,234 @@
+#include "funicular/parallel/layout.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "funicular/base/error.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+/// The number at the end of "zero2" or "pipeline-zero2"; 0: there is none.
+int zero_stage(const std::string& name) {
+  const size_t at = name.find("zero");
+  return at == std::string::npos ? 0 : name[at + 4] - '0';
+}
+
+int parse_number(const std::string& option, const std::string& text, int least, int most) {
+  int value = 0;
+  const char* const end = text.data() + text.size();
+  const auto parsed = std::from_chars(text.data(), end, value);
+  if (parsed.ec != std::errc() || parsed.ptr != end || value < least || value > most)
+    throw InputError("layout", "--{} expects a whole number from {} to {}, found \"{}\"", option, least, most,
+                     text);
+  return value;
+}
+
+/// "--pipeline-parallel 2, --tensor-parallel 2": the axes within a replica.
+std::string axes_of(const Layout& layout) {
+  std::vector<std::string> axes;
+  if (layout.staged) axes.push_back(fmt::format("--pipeline-parallel {}", layout.pipeline));
+  if (layout.sliced) axes.push_back(fmt::format("--tensor-parallel {}", layout.tensor));
+  return fmt::format("{}", fmt::join(axes, " "));
+}
+
+/// "pipelines of 2", "tensor groups of 2", or both.
+std::string groups_of(const Layout& layout) {
+  std::vector<std::string> groups;
+  if (layout.staged) groups.push_back(fmt::format("pipelines of {}", layout.pipeline));
+  if (layout.sliced) groups.push_back(fmt::format("tensor groups of {}", layout.tensor));
+  return fmt::format("{}", fmt::join(groups, " with "));
+}
+
+void require_alone(const Layout& layout, int ranks) {
+  const bool alone = layout.kind == Layout::Kind::single || layout.kind == Layout::Kind::devices;
+  if (alone && ranks > 1)
+    throw InputError(
+        "strategy",
+        "\"{}\" is for one process, and there are {} ranks; expected one of: ddp, zero1, zero2, "
+        "zero3, ps-sync, ps-async, pipeline, pipeline-zero1, pipeline-zero2, pipeline-zero3, tensor",
+        layout.strategy(), ranks);
+}
+
+/// What has no axes, or not all of them.
+void require_combinable(const Layout& layout) {
+  const bool axes = layout.kind == Layout::Kind::ranks;
+  if (!axes && layout.sliced)
+    throw InputError(
+        "strategy",
+        "\"{}\" cannot train a model that is cut into slices; expected one of: tensor, ddp, zero1, zero2, "
+        "zero3, pipeline, pipeline-zero1, pipeline-zero2, pipeline-zero3",
+        layout.strategy());
+  if (!axes && (layout.staged || layout.zero > 0))
+    throw InputError("strategy",
+                     "\"{}\" goes neither with --pipeline-parallel nor with --zero; leave them out",
+                     layout.strategy());
+  if (layout.sequence && !layout.sliced)
+    throw InputError("strategy",
+                     "--sequence-parallel divides what lies between slices; expected --tensor-parallel of at "
+                     "least 2");
+  if (layout.zero < 0 || layout.zero > 3)
+    throw InputError("layout", "ZeRO has the stages 1, 2 and 3, found --zero {}", layout.zero);
+  if (!layout.asynchronous()) return;
+  if (layout.sliced)
+    throw InputError(
+        "layout",
+        "--schedule {} cannot be combined with --tensor-parallel {}: stages that update while the "
+        "pipeline is full cannot be cut into slices; expected a schedule with a flush (1f1b)",
+        layout.schedule, layout.tensor);
+  if (layout.zero > 1)
+    throw InputError("layout",
+                     "--schedule {} cannot be combined with --zero {}: it keeps older versions of whole "
+                     "weights; expected --zero 1, or a schedule with a flush (1f1b)",
+                     layout.schedule, layout.zero);
+}
+
+}  // namespace
+
+std::vector<int64_t> parse_begins(const std::string& text) {
+  std::vector<int64_t> begins;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    int64_t value = 0;
+    const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
+      throw InputError("usage",
+                       "--stages expects auto, cost, or numbers of segments separated by commas, such as "
+                       "0,4,8; found \"{}\"",
+                       text);
+    begins.push_back(value);
+    begin = end + 1;
+  }
+  return begins;
+}
+
+Layout Layout::of_strategy(const std::string& name) {
+  const auto& names = strategy_names();
+  if (std::find(names.begin(), names.end(), name) == names.end())
+    throw InputError("strategy", "unknown strategy \"{}\"; expected one of: {}", name,
+                     fmt::join(names, ", "));
+  Layout layout;
+  if (name == "single") layout.kind = Kind::single;
+  if (name == "dp") layout.kind = Kind::devices;
+  if (name == "ps-sync") layout.kind = Kind::servers;
+  if (name == "ps-async") layout.kind = Kind::asynchronous_servers;
+  layout.zero = zero_stage(name);
+  if (name.starts_with("pipeline")) {
+    layout.staged = true;
+    layout.pipeline = 0;
+  }
+  if (name == "tensor") {
+    layout.sliced = true;
+    layout.tensor = 0;
+  }
+  return layout;
+}
+
+Layout Layout::of_strategy(const std::string& name, const StrategyOptions& options) {
+  Layout layout = of_strategy(name);
+  if (layout.staged) {
+    layout.pipeline = options.pipeline.ranks;
+    layout.schedule = options.pipeline.schedule;
+    layout.stages_per_rank = options.pipeline.chunks;
+    layout.begins = options.pipeline.begins;
+  }
+  layout.sliced = layout.sliced || options.tensor.ranks > 1;
+  if (layout.sliced) layout.tensor = options.tensor.ranks;
+  layout.sequence = options.tensor.sequence;
+  return layout;
+}
+
+bool Layout::set(const std::string& option, const std::string& value) {
+  constexpr int kMost = 65536;
+  if (option == "pipeline-parallel") {
+    pipeline = parse_number(option, value, 1, kMost);
+    staged = staged || pipeline > 1;
+  } else if (option == "tensor-parallel") {
+    tensor = parse_number(option, value, 1, kMost);
+    sliced = sliced || tensor > 1;
+  } else if (option == "data-parallel") {
+    data = parse_number(option, value, 1, kMost);
+  } else if (option == "zero") {
+    zero = parse_number(option, value, 0, 3);
+  } else if (option == "schedule") {
+    schedule = value;
+  } else if (option == "stages-per-rank") {
+    stages_per_rank = parse_number(option, value, 1, kMost);
+  } else if (option == "stages") {
+    begins = parse_begins(value);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+std::string Layout::strategy() const {
+  switch (kind) {
+    case Kind::single:
+      return "single";
+    case Kind::devices:
+      return "dp";
+    case Kind::servers:
+      return "ps-sync";
+    case Kind::asynchronous_servers:
+      return "ps-async";
+    default:
+      break;
+  }
+  if (staged) return zero > 0 ? fmt::format("pipeline-zero{}", zero) : "pipeline";
+  if (zero > 0) return fmt::format("zero{}", zero);
+  return sliced ? "tensor" : "ddp";
+}
+
+std::string Layout::text() const {
+  if (kind != Kind::ranks) return "--strategy " + strategy();
+  std::vector<std::string> words;
+  if (staged) {
+    words.push_back(fmt::format("--pipeline-parallel {} --schedule {}", pipeline, schedule));
+    if (stages_per_rank > 0) words.push_back(fmt::format("--stages-per-rank {}", stages_per_rank));
+    if (!begins.empty()) words.push_back(fmt::format("--stages {}", fmt::join(begins, ",")));
+  }
+  if (sliced) words.push_back(fmt::format("--tensor-parallel {}", tensor));
+  if (sequence) words.emplace_back("--sequence-parallel");
+  words.push_back(fmt::format("--data-parallel {} --zero {}", data, zero));
+  return fmt::format("{}", fmt::join(words, " "));
+}
+
+Layout Layout::on(int ranks) const {
+  require_alone(*this, ranks);
+  require_combinable(*this);
+  Layout layout = *this;
+  if (kind != Kind::ranks) {
+    layout.data = layout.pipeline = layout.tensor = 1;
+    return layout;
+  }
+  const int replicas = std::max(1, data);
+  if (layout.pipeline == 0) layout.pipeline = std::max(1, ranks / (replicas * std::max(1, tensor)));
+  if (layout.tensor == 0) layout.tensor = std::max(1, ranks / (replicas * layout.pipeline));
+  const int each = layout.ranks_of_a_replica();
+  if (data > 0 && data * each != ranks)
+    throw InputError("usage", "{}{}--data-parallel {} take {} ranks, and there are {}", axes_of(layout),
+                     layout.staged || layout.sliced ? " and " : "", data, data * each, ranks);
+  if (ranks % each != 0)
+    throw InputError("usage",
+                     "{}: {} ranks cannot be divided into {}; start a multiple: funicular launch -n {} -- "
+                     "funicular …",
+                     axes_of(layout), ranks, groups_of(layout), each);
+  layout.data = ranks / each;
+  return layout;
+}
+
+PipelineOptions Layout::pipeline_options() const {
+  return {.ranks = pipeline, .schedule = schedule, .chunks = stages_per_rank, .begins = begins};
+}
+
+TensorOptions Layout::tensor_options() const {
+  return {.ranks = tensor, .sequence = sequence};
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,102 @@
+// Claims about layouts: what names and options say, what fits a world, and what is said of what does not.
+#include <gtest/gtest.h>
+
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/parallel/layout.h"
+
+namespace funicular::parallel {
+namespace {
+
+Layout of(const std::string& name, const std::vector<std::pair<std::string, std::string>>& options = {}) {
+  Layout layout = Layout::of_strategy(name);
+  for (const auto& [option, value] : options) EXPECT_TRUE(layout.set(option, value)) << option;
+  return layout;
+}
+
+void refuses(const Layout& layout, int ranks, const std::vector<std::string>& parts) {
+  try {
+    layout.on(ranks);
+    ADD_FAILURE() << "nothing is refused: " << parts.front();
+  } catch (const InputError& error) {
+    for (const std::string& part : parts)
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
+TEST(Layouts, OfEveryNameAreWrittenAsThatName) {
+  for (const std::string& name : strategy_names()) {
+    const Layout layout = of(name).on(name == "single" || name == "dp" ? 1 : 4);
+    EXPECT_EQ(layout.strategy(), name == "auto" ? "ddp" : name);
+    if (layout.kind == Layout::Kind::ranks) {
+      EXPECT_EQ(layout.mesh().ranks(), 4) << name;
+    }
+  }
+  EXPECT_THROW(of("zero4"), InputError);
+}
+
+TEST(Layouts, TakeTheRanksThatAreLeft) {
+  const Layout all = of("pipeline").on(6);
+  EXPECT_EQ(all.mesh(), (comm::MeshShape{1, 6, 1}));
+  EXPECT_EQ(of("pipeline", {{"data-parallel", "2"}}).on(6).mesh(), (comm::MeshShape{2, 3, 1}));
+  EXPECT_EQ(of("pipeline", {{"tensor-parallel", "2"}}).on(6).mesh(), (comm::MeshShape{1, 3, 2}));
+  EXPECT_EQ(of("tensor").on(6).mesh(), (comm::MeshShape{1, 1, 6}));
+  EXPECT_EQ(of("zero2").on(6).mesh(), (comm::MeshShape{6, 1, 1}));
+  const Layout product =
+      of("auto", {{"pipeline-parallel", "2"}, {"tensor-parallel", "3"}, {"zero", "2"}}).on(12);
+  EXPECT_EQ(product.mesh(), (comm::MeshShape{2, 2, 3}));
+  EXPECT_EQ(product.strategy(), "pipeline-zero2");
+  EXPECT_EQ(product, product.on(12)) << "what is settled stays";
+}
+
+TEST(Layouts, AreReadAgainFromWhatTheyWrite) {
+  const Layout written = of("auto", {{"pipeline-parallel", "2"},
+                                     {"tensor-parallel", "2"},
+                                     {"zero", "3"},
+                                     {"schedule", "interleaved"},
+                                     {"stages-per-rank", "3"},
+                                     {"stages", "0,1,2,3,4,5"}})
+                             .on(8);
+  EXPECT_EQ(written.text(),
+            "--pipeline-parallel 2 --schedule interleaved --stages-per-rank 3 --stages 0,1,2,3,4,5 "
+            "--tensor-parallel 2 --data-parallel 2 --zero 3");
+  Layout read = Layout::of_strategy("auto");
+  std::istringstream words(written.text());
+  for (std::string option, value; words >> option >> value;) EXPECT_TRUE(read.set(option.substr(2), value));
+  EXPECT_EQ(read.on(8), written);
+  EXPECT_FALSE(read.set("threads", "2"));
+  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
+           {"zero", "4"}, {"tensor-parallel", "0"}, {"data-parallel", "2x"}, {"stages", "0,,2"}})
+    EXPECT_THROW(read.set(option, value), InputError) << option;
+}
+
+TEST(Layouts, ThatDoNotFitNameTheOptionsAndWhatWould) {
+  const std::pair<std::string, std::string> two_stages{"pipeline-parallel", "2"},
+      three_slices{"tensor-parallel", "3"};
+  refuses(
+      of("auto", {two_stages, three_slices}), 8,
+      {"--pipeline-parallel 2 --tensor-parallel 3: 8 ranks cannot be divided into pipelines of 2 with tensor "
+       "groups of 3",
+       "funicular launch -n 6"});
+  refuses(of("auto", {two_stages, {"data-parallel", "3"}}), 4,
+          {"--pipeline-parallel 2 and --data-parallel 3 take 6 ranks, and there are 4"});
+  refuses(of("ddp", {{"data-parallel", "3"}}), 4, {"--data-parallel 3 take 3 ranks, and there are 4"});
+  refuses(of("single"), 2, {"\"single\" is for one process, and there are 2 ranks"});
+  refuses(of("ps-sync", {three_slices}), 3, {"\"ps-sync\" cannot train a model that is cut into slices"});
+  refuses(of("ps-async", {two_stages}), 4,
+          {"\"ps-async\" goes neither with --pipeline-parallel nor with --zero"});
+  refuses(of("pipeline", {{"schedule", "pipedream"}, {"tensor-parallel", "2"}}), 4,
+          {"--schedule pipedream cannot be combined with --tensor-parallel 2"});
+  refuses(of("pipeline", {{"schedule", "pipedream-2bw"}, {"zero", "2"}}), 4,
+          {"--schedule pipedream-2bw cannot be combined with --zero 2"});
+  Layout divided;
+  divided.sequence = true;
+  refuses(divided, 2, {"--sequence-parallel", "--tensor-parallel of at least 2"});
+}
+
+}  // namespace
+}  // namespace funicular::parallel
