@@ -40,6 +40,7 @@
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/packed_attention.h"
 #include "funicular/nn/row_operations.h"
+#include "funicular/nn/weight_gradient.h"
 #include "funicular/optim/optimizer.h"
 #include "funicular/runtime/allocator.h"
 

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/dry_run.h"
 
@@ -26,13 +29,60 @@ class Storages {
   int64_t bytes_ = 0;
 };
 
-class OptimizerState final : public parallel::StateVisitor {
- public:
-  void visit(const parallel::StateSlice& slice) override {
-    if (slice.kind.starts_with("optimizer.")) storages.add(slice.local);
-  }
-  Storages storages;
+/// What lies there from step to step, by kind.
+struct Held {
+  Storages weights, gradients, optimizer;
 };
+
+class HeldState final : public parallel::StateVisitor {
+ public:
+  explicit HeldState(Held& held) : held_(held) {}
+  void visit(const parallel::StateSlice& slice) override {
+    (slice.kind.starts_with("optimizer.") ? held_.optimizer : held_.weights).add(slice.local);
+  }
+
+ private:
+  Held& held_;
+};
+
+/// Within a step, while all gradients are there: those that were there before it.
+class HeldGradients final : public parallel::StateVisitor {
+ public:
+  /// `made` are the parameters that had none.
+  HeldGradients(Held& held, const std::vector<const Parameter*>& made) : held_(held) {
+    for (const Parameter* parameter : made)
+      if (parameter->gradient.defined())
+        for (const Parameter::Slice& slice : parameter->slices) made_.insert(slice.name);
+  }
+  void visit(const parallel::StateSlice& slice) override {
+    if (!made_.contains(slice.name)) held_.gradients.add(slice.local);
+  }
+
+ private:
+  Held& held_;
+  std::set<std::string> made_;  ///< logical tensors whose gradients are freed after the update
+};
+
+/// Takes a step where ranks or devices may divide gradients: only within one does a strategy show them.
+Held held_by(TrainingStep& step, const train::GlobalBatch& batch) {
+  Held held;
+  std::vector<const Parameter*> without;
+  for (const auto& parameter : step.model().parameters) {
+    held.weights.add(parameter->master);
+    held.weights.add(parameter->compute);
+    held.gradients.add(parameter->gradient);
+    if (!parameter->gradient.defined()) without.push_back(parameter.get());
+  }
+  parallel::Strategy& strategy = step.strategy();
+  HeldState state(held);
+  strategy.visit_state(state);
+  if (strategy.name() != "single")
+    step.run(batch, [&] {
+      HeldGradients gradients(held, without);
+      strategy.visit_gradients(gradients);
+    });
+  return held;
+}
 
 /// Of gradients that are freed after each update.
 int64_t freed_gradient_bytes(const Model& model) {
@@ -47,27 +97,57 @@ int64_t freed_gradient_bytes(const Model& model) {
   return bytes;
 }
 
+/// The last that this rank runs: of a pipeline's others it has not all weights. Null: none.
+Segment* last_segment(Model& model) {
+  for (auto segment = model.segments.rbegin(); segment != model.segments.rend(); ++segment)
+    if (std::all_of(segment->parameters.begin(), segment->parameters.end(),
+                    [](const Parameter* parameter) { return parameter->compute.numel() > 0; }))
+      return &*segment;
+  return nullptr;
+}
+
 /// While it lives, notes what is in use at the end of each forward pass.
 class ForwardProbe {
  public:
-  explicit ForwardProbe(Model& model) : segment_(model.segments.back()), forward_(segment_.forward) {
-    segment_.forward = [this, &model](Activations in, const Pass& pass) {
+  explicit ForwardProbe(Model& model) : segment_(last_segment(model)) {
+    if (!segment_) return;
+    forward_ = segment_->forward;
+    segment_->forward = [this, &model](Activations in, const Pass& pass) {
       Activations out = forward_(std::move(in), pass);
       most_ = std::max(most_, allocator_statistics().used - freed_gradient_bytes(model));
       return out;
     };
   }
-  ~ForwardProbe() { segment_.forward = forward_; }
+  ~ForwardProbe() {
+    if (segment_) segment_->forward = forward_;
+  }
   ForwardProbe(const ForwardProbe&) = delete;
   ForwardProbe& operator=(const ForwardProbe&) = delete;
 
-  /// Without the gradients of weights.
+  /// Without the gradients of weights; 0: there was none.
   int64_t most() const { return most_; }
 
  private:
-  Segment& segment_;
+  Segment* const segment_;
   decltype(Segment::forward) forward_;
   int64_t most_ = 0;
+};
+
+/// While it lives, strategies do not tell how they lay out a model that nobody trains.
+class Quiet {
+ public:
+  Quiet() {
+    for (const log::Level level :
+         {log::Level::error, log::Level::warning, log::Level::info, log::Level::debug})
+      if (log::enabled(level)) before_ = level;
+    log::set_level(std::max(before_, log::Level::warning));
+  }
+  ~Quiet() { log::set_level(before_); }
+  Quiet(const Quiet&) = delete;
+  Quiet& operator=(const Quiet&) = delete;
+
+ private:
+  log::Level before_ = log::Level::error;
 };
 
 }  // namespace
@@ -81,32 +161,40 @@ void require_counted_tensors() {
 
 StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   require_counted_tensors();
+  const Held held = held_by(step, batch);
+  parallel::Strategy& strategy = step.strategy();
   StepMemory memory;
-  Storages weights, gradients;
-  for (const auto& parameter : step.model().parameters) {
-    weights.add(parameter->master);
-    weights.add(parameter->compute);
-    gradients.add(parameter->gradient);
+  memory.weights = held.weights.bytes() + strategy.shadow_bytes();
+  memory.gradients = held.gradients.bytes();
+  memory.optimizer = held.optimizer.bytes();
+  const std::vector<parallel::DeviceUse> devices = strategy.devices();
+  for (size_t i = 1; i < devices.size(); ++i) {
+    memory.weights += devices[i].weights;
+    memory.gradients += devices[i].gradients;
+    memory.optimizer += devices[i].state;
   }
-  OptimizerState state;
-  step.strategy().visit_state(state);
-  memory.weights = weights.bytes();
-  memory.gradients = gradients.bytes();
-  memory.optimizer = state.storages.bytes();
   reset_allocator_peak();
   const int64_t before = allocator_statistics().used;
   const ForwardProbe probe(step.model());
   step.run(batch);
-  memory.activations = probe.most() - before;
-  memory.workspace = allocator_statistics().peak_used - probe.most();
+  const int64_t forward = std::max(before, probe.most());
+  memory.activations = forward - before;
+  memory.workspace = allocator_statistics().peak_used - forward;
+  memory.gathered = strategy.most_gathered_bytes();
+  // Waits for the exchanges that the step has started: they hold tensors of the model, and nothing of them is to
+  // be there when the next one is measured.
+  Held settled;
+  HeldState visitor(settled);
+  strategy.visit_state(visitor);
   return memory;
 }
 
 StepMemory predict_memory(const std::function<Model()>& make_model, const StepOptions& options,
-                          const train::GlobalBatch& batch) {
+                          const train::GlobalBatch& batch, std::unique_ptr<parallel::Strategy> strategy) {
   require_counted_tensors();
+  const Quiet quiet;
   const DryRun dry;
-  TrainingStep step(make_model(), options);
+  TrainingStep step(make_model(), options, nullptr, std::move(strategy));
   step.run(batch);
   return measure_memory(step, batch);
 }

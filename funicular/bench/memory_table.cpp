@@ -14,7 +14,12 @@ OrderedJson json_of(const StepMemory& memory) {
           {"workspace", memory.workspace}, {"peak", memory.peak()}};
 }
 
-std::string cells(const char* name, const StepMemory& memory) {
+std::string heading() {
+  return fmt::format("{:<63}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "peak memory in MB", "weights",
+                     "gradients", "optimiser", "activations", "workspace", "together");
+}
+
+std::string cells(const std::string& name, const StepMemory& memory) {
   std::string text = fmt::format("{:<11}", name);
   for (const int64_t bytes : {memory.weights, memory.gradients, memory.optimizer, memory.activations,
                               memory.workspace, memory.peak()})
@@ -50,14 +55,49 @@ OrderedJson to_json(const std::vector<MemoryRow>& rows) {
 }
 
 std::string to_text(const std::vector<MemoryRow>& rows) {
-  std::string text = fmt::format("{:<63}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "peak memory in MB",
-                                 "weights", "gradients", "optimiser", "activations", "workspace", "together");
+  std::string text = heading();
   for (const auto& [settings, tokens, measured, predicted] : rows) {
     const std::string name = fmt::format(
         "{}, {} rows of {} in parts of {}, {}", precision_name(settings.precision), settings.batch_size,
         settings.max_length, settings.micro_batch_size(), recompute_name(settings.recompute));
     text += fmt::format("{:<52}", name) + cells("measured", measured);
     text += fmt::format("{:<52}", "") + cells("predicted", predicted);
+  }
+  return text;
+}
+
+OrderedJson to_json(const std::vector<RankMemoryRow>& rows) {
+  OrderedJson list = OrderedJson::array();
+  for (const auto& [settings, strategy, predicted] : rows) {
+    OrderedJson by_rank = OrderedJson::array();
+    for (const StepMemory& memory : predicted) {
+      by_rank.push_back(json_of(memory));
+      by_rank.back()["gathered"] = memory.gathered;
+    }
+    list.push_back({{"strategy", strategy},
+                    {"ranks", predicted.size()},
+                    {"precision", precision_name(settings.precision)},
+                    {"batch_size", settings.batch_size},
+                    {"max_length", settings.max_length},
+                    {"recompute", recompute_name(settings.recompute)},
+                    {"predicted", std::move(by_rank)}});
+    if (settings.accumulation > 0) list.back()["gradient_accumulation_steps"] = settings.accumulation;
+  }
+  return list;
+}
+
+std::string to_text(const std::vector<RankMemoryRow>& rows) {
+  std::string text = heading();
+  for (const auto& [settings, strategy, predicted] : rows) {
+    const std::string parts =
+        settings.accumulation > 0 ? fmt::format(" in {} parts a rank", settings.accumulation) : "";
+    std::string name =
+        fmt::format("{}, {}, {} rows of {}{}, {}", strategy, precision_name(settings.precision),
+                    settings.batch_size, settings.max_length, parts, recompute_name(settings.recompute));
+    for (size_t rank = 0; rank < predicted.size(); ++rank) {
+      text += fmt::format("{:<52}", name) + cells(fmt::format("rank {}", rank), predicted[rank]);
+      name.clear();
+    }
   }
   return text;
 }

@@ -14,7 +14,7 @@ namespace funicular::bench {
 struct MemoryCase {
   int64_t batch_size = 16;   ///< sequences a step
   int64_t max_length = 128;  ///< tokens of the longest
-  int64_t accumulation = 1;  ///< micro-batches that the batch is cut into
+  int64_t accumulation = 1;  ///< micro-batches that the batch, or a rank's share of it, is cut into
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
 
@@ -31,9 +31,20 @@ struct MemoryRow {
 MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings,
                        const Rows& batch, uint64_t seed);
 
+/// What ranks that are not there would need (bench::predict_ranks), by rank. Of the settings accumulation is 0 where it
+/// is the strategy's own.
+struct RankMemoryRow {
+  MemoryCase settings;
+  std::string strategy;
+  std::vector<StepMemory> predicted;
+};
+
 /// A list of objects with the settings, "measured" and "predicted": bytes by kind and their sum, "peak".
 OrderedJson to_json(const std::vector<MemoryRow>& rows);
+/// The same with the strategy, the number of ranks, and "predicted": a list by rank.
+OrderedJson to_json(const std::vector<RankMemoryRow>& rows);
 /// In millions of bytes.
 std::string to_text(const std::vector<MemoryRow>& rows);
+std::string to_text(const std::vector<RankMemoryRow>& rows);
 
 }  // namespace funicular::bench

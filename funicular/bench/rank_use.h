@@ -1,10 +1,12 @@
 #pragma once
-// What a strategy costs a rank: bytes by kind, beside what its formula says, and the time of a step.
+// What a strategy costs a rank: bytes by kind, measured beside predicted, and the time of a step.
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "funicular/bench/measured_memory.h"
 #include "funicular/bench/timed_rows.h"
 #include "funicular/comm/group.h"
 #include "funicular/core/precision.h"
@@ -14,19 +16,11 @@
 
 namespace funicular::bench {
 
-/// Bytes of one rank.
-struct RankBytes {
-  int64_t weights = 0;  ///< that are computed with, and masters
-  int64_t gradients = 0;
-  int64_t state = 0;     ///< of AdamW
-  int64_t gathered = 0;  ///< the most at a time: segments' weights and gradients that are held for a while
-};
-
 struct RankUse {
   std::string strategy;
   int ranks = 1;
-  RankBytes measured;                        ///< storages of the strategy while a step's gradients are there
-  RankBytes predicted;                       ///< parallel/zero.h's formula
+  StepMemory measured;                       ///< of the last step, which is not timed
+  std::optional<StepMemory> predicted;       ///< of the same; none of dp (see predict_memory)
   double step_seconds = 0;                   ///< median, of the slowest rank
   double tokens_per_second = 0;              ///< of all ranks
   std::vector<parallel::DeviceUse> devices;  ///< of dp; busy_seconds of a step
@@ -41,13 +35,22 @@ struct RankUseOptions {
   std::vector<Rows> batches{};
   Precision precision = Precision::fp32;
   Recompute recompute = Recompute::none;
-  int64_t micro_batch_size = 0;  ///< 0: a rank's share in one piece
-  int devices = 2;               ///< of dp
+  // Of a rank's share; at most one of the two. Neither: in one piece, of a pipeline in as many as it has ranks.
+  int64_t micro_batch_size = 0;
+  int64_t accumulation = 0;
+  int devices = 2;  ///< of dp
   int64_t steps = 5, warmup = 2;
 };
 
-/// Trains a BERT with random weights by masked LM under each strategy in turn. Collective.
+/// Trains a BERT with random weights by masked LM under each strategy in turn; on each rank its own use. Collective.
 std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<std::string>& strategies,
                                    const RankUseOptions& options);
+
+/// What rank `rank` of `ranks` would need for a step of the rule's first batch. In this process alone, and as
+/// predict_memory. Throws InputError for strategies that cannot be predicted (dp, ps-async), and as the strategy does
+/// for a model that it cannot divide among so many.
+StepMemory predict_rank(const std::string& strategy, int rank, int ranks, const RankUseOptions& options);
+/// Of each of them, by rank.
+std::vector<StepMemory> predict_ranks(const std::string& strategy, int ranks, const RankUseOptions& options);
 
 }  // namespace funicular::bench

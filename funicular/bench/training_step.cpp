@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "funicular/base/clock.h"
+#include "funicular/runtime/dry_run.h"
 
 namespace funicular::bench {
 
@@ -16,20 +17,27 @@ constexpr double kLearningRate = 1e-4, kDecay = 0.01, kMaxNorm = 1;
 }  // namespace
 
 TrainingStep::TrainingStep(Model model, const StepOptions& options,
-                           std::unique_ptr<optim::Optimizer> optimizer)
-    : model_(std::move(model)), options_(options), strategy_(parallel::make_single()) {
+                           std::unique_ptr<optim::Optimizer> optimizer,
+                           std::unique_ptr<parallel::Strategy> strategy)
+    : model_(std::move(model)),
+      options_(options),
+      strategy_(strategy ? std::move(strategy) : parallel::make_single()) {
   if (!optimizer)
     optimizer = optim::make_optimizer(optim::AdamW{.learning_rate = kLearningRate, .weight_decay = kDecay});
   strategy_->attach(model_, std::move(optimizer),
                     {.compute = compute_type(options.precision), .accumulates = options.accumulates});
 }
 
-parallel::StepResult TrainingStep::run(const train::GlobalBatch& batch) {
-  return strategy_->step(batch.micro_batches, batch.counts,
+parallel::StepResult TrainingStep::run(const train::GlobalBatch& batch,
+                                       const std::function<void()>& inspect) {
+  // Of ranks that are imagined nobody tells the counts, and no number depends on them.
+  const Counts counts = DryRun::is_on() ? batch.counts : strategy_->global_counts(batch.counts);
+  return strategy_->step(batch.micro_batches, counts,
                          {.learning_rate = kLearningRate,
                           .max_gradient_norm = kMaxNorm,
                           .update = ++updates_,
-                          .recompute = options_.recompute});
+                          .recompute = options_.recompute,
+                          .inspect = inspect});
 }
 
 train::GlobalBatch make_batch(const Rows& rows, int64_t number, int64_t micro_batch_size, uint64_t seed) {

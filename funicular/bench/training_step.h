@@ -2,6 +2,7 @@
 // A model that takes training steps, to be timed and measured: what the bench's modes share.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -27,13 +28,15 @@ struct StepOptions {
 /// Forward, backward, clipping to a norm of 1, and AdamW with a rate of 1e-4 and a decay of 0.01.
 class TrainingStep {
  public:
-  /// The model's master weights are of master_type(options.precision). `optimizer`: none is ours.
-  TrainingStep(Model model, const StepOptions& options,
-               std::unique_ptr<optim::Optimizer> optimizer = nullptr);
+  /// The model's master weights are of master_type(options.precision). `optimizer`: none is ours. `strategy`: none is
+  /// that of one process; with another one steps are collective.
+  TrainingStep(Model model, const StepOptions& options, std::unique_ptr<optim::Optimizer> optimizer = nullptr,
+               std::unique_ptr<parallel::Strategy> strategy = nullptr);
   TrainingStep(const TrainingStep&) = delete;
   TrainingStep& operator=(const TrainingStep&) = delete;
 
-  parallel::StepResult run(const train::GlobalBatch& batch);
+  /// The batch is this rank's share of it. `inspect`: see parallel::StepSettings.
+  parallel::StepResult run(const train::GlobalBatch& batch, const std::function<void()>& inspect = {});
 
   Model& model() { return model_; }
   parallel::Strategy& strategy() { return *strategy_; }

@@ -11,6 +11,7 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/distillation_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/stage_options.h"
 #include "funicular/cli/task_options.h"
@@ -75,7 +76,7 @@ class Distill final : public Command {
              "keep in this folder what the teacher makes of each row, instead of asking "
              "it in every epoch")
         .default_text("not");
-    declare_distillation();
+    distillation_.declare(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
     declare_max_length(arguments, max_length_, "longer rows are truncated, longer documents cut into pieces",
@@ -114,44 +115,6 @@ class Distill final : public Command {
   bool has_teacher() const { return soft_columns_.empty(); }
   bool evaluates() const { return !eval_file_.empty() || !eval_data_.empty(); }
 
-  void declare_distillation() {
-    arguments.section("Distillation");
-    arguments
-        .add("init-layers", "even|LIST", init_layers_,
-             "begin with layers of the teacher, counted from 1, such as 3,6,9,12")
-        .default_text("random weights, or those of the student's folder");
-    arguments
-        .add("terms", "NAME[=WEIGHT]", terms_,
-             fmt::format("terms of the loss, with their weights (1): {}",
-                         fmt::join(objective::distillation_names(), ", ")))
-        .default_text("attention hidden; prediction: soft");
-    arguments.add(
-        "layer-map", "uniform|last|LIST", layer_map_,
-        "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
-        "1:3,2:6");
-    arguments.add("temperature", "T", temperature_, "what the logits of soft and tokens are divided by")
-        .above(0);
-    arguments
-        .add("soft-mean", "NAME", soft_mean_,
-             "soft is a mean over rows and classes, as TinyBERT's code has it, or over rows")
-        .choices({"classes", "rows"});
-    arguments.add("relation-heads", "N", relation_heads_, "of the term relations; divides both models' sizes")
-        .range(1);
-    arguments
-        .add("relation-layer", "N", relation_layer_,
-             "of the term relations: the teacher's layer, from 1; 0: its last")
-        .range(0);
-    arguments
-        .add("mlm-probability", "SHARE", mlm_probability_,
-             "of the terms tokens and mlm: share of hidden tokens")
-        .above(0);
-    arguments
-        .add("teacher-precision", "NAME", teacher_precision_,
-             "arithmetic of the teacher: fp32, bf16, fp16 or int8")
-        .choices(model::inference_precisions())
-        .default_text("as --precision");
-  }
-
   void open() {
     check_usage();
     training_.apply();
@@ -186,15 +149,14 @@ class Distill final : public Command {
       throw InputError("usage", "--soft-columns is not for --stage {}", stage_);
     if (!has_teacher() && !cache_.empty())
       throw InputError("usage", "--cache-teacher is of a teacher; --soft-columns has what it would say");
-    if (mlm_probability_ >= 1)
-      throw InputError("usage", "--mlm-probability must be below 1, found {}", mlm_probability_);
+    distillation_.check();
   }
 
   void open_student() {
     const auto& names = model::student_names();
     const bool named =
         std::find(names.begin(), names.end(), student_name_) != names.end() || !fs::exists(student_name_);
-    if (!has_teacher() && (named || !fs::is_directory(student_name_) || !init_layers_.empty()))
+    if (!has_teacher() && (named || !fs::is_directory(student_name_) || !distillation_.init_layers.empty()))
       throw InputError(
           "usage",
           "--soft-columns without a teacher expects the student's folder, with its tokeniser and its "
@@ -207,7 +169,7 @@ class Distill final : public Command {
       config_ = student_->config();
       if (student_->has_weights()) model::check_sizes(config_, student_name_);
     }
-    if (!init_layers_.empty() && student_ && student_->has_weights())
+    if (!distillation_.init_layers.empty() && student_ && student_->has_weights())
       throw InputError("usage",
                        "--init-layers and the weights of --student {} contradict each other; give its "
                        "config.json for a student without weights",
@@ -306,19 +268,11 @@ class Distill final : public Command {
 
   void make_objective() {
     objective::DistillationOptions o;
-    o.terms =
-        objective::parse_distillation_terms(!terms_.empty() ? terms_
-                                            : prediction()  ? std::vector<std::string>{"soft"}
-                                                           : std::vector<std::string>{"attention", "hidden"});
+    distillation_.apply(o, prediction());
     o.student = config_;
     o.teacher = teacher_ ? teacher_->config() : config_;
     o.documents = general();
     o.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(truncation_, "--truncation")};
-    o.masking.probability = mlm_probability_;
-    o.temperature = temperature_;
-    o.mean_over_classes = soft_mean_ == "classes";
-    o.relation_heads = relation_heads_;
-    o.relation_layer = relation_layer_;
     if (!task_.metrics.empty()) o.metrics = task_.metrics;
     using Kind = objective::DistillationKind;
     if (o.reads_logits() != prediction())
@@ -326,8 +280,8 @@ class Distill final : public Command {
                        prediction() ? "expects a term of the answers, soft or hard"
                                     : "soft and hard are terms of the stage prediction");
     if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
-      o.layers =
-          objective::make_layer_map(layer_map_, config_.num_hidden_layers, o.teacher.num_hidden_layers);
+      o.layers = objective::make_layer_map(distillation_.layer_map, config_.num_hidden_layers,
+                                           o.teacher.num_hidden_layers);
     if (!has_teacher())
       for (const objective::DistillationTerm& term : o.terms)
         if (term.kind != Kind::soft && term.kind != Kind::hard)
@@ -422,9 +376,9 @@ class Distill final : public Command {
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model student = objective_->build_student(encoder);
-    if (!init_layers_.empty())
+    if (!distillation_.init_layers.empty())
       model::load_layers(student, config_, *teacher_,
-                         model::parse_init_layers(init_layers_, config_.num_hidden_layers,
+                         model::parse_init_layers(distillation_.init_layers, config_.num_hidden_layers,
                                                   teacher_->config().num_hidden_layers));
     else if (student_ && student_->has_weights())
       student_->load(student, training_.starts_anew(), model::classes_layer(student_->config()));
@@ -442,7 +396,7 @@ class Distill final : public Command {
   }
 
   std::string teacher_precision() const {
-    return teacher_precision_.empty() ? training_.precision : teacher_precision_;
+    return distillation_.teacher_precision.empty() ? training_.precision : distillation_.teacher_precision;
   }
 
   train::TrainerOptions trainer_options() const {
@@ -460,7 +414,7 @@ class Distill final : public Command {
         {"teacher_precision", teacher_precision()},
         {"teacher_cache", cache_.empty() ? "no" : "yes"},
         {"initial_weights", student_ ? student_->weights_hash() : "none"},
-        {"init_layers", init_layers_},
+        {"init_layers", distillation_.init_layers},
         {"tokenizer", hash_text(tokenizer_->fingerprint())}});
     options.run_info = {{"command", "distill"},
                         {"stage", stage_},
@@ -474,11 +428,9 @@ class Distill final : public Command {
   fs::path teacher_path_, data_, eval_data_, train_file_, eval_file_;
   fs::path cache_;
   std::vector<std::string> soft_columns_;
-  std::string student_name_, stage_, init_layers_, layer_map_ = "uniform", soft_mean_ = "classes",
-                                                   teacher_precision_;
-  std::vector<std::string> terms_;
-  double temperature_ = 1, mlm_probability_ = 0.15;
-  int64_t relation_heads_ = 12, relation_layer_ = 0, max_length_ = 128;
+  std::string student_name_, stage_;
+  int64_t max_length_ = 128;
+  DistillationOptions distillation_;
   TaskOptions task_options_;
   std::string truncation_ = "longest_first";
   TrainingOptions training_;

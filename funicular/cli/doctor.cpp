@@ -7,13 +7,18 @@
 #include <torch/version.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <numeric>
+#include <optional>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/base/isa.h"
 #include "funicular/base/memory.h"
+#include "funicular/bench/rank_use.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/verify_store.h"
@@ -23,6 +28,7 @@
 #include "funicular/format/weight_files.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
+#include "funicular/runtime/allocator.h"
 #include "funicular/runtime/device_kernels.h"
 
 namespace funicular::cli {
@@ -157,17 +163,62 @@ Finding check_tokenizer(const fs::path& model) {
   return finding;
 }
 
+std::string shown(double bytes) {
+  return bytes < kGiB / 10 ? fmt::format("{:.2f} MiB", bytes * 1024 / kGiB)
+                           : fmt::format("{:.2f} GiB", bytes / kGiB);
+}
+
+/// What a training step of `ranks` ranks on this machine needs by this strategy, and whether it is there.
+Finding check_layout(const std::string& strategy, int ranks, const bench::RankUseOptions& step) {
+  std::vector<double> bytes;
+  for (const bench::StepMemory& memory : bench::predict_ranks(strategy, ranks, step))
+    bytes.push_back(static_cast<double>(memory.peak()));
+  const double together = std::accumulate(bytes.begin(), bytes.end(), 0.0), available = available_memory();
+  std::string needs = shown(together);
+  if (ranks > 1)
+    needs = fmt::format("{} ranks need {} each at most, {} together", ranks,
+                        shown(*std::max_element(bytes.begin(), bytes.end())), needs);
+  else
+    needs = "a step needs " + needs;
+  Finding finding{Verdict::ok,
+                  fmt::format("{}: {} sequences of {} tokens in {}{}", needs, step.rule.batch_size,
+                              step.rule.longest, precision_name(step.precision),
+                              step.recompute == Recompute::none
+                                  ? std::string()
+                                  : fmt::format(", {} recomputation", recompute_name(step.recompute))),
+                  ""};
+  if (together > available) {
+    finding.verdict = Verdict::warn;
+    finding.remedy = fmt::format(
+        "{:.2f} GiB are available; {}--recompute full, bf16 or a smaller batch need less", available / kGiB,
+        ranks > 1 ? "ranks on more machines, " : "--ranks tells what several do, ");
+  }
+  return finding;
+}
+
 class Doctor final : public Command {
  public:
   Doctor()
       : Command("doctor",
                 "Checks the processor, threads, memory, disk and LibTorch, with --model a Hugging Face "
-                "model folder, and with --data a token store, all of which it reads. One "
+                "model folder and whether a step of its masked-language-model training fits into the memory, "
+                "and with --data a token store, all of which it reads. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
     arguments.add("model", "DIR", model_, "also check this model folder");
     arguments.add("data", "STORE", data_, "also verify this token store, and that it was made for the model");
     arguments.add("output", "DIR", output_,
                   "the folder that runs will be written to; it need not be there yet");
+    arguments.section("The step whose memory is predicted, with --model");
+    arguments.add("ranks", "N", ranks_, "processes on this machine that train together, by each strategy")
+        .range(1, 1024);
+    arguments.add("batch-size", "SEQUENCES", batch_size_, "of all ranks together").range(1);
+    arguments.add("max-length", "TOKENS", max_length_, "of each sequence")
+        .default_text("128, or the model's longest")
+        .range(32);
+    arguments.add("precision", "NAME", precision_, "arithmetic").choices({"fp32", "fp64", "bf16", "fp16"});
+    arguments.add("recompute", "NAME", recompute_, "activations computed again in the backward pass")
+        .choices({"none", "full", "selective", "sqrt"});
+    arguments.section("Machine");
     device_.declare(arguments);
   }
 
@@ -195,9 +246,36 @@ class Doctor final : public Command {
       return Finding{Verdict::ok, model_.string(), ""};
     });
     if (!found) return;
+    const int before = failures_;
     print("config", [&] { return check_config(model_); });
     print("weights", [&] { return check_weights(model_); });
     print("tokeniser", [&] { return check_tokenizer(model_); });
+    if (failures_ == before && use_caching_allocator()) check_layouts();
+  }
+
+  void check_layouts() {
+    bench::RankUseOptions step;
+    step.config = format::read_bert_config(model_);
+    step.rule = {.ragged = false,
+                 .longest = max_length_.value_or(std::min<int64_t>(128, step.config.longest_sequence())),
+                 .batch_size = batch_size_,
+                 .vocabulary = step.config.vocab_size};
+    step.precision = parse_precision(precision_);
+    step.recompute = parse_recompute(recompute_);
+    model::check_positions(step.rule.longest, step.config);
+    const int ranks = static_cast<int>(ranks_);
+    const std::vector<std::string> strategies =
+        ranks == 1 ? std::vector<std::string>{"single"}
+                   : std::vector<std::string>{"ddp", "zero1", "zero2", "zero3", "pipeline", "tensor"};
+    for (const std::string& strategy : strategies)
+      print(ranks == 1 ? "step" : strategy, [&] {
+        try {
+          return check_layout(strategy, ranks, step);
+        } catch (
+            const InputError& error) {  // of a model that cannot be divided so, or too small for such rows
+          return Finding{Verdict::warn, error_text(error), ""};
+        }
+      });
   }
 
   void check_store() {
@@ -226,6 +304,9 @@ class Doctor final : public Command {
   }
 
   fs::path model_, data_, output_ = ".";
+  int64_t ranks_ = 1, batch_size_ = 32;
+  std::optional<int64_t> max_length_;
+  std::string precision_ = "fp32", recompute_ = "none";
   DeviceOptions device_;
   int failures_ = 0;
 };

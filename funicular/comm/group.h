@@ -36,6 +36,7 @@ struct GroupOptions {
 };
 
 class Pending;
+class Ranks;
 
 /// A collective that was started. A value; the tensors are kept alive.
 class Work {
@@ -68,6 +69,11 @@ class Group {
   static Group join(const launch::Environment& place, const GroupOptions& options = {});
   /// join() with read_environment(), and a line in the log that says who named the ranks.
   static Group from_environment(const GroupOptions& options = {});
+  /// Rank `rank` of `size` ranks of which no other is there: results have their right sizes, and nothing is
+  /// sent. Every other rank is taken to do what this one does: sums are `size` times what this rank gives,
+  /// other pieces are copies of its own as far as that goes, and what is received is zero. For steps without
+  /// arithmetic (runtime/dry_run.h), which tell what a rank will need.
+  static Group imagined(int rank, int size);
 
   int rank() const;
   int size() const;
@@ -120,14 +126,13 @@ class Group {
   Work start_broadcast(const at::Tensor& tensor, int root) const;
 
  private:
-  class Impl;
-  explicit Group(std::shared_ptr<Impl> impl);
+  explicit Group(std::shared_ptr<Ranks> ranks);
   /// Of a collective that was checked; nothing for one rank alone.
   template <class Call>
   void run(const Call& call) const;
   template <class Call>
   Work start(const Call& call) const;
-  std::shared_ptr<Impl> impl_;  ///< null for one rank alone
+  std::shared_ptr<Ranks> ranks_;  ///< null for one rank alone
 };
 
 }  // namespace funicular::comm

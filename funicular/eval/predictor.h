@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "funicular/core/model.h"
-#include "funicular/format/delimited.h"
+#include "funicular/format/row_stream.h"
 #include "funicular/objective/classification.h"
 #include "funicular/text/tokenizer.h"
 

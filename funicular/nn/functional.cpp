@@ -17,6 +17,7 @@
 #include "funicular/nn/row_operations.h"
 #include "funicular/nn/slices.h"
 #include "funicular/nn/typed.h"
+#include "funicular/nn/weight_gradient.h"
 
 namespace funicular::nn {
 

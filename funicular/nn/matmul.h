@@ -8,8 +8,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
-
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/tiled.h"
 
@@ -58,21 +56,5 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
 /// addend [T, K] + x [T, N] * weight[N, K], rounded once → a new matrix.
 at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight);
 at::Tensor add_times(const at::Tensor& addend, const Tiled& x, const at::Tensor& weight);
-
-/// gradient [N, K] += dy[T, N]^T * x[T, K], or =, unless `add`. The gradient is of their type or of float32;
-/// it has no gaps. Gives the sum of the squares of what it is afterwards (of 32 rows and columns at a time in
-/// float, then in double; the same for any number of threads), if that is `wanted`, comes at no cost
-/// (bfloat16 on a processor with AMX), and is within float's range.
-std::optional<double> add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy,
-                                          const at::Tensor& x, bool add = true, bool wanted = false);
-std::optional<double> add_weight_gradient(const at::Tensor& gradient, const Tiled& dy, const at::Tensor& x,
-                                          bool add = true, bool wanted = false);
-std::optional<double> add_weight_gradient(const at::Tensor& gradient, const at::Tensor& dy, const Tiled& x,
-                                          bool add = true, bool wanted = false);
-
-/// What our own products allocate while they last, in bytes: of [rows, depth] times [depth, columns]; of a
-/// weight gradient [rows, columns] over `depth` tokens.
-int64_t product_workspace(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns, int threads);
-int64_t gradient_workspace(at::ScalarType type, int64_t rows, int64_t depth, int64_t columns, int threads);
 
 }  // namespace funicular::nn

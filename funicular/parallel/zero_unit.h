@@ -9,6 +9,7 @@
 #include "funicular/comm/group.h"
 #include "funicular/core/flat_layout.h"
 #include "funicular/parallel/releasable.h"
+#include "funicular/runtime/dry_run.h"
 
 namespace funicular::parallel {
 
@@ -43,6 +44,7 @@ inline std::vector<comm::Shard> relative_pieces(const std::vector<FlatRange>& ra
 
 /// Raw bytes, of which autograd's version counters do not hear: the values are those that were there before.
 inline void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
+  if (DryRun::is_on()) return;
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
 }
 

@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "funicular/base/file.h"
-#include "funicular/optim/optimizer.h"
+#include "funicular/parallel/strategy.h"
 
 namespace funicular::train {
 
@@ -19,8 +19,9 @@ struct SpaceNeeds {
   int64_t most() const { return checkpoints * checkpoint + 2 * model; }
 };
 
-/// `parameters` weights of `bytes` each.
-SpaceNeeds space_needs(int64_t parameters, int64_t bytes, const optim::OptimizerSpec& optimizer, int64_t checkpoints);
+/// Of the state that the strategy holds with the other ranks, as checkpoints write it, and of a model of `parameters`
+/// weights. Not collective.
+SpaceNeeds space_needs(parallel::Strategy& strategy, int64_t parameters, int64_t checkpoints);
 
 /// `available`: bytes free where `folder` lies; `held`: bytes of the run's earlier files there, which new ones
 /// replace. Throws RunError where not even one checkpoint and the model fit; warns where all that the run keeps do

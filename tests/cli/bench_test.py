@@ -93,6 +93,34 @@ class Memory(ProgramTest):
         self.assertIn("bf16, 8 rows of 48 in parts of 2, full", lines[-2])
 
 
+    def test_what_ranks_would_need_that_are_not_there(self):
+        words = ["bench", "memory", "--model", self.model(), *SMALL, "--precision", "fp32", "--recompute", "none"]
+        rows = self.succeeds(*words, "--ranks", "3", "--json").json()["combinations"]
+        self.assertEqual([row["strategy"] for row in rows], ["ddp", "zero1", "zero2", "zero3"])
+        held = [sum(rank[kind] for rank in row["predicted"] for kind in KINDS[:3]) for row in rows]
+        self.assertEqual(held, sorted(held, reverse=True))
+        self.assertGreater(held[0], 2 * held[3])
+        for row in rows:
+            self.assertEqual(len(row["predicted"]), 3)
+            for rank in row["predicted"]:
+                self.assertEqual(rank["peak"], sum(rank[kind] for kind in KINDS))
+        lines = self.succeeds(*words, "--strategy", "pipeline").out.splitlines()
+        self.assertEqual(len(lines), 1 + 2)
+        self.assertIn("pipeline, fp32, 8 rows of 48, none", lines[1])
+        self.assertIn("rank 1", lines[2])
+        self.refuses([*words, "--strategy", "dp"], "what dp needs cannot be predicted")
+
+    def test_what_ranks_need_is_measured_beside_what_was_predicted(self):
+        words = ["bench", "ranks", "--model", self.model(), *SMALL, "--steps", "1", "--warmup", "1"]
+        out = self.succeeds("launch", "-n", "2", "--", PROGRAM, *words, "--json", "--strategy", "zero2", "zero3", "pipeline").out
+        uses = json.loads(next(line for line in out.splitlines() if "[{" in line).removeprefix("[0] "))
+        self.assertEqual([use["strategy"] for use in uses], ["zero2", "zero3", "pipeline"])
+        for use in uses:
+            for kind in ("weights", "gradients", "state", "gathered"):
+                self.assertEqual(use["measured"][kind], use["predicted"][kind], (use["strategy"], kind))
+            self.assertAlmostEqual(use["measured"]["peak"] / use["predicted"]["peak"], 1, delta=0.03)
+
+
 class Techniques(ProgramTest):
     NAMES = ["loader worker", "packing", "masked-only head", "bf16", "fused optimiser", "larger batch", "accumulation",
              "recomputation", "no-grad evaluation"]

@@ -39,7 +39,7 @@ def of_script(path, arguments, start):
     """start: the words that start the script."""
     if not is_script(path):  # the name of a file
         return []
-    if path == "tools/check_layers.py":
+    if path in ("tools/check_layers.py", "tools/check_sizes.py"):
         return [Way([*start, *arguments])]
     arguments = [OWN.get(word, word) for word in arguments]
     found = [Way([*start, "--help"])]

@@ -1,6 +1,7 @@
 // Rows of text files: formats, columns, damage, and cutting for threads.
 
 #include "funicular/format/delimited.h"
+#include "funicular/format/row_stream.h"
 
 #include <fcntl.h>
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "funicular/nn/kernels.h"
+#include "funicular/nn/weight_gradient.h"
 
 namespace funicular::nn {
 namespace {

@@ -14,6 +14,7 @@
 #include "funicular/nn/functional.h"
 #include "funicular/nn/matmul.h"
 #include "funicular/nn/row_operations.h"
+#include "funicular/nn/weight_gradient.h"
 
 namespace funicular::nn {
 namespace {

@@ -3,30 +3,54 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
+
 #include "funicular/base/error.h"
+#include "funicular/core/wrap_module.h"
+#include "funicular/train/checkpoint.h"
+#include "helpers.h"
 
 namespace funicular::train {
 namespace {
 
-TEST(DiskSpace, OfACheckpointIsThatOfWeightsAndState) {
-  EXPECT_EQ(space_needs(1000, 4, optim::AdamW{}, 2).checkpoint, 12000);
-  EXPECT_EQ(space_needs(1000, 4, optim::Lamb{}, 2).checkpoint, 12000);
-  EXPECT_EQ(space_needs(1000, 8, optim::AdamW{}, 2).checkpoint, 24000);
-  EXPECT_EQ(space_needs(1000, 4, optim::Sgd{.momentum = 0.9}, 2).checkpoint, 8000);
-  EXPECT_EQ(space_needs(1000, 4, optim::Sgd{}, 2).checkpoint, 4000);
-  EXPECT_EQ(space_needs(1000, 4, optim::Lars{}, 2).checkpoint, 8000);
-  EXPECT_EQ(space_needs(1000, 8, optim::AdamW{}, 2).model, 4000);
+/// Of a safetensors file without its header.
+int64_t bytes_of_tensors(const fs::path& file) {
+  const std::string contents = read_file(file);
+  uint64_t header = 0;
+  std::memcpy(&header, contents.data(), sizeof header);
+  return static_cast<int64_t>(contents.size() - sizeof header - header);
+}
+
+TEST(DiskSpace, OfACheckpointIsThatOfItsFiles) {
+  const test::TemporaryFolder folder;
+  int number = 0;
+  for (const at::ScalarType type : {at::kFloat, at::kDouble})
+    for (const auto& spec : std::vector<optim::OptimizerSpec>{
+             optim::AdamW{}, optim::Lamb{}, optim::Sgd{.momentum = 0.9}, optim::Sgd{}, optim::Lars{}}) {
+      Model model = wrap_module(test::make_net(), test::squared_error);
+      convert(model, type);
+      const auto strategy = parallel::make_single();
+      strategy->attach(model, optim::make_optimizer(spec));
+      const SpaceNeeds needs = space_needs(*strategy, model.parameter_count(), 2);
+      const fs::path written = write_checkpoint(*strategy, {.step = 1}, folder / std::to_string(number++));
+      int64_t bytes = bytes_of_tensors(written / "model.safetensors");
+      if (fs::exists(written / "optimizer.safetensors"))
+        bytes += bytes_of_tensors(written / "optimizer.safetensors");
+      EXPECT_EQ(needs.checkpoint, bytes);
+      EXPECT_EQ(needs.model, 4 * model.parameter_count());
+      EXPECT_EQ(needs.checkpoints, 2);
+    }
 }
 
 TEST(DiskSpace, ThatDoesNotHoldACheckpointAndTheModelIsRefused) {
-  const SpaceNeeds needs = space_needs(1000, 4, optim::AdamW{}, 3);  // 12,000 and 4,000 bytes
+  const SpaceNeeds needs{12000, 4000, 3};
   EXPECT_NO_THROW(check_space(needs, 16000, 0, "run"));
   EXPECT_THROW(check_space(needs, 15999, 0, "run"), RunError);
   EXPECT_THROW(check_space(needs, 15999, 1e9, "run"), RunError) << "new files are written before old ones go";
 }
 
 TEST(DiskSpace, ThatDoesNotHoldAllThatIsKeptIsWarnedOf) {
-  const SpaceNeeds needs = space_needs(1000, 4, optim::AdamW{}, 3);  // 3 * 12,000 + 2 * 4,000 bytes
+  const SpaceNeeds needs{12000, 4000, 3};  // 3 * 12,000 + 2 * 4,000 bytes
   const auto said = [&](double available, double held) {
     testing::internal::CaptureStderr();
     check_space(needs, available, held, "run");

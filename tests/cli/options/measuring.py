@@ -179,6 +179,15 @@ def strategies(lab):
     lab.assertLess(zero1["measured"]["state"], 0.6 * ddp["measured"]["state"])
 
 
+@OTHERS.row("--ranks", "each of so many is told what it would need, in this process alone")
+def imagined_ranks(lab):
+    def state(count):
+        row, = bench(lab, mode="memory", ranks=count, strategy="zero1", precision="fp32", recompute="none")["combinations"]
+        lab.assertEqual((row["ranks"], len(row["predicted"])), (count, count))
+        return sum(rank["optimizer"] for rank in row["predicted"])
+    lab.assertEqual(state(2), state(3), "together the ranks hold what one alone would")
+
+
 @OTHERS.row("--devices", "dp has so many replicas")
 def bench_devices(lab):
     for count in (2, 3):

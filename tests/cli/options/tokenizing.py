@@ -1,5 +1,7 @@
 """What the options of tokenize, doctor and completion do."""
 
+import re
+
 from harness import HIDDEN, VOCABULARY, WORDS, array, json, pathlib, run, write_model
 
 from .lab import *
@@ -266,6 +268,43 @@ def checked_data(lab):
 def checked_output(lab):
     lab.assertIn(str(lab.folder), findings(lab, "--output", lab.folder)["writing"])
     lab.assertIn(str(pathlib.Path.cwd()), findings(lab)["writing"])
+
+
+def needs(lab, *words, check="step"):
+    """What a step is said to need, in MiB, of all ranks together, and the line that says so."""
+    line = findings(lab, "--output", lab.folder, "--model", lab.plain_model(), *words)[check]
+    (size, unit), = re.findall(r"([\d.]+) ([GM])iB(?: together)?:", line)
+    return float(size) * {"M": 1, "G": 1024}[unit], line
+
+
+@DOCTOR.row("--ranks", "what each layout of so many ranks needs is told")
+def checked_ranks(lab):
+    ddp, line = needs(lab, "--ranks", 2, check="ddp")
+    lab.assertIn("2 ranks need", line)
+    lab.assertGreater(ddp, needs(lab, "--ranks", 2, check="zero3")[0])
+    lab.assertGreater(ddp, needs(lab)[0])
+
+
+@DOCTOR.row("--batch-size", "of so many sequences")
+def checked_batch(lab):
+    few, line = needs(lab, "--batch-size", 8)
+    lab.assertIn("8 sequences of 64 tokens in fp32", line)
+    lab.assertGreater(needs(lab, "--batch-size", 512)[0], 2 * few)
+
+
+@DOCTOR.row("--max-length", "of so many tokens each")
+def checked_length(lab):
+    lab.assertGreater(needs(lab, "--batch-size", 512)[0], 1.2 * needs(lab, "--batch-size", 512, "--max-length", 32)[0])
+
+
+@DOCTOR.row("--precision", "in that arithmetic")
+def checked_precision(lab):
+    lab.assertGreater(needs(lab, "--precision", "fp64")[0], 1.3 * needs(lab)[0])
+
+
+@DOCTOR.row("--recompute", "activations are computed again")
+def checked_recompute(lab):
+    lab.assertGreater(needs(lab, "--batch-size", 512)[0], needs(lab, "--batch-size", 512, "--recompute", "full")[0])
 
 
 @DOCTOR.row("--device", "cuda is refused where there is none")

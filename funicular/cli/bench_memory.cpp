@@ -1,0 +1,109 @@
+// funicular bench memory: the peak of a step by kind, measured beside predicted, or of ranks that are not there.
+
+#include <ATen/Parallel.h>
+#include <fmt/format.h>
+
+#include <string>
+#include <vector>
+
+#include "funicular/base/json.h"
+#include "funicular/base/progress.h"
+#include "funicular/bench/memory_table.h"
+#include "funicular/bench/rank_use.h"
+#include "funicular/bench/timed_rows.h"
+#include "funicular/cli/bench_modes.h"
+#include "funicular/model/bert.h"
+
+namespace funicular::cli {
+
+namespace {
+
+/// `accumulations`: those of --gradient-accumulation-steps unless it says otherwise.
+std::vector<bench::MemoryCase> memory_cases(const BenchOptions& options, std::vector<int64_t> accumulations) {
+  std::vector<bench::MemoryCase> cases;
+  for (const int64_t batch : options.batch_size.numbers({16}, 1))
+    for (const int64_t length : options.max_length.numbers({128}, 32))
+      for (const std::string& precision : options.precision.texts({"fp32", "bf16"}))
+        for (const int64_t accumulation : options.accumulation.numbers(accumulations, 1))
+          for (const std::string& recompute : options.recompute.texts({"none", "selective", "sqrt", "full"}))
+            cases.push_back(
+                {batch, length, accumulation, parse_precision(precision), parse_recompute(recompute)});
+  return cases;
+}
+
+template <class Rows>
+void print_rows(const BenchOptions& options, const Rows& rows) {
+  if (options.json)
+    fmt::print("{}\n", OrderedJson{{"model", options.model_name},
+                                   {"threads", at::get_num_threads()},
+                                   {"combinations", bench::to_json(rows)}}
+                           .dump());
+  else
+    fmt::print("{}", bench::to_text(rows));
+}
+
+/// Calls `add` for each combination.
+template <class Add>
+void for_each_case(const std::vector<bench::MemoryCase>& cases, const Add& add) {
+  ProgressOptions shown;
+  shown.unit = "combinations";
+  Progress progress("bench memory", cases.size(), shown);
+  uint64_t done = 0;
+  for (const bench::MemoryCase& one : cases) {
+    progress.update(done++);
+    add(one);
+  }
+  progress.update(done);
+  progress.finish();
+}
+
+void measure_cases(const BenchOptions& options, const format::BertConfig& config) {
+  const std::vector<bench::MemoryCase> cases = memory_cases(options, {1, 4});
+  for (const bench::MemoryCase& one : cases) model::check_positions(one.max_length, config);
+  std::vector<bench::MemoryRow> rows;
+  for_each_case(cases, [&](const bench::MemoryCase& one) {
+    const bench::Rows batch = options.make_batches(config, one.batch_size, one.max_length, 1).front();
+    rows.push_back(bench::measure_case([&] { return options.build(config, master_type(one.precision)); }, one,
+                                       batch, options.seed()));
+  });
+  print_rows(options, rows);
+}
+
+void predict_cases(const BenchOptions& options, const format::BertConfig& config) {
+  const std::vector<bench::MemoryCase> cases = memory_cases(options, {0});
+  for (const bench::MemoryCase& one : cases) model::check_positions(one.max_length, config);
+  const int ranks = static_cast<int>(options.ranks.value_or(2));
+  const std::vector<std::string> strategies = options.strategies.empty()
+                                                  ? std::vector<std::string>{"ddp", "zero1", "zero2", "zero3"}
+                                                  : options.strategies;
+  std::vector<bench::RankMemoryRow> rows;
+  for_each_case(cases, [&](const bench::MemoryCase& one) {
+    bench::RankUseOptions use;
+    use.config = config;
+    use.rule = options.rows_rule(config, one.batch_size, one.max_length);
+    use.precision = one.precision;
+    use.recompute = one.recompute;
+    use.accumulation = one.accumulation;
+    for (const std::string& strategy : strategies)
+      rows.push_back({one, strategy, bench::predict_ranks(strategy, ranks, use)});
+  });
+  print_rows(options, rows);
+}
+
+}  // namespace
+
+int bench_memory(BenchOptions options) {
+  options.refuse(
+      "funicular bench memory",
+      {"data", "tokenizer", "repetitions", "larger", "run-steps", "eval-steps", "patience", "learning-rate",
+       "plot", "micro-batch-size", "batches", "warmup", "floor", "profile", "trace", "steps", "devices"});
+  if (options.model_name.empty()) options.model_name = "base";
+  const format::BertConfig config = options.configuration();
+  if (options.strategies.empty() && !options.ranks)
+    measure_cases(options, config);
+  else
+    predict_cases(options, config);
+  return 0;
+}
+
+}  // namespace funicular::cli

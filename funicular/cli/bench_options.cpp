@@ -1,0 +1,177 @@
+#include "funicular/cli/bench_options.h"
+
+#include <charconv>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/model/bert.h"
+#include "funicular/model/pretrained.h"
+
+namespace funicular::cli {
+
+namespace {
+
+struct BenchSize {
+  int64_t layers, hidden, heads, inner;
+};
+const std::map<std::string, BenchSize> kBenchSizes = {
+    {"base", {12, 768, 12, 3072}}, {"minilm", {6, 384, 12, 1536}}, {"small", {4, 312, 12, 1200}}};
+
+int64_t parse_number(const char* option, const std::string& value, int64_t least) {
+  int64_t number = 0;
+  const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
+  if (error != std::errc() || end != value.data() + value.size() || number < least)
+    throw InputError("usage", "--{} expects whole numbers of at least {}, found \"{}\"", option, least,
+                     value);
+  return number;
+}
+
+}  // namespace
+
+std::vector<std::string> BenchValues::texts(std::vector<std::string> fallback) const {
+  return given.empty() ? std::move(fallback) : given;
+}
+
+std::string BenchValues::text(const std::string& fallback) const {
+  if (given.size() > 1)
+    throw InputError("usage", "--{} expects one value here, found {}; only funicular bench memory takes more",
+                     option, given.size());
+  return given.empty() ? fallback : given.front();
+}
+
+std::vector<int64_t> BenchValues::numbers(std::vector<int64_t> fallback, int64_t least) const {
+  if (given.empty()) return fallback;
+  std::vector<int64_t> result;
+  for (const std::string& value : given) result.push_back(parse_number(option, value, least));
+  return result;
+}
+
+int64_t BenchValues::number(int64_t fallback, int64_t least) const {
+  const std::string value = text("");
+  return value.empty() ? fallback : parse_number(option, value, least);
+}
+
+void BenchOptions::declare(Arguments& arguments) {
+  arguments_ = &arguments;
+  declare_measured(arguments);
+  arguments.section("Of the time of a step, and of ranks");
+  arguments.add("micro-batch-size", "SEQUENCES", micro_batch_size, "rows a forward pass; 0: all").range(0);
+  arguments.add("batches", "FILE", batches,
+                "batches to take instead, as bench/peers/make_batches.py writes them; of ranks: global ones");
+  arguments.add("warmup", "N", warmup, "steps before those that are timed").range(0);
+  arguments.add("floor", floor, "time the step's matrix products alone, and one large square product");
+  arguments.add("profile", profile, "the share of the step by part (of further steps)");
+  arguments.add("trace", "FILE", trace,
+                "write what further steps do when, for chrome://tracing or ui.perfetto.dev");
+  declare_techniques(arguments);
+  arguments.section("Of ranks and memory");
+  arguments.add("strategy", "NAME", strategies, "strategies to compare (of ranks: under funicular launch)")
+      .default_text("ddp and zero1 to zero3 on several ranks");
+  arguments
+      .add("ranks", "N", ranks, "of memory: predict what each of so many ranks needs, none of which is there")
+      .default_text("2 with --strategy")
+      .range(1, 4096);
+  arguments.add("devices", "N", devices, "of the strategy dp: replicas in this process").range(1, 1024);
+  arguments.section("Machine and output");
+  declare_seed(arguments, seed_number, "of weights, rows and dropout");
+  arguments.add("json", json, "print one JSON object");
+  device.declare(arguments);
+}
+
+void BenchOptions::declare_measured(Arguments& arguments) {
+  arguments.section("What is measured");
+  arguments
+      .add("model", "NAME|DIR", model_name,
+           "base (12 x 768), minilm (6 x 384), small (4 x 312), with random weights; or a model's folder")
+      .default_text("base; of techniques: small");
+  arguments.add("rows", "KIND", rows, "lengths of the rows: ragged (uniform from 32 to the longest), or full")
+      .choices({"ragged", "full"});
+  arguments.add("max-length", "TOKENS", max_length.given, "longest row").default_text("128");
+  arguments.add("batch-size", "SEQUENCES", batch_size.given, "rows a step").default_text("16");
+  arguments
+      .add("gradient-accumulation-steps", "N", accumulation.given,
+           "forward passes a step, of memory and techniques")
+      .default_text("4; of memory: 1 4");
+  arguments.add("precision", "NAME", precision.given, "arithmetic, of time and memory")
+      .choices({"fp32", "fp64", "bf16", "fp16"})
+      .default_text("fp32; of memory: fp32 bf16");
+  arguments.add("recompute", "NAME", recompute.given, "activations computed again in the backward pass")
+      .choices({"none", "full", "selective", "sqrt"})
+      .default_text("none; of memory: all; of techniques: full");
+  arguments.add("steps", "N", steps, "steps that are timed")
+      .default_text("10; of techniques: 4 in a row")
+      .range(1);
+}
+
+void BenchOptions::declare_techniques(Arguments& arguments) {
+  arguments.section("Of techniques");
+  arguments.add("data", "STORE", data, "token store of the text (funicular tokenize makes it)")
+      .default_text("generated rows");
+  arguments.add("tokenizer", "DIR", tokenizer, "folder of the store's tokeniser")
+      .default_text("the model's folder");
+  arguments
+      .add("repetitions", "N", techniques.repetitions, "times that the steps of each technique are timed")
+      .range(1);
+  arguments.add("larger", "N", techniques.larger, "how many times larger the larger batch is").range(2);
+  arguments.add("run-steps", "STEPS", techniques.run_steps, "longest run with early stopping").range(1);
+  arguments.add("eval-steps", "STEPS", techniques.eval_steps, "steps between its evaluations").range(1);
+  arguments.add("patience", "N", techniques.patience, "it stops after N evaluations without a better one")
+      .range(1);
+  arguments.add("learning-rate", "RATE", techniques.learning_rate, "its learning rate").above(0);
+  arguments.add("plot", "FILE", plot, "write the table as a bar chart, an SVG file");
+}
+
+void BenchOptions::refuse(const std::string& mode, const std::vector<std::string>& options) const {
+  for (const std::string& option : options)
+    if (arguments_->given(option)) throw InputError("usage", "--{} is no option of {}", option, mode);
+}
+
+bool BenchOptions::names_size() const {
+  return kBenchSizes.contains(model_name);
+}
+
+format::BertConfig BenchOptions::configuration() const {
+  const auto found = kBenchSizes.find(model_name);
+  if (found == kBenchSizes.end()) return model::Pretrained(model_name).config();
+  format::BertConfig config;
+  config.num_hidden_layers = found->second.layers;
+  config.hidden_size = found->second.hidden;
+  config.num_attention_heads = found->second.heads;
+  config.intermediate_size = found->second.inner;
+  return config;
+}
+
+Model BenchOptions::build(const format::BertConfig& config, at::ScalarType type,
+                          const model::Head& head) const {
+  const auto pretrained = names_size() ? nullptr : std::make_unique<model::Pretrained>(model_name);
+  model::BertOptions options = pretrained ? pretrained->options(type, device.place())
+                                          : model::BertOptions{.dtype = type, .device = device.place()};
+  options.config = config;
+  options.head = head;
+  options.seed = seed();
+  Model built = model::build_bert(options);
+  if (pretrained && pretrained->has_weights()) model::load_pretrained(built, model_name);
+  return built;
+}
+
+bench::RowsRule BenchOptions::rows_rule(const format::BertConfig& config, int64_t batch_size,
+                                        int64_t longest) const {
+  model::check_positions(longest, config);
+  return {.ragged = rows == "ragged",
+          .longest = longest,
+          .batch_size = batch_size,
+          .vocabulary = config.vocab_size,
+          .seed = seed()};
+}
+
+std::vector<bench::Rows> BenchOptions::make_batches(const format::BertConfig& config, int64_t batch_size,
+                                                    int64_t longest, int64_t count) const {
+  const bench::RowsRule rule = rows_rule(config, batch_size, longest);
+  std::vector<bench::Rows> made;
+  for (int64_t b = 0; b < count; ++b) made.push_back(bench::make_rows(rule, static_cast<uint64_t>(b)));
+  return made;
+}
+
+}  // namespace funicular::cli

@@ -1,0 +1,65 @@
+#include "funicular/cli/distillation_options.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include "funicular/base/error.h"
+#include "funicular/model/pretrained.h"
+
+namespace funicular::cli {
+
+void DistillationOptions::declare(Arguments& arguments) {
+  arguments.section("Distillation");
+  arguments
+      .add("init-layers", "even|LIST", init_layers,
+           "begin with layers of the teacher, counted from 1, such as 3,6,9,12")
+      .default_text("random weights, or those of the student's folder");
+  arguments
+      .add("terms", "NAME[=WEIGHT]", terms,
+           fmt::format("terms of the loss, with their weights (1): {}",
+                       fmt::join(objective::distillation_names(), ", ")))
+      .default_text("attention hidden; prediction: soft");
+  arguments.add(
+      "layer-map", "uniform|last|LIST", layer_map,
+      "which layer of the teacher each of the student's learns from; pairs are STUDENT:TEACHER, such as "
+      "1:3,2:6");
+  arguments.add("temperature", "T", temperature, "what the logits of soft and tokens are divided by")
+      .above(0);
+  arguments
+      .add("soft-mean", "NAME", soft_mean,
+           "soft is a mean over rows and classes, as TinyBERT's code has it, or over rows")
+      .choices({"classes", "rows"});
+  arguments.add("relation-heads", "N", relation_heads, "of the term relations; divides both models' sizes")
+      .range(1);
+  arguments
+      .add("relation-layer", "N", relation_layer,
+           "of the term relations: the teacher's layer, from 1; 0: its last")
+      .range(0);
+  arguments
+      .add("mlm-probability", "SHARE", mlm_probability, "of the terms tokens and mlm: share of hidden tokens")
+      .above(0);
+  arguments
+      .add("teacher-precision", "NAME", teacher_precision,
+           "arithmetic of the teacher: fp32, bf16, fp16 or int8")
+      .choices(model::inference_precisions())
+      .default_text("as --precision");
+}
+
+void DistillationOptions::check() const {
+  if (mlm_probability >= 1)
+    throw InputError("usage", "--mlm-probability must be below 1, found {}", mlm_probability);
+}
+
+void DistillationOptions::apply(objective::DistillationOptions& wanted, bool prediction) const {
+  wanted.terms =
+      objective::parse_distillation_terms(!terms.empty() ? terms
+                                          : prediction   ? std::vector<std::string>{"soft"}
+                                                         : std::vector<std::string>{"attention", "hidden"});
+  wanted.masking.probability = mlm_probability;
+  wanted.temperature = temperature;
+  wanted.mean_over_classes = soft_mean == "classes";
+  wanted.relation_heads = relation_heads;
+  wanted.relation_layer = relation_layer;
+}
+
+}  // namespace funicular::cli

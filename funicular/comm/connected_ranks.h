@@ -1,0 +1,15 @@
+#pragma once
+// Ranks that are processes: connected with each other, and by shared memory where they are on one host.
+
+#include <memory>
+
+#include "funicular/comm/group.h"
+#include "funicular/comm/ranks.h"
+#include "funicular/launch/environment.h"
+
+namespace funicular::comm {
+
+/// All ranks that `place` speaks of, at least two. Collective. Throws RunError if some do not come.
+std::shared_ptr<Ranks> connect_ranks(const launch::Environment& place, const GroupOptions& options);
+
+}  // namespace funicular::comm

@@ -1,0 +1,58 @@
+#pragma once
+// Who carries out the collectives of a group of several ranks.
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/comm/collective_sequence.h"
+#include "funicular/comm/combine.h"
+#include "funicular/comm/shard.h"
+
+namespace funicular::comm {
+
+/// The ranks of one group as one of them sees them. What comes here has been checked (comm/checked_tensors.h); what each
+/// function does is told in comm/group.h.
+class Ranks {
+ public:
+  Ranks(int rank, int size) : rank_(rank), size_(size) {}
+  virtual ~Ranks() = default;
+  Ranks(const Ranks&) = delete;
+  Ranks& operator=(const Ranks&) = delete;
+
+  int rank() const { return rank_; }
+  int size() const { return size_; }
+  virtual bool shares_memory() const = 0;
+  /// Those of them that `ranks` names; this one is number `rank` there.
+  virtual std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) = 0;
+
+  // Actions call the functions below. `what` describes the collective, the same on all ranks.
+  /// Once all that was started before is done.
+  virtual void run(const std::string& what, const std::function<void()>& action) = 0;
+  /// The same for what concerns two ranks alone.
+  virtual void run_between_two(const std::string& what, const std::function<void()>& action) = 0;
+  /// In the background, in the order of the calls. Null: it is done.
+  virtual std::shared_ptr<Pending> start(std::string what, std::function<void()> action) = 0;
+
+  virtual void all_reduce(const at::Tensor& tensor, Reduction reduction) = 0;
+  virtual void reduce_scatter(const at::Tensor& input, const at::Tensor& output, Reduction reduction) = 0;
+  virtual void reduce_scatter(const at::Tensor& tensor, const std::vector<Shard>& pieces,
+                              Reduction reduction) = 0;
+  virtual void all_gather(const at::Tensor& tensor, const std::vector<Shard>& pieces) = 0;
+  virtual void broadcast(const at::Tensor& tensor, int root) = 0;
+  virtual void barrier() = 0;
+  virtual void send(const at::Tensor& tensor, int to) = 0;
+  virtual void receive(const at::Tensor& tensor, int from) = 0;
+  /// Of tensors with elements, which are held until wait().
+  virtual std::shared_ptr<Pending> start_send(std::string what, const at::Tensor& tensor, int to) = 0;
+  virtual std::shared_ptr<Pending> start_receive(std::string what, const at::Tensor& tensor, int from) = 0;
+
+ private:
+  const int rank_, size_;
+};
+
+}  // namespace funicular::comm

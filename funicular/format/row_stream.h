@@ -1,0 +1,56 @@
+#pragma once
+// Rows as they arrive.
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/format/delimited.h"
+
+namespace funicular::format {
+
+/// Rows as they arrive on a descriptor (a pipe, a terminal), in memory of the longest row (64 MiB at most).
+/// An interrupt (interrupt.h) ends the input. Does not close the descriptor.
+class StreamRowReader {
+ public:
+  /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
+  /// or is `lines`.
+  StreamRowReader(int descriptor, std::string name, TextOptions options = {});
+  /// As RowReader::next; Row::offset counts bytes of the stream.
+  const Row* next();
+  /// From another thread: next() gives no more rows, even while it waits for bytes.
+  void stop() { stopped_ = true; }
+  /// Number, from 1, of the first line of the row that was given last.
+  uint64_t line() const { return row_line_; }
+  /// Known after the first call of next().
+  const std::vector<std::string>& header() const { return header_; }
+  uint64_t skipped() const { return skipped_; }
+
+ private:
+  void begin();
+  bool next_raw(std::string_view& row);
+  bool fill();
+  [[noreturn]] void refuse_long_row() const;
+  bool wait_for_bytes() const;
+  int descriptor_;
+  std::atomic<bool> stopped_{false};
+  std::string name_;
+  TextOptions options_;
+  TextFormat format_;
+  std::optional<RowParser> parser_;
+  std::vector<std::string> header_;
+  std::string buffer_;
+  size_t begin_ = 0;   ///< of the unread part of the buffer
+  uint64_t base_ = 0;  ///< stream offset of buffer_[0]
+  bool end_ = false;
+  bool in_quotes_ = false;  ///< csv: whether the row that is being read has an open quote so far
+  bool new_document_ = true;
+  std::vector<std::string_view> columns_;
+  Row row_;
+  uint64_t line_ = 1, row_line_ = 1, skipped_ = 0;
+};
+
+}  // namespace funicular::format

@@ -1,0 +1,60 @@
+#pragma once
+// Formats of text files whose rows are read, and what is asked of them.
+
+#include <cstddef>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <variant>
+#include <vector>
+
+#include "funicular/base/file.h"
+
+namespace funicular::format {
+
+enum class TextFormat {
+  text,   ///< a line a row; blank lines separate documents
+  lines,  ///< a line a row; each is its own document
+  tsv,    ///< tab-separated, no quoting at all (as GLUE's files are)
+  csv,    ///< RFC 4180: quoted fields may hold commas, doubled quotes and line ends
+  jsonl,  ///< one JSON object a line
+};
+
+std::string_view text_format_name(TextFormat format);
+/// Throws InputError that lists the formats and suggests the nearest.
+TextFormat text_format_from_name(std::string_view name);
+/// By the file's extension: .tsv; .csv; .jsonl and .ndjson; anything else is text. Throws InputError for
+/// formats that are known and cannot be read (.gz, .zst, .parquet …), with the remedy.
+TextFormat guess_text_format(const fs::path& path);
+
+/// A column, by its index (from 0) or by its name in the header (jsonl: the key).
+using Column = std::variant<size_t, std::string>;
+
+/// A column as a person writes it: a number counts from 1 (as in `cut -f`), anything else is a name.
+Column column_from_text(std::string_view text);
+
+/// How many texts a row of so many text columns is: one, or a pair of two; more than two are joined into one.
+constexpr int texts_of_columns(size_t columns) {
+  return columns == 2 ? 2 : 1;
+}
+
+/// The columns as one text, a blank between them; empty ones are left out.
+std::string join_columns(std::span<const std::string_view> columns);
+
+enum class BadRows {
+  fail,  ///< throw InputError naming file:line, expected and found
+  skip,  ///< leave them out and count them
+};
+
+struct TextOptions {
+  std::optional<TextFormat> format = {};  ///< none: guessed from the name
+  bool header = false;                    ///< tsv and csv: the first row names the columns
+  std::vector<Column> columns = {};  ///< which to give, in this order. Empty: all columns (jsonl: "text";
+                                     ///< text and lines: the line)
+  bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
+  bool lists = false;                ///< jsonl: the last column may be a list, see format/list.h
+  BadRows bad_rows = BadRows::fail;
+};
+
+}  // namespace funicular::format

@@ -1,0 +1,119 @@
+#include "funicular/train/step_reports.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "funicular/base/log.h"
+#include "funicular/train/loss_watch.h"
+#include "funicular/train/records.h"
+
+namespace funicular::train {
+
+void StepReports::begin() {
+  if (!training_.first() || training_.finished()) return;
+  ProgressOptions shown;
+  shown.unit = "steps";
+  shown.start = static_cast<uint64_t>(training_.state.step);
+  if (training_.options.progress)
+    progress_.emplace("train", static_cast<uint64_t>(training_.max_steps), shown);
+  for (const std::string& line : training_.draws.describe_corpora(training_.max_steps)) log::info("{}", line);
+  if (const std::string warning = unusual_rate(training_.optimizer); !warning.empty())
+    log::warning("{}", warning);
+}
+
+void StepReports::end() {
+  if (progress_) progress_->finish();
+}
+
+void StepReports::add_step(int64_t tokens, double seconds, double waited) {
+  ++window_steps_;
+  window_tokens_ += tokens;
+  window_seconds_ += seconds;
+  window_wait_ += waited;
+}
+
+void StepReports::tell(const parallel::StepResult& result) {
+  const Callbacks& callbacks = training_.callbacks;
+  const TrainingState& state = training_.state;
+  if (callbacks.on_step && !(training_.overlapping && callbacks.inspect))
+    callbacks.on_step(state.step, result);
+  const bool recorded = training_.due(training_.options.logging_steps);
+  // Of all ranks; between records taken as if all shares had as many as this one.
+  double tokens = static_cast<double>(window_tokens_ * training_.strategy->data_share().count);
+  if (recorded) {
+    tokens = training_.sum_over_ranks(static_cast<double>(window_tokens_));
+    training_.share_losses();
+  }
+  const double speed = window_seconds_ > 0 ? tokens / window_seconds_ : 0;  // 0: the clock was set back
+  const int64_t memory = resident_memory();
+  if (progress_)
+    progress_->update(static_cast<uint64_t>(state.step),
+                      fmt::format("{}{} tokens/s  {}B", shown_loss(result), short_number(speed),
+                                  short_number(static_cast<double>(memory))),
+                      evaluation_seconds_left());
+  if (recorded) record(result, speed, memory);
+}
+
+void StepReports::record(const parallel::StepResult& result, double speed, int64_t memory) {
+  TrainingState& state = training_.state;
+  StepRecord record;
+  record.step = state.step;
+  record.epoch = training_.epoch(state.step);
+  record.loss = state.loss_sum / static_cast<double>(std::max<int64_t>(1, state.loss_steps));
+  record.learning_rate = training_.rate(state.step);
+  record.gradient_norm = norm_over_ranks(result.gradient_norm);
+  record.tokens_per_second = speed;
+  record.step_seconds = window_seconds_ / static_cast<double>(window_steps_);
+  record.wait_share = std::min(1.0, window_wait_ / std::max(window_seconds_, 1e-9));
+  record.memory_bytes = memory;
+  record.losses = result.losses;
+  if (training_.overlapping) {
+    state.loss_watch.note_first(state.step, record.loss);
+    recorded_loss_ = record.loss;
+    record.losses.clear();  // some of the terms
+  }
+  record.loss_scale = training_.scaler ? training_.scaler->scale() : 0;
+  record.skipped_steps = training_.skipped_steps();
+  if (Records* const records = folder_.records()) records->add(record);
+  if (training_.callbacks.on_log) training_.callbacks.on_log(record);
+  watch(record.loss, "the training loss");
+  state.loss_sum = 0;
+  state.loss_steps = 0;
+  window_steps_ = window_tokens_ = 0;
+  window_seconds_ = window_wait_ = 0;
+}
+
+void StepReports::watch(double loss, const char* name) {
+  TrainingState& state = training_.state;
+  const std::string warning = state.loss_watch.check(state.step, loss, name);
+  if (training_.first() && !warning.empty()) log::warning("{}", warning);
+}
+
+/// Where steps overlap rank 0 knows the loss of records alone.
+std::string StepReports::shown_loss(const parallel::StepResult& result) const {
+  if (training_.overlapping && std::isnan(recorded_loss_)) return {};
+  return fmt::format("loss {:.4f}  ", training_.overlapping ? recorded_loss_ : result.loss);
+}
+
+/// Of all stages, each one's newest.
+double StepReports::norm_over_ranks(double norm) const {
+  if (!training_.overlapping) return norm;
+  return std::sqrt(training_.sum_over_ranks(norm * norm) /
+                   static_cast<double>(training_.strategy->data_share().count));
+}
+
+void StepReports::note_evaluation(double seconds) {
+  evaluation_seconds_ = seconds;
+  if (progress_) progress_->spent_beside(seconds);
+}
+
+/// What the evaluations to come will take, if each takes as long as the last one.
+double StepReports::evaluation_seconds_left() const {
+  const int64_t every = training_.evaluation_steps(), all = training_.max_steps;
+  const int64_t last = all % every != 0;  // one at the end of the run, too
+  return static_cast<double>(all / every - training_.state.step / every + last) * evaluation_seconds_;
+}
+
+}  // namespace funicular::train

@@ -1,0 +1,103 @@
+#include "funicular/train/training.h"
+
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
+#include "funicular/comm/together.h"
+#include "funicular/optim/schedules.h"
+
+namespace funicular::train {
+
+namespace {
+
+int64_t steps_of(const TrainerOptions& options, int64_t steps_per_epoch) {
+  if (options.max_steps > 0) return options.max_steps;
+  const double epochs = options.num_train_epochs > 0 ? options.num_train_epochs : 3;
+  return std::max<int64_t>(1, static_cast<int64_t>(std::ceil(epochs * static_cast<double>(steps_per_epoch))));
+}
+
+}  // namespace
+
+Training::Training(const TrainerOptions& wanted, const Callbacks& called, const optim::OptimizerSpec& spec,
+                   std::unique_ptr<parallel::Strategy> made, Model& trained, const Source& source,
+                   const Evaluation& evaluated)
+    : options(wanted),
+      callbacks(called),
+      optimizer(spec),
+      strategy(std::move(made)),
+      overlapping(dynamic_cast<parallel::Overlapping*>(strategy.get())),
+      group(strategy->group()),
+      model(trained),
+      data(source),
+      evaluation(evaluated),
+      plan(plan_batches(options, strategy->parts(), strategy->pieces())),
+      draws(data, {.seed = options.seed,
+                   .shuffle = options.shuffle,
+                   .batch_size = plan.batch,
+                   .drop_last = options.drop_last}),
+      floating(master_type(options.precision)),
+      max_steps(steps_of(options, draws.batches_per_epoch())),
+      run{options,
+          spec,
+          model,
+          data,
+          evaluation,
+          plan,
+          max_steps,
+          draws.batches_per_epoch(),
+          group.size(),
+          strategy->name(),
+          draws.corpora(max_steps)} {
+  optim::warmup_steps(options.schedule, max_steps);
+  if (options.precision == Precision::fp16) scaler.emplace(options.loss_scale);
+}
+
+double Training::rate(int64_t step) const {
+  return optim::learning_rate(options.schedule, optim::peak_learning_rate(optimizer), step - 1, max_steps);
+}
+
+bool Training::out_of_patience() const {
+  return options.patience > 0 && state.evaluations_without_gain >= options.patience;
+}
+
+double Training::sum_over_ranks(double value) const {
+  const at::Tensor sum = at::full({1}, value, at::kDouble);
+  group.all_reduce(sum);
+  return sum.item<double>();
+}
+
+void Training::share_losses() {
+  if (strategy->synchronous()) return;
+  state.loss_sum = sum_over_ranks(state.loss_sum);
+  state.loss_steps = static_cast<int64_t>(sum_over_ranks(static_cast<double>(state.loss_steps)));
+  keep_shared_losses();
+}
+
+void Training::keep_shared_losses() {
+  if (strategy->synchronous() || first()) return;
+  state.loss_sum = 0;
+  state.loss_steps = 0;
+}
+
+void Training::require_sound_data() {
+  if (data_is_sound_) return;
+  try {
+    comm::together(group, [&] {
+      data.require_sound();
+      if (evaluation.data) evaluation.data->require_sound();
+    });
+  } catch (const InputError&) {
+    if (first() && leaves_files())
+      log::error("the data are damaged: nothing was saved that came of them, after step {}",
+                 result.resumed_from);
+    throw;
+  }
+  data_is_sound_ = true;
+}
+
+}  // namespace funicular::train

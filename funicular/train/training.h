@@ -1,0 +1,83 @@
+#pragma once
+// One call of Trainer::fit as its parts see it: what the run is made of, and where it stands.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include "funicular/comm/group.h"
+#include "funicular/core/model.h"
+#include "funicular/optim/loss_scaler.h"
+#include "funicular/optim/optimizer.h"
+#include "funicular/parallel/overlapping.h"
+#include "funicular/parallel/strategy.h"
+#include "funicular/train/batching.h"
+#include "funicular/train/checkpoint.h"
+#include "funicular/train/evaluation.h"
+#include "funicular/train/mixture.h"
+#include "funicular/train/run_file.h"
+#include "funicular/train/trainer.h"
+
+namespace funicular::train {
+
+/// A signal asked for the end: thrown on all ranks.
+struct Interrupted {};
+
+struct Training {
+  Training(const TrainerOptions& options, const Callbacks& callbacks, const optim::OptimizerSpec& optimizer,
+           std::unique_ptr<parallel::Strategy> strategy, Model& model, const Source& data,
+           const Evaluation& evaluation);
+  Training(const Training&) = delete;
+  Training& operator=(const Training&) = delete;
+
+  bool first() const { return group.rank() == 0; }
+  /// Whether the run leaves files at all; rank 0 writes them, of checkpoints each rank its part.
+  bool leaves_files() const { return !options.output.empty(); }
+  bool writes() const { return leaves_files() && first(); }
+  double epoch(int64_t step) const {
+    return static_cast<double>(step) / static_cast<double>(draws.batches_per_epoch());
+  }
+  /// The learning rate of a step, counted from 1.
+  double rate(int64_t step) const;
+  bool due(int64_t every) const { return every > 0 && state.step % every == 0; }
+  /// Steps between evaluations.
+  int64_t evaluation_steps() const {
+    return options.eval_steps > 0 ? options.eval_steps : draws.batches_per_epoch();
+  }
+  bool out_of_patience() const;
+  bool finished() const { return state.step >= max_steps || out_of_patience(); }
+  int64_t skipped_steps() const { return scaler ? scaler->skipped_steps() : 0; }
+
+  // Collective.
+  double sum_over_ranks(double value) const;
+  /// Where each rank has losses of its own, the record is of all.
+  void share_losses();
+  /// On rank 0 alone, lest they are added up again. Not collective.
+  void keep_shared_losses();
+  /// Before anything is kept that came of the data. May wait until all of them have been read once.
+  void require_sound_data();
+
+  const TrainerOptions& options;
+  const Callbacks& callbacks;
+  const optim::OptimizerSpec& optimizer;
+  const std::unique_ptr<parallel::Strategy> strategy;
+  parallel::Overlapping* const overlapping;  ///< the strategy, if its steps overlap
+  const comm::Group group;
+  Model& model;
+  const Source& data;
+  const Evaluation& evaluation;
+  const BatchPlan plan;
+  const Draws draws;
+  const at::ScalarType floating;
+  const int64_t max_steps;
+  Run run;
+
+  std::optional<optim::LossScaler> scaler;  ///< of fp16
+  TrainingState state;
+  FitResult result;
+
+ private:
+  bool data_is_sound_ = false;  ///< whether all ranks know that nothing in their data is damaged
+};
+
+}  // namespace funicular::train

@@ -1,0 +1,99 @@
+#!/usr/bin/env python3
+"""Checks that no file under funicular/ has more than 500 lines, and no function more than 60.
+
+usage: check_sizes.py [ROOT]        exit code 0 if all fit, 1 with one line for each that does not
+"""
+import re
+import sys
+from pathlib import Path
+
+FILE_LINES, FUNCTION_LINES = 500, 60
+TABLES = {"funicular/text/unicode_tables.cpp"}  # written by a script
+# To be split, and then taken away here: a file that fits is no exception.
+EXCEPTIONS = {"funicular/cli/options.cpp", "funicular/parallel/zero.cpp"}
+
+SUFFIXES = (".h", ".cpp", ".cu", ".inc")
+NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-zA-Z_])'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:\\\n|[^\n])*""",
+                   re.DOTALL | re.MULTILINE | re.VERBOSE)
+ACCESS = re.compile(r"\b(public|private|protected)\s*:(?!:)")
+SCOPE = re.compile(r"\b(namespace|class|struct|union|extern)\b")
+CONTROL = re.compile(r"^(if|for|while|switch|catch|do|else|try)\b")
+
+
+def without_noise(text: str) -> str:
+    """Comments, strings and preprocessor lines become blanks; lines stay."""
+    return NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match.group()), text)
+
+
+def kind_of(head: str, spaced: bool, scopes: list[str]) -> str:
+    """What a brace opens: head is the text before it since the last statement."""
+    if any(scope not in ("scope", "class") for scope in scopes):
+        return "inner"
+    text = re.sub(r"\b(template\s*<[^{};]*>|requires\b[^{};()]*)", "", head).strip()
+    if not spaced or text.endswith(("=", "return", ",", "(")) or re.match(r"(\w+\s+)*enum\b", text):
+        return "inner"
+    if re.search(r"\b(namespace[\w:\s]*|extern\s*)$", text):
+        return "scope"
+    if "(" in text and not CONTROL.match(text):
+        return "function"
+    return "scope" if SCOPE.search(text) or not text else "inner"
+
+
+def functions(text: str):
+    """(first line, last line, name) of each function that has a body of its own; those inside functions belong to these."""
+    code = without_noise(text)
+    scopes, starts, begin = [], [], 0  # begin: where the present statement starts
+    for match in re.finditer(r"[{};]", code):
+        at, sign = match.start(), match.group()
+        if sign == "{":
+            for access in ACCESS.finditer(code, begin, at):
+                begin = access.end()
+            head = code[begin:at]
+            scopes.append(kind_of(head, at > 0 and code[at - 1].isspace(), scopes))
+            starts.append(begin + len(head) - len(head.lstrip()))
+            if scopes[-1] != "inner" or len(scopes) > 1 and scopes[-2] == "function":
+                begin = at + 1
+        elif sign == "}" and scopes:
+            kind, start = scopes.pop(), starts.pop()
+            if kind == "function":
+                name = re.search(r"(operator\s*\S+|[~\w:]+)\s*\(", code[start:at])
+                yield code.count("\n", 0, start) + 1, code.count("\n", 0, at) + 1, name.group(1).lstrip(":") if name else "?"
+            if kind != "inner" or "function" in scopes:
+                begin = at + 1
+        elif sign == ";":
+            begin = at + 1
+
+
+def check(root: Path) -> tuple[list[str], int]:
+    problems, files = [], 0
+    for file in sorted((root / "funicular").rglob("*")):
+        if file.suffix not in SUFFIXES:
+            continue
+        files += 1
+        path, text = file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")
+        found = []
+        if path in TABLES:
+            continue
+        if text.count("\n") > FILE_LINES:
+            found.append(f"{path}: {text.count(chr(10))} lines; expected at most {FILE_LINES}: one concept a file")
+        for first, last, name in functions(text):
+            if last - first + 1 > FUNCTION_LINES:
+                found.append(f"{path}:{first}: {name} has {last - first + 1} lines; expected at most {FUNCTION_LINES}")
+        if path not in EXCEPTIONS:
+            problems += found
+        elif not found:
+            problems.append(f"{path} fits by now: take it out of the exceptions of tools/check_sizes.py")
+    if not files:
+        problems.append(f"{root}: no source found under funicular/")
+    return problems, files
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
+    problems, files = check(root)
+    print("\n".join(problems) if problems else f"{files} files and their functions fit")
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
