@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <map>
 #include <string>
 
@@ -50,6 +51,14 @@ const Values kSlurm{{"SLURM_PROCID", "3"},  {"SLURM_STEP_NUM_TASKS", "4"}, {"SLU
 Values with(Values base, const Values& more) {
   for (const auto& [name, value] : more) base[name] = value;
   return base;
+}
+
+TEST(Environment, AVariableThatIsEmptyIsNotSet) {
+  ::setenv("FUNICULAR_OF_A_TEST", "", 1);
+  EXPECT_FALSE(process_variable("FUNICULAR_OF_A_TEST"));
+  ::setenv("FUNICULAR_OF_A_TEST", "0", 1);
+  EXPECT_EQ(process_variable("FUNICULAR_OF_A_TEST"), "0");
+  ::unsetenv("FUNICULAR_OF_A_TEST");
 }
 
 TEST(Environment, AProcessThatNobodyLaunchedIsAlone) {

@@ -98,7 +98,7 @@ TEST_F(Allocator, WorksInAForkedChildEvenIfAnotherThreadWasAllocating) {
   std::thread busy([&] {
     while (!stop) bytes(kMiB);
   });
-  for (int i = 0; i < 20; ++i) {
+  for (int i = 0; i < 200; ++i) {  // the lock is held for a short time
     const pid_t child = fork();
     if (child == 0) {
       alarm(20);  // a lock that no one will ever open
