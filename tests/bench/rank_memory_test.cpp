@@ -146,6 +146,17 @@ TEST_F(RankMemory, OfManyRanksIsThatOfTheFormulaOfZero) {
   EXPECT_NEAR(weights, 7.4e9, 1e8);
 }
 
+TEST_F(RankMemory, OfOneProcessIsFourBytesAWeightAndEightOfItsState) {
+  RankUseOptions options;
+  options.config = small_config();
+  options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = kVocabulary};
+  const StepMemory memory = predict_rank("single", 0, 1, options);
+  const auto weights =
+      static_cast<double>(model::build_bert({small_config(), model::Head::masked_lm}).parameter_count());
+  EXPECT_NEAR(static_cast<double>(memory.weights) / weights, 4, 0.04);
+  EXPECT_NEAR(static_cast<double>(memory.optimizer) / weights, 8, 0.08);
+}
+
 TEST_F(RankMemory, OfSlicesThatNoReplicaReducesHoldsNoGradientsOfMatrices) {
   RankUseOptions options;
   options.config = small_config();
