@@ -3,7 +3,6 @@
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <chrono>
@@ -100,7 +99,7 @@ void declare_optimisation(TrainingOptions& options, Arguments& arguments) {
       .range(0);
 }
 
-void declare_run(TrainingOptions& options, Arguments& arguments) {
+void declare_saving(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Evaluation and saving");
   arguments
       .add("logging-steps", "STEPS", options.logging_steps, "steps between records in metrics.jsonl; 0: none")
@@ -125,6 +124,9 @@ void declare_run(TrainingOptions& options, Arguments& arguments) {
            "go on from the newest valid checkpoint of --output, from "
            "none, or from the one in PATH")
       .alias("resume-from-checkpoint");
+}
+
+void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Machine and randomness");
   arguments
       .add("precision", "NAME", options.precision,
@@ -267,7 +269,8 @@ void TrainingOptions::declare(Arguments& arguments) {
       .required();
   declare_batch(*this, arguments);
   declare_optimisation(*this, arguments);
-  declare_run(*this, arguments);
+  declare_saving(*this, arguments);
+  declare_arithmetic(*this, arguments);
   device.declare(arguments);
   RankOptions::declare(arguments);
 }
@@ -283,8 +286,7 @@ void TrainingOptions::apply() {
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
   settle(place.size);
-  // Contradictions are told before files are read.
-  train::plan_batches(trainer(), parts(place.size), pieces());
+  train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
   if (device.device != "cpu" && !offload_optimizer.empty())
     throw InputError("device",
                      "--offload-optimizer is for the CPU; on --device {} the state lies in its memory",
