@@ -101,8 +101,8 @@ class Finetune(ProgramTest):
     def test_ranks_share_the_rows_of_an_evaluation_and_find_the_same_to_the_last_bit(self):
         model = self.model()
         self.succeeds(*self.finetune_words(model, "run"))
-        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 3,
-                 "--details"]
+        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 8,
+                 "--micro-batch-tokens", 24, "--details"]
         one = self.succeeds(*words, "--predictions", self.folder / "one.jsonl")
         launched = launch(3, [*words, "--predictions", self.folder / "three.jsonl"])
         self.assertEqual(launched.code, 0, launched.err)
