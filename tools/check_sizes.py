@@ -9,8 +9,6 @@ from pathlib import Path
 
 FILE_LINES, FUNCTION_LINES = 500, 60
 TABLES = {"funicular/text/unicode_tables.cpp"}  # written by a script
-# To be split, and then taken away here: a file that fits is no exception.
-EXCEPTIONS = {"funicular/cli/options.cpp", "funicular/parallel/zero.cpp"}
 
 SUFFIXES = (".h", ".cpp", ".cu", ".inc")
 NOISE = re.compile(r"""//[^\n]*|/\*.*?\*/|R"(\w*)\(.*?\)\1"|"(?:\\.|[^"\\\n])*"|(?<![0-9a-zA-Z_])'(?:\\.|[^'\\\n])+'|^[ \t]*\#(?:\\\n|[^\n])*""",
@@ -71,18 +69,13 @@ def check(root: Path) -> tuple[list[str], int]:
             continue
         files += 1
         path, text = file.relative_to(root).as_posix(), file.read_text(encoding="utf-8")
-        found = []
         if path in TABLES:
             continue
         if text.count("\n") > FILE_LINES:
-            found.append(f"{path}: {text.count(chr(10))} lines; expected at most {FILE_LINES}: one concept a file")
+            problems.append(f"{path}: {text.count(chr(10))} lines; expected at most {FILE_LINES}: one concept a file")
         for first, last, name in functions(text):
             if last - first + 1 > FUNCTION_LINES:
-                found.append(f"{path}:{first}: {name} has {last - first + 1} lines; expected at most {FUNCTION_LINES}")
-        if path not in EXCEPTIONS:
-            problems += found
-        elif not found:
-            problems.append(f"{path} fits by now: take it out of the exceptions of tools/check_sizes.py")
+                problems.append(f"{path}:{first}: {name} has {last - first + 1} lines; expected at most {FUNCTION_LINES}")
     if not files:
         problems.append(f"{root}: no source found under funicular/")
     return problems, files

@@ -1,8 +1,8 @@
 #pragma once
 // Commands that need LibTorch, in a library of their own that the program loads when one of them is called.
 //
-// Loading LibTorch takes a quarter of a second: more than the program needs to show its help, or to tokenise ten
-// megabytes. The library uses what the program has of the command line (arguments.h), so it is of no use to another.
+// Loading LibTorch takes a quarter of a second: more than the program needs to show its help, or to tokenise some
+// megabytes of text. The library uses what the program has of the command line (arguments.h), so it is of no use to another.
 
 #include <exception>
 #include <memory>

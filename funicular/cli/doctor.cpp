@@ -262,7 +262,6 @@ class Doctor final : public Command {
                  .vocabulary = step.config.vocab_size};
     step.precision = parse_precision(precision_);
     step.recompute = parse_recompute(recompute_);
-    model::check_positions(step.rule.longest, step.config);
     const int ranks = static_cast<int>(ranks_);
     const std::vector<std::string> strategies =
         ranks == 1 ? std::vector<std::string>{"single"}
@@ -270,6 +269,7 @@ class Doctor final : public Command {
     for (const std::string& strategy : strategies)
       print(ranks == 1 ? "step" : strategy, [&] {
         try {
+          model::check_positions(step.rule.longest, step.config);
           return check_layout(strategy, ranks, step);
         } catch (
             const InputError& error) {  // of a model that cannot be divided so, or too small for such rows

@@ -8,6 +8,7 @@
 #include <cmath>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
@@ -55,11 +56,12 @@ std::vector<std::string> tasks() {
 class Evaluate final : public Command {
  public:
   Evaluate()
-      : Command("evaluate",
-                "Prints one JSON object with the metrics of a fine-tuned model on a task's file, or with "
-                "--task mlm the loss "
-                "and perplexity of a masked language model on a token store. Under funicular launch the ranks "
-                "share the rows: the same result, sooner.") {
+      : Command(
+            "evaluate",
+            "Prints one JSON object with the metrics of a fine-tuned model on a task's file, or with "
+            "--task mlm the loss "
+            "and perplexity of a masked language model on a token store. Under funicular launch the ranks "
+            "share the rows: the same result, sooner.") {
     arguments.section("Input");
     declare_model(arguments, model_, "model folder");
     task_options_.declare_name(arguments, tasks()).default_text("what the model was fine-tuned for");
@@ -101,6 +103,7 @@ class Evaluate final : public Command {
     choose_task();
     length_ = max_length_.value_or(default_length());
     pretrained_->check_max_length(length_);
+    require_equal_on_all_ranks();
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained_->tokenizer();
     return task_options_.name == "mlm" ? masked_lm(*tokenizer) : classify(*tokenizer);
   }
@@ -115,6 +118,26 @@ class Evaluate final : public Command {
     group_ = comm::Group::from_environment();
     // What all ranks would say is said once.
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
+  }
+
+  /// Ranks share the rows of one file: with other data, weights or options on one of them the result would be of none.
+  void require_equal_on_all_ranks() const {
+    if (group_.size() == 1) return;
+    std::string mine;
+    comm::together(group_, [&] {
+      const fs::path data = fs::is_directory(data_) ? data_ / data::kMetaFile : data_;
+      mine =
+          fmt::format("{:016x} {} {} {} {} {} {} {}", hash_file(data), pretrained_->weights_hash(),
+                      task_options_.name, precision_, length_, batch_size_.value_or(0), batch_tokens_, seed_);
+    });
+    const std::vector<std::string> all = group_.gather_texts(mine);
+    for (size_t rank = 1; rank < all.size(); ++rank)
+      if (all[rank] != all[0])
+        throw InputError(
+            "evaluate",
+            "rank {} was given other data, another model or other options than rank 0; expected the same "
+            "command on all ranks, which share its rows",
+            rank);
   }
 
   void refuse_to_replace_the_rows() const {

@@ -84,11 +84,11 @@ class Output {
 class Predict final : public Command {
  public:
   Predict()
-      : Command(
-            "predict",
-            "Reads one text a line (or two, separated by a tab; UTF-8), or the rows of a table, and writes one "
-            "JSON object for each, in the same order: the label, its probability as score, and the "
-            "probabilities of all labels; or the value of a regression model.") {
+      : Command("predict",
+                "Reads one text a line (or two, separated by a tab; UTF-8), or the rows of a table, and "
+                "writes one "
+                "JSON object for each, in the same order: the label, its probability as score, and the "
+                "probabilities of all labels; or the value of a regression model.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
@@ -108,7 +108,8 @@ class Predict final : public Command {
         .alias("text-columns")
         .default_text("as in fine-tuning, else text");
     arguments
-        .add("header", columns_.custom.header, "the first row of TSV and CSV names the columns; --no-header: it is data")
+        .add("header", columns_.custom.header,
+             "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("as in fine-tuning, else on");
     declare_max_length(arguments, max_length_, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
@@ -138,7 +139,8 @@ class Predict final : public Command {
     options_.sequence.max_length = static_cast<int32_t>(length);
     options_.sequence.truncation = note.pair_truncation();
     const format::TextOptions layout = layout_of(note);
-    const auto columns = static_cast<int>(layout.columns.empty() ? texts_of_line(note) : layout.columns.size());
+    const auto columns =
+        static_cast<int>(layout.columns.empty() ? texts_of_line(note) : layout.columns.size());
     pretrained.check_columns(format::texts_of_columns(static_cast<size_t>(columns)), tokenizer->sequence());
     options_.regression = model::is_regression(config);
     options_.multi_label = objective::is_multi_label(config);
@@ -179,7 +181,8 @@ class Predict final : public Command {
     if (layout.format == format::TextFormat::lines) {
       for (const char* option : {"text-column", "header"})
         if (arguments.given(option))
-          throw InputError("usage", "--{} is of tables; --input is read as lines (--format tsv, csv or jsonl)", option);
+          throw InputError(
+              "usage", "--{} is of tables; --input is read as lines (--format tsv, csv or jsonl)", option);
       if (texts_of_line(note) == 2) layout.format = format::TextFormat::tsv;
       layout.keep_blank_lines = true;  // one answer a line, also for a blank one
       return layout;
@@ -196,7 +199,8 @@ class Predict final : public Command {
     layout.header = columns_.custom.header && layout.format != format::TextFormat::jsonl;
     if (!layout.columns.empty()) return layout;
     if (columns_.custom.text.empty()) columns_.custom.text = {"text"};
-    for (const auto& column : columns_.custom.text) layout.columns.push_back(format::column_from_text(column));
+    for (const auto& column : columns_.custom.text)
+      layout.columns.push_back(format::column_from_text(column));
     if (!note.task.empty() && format::texts_of_columns(layout.columns.size()) != note.text_columns)
       throw InputError("usage", "{} was fine-tuned on {}; give as many with --text-column", model_.string(),
                        note.text_columns == 2 ? "pairs of texts" : "single texts");

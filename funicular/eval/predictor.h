@@ -24,7 +24,7 @@ struct PredictorOptions {
   /// A text has any number of labels: each whose probability is at least its threshold.
   bool multi_label = false;
   std::vector<double> thresholds = {};  ///< one a label; empty: 0.5 for all
-  bool regression = false;              ///< the model gives one number a text; there is one label, its name unused
+  bool regression = false;  ///< the model gives one number a text; there is one label, its name unused
 };
 
 struct Prediction {

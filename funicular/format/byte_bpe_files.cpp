@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/text/tokenizer.h"
 #include "funicular/format/sequence_files.h"
 #include "funicular/format/tokenizer_json.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::format {
 namespace {
@@ -54,7 +54,8 @@ class MergeReader {
   Merge merge(std::string_view line, const auto& place) const {
     const size_t blank = line.find(' ');
     if (blank == line.npos || line.find(' ', blank + 1) != line.npos)
-      throw InputError(text::kTokenizerComponent, "{}: expected two tokens with a blank between them, found \"{}\"", place(),
+      throw InputError(text::kTokenizerComponent,
+                       "{}: expected two tokens with a blank between them, found \"{}\"", place(),
                        line.substr(0, 80));
     return merge(line.substr(0, blank), line.substr(blank + 1), place);
   }
@@ -111,8 +112,9 @@ void read_model_options(const Json& model, ByteBpeOptions& options, const std::s
   };
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix", "byte_fallback", "dropout"})
     if (is_set(key))
-      throw InputError(text::kTokenizerComponent, "{}: the model's \"{}\" is {}; byte-level BPE is supported without it",
-                       origin, key, model[key].dump().substr(0, 80));
+      throw InputError(text::kTokenizerComponent,
+                       "{}: the model's \"{}\" is {}; byte-level BPE is supported without it", origin, key,
+                       model[key].dump().substr(0, 80));
   if (is_set("unk_token")) options.unknown_byte_token = json_get<std::string>(model, "unk_token", origin);
   options.fuse_unknown = json_get_or(model, "fuse_unk", false, origin);
   options.ignore_merges = json_get_or(model, "ignore_merges", false, origin);
@@ -130,8 +132,8 @@ bool read_composes(const Json& root, const std::string& origin) {
     throw InputError(text::kTokenizerComponent, "{}: the normalizer has no list \"normalizers\"", origin);
   for (const Json& one : *list) {
     if (found_type(one) != "NFC")
-      throw InputError(text::kTokenizerComponent, "{}: the normalizer has the step {}; supported: NFC ({})", origin,
-                       found_type(one), of_bpe);
+      throw InputError(text::kTokenizerComponent, "{}: the normalizer has the step {}; supported: NFC ({})",
+                       origin, found_type(one), of_bpe);
     composes = true;
   }
   return composes;
@@ -252,7 +254,8 @@ void read_added_decoder(const Json& config, std::vector<AddedToken>& added, cons
     AddedToken token = read_added_token(item, origin);
     const auto digits = key.find_first_not_of("0123456789");
     if (key.empty() || key.size() > 9 || digits != key.npos)
-      throw InputError(text::kTokenizerComponent, "{}: the key \"{}\" of \"added_tokens_decoder\" is no id", origin, key);
+      throw InputError(text::kTokenizerComponent, "{}: the key \"{}\" of \"added_tokens_decoder\" is no id",
+                       origin, key);
     token.id = std::stoi(key);
     std::erase_if(added, [&](const AddedToken& one) { return one.content == token.content; });
     added.push_back(std::move(token));
@@ -264,12 +267,13 @@ void read_added_decoder(const Json& config, std::vector<AddedToken>& added, cons
 ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
   const fs::path path = folder / "vocab.json";
   if (!fs::exists(path) || !fs::exists(folder / "merges.txt"))
-    throw InputError(text::kTokenizerComponent, "{}: vocab.json and merges.txt belong together; there is no {}",
-                     folder.string(), fs::exists(path) ? "merges.txt" : "vocab.json");
+    throw InputError(text::kTokenizerComponent,
+                     "{}: vocab.json and merges.txt belong together; there is no {}", folder.string(),
+                     fs::exists(path) ? "merges.txt" : "vocab.json");
   const Json ids = read_json(path);
   if (!ids.is_object())
-    throw InputError(text::kTokenizerComponent, "{}: expected an object of tokens and ids, found {}", path.string(),
-                     ids.type_name());
+    throw InputError(text::kTokenizerComponent, "{}: expected an object of tokens and ids, found {}",
+                     path.string(), ids.type_name());
   std::vector<std::string> vocabulary = read_vocabulary(ids, path.string());
   std::vector<Merge> merges = read_merges_file(folder / "merges.txt", vocabulary);
   std::string origin;

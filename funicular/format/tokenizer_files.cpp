@@ -1,16 +1,15 @@
 #include "funicular/format/tokenizer_files.h"
 
 #include "funicular/base/error.h"
-#include "funicular/text/tokenizer.h"
 #include "funicular/base/json.h"
-#include "funicular/format/tokenizer_document.h"
 #include "funicular/format/byte_bpe_files.h"
+#include "funicular/format/tokenizer_document.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/format/word_piece_files.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::format {
 namespace {
-
 
 template <class T>
 std::unique_ptr<text::Tokenizer> own(T tokenizer) {
@@ -27,9 +26,10 @@ std::unique_ptr<text::Tokenizer> read_tokenizer_json(const fs::path& path) {
   // The first files of GPT-2 and RoBERTa name no type.
   if (model != root.end() && model->is_object() && !model->contains("type") && model->contains("merges"))
     return own(read_byte_bpe(std::move(document), path));
-  const bool bpe =
-      part_of(root, "model", {"WordPiece", "BPE"}, origin, "tokenizers of BERT, GPT-2, RoBERTa")["type"] == "BPE";
-  return bpe ? own(read_byte_bpe(std::move(document), path)) : own(read_word_piece(std::move(document), path));
+  const bool bpe = part_of(root, "model", {"WordPiece", "BPE"}, origin,
+                           "tokenizers of BERT, GPT-2, RoBERTa")["type"] == "BPE";
+  return bpe ? own(read_byte_bpe(std::move(document), path))
+             : own(read_word_piece(std::move(document), path));
 }
 
 std::unique_ptr<text::Tokenizer> read_file_of_any_kind(const fs::path& path) {
@@ -60,7 +60,8 @@ bool has_tokenizer(const fs::path& folder) {
 
 std::unique_ptr<text::Tokenizer> load_tokenizer(const fs::path& path) {
   if (!fs::is_directory(path)) {
-    if (!fs::exists(path)) throw InputError(text::kTokenizerComponent, "{}: no such file or folder", path.string());
+    if (!fs::exists(path))
+      throw InputError(text::kTokenizerComponent, "{}: no such file or folder", path.string());
     return read_one(path);
   }
   for (const char* name : {"tokenizer.json", "vocab.txt", "vocab.json"})
@@ -76,8 +77,8 @@ void save_tokenizer(const fs::path& folder, const text::Tokenizer& tokenizer, in
     return write_word_piece(folder, *word_piece, model_max_length);
   if (const auto* bpe = dynamic_cast<const text::ByteBpe*>(&tokenizer))
     return write_byte_bpe(folder, *bpe, model_max_length);
-  throw RunError(text::kTokenizerComponent, "{}: a tokenizer of the type {} cannot be written", folder.string(),
-                 tokenizer.type());
+  throw RunError(text::kTokenizerComponent, "{}: a tokenizer of the type {} cannot be written",
+                 folder.string(), tokenizer.type());
 }
 
 }  // namespace funicular::format

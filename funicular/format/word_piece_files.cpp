@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/text/tokenizer.h"
 #include "funicular/format/tokenizer_json.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::format {
 namespace {
@@ -54,8 +54,9 @@ void read_template(const Json& part, const char* key, WordPieceOptions& options,
   const bool fits = types_fit && names.size() == (pair ? 5 : 3) && names[1] == "$A" &&
                     (!pair || (names[3] == "$B" && names[4] == names[2]));
   if (!fits)
-    throw InputError(text::kTokenizerComponent, "{}: the post-processor's \"{}\" is {}; supported: [CLS] $A [SEP]{}", origin,
-                     key, steps->dump().substr(0, 300), pair ? " $B [SEP] with types 0 0 0 1 1" : "");
+    throw InputError(text::kTokenizerComponent,
+                     "{}: the post-processor's \"{}\" is {}; supported: [CLS] $A [SEP]{}", origin, key,
+                     steps->dump().substr(0, 300), pair ? " $B [SEP] with types 0 0 0 1 1" : "");
   options.cls_token = names[0];
   options.sep_token = names[2];
 }
@@ -94,8 +95,9 @@ void check_special_ids(const Json& root, const WordPiece& tokenizer, const std::
       return;
     }
     if (!json_holds<int32_t>(stated) || stated.get<int32_t>() != own)
-      throw InputError(text::kTokenizerComponent, "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin,
-                       token, stated.dump().substr(0, 80), own < 0 ? "none" : std::to_string(own));
+      throw InputError(text::kTokenizerComponent,
+                       "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin, token,
+                       stated.dump().substr(0, 80), own < 0 ? "none" : std::to_string(own));
   };
   check(tokenizer.options().cls_token, tokenizer.special().cls, "cls");
   check(tokenizer.options().sep_token, tokenizer.special().sep, "sep");

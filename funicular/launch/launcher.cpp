@@ -277,8 +277,8 @@ class Round {
     log::error("[launch] {} (process {}) {} after {:.1f} s{}{}", rank.name(), rank.pid(),
                ending_text(rank.ending()), rank.seconds(),
                told            ? ""
-               : lines.empty()         ? "; it had written nothing"
-                                       : "; its last lines:",
+               : lines.empty() ? "; it had written nothing"
+                               : "; its last lines:",
                lines);
   }
 

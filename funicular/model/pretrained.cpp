@@ -93,7 +93,8 @@ std::string Pretrained::weights_hash() const {
     const std::vector<fs::path> files = format::WeightFiles(path_).files();
     if (files.size() == 1) return hash_text(hash_file(files.front()));
     std::string all;
-    for (const fs::path& file : files) all += fmt::format("{} {}\n", file.filename().string(), hash_file(file));
+    for (const fs::path& file : files)
+      all += fmt::format("{} {}\n", file.filename().string(), hash_file(file));
     return hash_text(hash_bytes(all));
   }
   return "none";
@@ -139,7 +140,8 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
 }
 
 LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable) const {
-  const std::string other = !replaceable.empty() && replaceable == classes_layer(config_) ? owner_of_classifier(config_) : "";
+  const std::string other =
+      !replaceable.empty() && replaceable == classes_layer(config_) ? owner_of_classifier(config_) : "";
   LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
   if (!other.empty() && starts_anew)
@@ -155,8 +157,8 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
 void Pretrained::load_all(Model& model, const Head& head) const {
   const std::string other = owner_of_classifier(config_);
   if (head == Head::classification && !other.empty())
-    throw InputError("weights", "{} is a {}; expected a model that classifies whole texts ({})", path_.string(),
-                     other, head.purpose);
+    throw InputError("weights", "{} is a {}; expected a model that classifies whole texts ({})",
+                     path_.string(), other, head.purpose);
   refuse_unused_layers(config_, path_);
   const LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
@@ -167,7 +169,8 @@ void Pretrained::load_all(Model& model, const Head& head) const {
   for (const std::string& name : report.unexpected)
     if (name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos) left.push_back(name);
   if (!left.empty())
-    log::warning("in {} and not used, for its config.json has no place for them: {}", path_.string(), list(left));
+    log::warning("in {} and not used, for its config.json has no place for them: {}", path_.string(),
+                 list(left));
 }
 
 std::string describe_model(const format::BertConfig& config) {

@@ -98,8 +98,9 @@ std::vector<int64_t> parse_begins(const std::string& text) {
     const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
     if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
       throw InputError("usage",
-                       "--stages expects auto, cost, or numbers of segments separated by commas, such as "
-                       "0,4,8; found \"{}\"",
+                       "--stages expects the numbers of the segments that stages begin with, such as 0,4,8 "
+                       "(in training also "
+                       "auto or cost); found \"{}\"",
                        text);
     begins.push_back(value);
     begin = end + 1;
@@ -207,10 +208,11 @@ Layout Layout::on(int ranks) const {
     layout.data = layout.pipeline = layout.tensor = 1;
     return layout;
   }
-  const int replicas = std::max(1, data);
-  if (layout.pipeline == 0) layout.pipeline = std::max(1, ranks / (replicas * std::max(1, tensor)));
-  if (layout.tensor == 0) layout.tensor = std::max(1, ranks / (replicas * layout.pipeline));
-  const int each = layout.ranks_of_a_replica();
+  const int64_t replicas = std::max(1, data);
+  const auto rest = [&](int64_t taken) { return static_cast<int>(std::max<int64_t>(1, ranks / taken)); };
+  if (layout.pipeline == 0) layout.pipeline = rest(replicas * std::max(1, tensor));
+  if (layout.tensor == 0) layout.tensor = rest(replicas * layout.pipeline);
+  const int64_t each = layout.ranks_of_a_replica();
   if (data > 0 && data * each != ranks)
     throw InputError("usage", "{}{}--data-parallel {} take {} ranks, and there are {}", axes_of(layout),
                      layout.staged || layout.sliced ? " and " : "", data, data * each, ranks);
@@ -219,7 +221,7 @@ Layout Layout::on(int ranks) const {
                      "{}: {} ranks cannot be divided into {}; start a multiple: funicular launch -n {} -- "
                      "funicular …",
                      axes_of(layout), ranks, groups_of(layout), each);
-  layout.data = ranks / each;
+  layout.data = static_cast<int>(ranks / each);
   return layout;
 }
 

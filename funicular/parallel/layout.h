@@ -57,7 +57,7 @@ struct Layout {
   Layout on(int ranks) const;
   /// Of a layout that on() gave.
   comm::MeshShape mesh() const { return {data, pipeline, tensor}; }
-  int ranks_of_a_replica() const { return pipeline * tensor; }
+  int64_t ranks_of_a_replica() const { return int64_t{pipeline} * tensor; }
 
   /// What the options of strategies say of it.
   PipelineOptions pipeline_options() const;

@@ -4,13 +4,12 @@
 #include <unordered_map>
 
 #include "funicular/base/error.h"
-#include "funicular/text/tokenizer.h"
 #include "funicular/base/hash.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
 namespace {
-
 
 void check_vocabulary(const std::vector<std::string>& vocabulary, const WordPieceOptions& options) {
   std::unordered_map<std::string_view, size_t> seen;
@@ -21,8 +20,9 @@ void check_vocabulary(const std::vector<std::string>& vocabulary, const WordPiec
                        "token {} of the vocabulary is not valid UTF-8; save the vocabulary as UTF-8", i);
     const auto [first, fresh] = seen.emplace(vocabulary[i], i);
     if (!fresh)
-      throw InputError(kTokenizerComponent, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one",
-                       vocabulary[i], first->second, i);
+      throw InputError(kTokenizerComponent,
+                       "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one", vocabulary[i],
+                       first->second, i);
   }
   if (!seen.contains(options.unknown_token))
     throw InputError(

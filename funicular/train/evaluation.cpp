@@ -208,7 +208,9 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
   const auto one_by_one =
       [&](std::span<const MicroBatch> batch) {  // so that sums have the order of one process
         std::vector<parallel::EvalResult> parts;
-        for (size_t i = 0; i < batch.size(); ++i) parts.push_back(evaluate_batch(batch.subspan(i, 1)));
+        run_shared(group, [&] {
+          for (size_t i = 0; i < batch.size(); ++i) parts.push_back(evaluate_batch(batch.subspan(i, 1)));
+        });
         return parts;
       };
   return run_shared_evaluation(

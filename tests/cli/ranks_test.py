@@ -113,6 +113,17 @@ class Finetune(ProgramTest):
         self.assertEqual(absent.code, 2, absent.err)
         self.assertIn("absent.tsv", absent.err)
 
+    def test_ranks_that_were_given_other_rows_to_evaluate_are_refused(self):
+        model = self.model()
+        self.succeeds(*self.finetune_words(model, "run"))
+        rows = (self.folder / "eval.tsv").read_text().splitlines(keepends=True)
+        for rank in (0, 1):
+            (self.folder / f"part-{rank}.tsv").write_text("".join(rows[:1] + rows[1 + rank::2]))
+        refused = run("launch", "-n", 2, "--", "sh", "-c",
+                      f"{PROGRAM} evaluate --model {self.folder / 'run' / 'model'} --data {self.folder}/part-$RANK.tsv")
+        self.assertEqual(refused.code, 2, refused.err)
+        self.assertIn("rank 1 was given other data", refused.err)
+
     def test_replicas_in_one_process_find_the_metrics_of_one_device(self):
         model = self.model()
         found = [self.succeeds(*self.finetune_words(model, name, precision="fp64", **words)).json()

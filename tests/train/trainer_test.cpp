@@ -168,7 +168,9 @@ struct ScriptedMetric final : Metrics {
 struct SlowMetric final : Metrics {
   void start() override {}
   void add(const TensorMap&) override {}
-  std::map<std::string, double> finish(double) override { return ::usleep(1'000'000), std::map<std::string, double>(); }
+  std::map<std::string, double> finish(double) override {
+    return ::usleep(1'000'000), std::map<std::string, double>();
+  }
 };
 
 /// What `work` writes to standard error where that is a terminal.
@@ -181,7 +183,8 @@ std::string on_a_terminal(const std::function<void()>& work) {
   std::string shown;
   std::thread reader([&] {
     char part[4096];
-    for (ssize_t got = 0; (got = ::read(here, part, sizeof part)) > 0;) shown.append(part, static_cast<size_t>(got));
+    for (ssize_t got = 0; (got = ::read(here, part, sizeof part)) > 0;)
+      shown.append(part, static_cast<size_t>(got));
   });
   work();
   ::dup2(before, STDERR_FILENO);  // the last one that has the terminal open: the reader ends
@@ -200,9 +203,13 @@ TEST(Trainer, ShowsTheSpeedOfItsStepsWithoutEvaluationsAndTheTimeThatTheseWillTa
   const TensorDataset data = make_data(22);
   Trainer trainer(options, parallel::make_single, optim::Sgd{});
   trainer.callbacks.on_step = [](int64_t, const parallel::StepResult&) { ::usleep(120'000); };
-  const std::string shown = on_a_terminal([&] { trainer.fit(make_plain(), data, plain_loss, {&data, &metric}); });
+  const std::string shown = on_a_terminal([&] {
+    trainer.fit(make_plain(), data, plain_loss, {&data, &metric});
+  });
   std::smatch found;
-  ASSERT_TRUE(std::regex_search(shown, found, std::regex("  5 of 12 steps  ([0-9.]+) steps/s  0:([0-9]+) left"))) << shown;
+  ASSERT_TRUE(
+      std::regex_search(shown, found, std::regex("  5 of 12 steps  ([0-9.]+) steps/s  0:([0-9]+) left")))
+      << shown;
   const double speed = std::stod(found[1]);
   EXPECT_GT(speed, 3.4);  // with the second of the first evaluation at most 5 in 1.6 seconds
   EXPECT_GT(std::stod(found[2]), 7 / speed + 1.4);  // two evaluations of a second each, but for rounding
