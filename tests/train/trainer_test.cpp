@@ -443,6 +443,20 @@ TEST(Trainer, AMetricThatIsNotANumberIsNeverTheBest) {
   const TensorDataset data = make_data(22);
   Trainer trainer(options, parallel::make_single, optim::Sgd{});
   EXPECT_EQ(trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &metric}).best_step, 4);
+  ScriptedMetric never({NAN, NAN, NAN, NAN});
+  EXPECT_EQ(trainer.fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &never}).best_step, 0);
+}
+
+TEST(Trainer, LeavesOutWhatIsLessThanABatchIfAsked) {
+  TrainerOptions options = quiet();
+  options.max_steps = 0;
+  options.num_train_epochs = 2;
+  const TensorDataset data = make_data(22);  // three batches of 6, and 4 rows
+  for (const bool drops : {false, true}) {
+    options.drop_last = drops;
+    Trainer trainer(options, parallel::make_single, optim::Sgd{});
+    EXPECT_EQ(trainer.fit(make_plain(), data, plain_loss).step, drops ? 6 : 8);
+  }
 }
 
 TEST(Evaluate, RefusesABatchSizeBelowOne) {
