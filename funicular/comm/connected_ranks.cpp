@@ -85,7 +85,10 @@ class ConnectedRanks final : public Ranks {
     const int64_t count = tensor.numel();
     if (count == 0) return;
     if (memory_) return memory_->all_reduce(bytes(tensor), count, element, reduction, divisor);
-    if (count * bytes_of(element) <= kGlooBytes && !options_.fixed_order) {
+    // Gloo's own minimum and maximum pass over what is no number.
+    const bool adds = reduction == Reduction::sum || reduction == Reduction::average;
+    if (count * bytes_of(element) <= kGlooBytes && !options_.fixed_order &&
+        (adds || element == Element::int64)) {
       link_.all_reduce(bytes(tensor), count, element, reduction);
       return divide(tensor, {0, count}, divisor);
     }

@@ -3,6 +3,7 @@
 #include "funicular/format/tokenizer_document.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
 #include <random>
@@ -27,7 +28,8 @@ class DocumentTest : public testing::Test {
     std::ofstream(path_, std::ios::binary) << text;
     return read_tokenizer_document(path_);
   }
-  const fs::path path_ = fs::path(testing::TempDir()) / "funicular-tokenizer-document.json";
+  const fs::path path_ =
+      fs::path(testing::TempDir()) / ("funicular-tokenizer-document-" + std::to_string(::getpid()) + ".json");
 };
 
 /// Tokens, or what is wrong.
