@@ -136,6 +136,13 @@ TEST_F(Reports, PutALibraryIntoThePage) {
     EXPECT_NE(page.find(part), std::string::npos) << part;
 }
 
+TEST_F(Reports, HaveNoNameAmongTheirDataThatEndsTheScript) {
+  const std::string page =
+      render_page(read_files({run("<i>one", 1), run("<i>two", 2)}), "t", {"var uPlot = 1;", "", "x"});
+  EXPECT_EQ(page.find("<i>"), std::string::npos);
+  EXPECT_NE(charts(page).dump().find("<i>two"), std::string::npos) << "names are what they were";
+}
+
 TEST_F(Reports, RefuseFoldersThatTheyDoNotKnowAndDamagedFiles) {
   const auto refusal = [](const auto& act) -> std::string {
     try {
