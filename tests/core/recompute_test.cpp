@@ -243,7 +243,7 @@ TEST(Recompute, RepeatsTheDropoutOfAUsersModule) {
 }
 
 /// A chain of segments made by hand, of LibTorch's modules; every one but the first adds a loss term, and
-/// "skip" travels past the second one, which does not know it, and the others, which read it.
+/// "skip" travels past the second and third one, which do not know it, and the others, which read it.
 Model chain(int64_t length) {
   torch::manual_seed(2);
   Model model;
@@ -265,10 +265,10 @@ Model chain(int64_t length) {
       model.buffers.push_back({segment.name + "." + named.key(), named.value()});
     segment.inputs = {{"x"}};
     segment.outputs = {{"x"}};
-    if (i != 1) (i == 0 ? segment.outputs : segment.inputs).push_back({"skip"});
+    if (i == 0 || i > 2) (i == 0 ? segment.outputs : segment.inputs).push_back({"skip"});
     segment.forward = [block, i](Activations in, const Pass& pass) mutable {
       const at::Tensor skip = i == 0   ? in["x"].sum(1).to(torch::kLong)
-                              : i == 1 ? torch::ones({in["x"].size(0)}, torch::kLong)
+                              : i <= 2 ? torch::ones({in["x"].size(0)}, torch::kLong)
                                        : in["skip"];
       Activations out{{"x", block->forward(in["x"])}};
       if (i == 0) out["skip"] = skip;
