@@ -171,8 +171,16 @@ TEST_F(RankMemory, OfAllRanksIsToldByRank) {
   RankUseOptions options;
   options.config = small_config();
   options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = kVocabulary};
-  const auto stages = predict_ranks("pipeline", 2, options);
+  std::vector<int> told;
+  const auto stages = predict_ranks("pipeline", 2, options, [&](int done) { told.push_back(done); });
   ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(told, (std::vector<int>{1, 2}));
+  for (const int rank : {0, 1}) {
+    const StepMemory alone = predict_rank("pipeline", rank, 2, options), &among = stages[size_t(rank)];
+    EXPECT_EQ(among.peak(), alone.peak()) << rank;
+    EXPECT_EQ(among.weights, alone.weights) << rank;
+    EXPECT_EQ(among.gathered, alone.gathered) << rank;
+  }
   EXPECT_NE(stages[0].weights, stages[1].weights);
   const StepMemory whole = predict_ranks("single", 1, options).front();
   EXPECT_GT(stages[0].weights + stages[1].weights, whole.weights) << "the word embeddings are used by both";
