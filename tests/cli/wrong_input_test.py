@@ -269,6 +269,15 @@ class Stores(ProgramTest):
         launched = self.succeeds("launch", "-n", 2, "--", PROGRAM, *words)
         self.assertNotIn("shares the work", launched.err)
 
+    def test_what_was_written_of_a_layout_is_what_is_told_of_it(self):
+        model = self.model()
+        words = [*self.pretrain(model, self.store(model), "--staleness", 2), "--zero"]
+        told = self.succeeds(*words, 1).err
+        self.assertIn("--zero 1 shares the work of several ranks", told)
+        self.assertIn("--staleness has no effect with --zero 1: it is of ps-async", told)
+        self.assertNotIn("--strategy", told)
+        self.refuses([*words, 3, "--strategy", "zero1"], "--zero 3 and the strategy zero1 contradict each other")
+
     def test_two_ways_to_evaluate(self):
         model = self.model()
         store = self.store(model)

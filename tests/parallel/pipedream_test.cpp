@@ -14,6 +14,7 @@
 namespace funicular::parallel {
 namespace {
 
+using comm::test::finish_rank;
 using comm::test::is_rank;
 using comm::test::with_ranks;
 using test::batches_of;
@@ -269,10 +270,6 @@ double follow(const comm::Group& group, const Case& each) {
 void expect_follows(const comm::Group& group, const Case& each) {
   EXPECT_LT(follow(group, each), kRounding) << each.schedule;
   group.barrier();
-}
-
-void finish_rank() {
-  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
 }
 
 // Where the net is cut, and the stage that is the first to use each weight.
