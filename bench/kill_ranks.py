@@ -260,8 +260,8 @@ class Study:
         lost = []
         for number, (_, step, begin) in enumerate(kills):
             end = kills[number + 1][2] if number + 1 < len(kills) else len(log)
-            # At the beginning of a line: the launcher repeats a dead rank's last lines.
-            resumed = re.findall(rb"(?m)^\[0\] resumed from .* at step (\d+) of", log[begin:end])
+            # At the beginning of a line, behind the time: the launcher repeats a dead rank's last lines.
+            resumed = re.findall(rb"(?m)^\[0\] (?:[-\d]+ [:\d]+ )?resumed from .* at step (\d+) of", log[begin:end])
             if resumed:
                 lost.append(max(0, step - int(resumed[0])))
         return lost

@@ -51,6 +51,13 @@ class KillRanks(unittest.TestCase):
             (output / "checkpoints/.tmp-step-000006-0123456789abcdef").mkdir()
             self.assertTrue(kill_ranks.saving(output))
 
+    def test_steps_are_lost_from_the_kill_back_to_the_checkpoint_that_the_next_start_tells_of(self):
+        first, second = (b"[0] 2026-11-24 18:46:44 resumed from run/checkpoints/step-%06d at step %d of 40\n" % (step, step)
+                         for step in (3, 21))
+        log = b"[0] starts\n" + first + b"  | 2026-11-24 18:46:44 resumed from run at step 0 of 40\n" + second
+        kills = [("saving", 5, 0), ("computing", 23, len(log) - len(second)), ("starting", 30, len(log))]
+        self.assertEqual(kill_ranks.Study.lost_steps(kills, log), [2, 2])
+
     def test_each_fault_of_a_run_is_told(self):
         self.assertEqual(kill_ranks.faults(result()), [])
         few_saves = collections.Counter({"saving": 9, "computing": 31})

@@ -193,9 +193,10 @@ def tensor_parallel(lab):
     lab.assertLess(distance(both.weights, alone.weights), 1e-12)
     lab.refuses_to_train("6 ranks cannot be divided into pipelines of 2 with tensor groups of 2", ranks=6, tensor_parallel=2,
                          pipeline_parallel=2)
-    stale = [lab.train(ranks=2 * slices, tensor_parallel=slices, pipeline_parallel=2, schedule="pipedream", optim="sgd",
-                       max_steps=4) for slices in (1, 2)]
-    lab.assertLess(distance(stale[0].weights, stale[1].weights), 1e-12)
+    if lab.thorough:
+        stale = [lab.train(ranks=2 * slices, tensor_parallel=slices, pipeline_parallel=2, schedule="pipedream", optim="sgd",
+                           max_steps=4) for slices in (1, 2)]
+        lab.assertLess(distance(stale[0].weights, stale[1].weights), 1e-12)
 
 
 @RANKS.row("--sequence-parallel", "the rows between the slices are divided, to the weights of one process")
