@@ -63,6 +63,12 @@ class Models(ProgramTest):
     def test_weights_of_another_shape(self):
         model = self.classifier(intermediate_size=48)
         self.refuses(self.predict(model), "intermediate.dense", "64", "48")
+        # As many numbers, in another order: the sizes of the configuration agree with the first layer's.
+        model = self.classifier("turned")
+        tensors = random_weights({**encoder_shapes(), "encoder.layer.1.intermediate.dense.weight": [HIDDEN, 64],
+                                  "classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        write_safetensors(model / "model.safetensors", tensors)
+        self.refuses(self.predict(model), "encoder.layer.1.intermediate.dense.weight has the shape [32, 64]")
 
     def test_weights_that_are_not_finite(self):
         model = self.classifier()
