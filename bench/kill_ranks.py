@@ -3,8 +3,9 @@
 
 For each strategy a run of several ranks under `funicular launch --max-restarts` has one rank killed (kill -9) again and
 again, until all planned kills are made; then it is left to end. Its weights and optimiser state must be the bytes of a
-run that was left alone. By default: ddp, zero1, zero2, zero3 and ps-sync, two ranks, 40 kills each, 200 in all. Of
-pipelines a schedule may be named: --strategies pipeline:1f1b pipeline:pipedream-2bw.
+run that was left alone. By default: ddp, zero1, zero2, zero3 and ps-sync, two ranks, 40 kills each, 200 in all.
+--strategies pipelines stands for pipelines, slices and their products on two and four ranks. Of a pipeline a schedule may
+be named, of all strategies further options and the number of ranks: pipeline:1f1b,tensor-parallel=2@4.
 
 The kills are spread over the steps, so that all of them are made however fast the machine is. One of eight comes while
 the ranks start. One of three is aimed at a save: it comes when the unfinished checkpoint is there. The others come at a
@@ -33,6 +34,10 @@ from pathlib import Path
 
 WORDS = "good bad film book very the is not fine dull song long short old".split()
 SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+# Schedules with and without a flush, slices, and what replicas divide.
+PIPELINES = ["pipeline:1f1b", "pipeline:zb-v", "pipeline:pipedream", "tensor", "pipeline:interleaved,tensor-parallel=2@4",
+             "pipeline:pipedream-2bw,tensor-parallel=2@4", "pipeline-zero3:zb-h1,pipeline-parallel=2@4",
+             "pipeline-zero3:pipedream,pipeline-parallel=2@4"]
 
 
 def make_inputs(program: str, folder: Path) -> tuple[Path, Path]:
@@ -91,6 +96,18 @@ def starting(log: str) -> bool:
 def sleeping(process: int) -> bool:
     state = read(f"/proc/{process}/stat").rsplit(")", 1)[-1].split()
     return bool(state) and state[0] in "SD"
+
+
+def options_of(strategy: str, ranks: int) -> tuple[int, list[str]]:
+    """How many ranks, and the words of the command line: "pipeline:1f1b,tensor-parallel=2@4"."""
+    layout, _, wanted = strategy.partition("@")
+    name, *options = layout.split(",")
+    name, _, schedule = name.partition(":")
+    words = ["--strategy", name, *(["--schedule", schedule] if schedule else [])]
+    for option in options:
+        key, _, value = option.partition("=")
+        words += [f"--{key}", value]
+    return int(wanted or ranks), words
 
 
 class Plan:
@@ -190,11 +207,11 @@ class Study:
 
     def command(self, output: Path, strategy: str) -> list[str]:
         a = self.arguments
-        return [a.program, "launch", "-n", str(a.ranks), "--max-restarts", "100000", "--grace", "2", "--", a.program,
+        ranks, words = options_of(strategy, a.ranks)
+        return [a.program, "launch", "-n", str(ranks), "--max-restarts", "100000", "--grace", "2", "--", a.program,
                 "pretrain", "--model", str(self.model), "--data", str(self.store), "--output", str(output), "--max-length", "48",
                 "--max-steps", str(a.steps), "--batch-size", "16", "--micro-batch-size", "4", "--save-steps",
-                str(a.save_steps), "--logging-steps", "1", "--strategy", strategy.split(":")[0], "--num-workers", "0",
-                "--precision", "fp32", *(["--schedule", strategy.split(":")[1]] if ":" in strategy else [])]
+                str(a.save_steps), "--logging-steps", "1", "--num-workers", "0", "--precision", "fp32", *words]
 
     def run_whole(self, strategy: str, output: Path) -> dict:
         """Undisturbed; gives how long the ranks took to start, a step, and all."""
@@ -243,8 +260,8 @@ class Study:
         lost = []
         for number, (_, step, begin) in enumerate(kills):
             end = kills[number + 1][2] if number + 1 < len(kills) else len(log)
-            # At the beginning of a line: the launcher repeats a dead rank's last lines.
-            resumed = re.findall(rb"(?m)^\[0\] resumed from .* at step (\d+) of", log[begin:end])
+            # At the beginning of a line, behind the time: the launcher repeats a dead rank's last lines.
+            resumed = re.findall(rb"(?m)^\[0\] (?:[-\d]+ [:\d]+ )?resumed from .* at step (\d+) of", log[begin:end])
             if resumed:
                 lost.append(max(0, step - int(resumed[0])))
         return lost
@@ -288,6 +305,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--save-steps", type=int, default=3)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args(words)
+    arguments.strategies = [each for name in arguments.strategies for each in (PIPELINES if name == "pipelines" else [name])]
     # A kill that is aimed at a save waits for the next one: so there is one for each, and some steps to spare.
     least = (arguments.kills + 5) * arguments.save_steps
     if arguments.kills < 1 or arguments.steps < least:

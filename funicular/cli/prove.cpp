@@ -326,6 +326,11 @@ class Prove final : public Command {
     set_objective(objective);
   }
 
+  /// Of attention; a weight cannot be cut into more slices.
+  int64_t heads() const {
+    return task_.model.empty() ? 4 : format::read_bert_config(task_.model).num_attention_heads;
+  }
+
   /// For both objectives: of masked words the embeddings are used at both ends.
   void prove_pipelines(const std::function<void(const std::string&, const std::string&)>& add) {
     const std::string objective = objective_;
@@ -355,9 +360,12 @@ class Prove final : public Command {
         };
         for (int ranks = 2; ranks <= 4; ++ranks)
           add(fmt::format("pipeline -n {} --schedule {}", ranks, schedule), reference(ranks));
-        for (const char* strategy : {"pipeline", "pipeline-zero1"})
+        for (const char* strategy : {"pipeline", "pipeline-zero1", "pipeline-zero2", "pipeline-zero3"})
           add(fmt::format("{} -n 4 --pipeline-parallel 2 --schedule {} --recompute full", strategy, schedule),
               reference(2));
+        if (heads() < 2) continue;
+        for (const char* rows : {"", " --sequence-parallel --recompute full"})
+          add(fmt::format("pipeline -n 4 --tensor-parallel 2 --schedule {}{}", schedule, rows), reference(2));
       }
     }
     set_objective(objective);
@@ -369,10 +377,8 @@ class Prove final : public Command {
     for (const char* each : {kMaskedLm, kClassification}) {
       if (!task_.data.empty() && each != objective) continue;
       set_objective(each);
-      const int64_t heads =
-          task_.model.empty() ? 4 : format::read_bert_config(task_.model).num_attention_heads;
-      if (heads < 2) continue;
-      for (int ranks = 2; ranks <= std::min<int64_t>(4, heads); ++ranks) {
+      if (heads() < 2) continue;
+      for (int ranks = 2; ranks <= std::min<int64_t>(4, heads()); ++ranks) {
         add(fmt::format("tensor -n {}", ranks), "single");
         add(fmt::format("tensor -n {} --sequence-parallel --micro-batch-size 3", ranks), "single");
       }
@@ -393,18 +399,15 @@ class Prove final : public Command {
     for (const char* each : {kMaskedLm, kClassification}) {
       if (!task_.data.empty() && each != objective) continue;
       set_objective(each);
-      const int64_t heads =
-          task_.model.empty() ? 4 : format::read_bert_config(task_.model).num_attention_heads;
       for (const std::string schedule :
            {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
         const std::string stages = "pipeline -n 4 --pipeline-parallel 2 --schedule " + schedule;
         for (const char* size : {"16", "3", "2"})
-          if (heads >= 2)
+          if (heads() >= 2)
             add(fmt::format("{} --tensor-parallel 2 --micro-batch-size {}", stages, size), "single");
-        if (heads >= 2)
+        if (heads() >= 2)
           add(stages + " --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute full",
               "single");
-        if (schedule.starts_with("zb-")) continue;
         for (const int zero : {2, 3})
           for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 2 --recompute sqrt"})
             add(fmt::format("{} --zero {}{}", stages, zero, variant), "single");

@@ -2,7 +2,11 @@
 // Weights' gradients that are made later than the gradients of their inputs: Qi, Wan, Huang, Lin, "Zero Bubble Pipeline
 // Parallelism", ICLR 2024, section 2.
 
+#include <ATen/core/Tensor.h>
+
+#include <algorithm>
 #include <functional>
+#include <utility>
 #include <vector>
 
 namespace funicular {
@@ -20,13 +24,23 @@ class DeferredGradients {
   /// This thread's, the last made; null: none.
   static DeferredGradients* current();
 
-  /// `product` adds to a weight's gradient; it holds what it needs for that.
-  void add(std::function<void()> product) { products_.push_back(std::move(product)); }
-  /// All that were added, to be called in this order, once, without another object of this class.
-  std::vector<std::function<void()>> take() { return std::move(products_); }
+  struct Product {
+    at::Tensor weight;
+    std::function<void()> make;  ///< adds to the weight's gradient; holds what it needs for that
+  };
+  void add(at::Tensor weight, std::function<void()> make) {
+    products_.push_back({std::move(weight), std::move(make)});
+  }
+  /// Whether a product for this weight was added.
+  bool holds(const at::Tensor& weight) const {
+    return std::any_of(products_.begin(), products_.end(),
+                       [&](const Product& product) { return product.weight.is_same(weight); });
+  }
+  /// All that were added, to be made in this order, once, without another object of this class.
+  std::vector<Product> take() { return std::move(products_); }
 
  private:
-  std::vector<std::function<void()>> products_;
+  std::vector<Product> products_;
   DeferredGradients* const outer_;
 };
 

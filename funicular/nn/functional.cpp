@@ -40,7 +40,7 @@ template <class Gradient, class Input>
 void learn(const at::Tensor& weight, const Gradient& dy, const Input& x) {
   if (!weight.requires_grad()) return;
   if (DeferredGradients* const deferred = DeferredGradients::current())
-    return deferred->add([weight, dy, x] { learn(weight, dy, x); });
+    return deferred->add(weight, [weight, dy, x] { learn(weight, dy, x); });
   at::Tensor& gradient = dense_gradient(weight);
   const bool add = gradient.defined();
   if (!add) gradient = at::empty_like(weight);

@@ -89,18 +89,6 @@ void require_combinable(const Layout& layout) {
                      "least 2");
   if (layout.zero < 0 || layout.zero > 3)
     throw InputError("layout", "ZeRO has the stages 1, 2 and 3, found --zero {}", layout.zero);
-  if (!layout.asynchronous()) return;
-  if (layout.sliced)
-    throw InputError(
-        "layout",
-        "--schedule {} cannot be combined with --tensor-parallel {}: stages that update while the "
-        "pipeline is full cannot be cut into slices; expected a schedule with a flush (1f1b)",
-        layout.schedule, layout.tensor);
-  if (layout.zero > 1)
-    throw InputError("layout",
-                     "--schedule {} cannot be combined with --zero {}: it keeps older versions of whole "
-                     "weights; expected --zero 1, or a schedule with a flush (1f1b)",
-                     layout.schedule, layout.zero);
 }
 
 }  // namespace

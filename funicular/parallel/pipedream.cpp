@@ -41,20 +41,20 @@ class Pipedream final : public StagedModel, public Overlapping {
   Pipedream(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
       : StagedModel(world, options, one_stage_a_rank(ranks_of(world, options.pipeline)), zero),
         fault_(fault) {
-    pipeline::make_schedule(schedule_name(), ranks(), 1,
-                            options.pipeline.chunks);  // refuses what it does not have
+    check_pipedream(options, ranks());
   }
 
+  using StagedModel::check;
   bool synchronous() const override { return false; }
-  int64_t pieces() const override { return doubles() ? ranks() : 1; }
+  int64_t pieces() const override { return pipedream_pieces(schedule_name(), ranks()); }
   /// Of this rank with its replicas alone, who read the other parts of the batch.
   Counts global_counts(const Counts& own) const override;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
   void meet() override;
   std::vector<int64_t> staleness() const override { return histogram_; }
-  /// The most that older versions have taken at a time, those of weights of other ranks included.
-  int64_t shadow_bytes() const override { return most_kept_; }
+  /// The most that older versions have taken at a time, those of weights of other ranks included; and what ZeRO's stage 3 has.
+  int64_t shadow_bytes() const override { return StagedModel::shadow_bytes() + most_kept_; }
   std::string versions() const override;
   void watch(Watcher watcher) override { watcher_ = std::move(watcher); }
 
@@ -64,19 +64,23 @@ class Pipedream final : public StagedModel, public Overlapping {
     std::vector<MicroBatch> batches;  ///< until they are done with here
     Counts counts;
     StepSettings settings;
-    int begin = 0;  ///< its first micro-batch
-    int size = 1;   ///< micro-batches of the schedule: those that there are, and gaps
+    int begin = 0;   ///< its first micro-batch
+    int size = 1;    ///< micro-batches of the schedule: those that there are, and gaps
+    int passes = 0;  ///< of them those that any replica has: all use one schedule, and the same versions
     TermSums sums;
   };
   /// A copy of a weight that another rank owns.
   struct Copy {
     const Shared* shared = nullptr;
-    std::map<int, at::Tensor> versions;
+    std::map<int, at::Tensor> versions{};  ///< whole, or pieces
+    int shown = 0;
   };
 
   const std::string& schedule_name() const { return options().pipeline.schedule; }
   bool doubles() const { return schedule_name() == "pipedream-2bw"; }
   int least_size() const { return doubles() ? std::max(1, ranks() - 1) : 1; }
+  /// A stage updates when it can: its norm is its own.
+  const comm::Group& ranks_of_norm() const override { return same_stage(); }
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void start_segment(const StepSettings& settings);
@@ -86,12 +90,16 @@ class Pipedream final : public StagedModel, public Overlapping {
   void update(int version, bool is_needed);
   void collect_shared_gradients();
   void spread_version();
+  void show(int version);
+  void show_newest();
+  void show_copy(Copy& copy, int version);
   void show_copies(int micro_batch);
   void receive_versions(int owner, int version);
   void note_kept();
   void forget_unused(size_t place, int micro_batch);
   void finish_segment();
   Step& step_of(int micro_batch);
+  bool any_there(int micro_batch);
   bool there(int micro_batch);
   StageInput input(int micro_batch);
   StepResult whole_result(const Step& step, double norm) const;
@@ -144,10 +152,11 @@ void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& t
     };
   std::vector<WeightVersions::Weight> weights;
   for (const auto& [parameter, place] : places())
-    weights.push_back({const_cast<Parameter*>(parameter), place.matrix, place.begin});
+    if (!place.matrix || zero() < 3)
+      weights.push_back({const_cast<Parameter*>(parameter), place.matrix, place.begin});
   versions_ = WeightVersions(std::move(weights), matrices(), vectors());
   for (const Shared& each : shared())
-    if (each.used_by(rank())) copies_.push_back({&each, {}});
+    if (each.used_by(rank())) copies_.push_back({&each});
 }
 
 Counts Pipedream::global_counts(const Counts& own) const {
@@ -167,7 +176,8 @@ StepResult Pipedream::step(std::span<const MicroBatch> micro_batches, const Coun
   own.batches.assign(micro_batches.begin(), micro_batches.end());
   own.counts = global;
   own.settings = settings;
-  own.size = std::max(static_cast<int>(micro_batches.size()), least_size());
+  own.passes = static_cast<int>(most_of_replicas(static_cast<int64_t>(micro_batches.size())));
+  own.size = std::max(own.passes, least_size());
   if (steps_.size() > 1) own.begin = steps_[steps_.size() - 2].begin + steps_[steps_.size() - 2].size;
   plan();
   run_available();
@@ -197,13 +207,18 @@ void Pipedream::start_segment(const StepSettings& settings) {
   const at::NoGradGuard no_gradient;
   planned_ = std::max(settings.meeting, settings.update) - settings.update + 1;
   zero_gradients();
-  versions_.restart();
-  for (Copy& copy : copies_) copy.versions = {{0, copy.shared->parameter->compute.detach()}};
+  show_newest();
+  for (Copy& copy : copies_) {
+    const at::Tensor value = value_of(*copy.shared);
+    copy.versions = {{0, is_in_pieces(*copy.shared) ? value.clone() : value}};
+    copy.shown = 0;
+  }
   received_.clear();
   available_ = 0;
   done_ = 0;
   passes_.emplace(
-      context(), [this](int micro_batch) { return input(micro_batch); }, settings.recompute);
+      context(settings.recompute), [this](int micro_batch) { return input(micro_batch); },
+      settings.recompute);
 }
 
 /// The schedule of the steps up to here and, as long as there will be more, of a few more: what this rank has done already is
@@ -257,13 +272,18 @@ void Pipedream::run(const Action& action, size_t place) {
     update(action.version, last != last_use_.end() && last->second > place);
     return;
   }
-  if (!there(action.micro_batch)) return;
-  if (pipeline::computes(action.kind)) {
+  const bool computes = pipeline::computes(action.kind), here = there(action.micro_batch);
+  const bool takes_part = computes && exchanges_in_passes() && any_there(action.micro_batch);
+  if (!here && !takes_part) return;
+  if (computes) {
     const at::NoGradGuard no_gradient;
-    versions_.show(action.version);
+    show(action.version);
     show_copies(action.micro_batch);
   }
-  passes_->run(action);
+  if (here)
+    passes_->run(action);
+  else
+    pass_without_data(action.stage, action.kind, step_of(action.micro_batch).settings.recompute);
   note_kept();
   if (ends_micro_batch(action.kind)) forget_unused(place, action.micro_batch);
 }
@@ -286,6 +306,11 @@ Pipedream::Step& Pipedream::step_of(int micro_batch) {
   return *std::prev(after);
 }
 
+bool Pipedream::any_there(int micro_batch) {
+  const Step& own = step_of(micro_batch);
+  return micro_batch - own.begin < own.passes;
+}
+
 bool Pipedream::there(int micro_batch) {
   const Step& own = step_of(micro_batch);
   const int number = micro_batch - own.begin, count = static_cast<int>(own.batches.size());
@@ -306,11 +331,11 @@ void Pipedream::finish_segment() {
   for (Copy& copy : copies_) {
     const auto last = static_cast<int>(steps_.size());
     receive_versions(copy.shared->owner, last);
-    copy.shared->parameter->compute.set_data(copy.versions.at(last));
+    show_copy(copy, last);
     copy.versions.clear();
   }
   for (; !sent_.empty(); sent_.pop_front()) wait(sent_.front());
-  versions_.restart();
+  show_newest();
   const int64_t last = steps_.back().settings.update, before = last - static_cast<int64_t>(steps_.size());
   steps_.clear();
   const int64_t every = options().compare_every;
@@ -323,6 +348,7 @@ void Pipedream::finish_segment() {
 void Pipedream::update(int version, bool is_needed) {
   const at::NoGradGuard no_gradient;
   Step& own = steps_[static_cast<size_t>(version - 1)];
+  finish_backward_of_slices();
   collect_shared_gradients();
   reduce_gradients();
   norm_ = optim::global_norm(target());
@@ -347,7 +373,8 @@ void Pipedream::update(int version, bool is_needed) {
 /// As StagedModel::add_shared_gradients, but that nobody waits to be heard.
 void Pipedream::collect_shared_gradients() {
   for (const Shared& each : shared()) {
-    const at::Tensor& gradient = each.parameter->gradient;
+    const at::Tensor gradient = gradient_of(each);
+    if (gradient.defined() && gradient.numel() == 0) continue;  // a replica without a piece
     for (const int user : each.users) {
       if (user == rank()) {
         send(gradient.clone(), each.owner);
@@ -364,9 +391,30 @@ void Pipedream::collect_shared_gradients() {
 void Pipedream::spread_version() {
   for (const Shared& each : shared()) {
     if (each.owner != rank()) continue;
-    const at::Tensor value = each.parameter->compute.detach().clone(at::MemoryFormat::Contiguous);
+    const at::Tensor value = value_of(each).clone(at::MemoryFormat::Contiguous);
+    if (value.numel() == 0) continue;
     for (const int user : each.users) send(value, user);
   }
+}
+
+void Pipedream::show(int version) {
+  versions_.show(version);
+  compute_with(versions_.matrices());
+}
+
+/// Which is version 0 then.
+void Pipedream::show_newest() {
+  versions_.restart();
+  compute_with(versions_.matrices());
+}
+
+void Pipedream::show_copy(Copy& copy, int version) {
+  const at::Tensor& wanted = copy.versions.at(version);
+  if (!is_in_pieces(*copy.shared))
+    copy.shared->parameter->compute.set_data(wanted);
+  else if (copy.shown != version)
+    value_of(*copy.shared).copy_(wanted);
+  copy.shown = version;
 }
 
 /// The versions that their owners use for this micro-batch.
@@ -375,7 +423,7 @@ void Pipedream::show_copies(int micro_batch) {
     const std::vector<int>& used = version_of_[static_cast<size_t>(copy.shared->owner)];
     const int version = used[static_cast<size_t>(micro_batch)];
     receive_versions(copy.shared->owner, version);
-    copy.shared->parameter->compute.set_data(copy.versions.at(version));
+    show_copy(copy, version);
   }
 }
 
@@ -386,9 +434,8 @@ void Pipedream::receive_versions(int owner, int version) {
     ++received;
     for (Copy& copy : copies_) {
       if (copy.shared->owner != owner) continue;
-      const at::Tensor value =
-          at::empty_like(copy.shared->parameter->compute.detach(), at::MemoryFormat::Contiguous);
-      wait(shared_messages_.start_receive(value, owner));
+      const at::Tensor value = at::empty_like(value_of(*copy.shared), at::MemoryFormat::Contiguous);
+      if (value.numel() > 0) wait(shared_messages_.start_receive(value, owner));
       copy.versions[received] = value;
     }
   }
@@ -416,25 +463,30 @@ StepResult Pipedream::whole_result(const Step& step, double norm) const {
   return result;
 }
 
+/// All replicas and slices of this stage come here together.
 void Pipedream::refuse_gradient(const Step& step, double norm) const {
-  std::string name = "none alone: the sum of squares overflows";
-  for (const UpdateTarget::Block& block : target().blocks) {
-    const FlatLayout::Layer& layer = target().layer(block);
-    const at::Tensor part = target().gradient(layer).view({-1}).narrow(0, block.gradient, block.size);
-    if (std::isfinite(optim::global_norm(part))) continue;
-    name = layer.parameter->name;
-    break;
-  }
-  throw RunError(
-      "pipeline",
-      "update {}: the norm of the gradients of rank {}'s stage is {}; the first that is not finite is that "
-      "of "
-      "{}. Nothing was saved after the last checkpoint; a lower learning rate, a longer warm-up or a look at "
-      "the data of this step may help",
-      step.settings.update, group().rank(), norm, name);
+  const std::string name = first_non_finite_gradient(same_stage());
+  throw RunError("pipeline",
+                 "update {}: the norm of the gradients of stage {} is {}; the first that is not finite is "
+                 "{}. Nothing was "
+                 "saved after the last checkpoint; a lower learning rate, a longer warm-up or a look at the "
+                 "data of this "
+                 "step may help",
+                 step.settings.update, rank(), norm,
+                 name.empty() ? "none alone: the sum of squares overflows" : "that of " + name);
 }
 
 }  // namespace
+
+int64_t pipedream_pieces(const std::string& schedule, int ranks) {
+  return schedule == "pipedream-2bw" ? ranks : 1;
+}
+
+void check_pipedream(const StrategyOptions& options, int ranks) {
+  const PipelineOptions& wanted = options.pipeline;
+  pipeline::make_schedule(wanted.schedule, ranks, 1, wanted.chunks);  // refuses what it does not have
+  Pipedream::check(options, ranks, static_cast<size_t>(ranks));
+}
 
 std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
                                          PipelineFault fault, int zero) {

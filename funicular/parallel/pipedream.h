@@ -2,7 +2,9 @@
 // Pipelines that update weights while they are full: Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN
 // Training", SOSP 2019; "Memory-Efficient Pipeline-Parallel DNN Training", ICML 2021 (PipeDream-2BW).
 
+#include <cstdint>
 #include <memory>
+#include <string>
 
 #include "funicular/parallel/pipeline_parallel.h"
 
@@ -21,12 +23,21 @@ namespace funicular::parallel {
 /// the gradients of all of them for its update, and sends the new version to the others.
 ///
 /// With several micro-batches a step, pipedream's stages use for each what is newest then. Gradients are clipped by the
-/// norm of each stage's own: nobody has the whole one when a stage updates. A step with fewer micro-batches than 2BW
-/// needs to have its version in time (n − 1) leaves gaps.
+/// norm of each stage's own, over its slices if it has any: nobody has the whole one when a stage updates. A step with fewer
+/// micro-batches than 2BW needs to have its version in time (n − 1) leaves gaps.
+///
+/// With ZeRO's stages 2 and 3 the replicas of a stage exchange in its passes, as in synchronous schedules: those with fewer
+/// micro-batches in a step take part without data. With stage 3 an older version is this rank's pieces of it, and the passes
+/// that use it gather that one.
 ///
 /// Implements Overlapping. Throws InputError for fp16, whose loss scale all stages would have to agree on, and where
 /// make_pipeline does.
 std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
                                          PipelineFault fault = PipelineFault::none, int zero = 0);
+
+/// Into how many micro-batches its step is cut unless the caller says it.
+int64_t pipedream_pieces(const std::string& schedule, int ranks);
+/// Throws what make_pipedream would on so many ranks of a pipeline, but for the number of ranks in all.
+void check_pipedream(const StrategyOptions& options, int ranks);
 
 }  // namespace funicular::parallel

@@ -65,18 +65,6 @@ class Rows {
     return found->second;
   }
 
-  /// Throws InputError for a schedule that does not go with this stage of ZeRO.
-  void require_for(int zero) {
-    if (zero < 2) return;
-    for (const auto& row : of(file_.rows.empty() ? 1 : file_.micro_batches()).rows)
-      for (const pipeline::Action& action : row)
-        if (action.kind == pipeline::Kind::weight_gradient)
-          throw InputError("pipeline",
-                           "--schedule {} puts gradients of weights off, which --zero {} reduces behind each "
-                           "backward pass; expected another schedule (1f1b), or --zero 1",
-                           options_.schedule, zero);
-  }
-
   std::vector<int> rank_of_stage;  ///< in the pipeline
 
  private:
@@ -101,9 +89,7 @@ class PipelineParallel final : public StagedModel {
  private:
   PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero,
                    Rows rows)
-      : StagedModel(world, options, rows.rank_of_stage, zero), rows_(std::move(rows)), fault_(fault) {
-    rows_.require_for(zero);
-  }
+      : StagedModel(world, options, rows.rank_of_stage, zero), rows_(std::move(rows)), fault_(fault) {}
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void start_step(const StepSettings&) override { zero_gradients(); }
@@ -145,11 +131,10 @@ void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, con
   const int dropped = fault_ == PipelineFault::dropped_micro_batch ? count - 1 : count;
   for (const pipeline::Action& action : schedule.rows[static_cast<size_t>(rank())]) {
     if (action.micro_batch >= dropped) continue;
-    const bool forward = action.kind == pipeline::Kind::forward;
     if (action.micro_batch < own)
       passes.run(action);
-    else if (forward || action.kind == pipeline::Kind::backward)
-      pass_without_data(action.stage, !forward, settings.recompute);
+    else if (pipeline::computes(action.kind))
+      pass_without_data(action.stage, action.kind, settings.recompute);
   }
   passes.finish();
 }
@@ -172,9 +157,9 @@ const std::vector<std::string>& pipeline_fault_names() {
   return names;
 }
 
-void check_pipeline(const StrategyOptions& options, int ranks, int zero) {
-  Rows rows(options.pipeline, ranks);
-  rows.require_for(zero);
+void check_pipeline(const StrategyOptions& options, int ranks) {
+  if (updates_while_full(options.pipeline.schedule)) return check_pipedream(options, ranks);
+  const Rows rows(options.pipeline, ranks);
   PipelineParallel::check(options, ranks, rows.rank_of_stage.size());
 }
 

@@ -40,11 +40,11 @@ const std::vector<std::string>& pipeline_fault_names();
 /// Throws InputError where the schedule is a file of an asynchronous one, where ranks are no multiple of P, and for what
 /// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, the faults of other strategies.
 ///
-/// `zero`: ZeRO's stage among the replicas of each stage, 0 to 3 (parallel/staged_model.h); of asynchronous schedules 0 or 1.
+/// `zero`: ZeRO's stage among the replicas of each stage, 0 to 3 (parallel/staged_model.h).
 std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,
                                         PipelineFault fault = PipelineFault::none, int zero = 0);
 
 /// Throws what make_pipeline would on so many ranks of a pipeline, but for the number of ranks in all.
-void check_pipeline(const StrategyOptions& options, int ranks, int zero);
+void check_pipeline(const StrategyOptions& options, int ranks);
 
 }  // namespace funicular::parallel

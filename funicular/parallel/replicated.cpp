@@ -72,7 +72,7 @@ void Replicated::add_sums_of_slices() {
   target_->add_over_ranks = [this, over_replicas = target_->add_over_ranks](const at::Tensor& sums) {
     if (over_replicas) over_replicas(sums);
     slices_->add_sums(layout(), sums);
-    group_.broadcast(sums, 0);
+    ranks_of_norm().broadcast(sums, 0);
   };
 }
 
@@ -105,7 +105,7 @@ StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Cou
   std::optional<GradientSquares> squares;
   if (frees) squares.emplace();
   run_rounds(micro_batches, global, settings, sums);
-  if (slices_) slices_->finish_backward();
+  finish_backward_of_slices();
   finish_gradients();
   StepResult result;
   add_losses(result, add_over_ranks(group_, sums.totals()), global);
@@ -118,7 +118,7 @@ StepResult Replicated::step(std::span<const MicroBatch> micro_batches, const Cou
   if (settings.inspect) settings.inspect();
   result.finite = std::isfinite(result.loss) && std::isfinite(result.gradient_norm);
   if (!result.finite) {
-    result.non_finite_gradient = first_non_finite_gradient();
+    result.non_finite_gradient = first_non_finite_gradient(group_);
     return result;
   }
   {
@@ -184,8 +184,7 @@ double Replicated::norm_of_first(double own) const {
   return norm.item<double>();
 }
 
-/// In the model's order, or "" (then only the sum of squares overflowed). Collective.
-std::string Replicated::first_non_finite_gradient() const {
+std::string Replicated::first_non_finite_gradient(const comm::Group& ranks) const {
   const auto none = static_cast<int64_t>(model_->parameters.size());
   int64_t first = none;
   std::map<const Parameter*, int64_t> numbers;
@@ -202,7 +201,7 @@ std::string Replicated::first_non_finite_gradient() const {
     if (!std::isfinite(optim::global_norm(part))) first = std::min(first, numbers.at(layer.parameter));
   }
   const at::Tensor number = at::tensor({first}, at::kLong);
-  group_.all_reduce(number, comm::Reduction::minimum);
+  ranks.all_reduce(number, comm::Reduction::minimum);
   if (slices_) slices_->group.all_reduce(number, comm::Reduction::minimum);
   first = number.item<int64_t>();
   return first == none ? "" : model_->parameters[static_cast<size_t>(first)]->name;

@@ -73,6 +73,8 @@ class Replicated : public Strategy, protected SegmentEvents {
   virtual bool needs_events() const { return group_.size() > 1; }
   /// The ranks that hold the same weights, among which they are compared.
   virtual const comm::Group& replicas_of_weights() const { return group_; }
+  /// The ranks that take the norm of gradients together.
+  virtual const comm::Group& ranks_of_norm() const { return group_; }
   /// Whether the optimiser takes sparse gradients of embeddings as they are.
   virtual bool row_gradients() const { return false; }
   /// Whether this rank computes, and so must have the weights of the others that do.
@@ -115,10 +117,16 @@ class Replicated : public Strategy, protected SegmentEvents {
   /// Throws RunError unless the weights are the same on all ranks that compute and hold the same.
   void compare_replicas(int64_t update) const;
   void add_sums_of_slices();
+  /// SliceRanks::finish_backward, where weights are slices.
+  void finish_backward_of_slices() const {
+    if (slices_) slices_->finish_backward();
+  }
+  /// The first parameter of the model of which any of these ranks, or of those with the other slices, has a gradient that is
+  /// not finite; "" if there is none: then only the sum of squares overflowed. Collective.
+  std::string first_non_finite_gradient(const comm::Group& ranks) const;
 
  private:
   double norm_of_first(double own) const;
-  std::string first_non_finite_gradient() const;
   void visit_blocks(StateVisitor& visitor, const std::string& kind,
                     const std::function<at::Tensor(const FlatLayout::Layer&)>& flat_of,
                     int64_t UpdateTarget::Block::*offset) const;

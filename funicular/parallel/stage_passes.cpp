@@ -9,7 +9,6 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include "funicular/base/error.h"
-#include "funicular/core/deferred_gradients.h"
 
 namespace funicular::parallel {
 
@@ -21,10 +20,10 @@ void StagePasses::run(const pipeline::Action& action) {
     case Kind::forward:
       return forward(s, m);
     case Kind::backward:
-      return backward(s, m);
+      return backward(s, m, action.kind);
     case Kind::input_gradient: {
       DeferredGradients deferred;
-      backward(s, m);
+      backward(s, m, action.kind);
       deferred_[{s, m}] = deferred.take();
       return;
     }
@@ -86,7 +85,7 @@ TensorMap StagePasses::arrived(std::map<Key, Arriving>& arriving, Key key) {
 
 TensorMap StagePasses::forward(int s, int m, LossSink& sink, TensorMap inputs, bool training) {
   Activations activations = std::move(inputs);
-  if (context_.begin_pass) context_.begin_pass(s, /*backward=*/false);
+  if (context_.begin_pass) context_.begin_pass(s, Kind::forward);
   const Pass pass{batch(m), {}, sink, {.training = training}};
   if (training)
     run_recomputed(context_.model, recompute_, stage(s).begin, stage(s).end, activations, pass);
@@ -114,7 +113,7 @@ void StagePasses::forward(int s, int m) {
   flights_[{s, m}] = std::move(flight);
 }
 
-void StagePasses::backward(int s, int m) {
+void StagePasses::backward(int s, int m, Kind kind) {
   const Flight flight = std::move(flights_.at({s, m}));
   flights_.erase({s, m});
   const TensorMap gradients = arrived(gradients_, {s, m});
@@ -128,7 +127,7 @@ void StagePasses::backward(int s, int m) {
     roots.push_back(flight.total);
     root_gradients.emplace_back();  // 1
   }
-  if (context_.begin_pass) context_.begin_pass(s, /*backward=*/true);
+  if (context_.begin_pass) context_.begin_pass(s, kind);
   if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
   if (context_.end_pass) context_.end_pass();
   TensorMap back;
@@ -148,11 +147,18 @@ void StagePasses::backward(int s, int m) {
 
 void StagePasses::make_weight_gradients(int s, int m) {
   const at::NoGradGuard no_gradient;
-  auto products = deferred_.extract({s, m});
-  for (std::function<void()>& product : products.mapped()) {
-    product();
-    product = nullptr;  // lets its tensors go
+  auto node = deferred_.extract({s, m});
+  std::vector<DeferredGradients::Product>& products = node.mapped();
+  if (context_.begin_pass) context_.begin_pass(s, Kind::weight_gradient);
+  if (context_.make_products) {
+    context_.make_products(products);
+  } else {
+    for (DeferredGradients::Product& product : products) {
+      product.make();
+      product = {};  // lets its tensors go
+    }
   }
+  if (context_.end_pass) context_.end_pass();
 }
 
 TensorMap StagePasses::outgoing(int s, int m, const TensorMap& values) {

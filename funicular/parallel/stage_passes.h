@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "funicular/comm/group.h"
+#include "funicular/core/deferred_gradients.h"
 #include "funicular/core/recompute.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/parallel/term_sums.h"
@@ -25,9 +26,11 @@ struct StageContext {
   const comm::Group& messages;            ///< of the ranks of one pipeline, for nothing but these messages
   at::ScalarType type = at::kFloat;       ///< of activations whose port says none
   std::function<void(const comm::Work&)> wait;
-  /// Around each pass of a stage; may be empty.
-  std::function<void(int stage, bool backward)> begin_pass{};
+  /// Around each pass of a stage, F, B, I or W; may be empty.
+  std::function<void(int stage, pipeline::Kind kind)> begin_pass{};
   std::function<void()> end_pass{};
+  /// Makes the products of a W, within such a pass; empty: one after the other.
+  std::function<void(std::vector<DeferredGradients::Product>& products)> make_products{};
 };
 
 /// A micro-batch of a step. Refers to what its owner holds until its backward pass is over.
@@ -82,7 +85,7 @@ class StagePasses {
 
   TensorMap forward(int stage, int number, LossSink& sink, TensorMap inputs, bool training);
   void forward(int stage, int number);
-  void backward(int stage, int number);
+  void backward(int stage, int number, pipeline::Kind kind);
   void make_weight_gradients(int stage, int number);
   void send(const TensorMap& tensors, int to);
   void receive(Arriving& into, const std::vector<Crossing>& crossings, int number, int from, bool gradients);
@@ -93,7 +96,7 @@ class StagePasses {
   std::map<Key, Arriving> inputs_, gradients_;  ///< gradients of a stage's outputs
   std::map<Key, Flight> flights_;
   std::map<Key, TensorMap> input_gradients_;
-  std::map<Key, std::vector<std::function<void()>>> deferred_;  ///< between I and W
+  std::map<Key, std::vector<DeferredGradients::Product>> deferred_;  ///< between I and W
   std::deque<comm::Work> sent_;
 };
 

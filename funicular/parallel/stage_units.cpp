@@ -4,12 +4,16 @@
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
+#include <cstring>
 #include <set>
 #include <utility>
 
 #include "funicular/parallel/zero_unit.h"
+#include "funicular/runtime/dry_run.h"
 
 namespace funicular::parallel {
+
+using pipeline::Kind;
 
 namespace {
 
@@ -36,6 +40,21 @@ std::vector<int64_t> block_begins(const StageUnit& unit, const FlatLayout& layou
   }
   std::sort(begins.begin(), begins.end());
   return begins;
+}
+
+/// Whether something was added to the gradient, of zeros, in an I. In a dry run numbers tell nothing: there it is what was not
+/// put off.
+bool is_touched(const StageUnit& unit) {
+  const at::Tensor& gradient = unit.gradient;
+  const size_t size = gradient.nbytes();
+  if (size == 0) return false;
+  if (DryRun::is_on()) {
+    const DeferredGradients* const deferred = DeferredGradients::current();
+    return !deferred || std::any_of(unit.parameters.begin(), unit.parameters.end(),
+                                    [&](const auto& each) { return !deferred->holds(each.first->compute); });
+  }
+  const auto* const bytes = static_cast<const unsigned char*>(gradient.const_data_ptr());
+  return bytes[0] != 0 || std::memcmp(bytes, bytes + 1, size - 1) != 0;
 }
 
 }  // namespace
@@ -76,8 +95,11 @@ StageExchange::StageExchange(comm::Group replicas, int zero, std::vector<StageUn
       copies_(std::move(copies)),
       wait_(std::move(wait)) {
   for (std::vector<StageUnit>* units : {&own, &copied})
-    for (StageUnit& unit : *units)
+    for (StageUnit& unit : *units) {
       for (const size_t segment : unit.segments) users_[segment].push_back(&unit);
+      for (const auto& [parameter, begin] : unit.parameters)
+        unit_of_weight_[parameter->compute.unsafeGetTensorImpl()] = &unit;
+    }
 }
 
 std::vector<StageUnit*> StageExchange::used_by(size_t segment) const {
@@ -85,19 +107,26 @@ std::vector<StageUnit*> StageExchange::used_by(size_t segment) const {
   return found == users_.end() ? std::vector<StageUnit*>() : found->second;
 }
 
+StageUnit* StageExchange::unit_of(const at::Tensor& weight) const {
+  const auto found = unit_of_weight_.find(weight.unsafeGetTensorImpl());
+  return found == unit_of_weight_.end() ? nullptr : found->second;
+}
+
 // ---- the order of a pass
 
-void StageExchange::begin_pass(const Stage& stage, bool backward, Recompute recompute, bool ends_model) {
-  backward_ = backward;
+void StageExchange::begin_pass(const Stage& stage, Kind kind, Recompute recompute, bool ends_model) {
+  kind_ = kind;
   last_segment_ = stage.end - 1;
   plan_.clear();
   next_ = 0;
   for (auto& [segment, units] : users_)
     for (StageUnit* unit : units) unit->reduced = false;
-  if (backward)
-    plan_backward(stage, recompute, ends_model);
-  else
+  if (kind == Kind::forward)
     plan_gathers(stage.begin, stage.end);
+  else if (kind == Kind::weight_gradient)
+    plan_reductions(stage, stage.begin, stage.end);
+  else
+    plan_backward(stage, recompute, ends_model);
 }
 
 /// Those of segments [begin, end) that are not in the plan, in the order of the pass.
@@ -105,21 +134,22 @@ void StageExchange::plan_gathers(size_t begin, size_t end) {
   if (zero_ < 3) return;
   std::set<const StageUnit*> planned;
   for (const Exchange& exchange : plan_)
-    if (!exchange.reduces) planned.insert(exchange.unit);
+    if (exchange.what == Exchange::gather) planned.insert(exchange.unit);
   for (size_t i = 0; i < end - begin; ++i) {
-    const size_t segment = backward_ ? end - 1 - i : begin + i;
+    const size_t segment = kind_ == Kind::forward ? begin + i : end - 1 - i;
     for (StageUnit* unit : used_by(segment))
-      if (planned.insert(unit).second) plan_.push_back({false, unit, segment});
+      if (planned.insert(unit).second) plan_.push_back({Exchange::gather, unit, segment});
   }
 }
 
-/// A unit of several segments is reduced behind the first of them on this stage.
+/// A unit of several segments is reduced, or settled, behind the first of them on this stage.
 void StageExchange::plan_reductions(const Stage& stage, size_t begin, size_t end) {
+  const Exchange::What what = kind_ == Kind::input_gradient ? Exchange::settle : Exchange::reduce;
   for (size_t segment = end; segment-- > begin;)
     for (StageUnit* unit : used_by(segment)) {
       const bool later = std::any_of(unit->segments.begin(), unit->segments.end(),
                                      [&](size_t other) { return other >= stage.begin && other < segment; });
-      if (!later) plan_.push_back({true, unit, segment});
+      if (!later) plan_.push_back({what, unit, segment});
     }
 }
 
@@ -152,17 +182,22 @@ void StageExchange::plan_backward(const Stage& stage, Recompute recompute, bool 
 void StageExchange::start_next() {
   const at::NoGradGuard no_gradient;
   const Exchange exchange = plan_[next_++];
-  StageUnit& unit = *exchange.unit;
-  if (!exchange.reduces) {
-    if (unit.gathered) return;
-    unit.weights.restore();
-    hold(static_cast<int64_t>(unit.weights.tensor().nbytes()));
-    const at::Tensor& whole = unit.weights.tensor();
-    copy_bytes(unit.compact_in(of(unit).values), whole.narrow(0, unit.own.begin, unit.own.size));
-    unit.gathering = replicas_.start_all_gather(whole, unit.pieces);
-    unit.gathered = true;
-    return;
-  }
+  if (exchange.what == Exchange::gather) return start_gather(*exchange.unit);
+  if (exchange.what == Exchange::settle) return settle(*exchange.unit);
+  start_reduction(*exchange.unit);
+}
+
+void StageExchange::start_gather(StageUnit& unit) {
+  if (unit.gathered) return;
+  unit.weights.restore();
+  hold(static_cast<int64_t>(unit.weights.tensor().nbytes()));
+  const at::Tensor& whole = unit.weights.tensor();
+  copy_bytes(unit.compact_in(of(unit).values), whole.narrow(0, unit.own.begin, unit.own.size));
+  unit.gathering = replicas_.start_all_gather(whole, unit.pieces);
+  unit.gathered = true;
+}
+
+void StageExchange::start_reduction(StageUnit& unit) {
   take_reduced();  // one at a time, so that the one before can go
   make_gradient(unit);
   unit.reduced = true;
@@ -186,7 +221,8 @@ void StageExchange::ensure(size_t segment) {
     while (!unit->gathered && next_ < plan_.size()) start_next();
     wait_(unit->gathering);
   }
-  if (next_ < plan_.size() && !plan_[next_].reduces) start_next();  // the next one's, meanwhile
+  if (next_ < plan_.size() && plan_[next_].what == Exchange::gather)
+    start_next();  // the next one's, meanwhile
 }
 
 void StageExchange::before_forward(size_t segment) {
@@ -194,7 +230,7 @@ void StageExchange::before_forward(size_t segment) {
 }
 
 void StageExchange::after_forward(size_t segment) {
-  if (zero_ < 3 || backward_) return;
+  if (zero_ < 3 || kind_ != Kind::forward) return;
   for (StageUnit* unit : used_by(segment)) {
     const bool later = std::any_of(unit->segments.begin(), unit->segments.end(),
                                    [&](size_t other) { return other > segment && other <= last_segment_; });
@@ -210,8 +246,23 @@ void StageExchange::before_backward(size_t segment) {
 void StageExchange::after_backward(size_t segment) {
   size_t end = next_;
   for (size_t i = next_; i < plan_.size(); ++i)
-    if (plan_[i].reduces && plan_[i].segment >= segment) end = i + 1;
+    if (plan_[i].what != Exchange::gather && plan_[i].segment >= segment) end = i + 1;
   while (next_ < end) start_next();
+}
+
+/// A unit's gradient is reduced when no product for it is left, and those before it in the plan are.
+void StageExchange::make_products(std::vector<DeferredGradients::Product>& products) {
+  std::map<const StageUnit*, int64_t> left;
+  for (const DeferredGradients::Product& product : products)
+    if (const StageUnit* const unit = unit_of(product.weight)) ++left[unit];
+  for (DeferredGradients::Product& product : products) {
+    StageUnit* const unit = unit_of(product.weight);
+    if (unit) make_gradient(*unit);
+    product.make();
+    product = {};
+    if (unit) --left[unit];
+    while (next_ < plan_.size() && left[plan_[next_].unit] == 0) start_next();
+  }
 }
 
 // ---- weights and gradients that come and go
@@ -235,19 +286,29 @@ void StageExchange::make_gradient(StageUnit& unit) {
   }
 }
 
+/// A gradient to which an I has added nothing goes: it has been put off whole. Of others the next W makes the rest.
+void StageExchange::settle(StageUnit& unit) {
+  release(unit);
+  if (unit.gradient.defined() && !is_touched(unit)) free_gradient(unit);
+}
+
 void StageExchange::take_reduced() {
   if (!reducing_) return;
   const at::NoGradGuard no_gradient;
   StageUnit& unit = *reducing_;
   wait_(reduction_);
   unit.compact_in(of(unit).gradients).add_(unit.gradient.narrow(0, unit.own.begin, unit.own.size));
+  free_gradient(unit);
+  reducing_ = nullptr;
+}
+
+void StageExchange::free_gradient(StageUnit& unit) {
   for (const auto& [parameter, begin] : unit.parameters) {
     parameter->compute.mutable_grad().reset();
     parameter->gradient.reset();
   }
   held_ -= static_cast<int64_t>(unit.gradient.nbytes());
   unit.gradient.reset();
-  reducing_ = nullptr;
 }
 
 void StageExchange::hold(int64_t bytes) {

@@ -11,10 +11,12 @@
 #include <vector>
 
 #include "funicular/comm/group.h"
+#include "funicular/core/deferred_gradients.h"
 #include "funicular/core/flat_layout.h"
 #include "funicular/core/recompute.h"
 #include "funicular/parallel/releasable.h"
 #include "funicular/parallel/stages.h"
+#include "funicular/pipeline/schedule.h"
 
 namespace funicular::parallel {
 
@@ -32,7 +34,7 @@ struct StageUnit {
   Releasable weights{};  ///< ZeRO's stage 3
   comm::Work gathering{};
   bool gathered = false;
-  at::Tensor gradient{};  ///< of one micro-batch on one stage
+  at::Tensor gradient{};  ///< of one micro-batch on one stage, or of what several I have left for a W
   bool reduced = false;   ///< in this pass
 
   at::Tensor whole_in(const at::Tensor& flat) const { return flat.narrow(0, begin, size); }
@@ -50,6 +52,10 @@ std::pair<int64_t, int64_t> divide_units(std::vector<StageUnit>& units, const Fl
 /// What the replicas of a rank's stages exchange in its passes, and when. All of them go through the passes of the same
 /// stages and micro-batches in one order, those without data too; within a pass the exchanges have an order that follows
 /// from the stage and the recomputation alone, and each is started when the pass comes to it.
+///
+/// Where a schedule splits I from W, weights are gathered for I alone (a W needs none), and gradients are reduced in W
+/// alone, which makes nearly all of them. What I makes at once (gradients of tables and of the loss's decoder, and what a
+/// module of a user's computes) waits here for the next W of its stage: so each gradient travels once, as in other schedules.
 class StageExchange {
  public:
   /// Where values and gradients of own pieces lie. Of copied units they are the exchange's own.
@@ -63,10 +69,15 @@ class StageExchange {
   StageExchange(comm::Group replicas, int zero, std::vector<StageUnit>& own, std::vector<StageUnit>& copied,
                 Buffers buffers, Buffers copies, std::function<void(const comm::Work&)> wait);
 
-  /// Around the forward (also for an evaluation) or the backward pass of one micro-batch on one stage; `backward` tells
-  /// which. Without data nothing else is called in between.
-  void begin_pass(const Stage& stage, bool backward, Recompute recompute, bool ends_model);
+  /// Around a pass of one micro-batch on one stage: F (also for an evaluation), B, I or W. Without data nothing else is
+  /// called in between.
+  void begin_pass(const Stage& stage, pipeline::Kind kind, Recompute recompute, bool ends_model);
   void end_pass();
+  /// In a W: makes the products that its I has put off, and lets go of each.
+  void make_products(std::vector<DeferredGradients::Product>& products);
+
+  /// Own pieces are gathered from these values from now on: another version of what Buffers::values held.
+  void take_values(const at::Tensor& values) { buffers_.values = values; }
 
   // Of SegmentEvents.
   void before_forward(size_t segment);
@@ -79,31 +90,41 @@ class StageExchange {
 
  private:
   struct Exchange {
-    bool reduces = false;  ///< else gathers
+    enum What {
+      gather,  ///< weights
+      reduce,  ///< gradients
+      settle   ///< behind an I, in place of a reduction; nobody else takes part
+    } what = gather;
     StageUnit* unit = nullptr;
     size_t segment = 0;  ///< whose pass it belongs to
   };
 
   const Buffers& of(const StageUnit& unit) const { return unit.copied ? copies_ : buffers_; }
   std::vector<StageUnit*> used_by(size_t segment) const;
+  StageUnit* unit_of(const at::Tensor& weight) const;
   void plan_gathers(size_t begin, size_t end);
   void plan_reductions(const Stage& stage, size_t begin, size_t end);
   void plan_backward(const Stage& stage, Recompute recompute, bool ends_model);
   void start_next();
+  void start_gather(StageUnit& unit);
+  void start_reduction(StageUnit& unit);
   void ensure(size_t segment);
   void release(StageUnit& unit);
   void make_gradient(StageUnit& unit);
+  void settle(StageUnit& unit);
   void take_reduced();
+  void free_gradient(StageUnit& unit);
   void hold(int64_t bytes);
 
   comm::Group replicas_;
   int zero_ = 0;
-  std::map<size_t, std::vector<StageUnit*>> users_;  ///< by segment
+  std::map<size_t, std::vector<StageUnit*>> users_;              ///< by segment
+  std::map<const c10::TensorImpl*, StageUnit*> unit_of_weight_;  ///< by Parameter::compute
   Buffers buffers_, copies_;
   std::function<void(const comm::Work&)> wait_;
   std::vector<Exchange> plan_;
   size_t next_ = 0;  ///< in plan_
-  bool backward_ = false;
+  pipeline::Kind kind_ = pipeline::Kind::forward;
   size_t last_segment_ = 0;  ///< of the pass
   StageUnit* reducing_ = nullptr;
   comm::Work reduction_;

@@ -95,10 +95,9 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
   take_shared_and_release();
   add_blocks();
   if (zero() >= 2)
-    exchange_ = std::make_unique<StageExchange>(
-        same_stage_, zero(), units_, copied_units_,
-        StageExchange::Buffers{compute_ ? target.shadow : target.matrix_master, target.matrix_gradient},
-        copies_, [this](const comm::Work& work) { wait(work); });
+    exchange_ = std::make_unique<StageExchange>(same_stage_, zero(), units_, copied_units_,
+                                                StageExchange::Buffers{own_pieces(), target.matrix_gradient},
+                                                copies_, [this](const comm::Work& work) { wait(work); });
   if (types.compute) convert_frozen_matrices(model, *types.compute);
 }
 
@@ -127,12 +126,23 @@ void StagedModel::zero_gradients() {
 }
 
 /// Of a weight that the replicas divide each has its piece, of the owner's as of the users'.
+at::Tensor StagedModel::gradient_of(const Shared& shared) const {
+  if (zero() >= 2 && shared.parameter->group == ParameterGroup::decay)
+    if (const StageUnit* const unit = unit_of(shared.parameter))
+      return unit->compact_in(unit->copied ? copies_.gradients : target().matrix_gradient);
+  return shared.parameter->gradient;
+}
+
+at::Tensor StagedModel::value_of(const Shared& shared) const {
+  if (is_in_pieces(shared))
+    if (const StageUnit* const unit = unit_of(shared.parameter))
+      return unit->compact_in(unit->copied ? copies_.values : own_pieces());
+  return shared.parameter->compute.detach();
+}
+
 void StagedModel::add_shared_gradients() {
   for (const Shared& shared : shared_) {
-    at::Tensor gradient = shared.parameter->gradient;
-    if (zero() >= 2 && shared.parameter->group == ParameterGroup::decay)
-      if (const StageUnit* const unit = unit_of(shared.parameter))
-        gradient = unit->compact_in(unit->copied ? copies_.gradients : target().matrix_gradient);
+    const at::Tensor gradient = gradient_of(shared);
     if (gradient.defined() && gradient.numel() == 0) continue;
     for (const int user : shared.users) {
       if (user == rank()) wait(messages_.start_send(gradient, shared.owner));
@@ -146,12 +156,7 @@ void StagedModel::add_shared_gradients() {
 
 void StagedModel::spread_shared() {
   for (const Shared& shared : shared_) {
-    at::Tensor value = shared.parameter->compute.detach();
-    if (zero() == 3 && shared.parameter->group == ParameterGroup::decay)
-      if (const StageUnit* const unit = unit_of(shared.parameter))
-        value = unit->compact_in(unit->copied ? copies_.values
-                                 : compute_   ? target().shadow
-                                              : target().matrix_master);
+    const at::Tensor value = value_of(shared);
     if (value.numel() == 0) continue;
     for (const int user : shared.users) {
       if (user == rank()) wait(messages_.start_receive(value, shared.owner));
@@ -192,25 +197,27 @@ StageContext StagedModel::context(Recompute recompute) const {
   StageContext context{model(),   stages_, rank_of_stage_,
                        messages_, type_,   [this](const comm::Work& work) { wait(work); }};
   if (!exchange_) return context;
-  context.begin_pass = [this, recompute](int stage, bool backward) {
-    begin_pass(stage, backward, recompute);
+  context.begin_pass = [this, recompute](int stage, pipeline::Kind kind) {
+    begin_pass(stage, kind, recompute);
   };
   context.end_pass = [this] { exchange_->end_pass(); };
+  context.make_products = [this](std::vector<DeferredGradients::Product>& products) {
+    exchange_->make_products(products);
+  };
   return context;
 }
 
-void StagedModel::begin_pass(int stage, bool backward, Recompute recompute) const {
+void StagedModel::begin_pass(int stage, pipeline::Kind kind, Recompute recompute) const {
   const auto number = static_cast<size_t>(stage);
-  exchange_->begin_pass(stages_[number], backward, recompute, number + 1 == stages_.size());
+  exchange_->begin_pass(stages_[number], kind, recompute, number + 1 == stages_.size());
 }
 
-void StagedModel::pass_without_data(int stage, bool backward, Recompute recompute) const {
-  begin_pass(stage, backward, recompute);
+void StagedModel::pass_without_data(int stage, pipeline::Kind kind, Recompute recompute) const {
+  begin_pass(stage, kind, recompute);
   exchange_->end_pass();
 }
 
-int64_t StagedModel::passes_of(int64_t own) const {
-  if (!exchange_) return own;
+int64_t StagedModel::most_of_replicas(int64_t own) const {
   const at::Tensor most = at::tensor({own}, at::kLong);
   same_stage_.all_reduce(most, comm::Reduction::maximum);
   return most.item<int64_t>();
@@ -231,7 +238,7 @@ EvalResult StagedModel::evaluate(std::span<const MicroBatch> micro_batches) {
   for (int64_t number = own; number < count; ++number)
     for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage)
       if (rank_of_stage_[static_cast<size_t>(stage)] == rank())
-        pass_without_data(stage, /*backward=*/false, Recompute::none);
+        pass_without_data(stage, pipeline::Kind::forward, Recompute::none);
   for (const MicroBatch& batch : micro_batches) add_counts(result.counts, batch.counts);
   for (const auto& [name, total] : sums.totals()) {
     result.sums[name] = total.sum;

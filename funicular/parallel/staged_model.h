@@ -31,7 +31,8 @@ namespace funicular::parallel {
 /// A unit is the matrices of a segment; one that several segments use is a unit of its own. So the traffic of the stages 2
 /// and 3 grows with the micro-batches, of which a pipeline needs many: with M of them a rank sends (D - 1)/D times P g of
 /// gradients in stage 1, M P g in stage 2, and M P (g + 2 w) in stage 3, and (D - 1)/D P w of weights after the update in
-/// stages 1 and 2. Replicas with fewer micro-batches take part in the others' exchanges without data.
+/// stages 1 and 2. Replicas with fewer micro-batches take part in the others' exchanges without data. Schedules that split
+/// I from W exchange as much (parallel/stage_units.h).
 ///
 /// A weight that several stages use (tied word embeddings) belongs to the first of them. The others hold a copy that is
 /// computed with; in stage 3 the replicas divide it as the owners divide the weight.
@@ -80,9 +81,16 @@ class StagedModel : public Replicated {
     size_t unit = 0;    ///< of a matrix
   };
   const std::map<const Parameter*, Place>& places() const { return places_; }
-  /// Flat, what this rank computes with of its own weights.
-  /// (Matrices but for ZeRO's stage 3.)
-  const at::Tensor& matrices() const { return matrices_; }
+  /// Of a weight that several stages use: whether this rank has a piece of it alone to compute with (ZeRO's stage 3); that
+  /// or the whole; and its gradient, of the stages 2 and 3 its piece. Undefined on ranks that do not use it.
+  bool is_in_pieces(const Shared& shared) const {
+    return zero() == 3 && shared.parameter->group == ParameterGroup::decay;
+  }
+  at::Tensor value_of(const Shared& shared) const;
+  at::Tensor gradient_of(const Shared& shared) const;
+  /// Flat, what this rank computes with of its own weights; of matrices with ZeRO's stage 3 its pieces, from which passes
+  /// gather.
+  const at::Tensor& matrices() const { return zero() == 3 ? own_pieces() : matrices_; }
   const at::Tensor& vectors() const { return vectors_; }
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
@@ -113,11 +121,18 @@ class StagedModel : public Replicated {
   bool divides() const { return zero() > 0; }
   /// `recompute`: of the passes.
   StageContext context(Recompute recompute = Recompute::none) const;
-  /// How many micro-batches the replicas go through together, `own` of them with data here. Collective with ZeRO's stages 2
-  /// and 3.
-  int64_t passes_of(int64_t own) const;
-  /// What the other replicas exchange in a pass; with the stages 2 and 3 alone.
-  void pass_without_data(int stage, bool backward, Recompute recompute) const;
+  /// The most micro-batches that a replica has, `own` of them here. Collective among replicas.
+  int64_t most_of_replicas(int64_t own) const;
+  /// How many the replicas go through together: as many with ZeRO's stages 2 and 3, which exchange in passes; else `own`.
+  int64_t passes_of(int64_t own) const { return exchange_ ? most_of_replicas(own) : own; }
+  /// What the other replicas exchange in a pass, F, B, I or W; with the stages 2 and 3 alone.
+  void pass_without_data(int stage, pipeline::Kind kind, Recompute recompute) const;
+  /// With ZeRO's stages 2 and 3 ranks exchange in passes.
+  bool exchanges_in_passes() const { return exchange_ != nullptr; }
+  /// With stage 3 passes gather own matrices from these pieces: those that matrices() holds, or an older version of them.
+  void compute_with(const at::Tensor& pieces) const {
+    if (exchange_ && zero() == 3) exchange_->take_values(pieces);
+  }
 
  private:
   void join_groups();
@@ -130,7 +145,8 @@ class StagedModel : public Replicated {
   void take_copied_pieces();
   void add_blocks();
   void gather_weights();
-  void begin_pass(int stage, bool backward, Recompute recompute) const;
+  void begin_pass(int stage, pipeline::Kind kind, Recompute recompute) const;
+  const at::Tensor& own_pieces() const { return compute_ ? target().shadow : target().matrix_master; }
   /// Of a rank's matrices, flat: own pieces from all, and the other way round.
   void take_pieces(const at::Tensor& all, const at::Tensor& pieces) const;
   void put_pieces(const at::Tensor& pieces, const at::Tensor& all) const;

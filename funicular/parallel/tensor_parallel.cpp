@@ -19,109 +19,21 @@
 #include "funicular/comm/mesh.h"
 #include "funicular/core/slicing.h"
 #include "funicular/parallel/data_parallel.h"
+#include "funicular/parallel/overlapping.h"
+#include "funicular/parallel/pipedream.h"
 #include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/segment_costs.h"
 #include "funicular/parallel/slice_group.h"
 #include "funicular/parallel/stages.h"
+#include "funicular/parallel/weight_slices.h"
 #include "funicular/parallel/zero.h"
 
 namespace funicular::parallel {
 
 namespace {
 
-/// A weight of which this rank has a slice.
-struct CutWeight {
-  Parameter* parameter = nullptr;
-  Cut cut{};
-  std::vector<Parameter::Slice> slices{};  ///< of the whole
-  std::vector<int64_t> shape{};            ///< of the whole
-
-  /// Where a logical tensor of the weight is cut.
-  std::vector<int64_t> bounds(const Parameter::Slice& slice, int ranks) const {
-    return slice_bounds(cut.dimension == 0 ? slice.end - slice.begin : shape[1], cut.unit, ranks);
-  }
-};
-
-/// Where a rank's slice of a logical tensor lies in it.
-struct Place {
-  std::vector<int64_t> shape{};  ///< of the whole
-  Region region{};
-};
-
-void require_parts(const CutWeight& weight, int ranks) {
-  for (const Parameter::Slice& slice : weight.slices) {
-    const int64_t size = weight.bounds(slice, ranks).back();
-    if (size / weight.cut.unit < ranks)
-      throw InputError(
-          "tensor",
-          "{} cannot be cut for {} ranks: of its {} indices {} stay together each time (an attention "
-          "head's, say); expected at most {} ranks of a tensor group",
-          slice.name, ranks, size, weight.cut.unit, size / weight.cut.unit);
-  }
-}
-
-/// The slice of rank `rank`.
-at::Tensor slice_of(const at::Tensor& whole, const CutWeight& weight, int rank, int ranks) {
-  const auto r = static_cast<size_t>(rank);
-  if (weight.cut.dimension == 1) {
-    const auto bounds = weight.bounds(weight.slices.front(), ranks);
-    return whole.narrow(1, bounds[r], bounds[r + 1] - bounds[r]).clone(at::MemoryFormat::Contiguous);
-  }
-  std::vector<at::Tensor> parts;
-  for (const Parameter::Slice& slice : weight.slices) {
-    const auto bounds = weight.bounds(slice, ranks);
-    parts.push_back(whole.narrow(0, slice.begin + bounds[r], bounds[r + 1] - bounds[r]));
-  }
-  return at::cat(parts);
-}
-
-/// The whole weight from all ranks' slices. Collective.
-at::Tensor whole_of(const at::Tensor& own, const CutWeight& weight, const SliceGroup& group) {
-  const auto rank = static_cast<size_t>(group.rank());
-  if (weight.cut.dimension == 1) {
-    const auto bounds = weight.bounds(weight.slices.front(), group.size());
-    const at::Tensor turned = at::zeros({weight.shape[1], weight.shape[0]}, own.options());
-    turned.narrow(0, bounds[rank], own.size(1)).copy_(own.t());
-    group.gather_rows(turned, bounds);
-    return turned.t().contiguous();
-  }
-  const at::Tensor whole = at::zeros(weight.shape, own.options());
-  int64_t begin = 0;
-  for (const Parameter::Slice& slice : weight.slices) {
-    const auto bounds = weight.bounds(slice, group.size());
-    const at::Tensor part = whole.narrow(0, slice.begin, slice.end - slice.begin);
-    const int64_t rows = bounds[rank + 1] - bounds[rank];
-    part.narrow(0, bounds[rank], rows).copy_(own.narrow(0, begin, rows));
-    begin += rows;
-    group.gather_rows(part, bounds);
-  }
-  return whole;
-}
-
-/// The one encoder whose weights are to be cut.
-std::shared_ptr<Slicing> only_slicing(const Model& model) {
-  std::shared_ptr<Slicing> found;
-  for (const auto& slicing : Slicing::of(model)) {
-    const auto& cuts = slicing->cuts();
-    if (std::all_of(cuts.begin(), cuts.end(), [](const auto& one) { return one.first->constant; })) continue;
-    if (found || !model.aliases.empty())
-      throw InputError(
-          "tensor",
-          "the model consists of several that are trained together (ELECTRA's two, say); expected "
-          "one encoder to cut into slices");
-    found = slicing;
-  }
-  if (!found)
-    throw InputError(
-        "tensor",
-        "the model declares no weights that may be cut into slices (core/slicing.h); expected an "
-        "encoder, or a module with nn::ColumnLinear and nn::RowLinear");
-  if (!found->hindrance.empty()) throw InputError("tensor", "{}", found->hindrance);
-  return found;
-}
-
-class TensorParallel final : public Strategy {
+class TensorParallel : public Strategy {
  public:
   TensorParallel(Layout layout, comm::Group world, const StrategyOptions& options, PipelineFault fault)
       : layout_(std::move(layout)),
@@ -132,7 +44,7 @@ class TensorParallel final : public Strategy {
     if (options.tensor.sequence && options.deterministic)
       throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
     if (layout_.staged)
-      check_pipeline(inner_options(), layout_.pipeline, layout_.zero);
+      check_pipeline(inner_options(), layout_.pipeline);
     else
       inner_ = make_inner({});
   }
@@ -152,7 +64,9 @@ class TensorParallel final : public Strategy {
     share.counted = shape_.reads_first(world_.rank());
     return share;
   }
-  int64_t pieces() const override { return shape_.pipeline; }
+  int64_t pieces() const override {
+    return layout_.asynchronous() ? pipedream_pieces(layout_.schedule, shape_.pipeline) : shape_.pipeline;
+  }
   Counts global_counts(const Counts& own) const override { return inner_->global_counts(own); }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
@@ -170,13 +84,18 @@ class TensorParallel final : public Strategy {
   double exchange_wait_seconds() const override { return inner_->exchange_wait_seconds() + traffic_.seconds; }
   void with_whole_model(const std::function<void()>& use) override;
 
+ protected:
+  Replicated& inner() const { return *inner_; }
+  int slice() const { return shape_.index(world_.rank(), comm::Axis::tensor); }
+  /// Compares what is whole on every rank of a tensor group, if that is due after an update from `before` to `update`.
+  void compare_if_due(int64_t before, int64_t update) const;
+
  private:
   StrategyOptions inner_options() const;
   std::unique_ptr<Replicated> make_inner(comm::Group same_slices) const;
   comm::Group join_same_slices() const;
   void begin_alike(const Model& model) const;
   void cut_stages_alike(const Model& model);
-  int slice() const { return shape_.index(world_.rank(), comm::Axis::tensor); }
   void take_slices(Model& model, const Slicing& slicing);
   void take_slice(const CutWeight& weight);
   void add_sums(const FlatLayout& layout, const at::Tensor& sums) const;
@@ -194,7 +113,7 @@ class TensorParallel final : public Strategy {
   std::shared_ptr<Slicing> slicing_;
   Model* model_ = nullptr;
   std::vector<CutWeight> weights_;
-  std::map<std::string, Place> places_;  ///< of logical tensors that are cut
+  std::map<std::string, SlicePlace> places_;  ///< of logical tensors that are cut
   std::unique_ptr<Replicated> inner_;
 };
 
@@ -296,7 +215,7 @@ void TensorParallel::take_slice(const CutWeight& weight) {
   int64_t begin = 0;
   for (Parameter::Slice& slice : parameter.slices) {
     const auto bounds = weight.bounds(slice, shape_.tensor);
-    Place place{weight.shape, {}};
+    SlicePlace place{weight.shape, {}};
     place.shape[0] = slice.end - slice.begin;
     for (const int64_t size : place.shape) place.region.dimensions.push_back({0, size});
     place.region.dimensions[static_cast<size_t>(weight.cut.dimension)] = {bounds[rank], bounds[rank + 1]};
@@ -358,7 +277,7 @@ namespace {
 /// From what an inner strategy holds of its model to what that is of the whole one.
 class OfWholeModel final : public StateVisitor {
  public:
-  OfWholeModel(StateVisitor& visitor, const std::map<std::string, Place>& places, bool first)
+  OfWholeModel(StateVisitor& visitor, const std::map<std::string, SlicePlace>& places, bool first)
       : visitor_(visitor), places_(places), first_(first) {}
   void visit(const StateSlice& slice) override {
     StateSlice of_whole = slice;
@@ -374,7 +293,7 @@ class OfWholeModel final : public StateVisitor {
 
  private:
   StateVisitor& visitor_;
-  const std::map<std::string, Place>& places_;
+  const std::map<std::string, SlicePlace>& places_;
   const bool first_;  ///< of the tensor group
 };
 
@@ -395,9 +314,13 @@ void TensorParallel::visit_gradients(StateVisitor& visitor) {
 StepResult TensorParallel::step(std::span<const MicroBatch> micro_batches, const Counts& global,
                                 const StepSettings& settings) {
   StepResult result = inner_->step(micro_batches, global, settings);
-  if (result.finite && options_.compare_every > 0 && settings.update % options_.compare_every == 0)
-    compare_whole_weights(settings.update);
+  if (result.finite) compare_if_due(settings.update - 1, settings.update);
   return result;
+}
+
+void TensorParallel::compare_if_due(int64_t before, int64_t update) const {
+  const int64_t every = options_.compare_every;
+  if (every > 0 && update / every > before / every) compare_whole_weights(update);
 }
 
 /// Blocks differ from slice to slice where sizes do not divide evenly; layers do not.
@@ -467,10 +390,45 @@ void TensorParallel::compare_whole_weights(int64_t update) const {
   }
 }
 
+/// Of stages that update while the pipeline is full.
+class OverlappingSlices final : public TensorParallel, public Overlapping {
+ public:
+  using TensorParallel::TensorParallel;
+
+  bool synchronous() const override { return false; }
+  StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
+                  const StepSettings& settings) override {
+    StepResult result = inner().step(micro_batches, global, settings);
+    update_ = settings.update;
+    if (update_ >= settings.meeting) compare_after_meeting();
+    // All ranks of a tensor group find the same losses, and one tells them.
+    if (slice() > 0 && result.finite) {
+      result.losses.clear();
+      result.loss = 0;
+    }
+    return result;
+  }
+  void meet() override {
+    inner().meet();
+    compare_after_meeting();
+  }
+  std::vector<int64_t> staleness() const override { return inner().staleness(); }
+  std::string versions() const override { return stages().versions(); }
+  void watch(Watcher watcher) override { stages().watch(std::move(watcher)); }
+
+ private:
+  Overlapping& stages() const { return dynamic_cast<Overlapping&>(inner()); }
+  void compare_after_meeting() { compare_if_due(std::exchange(compared_, update_), update_); }
+
+  int64_t update_ = 0, compared_ = 0;  ///< the last update, and that at the last meeting
+};
+
 }  // namespace
 
 std::unique_ptr<Strategy> make_tensor_parallel(const Layout& layout, comm::Group world,
                                                const StrategyOptions& options, PipelineFault fault) {
+  if (layout.asynchronous())
+    return std::make_unique<OverlappingSlices>(layout, std::move(world), options, fault);
   return std::make_unique<TensorParallel>(layout, std::move(world), options, fault);
 }
 

@@ -40,6 +40,10 @@ void WeightVersions::start_update(bool is_needed) {
   shown_ = ++newest_;
 }
 
+const at::Tensor& WeightVersions::matrices() const {
+  return shown_ == newest_ ? matrices_ : kept_.at(shown_).matrices;
+}
+
 int64_t WeightVersions::kept_bytes() const {
   int64_t bytes = 0;
   for (const auto& [version, copy] : kept_)

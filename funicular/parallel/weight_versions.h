@@ -18,7 +18,8 @@ namespace funicular::parallel {
 /// showed, which must not be overwritten until then.
 class WeightVersions {
  public:
-  /// A weight in the flat buffer of matrices or of vectors, in its own shape.
+  /// A weight in the flat buffer of matrices or of vectors, in its own shape. Where the buffer of matrices holds this rank's
+  /// pieces of them, no matrix is among the weights.
   struct Weight {
     Parameter* parameter = nullptr;
     bool matrix = false;
@@ -37,6 +38,8 @@ class WeightVersions {
   /// where it is, and the two tensors, whoever holds them, get new memory with the same values. The newest is shown.
   void start_update(bool is_needed);
   void drop(int version) { kept_.erase(version); }
+  /// The buffer of matrices of the version that is shown.
+  const at::Tensor& matrices() const;
   /// Of the older versions.
   int64_t kept_bytes() const;
 

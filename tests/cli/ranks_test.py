@@ -246,7 +246,7 @@ class KilledRanks(ProgramTest):
         self.kill({"pipeline 1f1b": 5, "pipeline pipedream-2bw": 5})
 
     def test_stages_of_slices_whose_ranks_are_killed_end_as_if_they_had_not_been(self):
-        self.kill({"pipeline 1f1b 2": 4}, ranks=4)
+        self.kill({"pipeline 1f1b 2": 3, "pipeline pipedream-2bw 2": 3}, ranks=4)
 
     def kill(self, most, ranks=2):
         self.data = self.store(self.model())

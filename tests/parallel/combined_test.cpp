@@ -68,6 +68,11 @@ TEST(StagesOfSlices, BesideEachOtherShareTheBatchAndOwnEachElementOnceWithEveryS
                                          .tensor = {.ranks = 2, .sequence = true},
                                          .pipeline = kTwoStages,
                                          .optimizer = optim::Lamb{}});
+    for (const char* strategy : {"pipeline-zero2", "pipeline-zero3"})
+      for (const char* schedule : {"zb-h1", "zb-v"})
+        expect_follows_one_process(
+            group,
+            {.strategy = strategy, .tensor = {.ranks = 2}, .pipeline = {.ranks = 2, .schedule = schedule}});
     for (const char* strategy : {"pipeline", "pipeline-zero3"}) {
       Rig rig(make_model({}, 1),
               make_strategy(strategy, group, {.pipeline = kTwoStages, .tensor = {.ranks = 2}}),

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/nn/functional.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel::test {
@@ -82,8 +83,8 @@ inline std::vector<MicroBatch> batches_of(int64_t step, int64_t count) {
   return batches;
 }
 
-/// Four segments of one matrix of `width` x `width` each.
-inline Model make_wide_model(int64_t width) {
+/// Four segments of one matrix of `width` x `width` each. `defers`: a schedule may put their gradients off.
+inline Model make_wide_model(int64_t width, bool defers = false) {
   torch::manual_seed(1);
   Model model;
   const Port x{"x", [=](const MicroBatch& batch) {
@@ -94,8 +95,9 @@ inline Model make_wide_model(int64_t width) {
     Parameter* const matrix =
         model.add_parameter(name, torch::randn({width, width}, torch::kDouble) * 0.1, ParameterGroup::decay);
     model.segments.push_back({name, {matrix}, {x}, {x}, [=](Activations in, const Pass& pass) {
-                                const at::Tensor out =
-                                    torch::tanh(torch::linear(in.at("x"), matrix->compute));
+                                const at::Tensor &input = in.at("x"), &weight = matrix->compute;
+                                const at::Tensor out = torch::tanh(defers ? nn::linear(input, weight)
+                                                                          : torch::linear(input, weight));
                                 if (number == 3) pass.loss.add("squares", out.square().sum());
                                 return Activations{{"x", out}};
                               }});

@@ -53,6 +53,18 @@ TEST(Layouts, TakeTheRanksThatAreLeft) {
   EXPECT_EQ(product, product.on(12)) << "what is settled stays";
 }
 
+TEST(Layouts, OfEveryScheduleMayHaveSlicesAndEveryStageOfZero) {
+  for (const char* schedule : {"1f1b", "zb-h1", "pipedream", "pipedream-2bw"})
+    for (const char* zero : {"0", "1", "2", "3"}) {
+      const Layout layout =
+          of("pipeline",
+             {{"schedule", schedule}, {"pipeline-parallel", "2"}, {"tensor-parallel", "2"}, {"zero", zero}})
+              .on(8);
+      EXPECT_EQ(layout.mesh(), (comm::MeshShape{2, 2, 2}));
+      EXPECT_EQ(layout.asynchronous(), std::string(schedule).starts_with("pipedream"));
+    }
+}
+
 TEST(Layouts, AreReadFromOptions) {
   Layout layout = of("auto", {{"pipeline-parallel", "2"},
                               {"tensor-parallel", "2"},
@@ -136,10 +148,6 @@ TEST(Layouts, ThatDoNotFitNameTheOptionsAndWhatWould) {
   refuses(of("ps-sync", {three_slices}), 3, {"\"ps-sync\" cannot train a model that is cut into slices"});
   refuses(of("ps-async", {two_stages}), 4,
           {"\"ps-async\" goes neither with --pipeline-parallel nor with --zero"});
-  refuses(of("pipeline", {{"schedule", "pipedream"}, {"tensor-parallel", "2"}}), 4,
-          {"--schedule pipedream cannot be combined with --tensor-parallel 2"});
-  refuses(of("pipeline", {{"schedule", "pipedream-2bw"}, {"zero", "2"}}), 4,
-          {"--schedule pipedream-2bw cannot be combined with --zero 2"});
   Layout divided;
   divided.sequence = true;
   refuses(divided, 2, {"--sequence-parallel", "--tensor-parallel of at least 2"});

@@ -118,7 +118,9 @@ TEST_F(Proofs, RanksAccumulationAndRecomputationGiveTheSameGradientsAndWeights) 
         "pipeline -n 4 --tensor-parallel 2 --schedule zb-v --micro-batch-size 2",
         "pipeline -n 4 --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute full",
         "pipeline -n 4 --pipeline-parallel 2 --zero 2 --schedule interleaved --micro-batch-size 1",
-        "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2 --recompute sqrt"}) {
+        "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2 --recompute sqrt",
+        "pipeline-zero2 -n 4 --pipeline-parallel 2 --schedule zb-h1 --micro-batch-size 2",
+        "pipeline-zero3 -n 4 --pipeline-parallel 2 --schedule zb-v --micro-batch-size 1 --recompute full"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);
@@ -137,10 +139,16 @@ TEST_F(Proofs, PipelinesThatUpdateWhileFullFollowTheReferenceWithOlderWeights) {
     EXPECT_LE(promise.bound, 1e-10);
     EXPECT_GT(proof.tensors, 3 * 4 * 3 * 16);
   }
-  const Proof proof =
-      compare("pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule pipedream-2bw --recompute full",
-              "reference --schedule pipedream-2bw --pipeline-parallel 2");
-  EXPECT_TRUE(holds(proof, promise)) << proof.first;
+  const std::map<std::string, std::string> schedule_of = {
+      {"--pipeline-parallel 2 --zero 1 --recompute full", "pipedream-2bw"},
+      {"--pipeline-parallel 2 --zero 3", "pipedream-vertical-sync"},
+      {"--tensor-parallel 2 --sequence-parallel", "pipedream"},
+      {"--tensor-parallel 2 --recompute full", "pipedream-2bw"}};
+  for (const auto& [options, schedule] : schedule_of) {
+    const Proof proof = compare("pipeline -n 4 " + options + " --schedule " + schedule,
+                                reference + schedule + " --pipeline-parallel 2");
+    EXPECT_TRUE(holds(proof, promise)) << options << ": " << proof.first;
+  }
   for (const char* fault : {"stale-version", "dropped-micro-batch"}) {
     EXPECT_FALSE(
         holds(compare(std::string("pipeline -n 2 --micro-batch-size 4 --fault ") + fault, "single"), promise))

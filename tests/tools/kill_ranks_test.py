@@ -26,6 +26,13 @@ class KillRanks(unittest.TestCase):
         readme = (pathlib.Path(__file__).resolve().parents[2] / "docs/evidence.md").read_text(encoding="utf-8")
         self.assertIn("40 kills of each of these strategies, 200 in all, at least 10 of each inside saves; two ranks", readme)
 
+    def test_pipelines_stand_for_schedules_slices_and_their_products(self):
+        layouts = [kill_ranks.options_of(each, 2) for each in kill_ranks.parse(["--strategies", "pipelines"]).strategies]
+        self.assertIn((2, ["--strategy", "pipeline", "--schedule", "1f1b"]), layouts)
+        self.assertIn((4, ["--strategy", "pipeline", "--schedule", "pipedream-2bw", "--tensor-parallel", "2"]), layouts)
+        self.assertIn((4, ["--strategy", "pipeline-zero3", "--schedule", "zb-h1", "--pipeline-parallel", "2"]), layouts)
+        self.assertIn((2, ["--strategy", "tensor"]), layouts)
+
     def test_every_kill_has_a_step_within_the_run_and_enough_are_aimed_at_saves(self):
         for kills in (1, 2, 7, 8, 40):
             plan = kill_ranks.Plan(kills, 400, 3, random.Random(1))
@@ -43,6 +50,13 @@ class KillRanks(unittest.TestCase):
             self.assertFalse(kill_ranks.saving(output))
             (output / "checkpoints/.tmp-step-000006-0123456789abcdef").mkdir()
             self.assertTrue(kill_ranks.saving(output))
+
+    def test_steps_are_lost_from_the_kill_back_to_the_checkpoint_that_the_next_start_tells_of(self):
+        first, second = (b"[0] 2026-11-24 18:46:44 resumed from run/checkpoints/step-%06d at step %d of 40\n" % (step, step)
+                         for step in (3, 21))
+        log = b"[0] starts\n" + first + b"  | 2026-11-24 18:46:44 resumed from run at step 0 of 40\n" + second
+        kills = [("saving", 5, 0), ("computing", 23, len(log) - len(second)), ("starting", 30, len(log))]
+        self.assertEqual(kill_ranks.Study.lost_steps(kills, log), [2, 2])
 
     def test_each_fault_of_a_run_is_told(self):
         self.assertEqual(kill_ranks.faults(result()), [])

@@ -1,0 +1,44 @@
+#pragma once
+// A weight's slices: cut out of the whole, and put together again (core/slicing.h says how weights may be cut).
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "funicular/core/region.h"
+#include "funicular/core/slicing.h"
+
+namespace funicular::parallel {
+
+/// A weight of which this rank has a slice.
+struct CutWeight {
+  Parameter* parameter = nullptr;
+  Cut cut{};
+  std::vector<Parameter::Slice> slices{};  ///< of the whole
+  std::vector<int64_t> shape{};            ///< of the whole
+
+  /// Where a logical tensor of the weight is cut.
+  std::vector<int64_t> bounds(const Parameter::Slice& slice, int ranks) const {
+    return slice_bounds(cut.dimension == 0 ? slice.end - slice.begin : shape[1], cut.unit, ranks);
+  }
+};
+
+/// Where a rank's slice of a logical tensor lies in it.
+struct SlicePlace {
+  std::vector<int64_t> shape{};  ///< of the whole
+  Region region{};
+};
+
+/// Throws InputError for a weight that so many ranks cannot have parts of.
+void require_parts(const CutWeight& weight, int ranks);
+/// The slice of rank `rank`; new memory.
+at::Tensor slice_of(const at::Tensor& whole, const CutWeight& weight, int rank, int ranks);
+/// The whole weight from all ranks' slices. Collective.
+at::Tensor whole_of(const at::Tensor& own, const CutWeight& weight, const SliceGroup& group);
+/// Of the one encoder in the model whose weights are to be cut. Throws InputError where there is none, or several that are
+/// trained together.
+std::shared_ptr<Slicing> only_slicing(const Model& model);
+
+}  // namespace funicular::parallel
