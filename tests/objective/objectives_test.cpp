@@ -295,6 +295,19 @@ TEST(MaskedLm, WholeWordsAreHiddenWholly) {
   }
 }
 
+TEST(MaskedLm, ATextThatWasCutWithinAWordBeginsWithAUnit) {
+  MaskedLmOptions options;
+  options.masking = Masking::whole_word;
+  const MaskedLm objective(make_tokenizer(), options);
+  OwnedSample sample = make_sample(4);
+  sample.bits = {0b0100};  // the first two pieces end a word whose beginning is elsewhere
+  std::set<std::vector<int64_t>> seen;
+  for (int draw = 0; draw < 50; ++draw)
+    seen.insert(
+        values(objective.collate(std::vector<data::Sample>{sample.view(draw)}, {1, true})["mlm_rows"]));
+  EXPECT_EQ(seen, (std::set<std::vector<int64_t>>{{1, 2}, {3, 4}}));
+}
+
 TEST(MaskedLm, RefusesAVocabularyWithoutMask) {
   const text::WordPiece tokenizer({"[UNK]", "[CLS]", "[SEP]", "a"}, {}, {});
   EXPECT_THROW(MaskedLm(tokenizer, {}), InputError);
