@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+import tree_check
+
 INCLUDE = re.compile(r'^\s*#\s*include\s*(["<])([^">]+)[">]')
 TORCH = ("torch/", "ATen/", "c10/", "caffe2/")
 ROW = re.compile(r"^\|\s*`(\w+)`\s*\|[^|]*\|([^|]*)\|\s*(yes|no)\s*\|$")
@@ -77,12 +79,5 @@ def check(root: Path) -> tuple[list[str], int]:
     return problems, files
 
 
-def main() -> int:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
-    problems, files = check(root)
-    print("\n".join(problems) if problems else f"{files} files obey the table of layers")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree_check.run(check, "obey the table of layers"))

@@ -7,6 +7,8 @@ import re
 import sys
 from pathlib import Path
 
+import tree_check
+
 FILE_LINES, FUNCTION_LINES = 500, 60
 TABLES = {"funicular/text/unicode_tables.cpp"}  # written by a script
 
@@ -81,12 +83,5 @@ def check(root: Path) -> tuple[list[str], int]:
     return problems, files
 
 
-def main() -> int:
-    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parents[1]
-    problems, files = check(root)
-    print("\n".join(problems) if problems else f"{files} files and their functions fit")
-    return 1 if problems else 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(tree_check.run(check, "and their functions fit"))

@@ -8,12 +8,6 @@ namespace funicular::bench {
 
 namespace {
 
-OrderedJson json_of(const StepMemory& memory) {
-  return {{"weights", memory.weights},     {"gradients", memory.gradients},
-          {"optimizer", memory.optimizer}, {"activations", memory.activations},
-          {"workspace", memory.workspace}, {"peak", memory.peak()}};
-}
-
 std::string heading() {
   return fmt::format("{:<63}{:>12}{:>12}{:>12}{:>12}{:>12}{:>12}\n", "peak memory in MB", "weights",
                      "gradients", "optimiser", "activations", "workspace", "together");
@@ -28,6 +22,13 @@ std::string cells(const std::string& name, const StepMemory& memory) {
 }
 
 }  // namespace
+
+OrderedJson to_json(const StepMemory& memory) {
+  return {{"weights", memory.weights},     {"gradients", memory.gradients},
+          {"optimizer", memory.optimizer}, {"activations", memory.activations},
+          {"workspace", memory.workspace}, {"gathered", memory.gathered},
+          {"peak", memory.peak()}};
+}
 
 MemoryRow measure_case(const std::function<Model()>& make_model, const MemoryCase& settings,
                        const Rows& batch, uint64_t seed) {
@@ -49,8 +50,8 @@ OrderedJson to_json(const std::vector<MemoryRow>& rows) {
                     {"max_length", settings.max_length},
                     {"tokens", tokens},
                     {"recompute", recompute_name(settings.recompute)},
-                    {"measured", json_of(measured)},
-                    {"predicted", json_of(predicted)}});
+                    {"measured", to_json(measured)},
+                    {"predicted", to_json(predicted)}});
   return list;
 }
 
@@ -70,10 +71,7 @@ OrderedJson to_json(const std::vector<RankMemoryRow>& rows) {
   OrderedJson list = OrderedJson::array();
   for (const auto& [settings, strategy, predicted] : rows) {
     OrderedJson by_rank = OrderedJson::array();
-    for (const StepMemory& memory : predicted) {
-      by_rank.push_back(json_of(memory));
-      by_rank.back()["gathered"] = memory.gathered;
-    }
+    for (const StepMemory& memory : predicted) by_rank.push_back(to_json(memory));
     list.push_back({{"strategy", strategy},
                     {"ranks", predicted.size()},
                     {"precision", precision_name(settings.precision)},

@@ -39,6 +39,8 @@ struct RankMemoryRow {
   std::vector<StepMemory> predicted;
 };
 
+/// Bytes by kind, and "peak", their sum without "gathered", which is within others.
+OrderedJson to_json(const StepMemory& memory);
 /// A list of objects with the settings, "measured" and "predicted": bytes by kind and their sum, "peak".
 OrderedJson to_json(const std::vector<MemoryRow>& rows);
 /// The same with the strategy, the number of ranks, and "predicted": a list by rank.

@@ -150,19 +150,34 @@ std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<s
   return uses;
 }
 
-StepMemory predict_rank(const std::string& strategy, int rank, int ranks, const RankUseOptions& options) {
+namespace {
+
+/// Its first step is the one whose memory is told.
+RankUseOptions first_step(const std::string& strategy, RankUseOptions options) {
   if (strategy == "dp")
     throw InputError("bench",
                      "what dp needs cannot be predicted: its devices compute on threads of their own; "
                      "expected another strategy, or funicular bench ranks --strategy dp");
-  RankUseOptions first = options;
-  first.steps = first.warmup = 0;
+  options.steps = options.warmup = 0;
+  return options;
+}
+
+}  // namespace
+
+StepMemory predict_rank(const std::string& strategy, int rank, int ranks, const RankUseOptions& options) {
+  const RankUseOptions first = first_step(strategy, options);
   return RankBench(first).predict(strategy, comm::Group::imagined(rank, ranks));
 }
 
-std::vector<StepMemory> predict_ranks(const std::string& strategy, int ranks, const RankUseOptions& options) {
+std::vector<StepMemory> predict_ranks(const std::string& strategy, int ranks, const RankUseOptions& options,
+                                      const std::function<void(int)>& progress) {
+  const RankUseOptions first = first_step(strategy, options);
+  const RankBench bench(first);  // the rows and their tokeniser are the same for all
   std::vector<StepMemory> memory;
-  for (int rank = 0; rank < ranks; ++rank) memory.push_back(predict_rank(strategy, rank, ranks, options));
+  for (int rank = 0; rank < ranks; ++rank) {
+    memory.push_back(bench.predict(strategy, comm::Group::imagined(rank, ranks)));
+    if (progress) progress(rank + 1);
+  }
   return memory;
 }
 

@@ -2,6 +2,7 @@
 // What a strategy costs a rank: bytes by kind, measured beside predicted, and the time of a step.
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,7 +51,8 @@ std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<s
 /// predict_memory. Throws InputError for strategies that cannot be predicted (dp, ps-async), and as the strategy does
 /// for a model that it cannot divide among so many.
 StepMemory predict_rank(const std::string& strategy, int rank, int ranks, const RankUseOptions& options);
-/// Of each of them, by rank.
-std::vector<StepMemory> predict_ranks(const std::string& strategy, int ranks, const RankUseOptions& options);
+/// Of each of them, by rank. `progress` is told after each how many are done.
+std::vector<StepMemory> predict_ranks(const std::string& strategy, int ranks, const RankUseOptions& options,
+                                      const std::function<void(int)>& progress = {});
 
 }  // namespace funicular::bench

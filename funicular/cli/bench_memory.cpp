@@ -42,18 +42,16 @@ void print_rows(const BenchOptions& options, const Rows& rows) {
     fmt::print("{}", bench::to_text(rows));
 }
 
-/// Calls `add` for each combination.
+/// Calls `add` for each combination, with what it calls whenever one of its `parts`, counted in `unit`, is done.
 template <class Add>
-void for_each_case(const std::vector<bench::MemoryCase>& cases, const Add& add) {
+void for_each_case(const std::vector<bench::MemoryCase>& cases, uint64_t parts, const char* unit,
+                   const Add& add) {
   ProgressOptions shown;
-  shown.unit = "combinations";
-  Progress progress("bench memory", cases.size(), shown);
+  shown.unit = unit;
+  Progress progress("bench memory", cases.size() * parts, shown);
   uint64_t done = 0;
-  for (const bench::MemoryCase& one : cases) {
-    progress.update(done++);
-    add(one);
-  }
   progress.update(done);
+  for (const bench::MemoryCase& one : cases) add(one, [&] { progress.update(++done); });
   progress.finish();
 }
 
@@ -61,10 +59,11 @@ void measure_cases(const BenchOptions& options, const format::BertConfig& config
   const std::vector<bench::MemoryCase> cases = memory_cases(options, {1, 4});
   for (const bench::MemoryCase& one : cases) model::check_positions(one.max_length, config);
   std::vector<bench::MemoryRow> rows;
-  for_each_case(cases, [&](const bench::MemoryCase& one) {
+  for_each_case(cases, 1, "combinations", [&](const bench::MemoryCase& one, const auto& done) {
     const bench::Rows batch = options.make_batches(config, one.batch_size, one.max_length, 1).front();
     rows.push_back(bench::measure_case([&] { return options.build(config, master_type(one.precision)); }, one,
                                        batch, options.seed()));
+    done();
   });
   print_rows(options, rows);
 }
@@ -77,7 +76,8 @@ void predict_cases(const BenchOptions& options, const format::BertConfig& config
                                                   ? std::vector<std::string>{"ddp", "zero1", "zero2", "zero3"}
                                                   : options.strategies;
   std::vector<bench::RankMemoryRow> rows;
-  for_each_case(cases, [&](const bench::MemoryCase& one) {
+  const uint64_t parts = strategies.size() * static_cast<uint64_t>(ranks);
+  for_each_case(cases, parts, "ranks", [&](const bench::MemoryCase& one, const auto& done) {
     bench::RankUseOptions use;
     use.config = config;
     use.rule = options.rows_rule(config, one.batch_size, one.max_length);
@@ -85,7 +85,7 @@ void predict_cases(const BenchOptions& options, const format::BertConfig& config
     use.recompute = one.recompute;
     use.accumulation = one.accumulation;
     for (const std::string& strategy : strategies)
-      rows.push_back({one, strategy, bench::predict_ranks(strategy, ranks, use)});
+      rows.push_back({one, strategy, bench::predict_ranks(strategy, ranks, use, [&](int) { done(); })});
   });
   print_rows(options, rows);
 }

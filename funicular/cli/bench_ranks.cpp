@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
+#include "funicular/bench/memory_table.h"
 #include "funicular/bench/rank_use.h"
 #include "funicular/cli/bench_modes.h"
 #include "funicular/comm/group.h"
@@ -53,28 +54,21 @@ void print_use(const bench::RankUse& use) {
                static_cast<double>(device.state) / 1e6, "", device.busy_seconds);
 }
 
-OrderedJson json_of(const bench::StepMemory& memory) {
-  return {{"weights", memory.weights},     {"gradients", memory.gradients},
-          {"state", memory.optimizer},     {"activations", memory.activations},
-          {"workspace", memory.workspace}, {"gathered", memory.gathered},
-          {"peak", memory.peak()}};
-}
-
 OrderedJson json_of(const bench::RankUse& use) {
   OrderedJson devices = OrderedJson::array();
   for (const parallel::DeviceUse& device : use.devices)
     devices.push_back({{"weights", device.weights},
                        {"gradients", device.gradients},
-                       {"state", device.state},
+                       {"optimizer", device.state},
                        {"busy_seconds", device.busy_seconds}});
   OrderedJson json = {{"strategy", use.strategy},
                       {"ranks", use.ranks},
-                      {"measured", json_of(use.measured)},
+                      {"measured", bench::to_json(use.measured)},
                       {"step_seconds", use.step_seconds},
                       {"wait_seconds", use.wait_seconds},
                       {"devices", devices},
                       {"tokens_per_second", use.tokens_per_second}};
-  if (use.predicted) json["predicted"] = json_of(*use.predicted);
+  if (use.predicted) json["predicted"] = bench::to_json(*use.predicted);
   return json;
 }
 
@@ -85,7 +79,7 @@ void print_ranks(const std::vector<bench::RankUse>& uses, bool as_json) {
     return fmt::print("{}\n", list.dump());
   }
   fmt::print("{:<23} {:>18} {:>18} {:>18} {:>18} {:>20} {:>10} {:>7} {:>8}\n", "MB on rank 0 (predicted)",
-             "weights", "gradients", "state", "gathered", "peak", "tokens/s", "step s", "waits s");
+             "weights", "gradients", "optimiser", "gathered", "peak", "tokens/s", "step s", "waits s");
   for (const bench::RankUse& use : uses) print_use(use);
 }
 

@@ -18,6 +18,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/isa.h"
 #include "funicular/base/memory.h"
+#include "funicular/base/progress.h"
 #include "funicular/bench/rank_use.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
@@ -171,7 +172,11 @@ std::string shown(double bytes) {
 /// What a training step of `ranks` ranks on this machine needs by this strategy, and whether it is there.
 Finding check_layout(const std::string& strategy, int ranks, const bench::RankUseOptions& step) {
   std::vector<double> bytes;
-  for (const bench::StepMemory& memory : bench::predict_ranks(strategy, ranks, step))
+  ProgressOptions counted;
+  counted.unit = "ranks";
+  Progress progress("doctor " + strategy, static_cast<uint64_t>(ranks), counted);
+  for (const bench::StepMemory& memory :
+       bench::predict_ranks(strategy, ranks, step, [&](int done) { progress.update(uint64_t(done)); }))
     bytes.push_back(static_cast<double>(memory.peak()));
   const double together = std::accumulate(bytes.begin(), bytes.end(), 0.0), available = available_memory();
   std::string needs = shown(together);
@@ -223,6 +228,7 @@ class Doctor final : public Command {
   }
 
   int run() override {
+    if (model_.empty()) refuse_options_of_a_step();
     device_.apply();
     print("libtorch", [] { return Finding{Verdict::ok, TORCH_VERSION, ""}; });
     print("processor", check_processor);
@@ -238,6 +244,16 @@ class Doctor final : public Command {
   }
 
  private:
+  void refuse_options_of_a_step() const {
+    for (const char* option : {"ranks", "batch-size", "max-length", "precision", "recompute"})
+      if (arguments.given(option))
+        throw InputError(
+            "usage",
+            "--{} is of the step whose memory is predicted, and that takes a model; give --model "
+            "DIR, or leave it out",
+            option);
+  }
+
   void check_model() {
     bool found = false;
     print("model", [&] {

@@ -6,10 +6,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <functional>
+#include <memory>
+#include <optional>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
+#include "funicular/base/progress.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/rank_options.h"
@@ -115,7 +119,8 @@ class Evaluate final : public Command {
     if (place.size > 1 && device_.device != "cpu")
       throw InputError("device", "--device {} is for one process; expected --device cpu, or one rank",
                        device_.device);
-    group_ = comm::Group::from_environment();
+    group_ = comm::Group::from_environment(
+        {.timeout = std::chrono::hours(4)});  // the others wait while a host's first rank tokenises
     // What all ranks would say is said once.
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   }
@@ -211,10 +216,12 @@ class Evaluate final : public Command {
                                     .metrics = task.metrics,
                                     .thresholds = objective::thresholds_in(note_.source, config.num_labels)});
     const Model model = load(*objective);
-    const eval::TemporaryFolder folder;
     const std::vector<std::string> labels =
         task.regression ? std::vector<std::string>() : labels_of_model(task, config, model_);
-    const auto store = eval::open_task_store(task, data_, "eval", tokenizer, labels, folder.path());
+    const eval::TemporaryFolder folder;
+    const auto store = open_rows(folder.path(), [&](const fs::path& place, bool verify) {
+      return eval::open_task_store(task, data_, "eval", tokenizer, labels, place, verify);
+    });
     report_truncated(*store, data_.string(), length_, tokenizer.sequence());
     const auto kind = task.regression    ? eval::AnswerKind::number
                       : task.multi_label ? eval::AnswerKind::class_set
@@ -234,6 +241,27 @@ class Evaluate final : public Command {
     if (!predictions_.empty()) sheet.write(predictions_);
     fmt::print("{}\n", found.dump());
     return 0;
+  }
+
+  using Store = std::shared_ptr<const data::TokenStore>;
+  /// Tokenised once a host: its first rank leaves the store in its `folder`, and the others `open` it there. A rank that
+  /// sees the folder of none of them, as in a container, tokenises the rows itself.
+  Store open_rows(const fs::path& folder, const std::function<Store(const fs::path&, bool verify)>& open) {
+    const bool first = group_.rank() == 0 || launch::read_environment().local_rank == 0;
+    Store store;
+    comm::together(group_, [&] {
+      if (first) store = open(folder, true);
+    });
+    if (group_.size() == 1) return store;
+    const std::vector<std::string> made = group_.gather_texts(first ? folder.string() : "");
+    comm::together(group_, [&] {
+      if (first) return;
+      const auto seen = std::find_if(made.begin(), made.end(), [](const std::string& place) {
+        return !place.empty() && fs::exists(place);
+      });
+      store = seen == made.end() ? open(folder, true) : open(*seen, false);
+    });
+    return store;
   }
 
   /// What evaluation.json tells besides the answers.
@@ -279,9 +307,16 @@ class Evaluate final : public Command {
                       const std::shared_ptr<const data::TokenStore>& store, Metrics* metrics) {
     const std::shared_ptr<const data::Dataset> samples = objective.samples(store);
     const train::DatasetSource source(objective, *samples);
+    std::optional<Progress> progress;
+    ProgressOptions shown;
+    shown.unit = "rows";
+    if (group_.rank() == 0) progress.emplace("evaluate", static_cast<uint64_t>(samples->size()), shown);
     const auto result =
         train::evaluate(model, source, metrics, batch_size_.value_or(batch_tokens_ > 0 ? kMostRows : kRows),
-                        batch_tokens_, static_cast<uint64_t>(seed_), group_);
+                        batch_tokens_, static_cast<uint64_t>(seed_), group_, [&](int64_t rows) {
+                          if (progress) progress->update(static_cast<uint64_t>(rows));
+                        });
+    progress.reset();
     // A correlation may not be defined; a loss is.
     for (const char* name : {"loss", "perplexity"})
       if (const auto found = result.find(name); found != result.end() && !std::isfinite(found->second))

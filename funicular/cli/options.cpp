@@ -306,9 +306,9 @@ void TrainingOptions::apply() {
        .fixed_order = deterministic});
   if (group_.size() == 1 && (strategy == "ddp" || strategy.starts_with("zero")))
     log::warning(
-        "--strategy {} shares the work of several ranks, and there is one; to have several: "
+        "{} shares the work of several ranks, and there is one; to have several: "
         "funicular launch -n 2 -- funicular …",
-        strategy);
+        given());
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   if (choose) choose_precision();
@@ -347,7 +347,7 @@ void TrainingOptions::warn_of_idle_options() const {
   using Names = std::vector<std::string>;
   const auto belong = [&](const Names& options, const char* chooser, const std::string& chosen,
                           const Names& users) {
-    warn_unless_used(*arguments_, options, chooser, chosen, users);
+    warn_unless_used(*arguments_, options, fmt::format("--{} {}", chooser, chosen), chosen, users);
   };
   Names warming = optim::schedule_names();
   std::erase(warming, "constant");

@@ -110,34 +110,38 @@ void RankOptions::declare(Arguments& arguments) {
   declare_exchange(*this, arguments);
 }
 
-/// Contradictions between --strategy and the options of its axes.
 parallel::Layout RankOptions::asked_layout() const {
-  using Kind = parallel::Layout::Kind;
   parallel::Layout layout = parallel::Layout::of_strategy(strategy);
-  const int64_t stages_on = pipeline_parallel.value_or(1);
-  if (stages_on > 1 && !layout.staged && strategy != "auto")
-    throw InputError("usage", "--pipeline-parallel {} and --strategy {} contradict each other; leave one out",
-                     stages_on, strategy);
-  const bool named = layout.zero > 0 || strategy == "ddp" || layout.kind != Kind::ranks;
-  if (zero && named && *zero != layout.zero)
-    throw InputError("usage", "--zero {} and --strategy {} contradict each other; leave one out", *zero,
-                     strategy);
-  layout.staged = layout.staged || stages_on > 1;
-  if (pipeline_parallel && layout.staged) layout.pipeline = static_cast<int>(*pipeline_parallel);
-  layout.sliced = layout.sliced || tensor_parallel.value_or(1) > 1;
-  if (tensor_parallel && layout.sliced) layout.tensor = static_cast<int>(*tensor_parallel);
-  if (data_parallel && layout.kind == Kind::ranks) layout.data = static_cast<int>(*data_parallel);
-  layout.zero = static_cast<int>(zero.value_or(layout.zero));
+  const auto take = [&](const char* option, const std::optional<int64_t>& value) {
+    if (value) layout.set(option, std::to_string(*value), strategy);
+  };
+  take("pipeline-parallel", pipeline_parallel);
+  take("tensor-parallel", tensor_parallel);
+  take("data-parallel", data_parallel);
+  take("zero", zero);
+  take("stages-per-rank", stages_per_rank);
+  layout.set("schedule", schedule);
   layout.sequence = sequence_parallel;
-  layout.schedule = schedule;
-  layout.stages_per_rank = static_cast<int>(stages_per_rank.value_or(0));
   return layout;
 }
 
 void RankOptions::settle(int ranks) {
+  named_ = strategy;
   layout_ = asked_layout().on(ranks);
   if (strategy != "auto" || layout_.staged || layout_.sliced || layout_.zero > 0)
     strategy = layout_.strategy();
+}
+
+std::string RankOptions::given() const {
+  std::vector<std::string> words;
+  if (named_ != "auto") words.push_back("--strategy " + named_);
+  const auto add = [&](const char* option, const std::optional<int64_t>& value) {
+    if (value) words.push_back(fmt::format("--{} {}", option, *value));
+  };
+  add("pipeline-parallel", pipeline_parallel);
+  add("tensor-parallel", tensor_parallel);
+  add("zero", zero);
+  return words.empty() ? "--strategy auto" : fmt::format("{}", fmt::join(words, " "));
 }
 
 int64_t RankOptions::parts(int ranks) const {
@@ -164,7 +168,7 @@ train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
 
 void RankOptions::warn_of_idle_options(const Arguments& arguments) const {
   const auto belong = [&](const std::vector<std::string>& options, const std::vector<std::string>& users) {
-    warn_unless_used(arguments, options, "strategy", strategy, users);
+    warn_unless_used(arguments, options, given(), strategy, users);
   };
   belong({"devices"}, {"dp"});
   belong({"servers"}, {"ps-sync", "ps-async"});
@@ -176,12 +180,12 @@ void RankOptions::warn_of_idle_options(const Arguments& arguments) const {
 }
 
 void warn_unless_used(const Arguments& arguments, const std::vector<std::string>& options,
-                      const char* chooser, const std::string& chosen, const std::vector<std::string>& users) {
+                      const std::string& choice, const std::string& chosen,
+                      const std::vector<std::string>& users) {
   if (std::find(users.begin(), users.end(), chosen) != users.end()) return;
   for (const std::string& option : options)
     if (arguments.given(option))
-      log::warning("--{} has no effect with --{} {}: it is of {}", option, chooser, chosen,
-                   fmt::join(users, ", "));
+      log::warning("--{} has no effect with {}: it is of {}", option, choice, fmt::join(users, ", "));
 }
 
 void share_threads(const launch::Environment& place) {

@@ -35,6 +35,8 @@ struct RankOptions {
   void settle(int ranks);
   /// After settle().
   const parallel::Layout& layout() const { return layout_; }
+  /// Those that made the layout what it is, as they were given: "--strategy zero1", "--pipeline-parallel 2 --zero 1".
+  std::string given() const;
   /// Into how many parts a batch is cut among `ranks`, and into how many micro-batches a part, unless options say it.
   int64_t parts(int ranks) const;
   int64_t pieces() const { return layout_.staged ? layout_.pipeline : 1; }
@@ -46,11 +48,13 @@ struct RankOptions {
  private:
   parallel::Layout asked_layout() const;
   parallel::Layout layout_;
+  std::string named_ = "auto";  ///< --strategy as it was given
 };
 
-/// Warns of those of `options` that were given unless `chosen`, the value of --`chooser`, is one of `users`.
+/// Warns of those of `options` that were given unless `chosen` is one of `users`. `choice`: what chose it, such as "--optim sgd".
 void warn_unless_used(const Arguments& arguments, const std::vector<std::string>& options,
-                      const char* chooser, const std::string& chosen, const std::vector<std::string>& users);
+                      const std::string& choice, const std::string& chosen,
+                      const std::vector<std::string>& users);
 
 /// A launcher that neither sets the threads of a rank nor binds it to cores (srun, mpirun --bind-to none) leaves all cores
 /// to each; ranks that take them all would stand in each other's way. Divides them.

@@ -29,6 +29,21 @@ int parse_number(const std::string& option, const std::string& text, int least, 
   return value;
 }
 
+/// Those of replicas alone say that there are no stages.
+bool may_be_staged(const std::string& name) {
+  return name == "auto" || name == "tensor" || name.starts_with("pipeline");
+}
+
+/// Whether the name says what replicas divide: "ddp" nothing, "tensor" and "pipeline" leave it open.
+bool says_what_is_divided(const std::string& name) {
+  return zero_stage(name) > 0 || !may_be_staged(name);
+}
+
+[[noreturn]] void refuse_beside(const std::string& name, const std::string& option, int value) {
+  throw InputError("usage", "--{} {} and the strategy {} contradict each other; leave one out", option, value,
+                   name);
+}
+
 /// "--pipeline-parallel 2, --tensor-parallel 2": the axes within a replica.
 std::string axes_of(const Layout& layout) {
   std::vector<std::string> axes;
@@ -132,10 +147,11 @@ Layout Layout::of_strategy(const std::string& name, const StrategyOptions& optio
   return layout;
 }
 
-bool Layout::set(const std::string& option, const std::string& value) {
+bool Layout::set(const std::string& option, const std::string& value, const std::string& name) {
   constexpr int kMost = 65536;
   if (option == "pipeline-parallel") {
     pipeline = parse_number(option, value, 1, kMost);
+    if (pipeline > 1 && !may_be_staged(name)) refuse_beside(name, option, pipeline);
     staged = staged || pipeline > 1;
   } else if (option == "tensor-parallel") {
     tensor = parse_number(option, value, 1, kMost);
@@ -144,6 +160,7 @@ bool Layout::set(const std::string& option, const std::string& value) {
     data = parse_number(option, value, 1, kMost);
   } else if (option == "zero") {
     zero = parse_number(option, value, 0, 3);
+    if (says_what_is_divided(name) && zero != zero_stage(name)) refuse_beside(name, option, zero);
   } else if (option == "schedule") {
     schedule = value;
   } else if (option == "stages-per-rank") {
@@ -172,20 +189,6 @@ std::string Layout::strategy() const {
   if (staged) return zero > 0 ? fmt::format("pipeline-zero{}", zero) : "pipeline";
   if (zero > 0) return fmt::format("zero{}", zero);
   return sliced ? "tensor" : "ddp";
-}
-
-std::string Layout::text() const {
-  if (kind != Kind::ranks) return "--strategy " + strategy();
-  std::vector<std::string> words;
-  if (staged) {
-    words.push_back(fmt::format("--pipeline-parallel {} --schedule {}", pipeline, schedule));
-    if (stages_per_rank > 0) words.push_back(fmt::format("--stages-per-rank {}", stages_per_rank));
-    if (!begins.empty()) words.push_back(fmt::format("--stages {}", fmt::join(begins, ",")));
-  }
-  if (sliced) words.push_back(fmt::format("--tensor-parallel {}", tensor));
-  if (sequence) words.emplace_back("--sequence-parallel");
-  words.push_back(fmt::format("--data-parallel {} --zero {}", data, zero));
-  return fmt::format("{}", fmt::join(words, " "));
 }
 
 Layout Layout::on(int ranks) const {

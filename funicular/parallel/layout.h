@@ -42,13 +42,12 @@ struct Layout {
   /// The same with the stages and slices of `options`.
   static Layout of_strategy(const std::string& name, const StrategyOptions& options);
   /// An option by its name, without "--": pipeline-parallel, tensor-parallel, data-parallel, zero, schedule,
-  /// stages-per-rank, stages. False for any other. Throws InputError for a value that is none.
-  bool set(const std::string& option, const std::string& value);
+  /// stages-per-rank, stages. False for any other. `name`: that of the strategy which was given and of which the layout was
+  /// made; auto: none was. Throws InputError for a value that is none, and for one that contradicts the name.
+  bool set(const std::string& option, const std::string& value, const std::string& name = "auto");
 
-  /// The name of strategy_names() that is the nearest; what it leaves out, text() tells.
+  /// The name of strategy_names() that is the nearest.
   std::string strategy() const;
-  /// In options: "--pipeline-parallel 2 --schedule 1f1b --tensor-parallel 2 --data-parallel 1 --zero 1".
-  std::string text() const;
   /// Whether the schedule updates weights while the pipeline is full.
   bool asynchronous() const { return staged && updates_while_full(schedule); }
 

@@ -74,7 +74,8 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
     layout.recompute = parse_recompute(value);
   else if (option == "--fault")
     set_fault(layout, value);
-  else if (!option.starts_with("--") || !layout.shared.set(option.substr(2), value))
+  else if (!option.starts_with("--") ||
+           !layout.shared.set(option.substr(2), value, layout.is_reference() ? "auto" : layout.strategy))
     throw InputError(
         "layout",
         "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "

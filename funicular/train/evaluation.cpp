@@ -95,7 +95,8 @@ BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens) {
 
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating,
-                                             const EvaluateBatch& evaluate_batch) {
+                                             const EvaluateBatch& evaluate_batch,
+                                             const EvaluationProgress& progress) {
   check_data(data);
   const int64_t batches = (data.size() + plan.batch - 1) / plan.batch;
   Prefetcher<GlobalBatch> loader(0, batches, /*threads=*/1, /*ahead=*/2, [&](int64_t number) {
@@ -108,6 +109,7 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
       const std::span<const MicroBatch> part(&one, 1);
       tally.add(evaluate_batch(part));
     }
+    if (progress) progress(std::min((number + 1) * plan.batch, data.size()));
   }
   return tally.finish();
 }
@@ -121,6 +123,7 @@ struct Sharing {
   parallel::DataShare share;
   std::function<std::vector<parallel::EvalResult>(std::span<const MicroBatch>)> evaluate;
   std::function<bool()> interrupted;
+  EvaluationProgress progress;
 };
 
 std::string encode_parts(const std::vector<parallel::EvalResult>& parts) {
@@ -176,6 +179,7 @@ std::map<std::string, double> run_shared_evaluation(const Source& data, Metrics*
       }
       for (int64_t i = 0; first_rank && i < share.count && number * share.count + i < batches; ++i)
         for (const parallel::EvalResult& part : parts.at(i)) tally.add(part);
+      if (sharing.progress) sharing.progress(std::min(data.size(), (number + 1) * share.count * plan.batch));
     });
   }
   if (stop) return {};
@@ -198,13 +202,14 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
     return parts;
   };
   return run_shared_evaluation(data, metrics, plan, seed, floating,
-                               {strategy.group(), strategy.data_share(), whole, interrupted});
+                               {strategy.group(), strategy.data_share(), whole, interrupted, {}});
 }
 
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating, const comm::Group& group,
-                                             const EvaluateBatch& evaluate_batch) {
-  if (group.size() == 1) return run_evaluation(data, metrics, plan, seed, floating, evaluate_batch);
+                                             const EvaluateBatch& evaluate_batch,
+                                             const EvaluationProgress& progress) {
+  if (group.size() == 1) return run_evaluation(data, metrics, plan, seed, floating, evaluate_batch, progress);
   const auto one_by_one =
       [&](std::span<const MicroBatch> batch) {  // so that sums have the order of one process
         std::vector<parallel::EvalResult> parts;
@@ -215,19 +220,20 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
       };
   return run_shared_evaluation(
       data, metrics, plan, seed, floating,
-      {group, {.index = group.rank(), .count = group.size()}, one_by_one, [] { return false; }});
+      {group, {.index = group.rank(), .count = group.size()}, one_by_one, [] { return false; }, progress});
 }
 
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
                                        int64_t batch_size, int64_t batch_tokens, uint64_t seed,
-                                       const comm::Group& group) {
+                                       const comm::Group& group, const EvaluationProgress& progress) {
   const at::ScalarType floating = model.parameters.empty()
                                       ? at::kFloat
                                       : at::toOpMathType(model.parameters.front()->compute.scalar_type());
   try {
     auto result = run_evaluation(
         data, metrics, evaluation_plan(batch_size, batch_tokens), seed, floating, group,
-        [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); });
+        [&](std::span<const MicroBatch> batch) { return parallel::evaluate_micro_batches(model, batch); },
+        progress);
     data.require_sound();
     return result;
   } catch (const InputError&) {

@@ -29,11 +29,15 @@ BatchPlan evaluation_plan(int64_t batch_size, int64_t tokens);
 /// Runs one micro-batch (a span of length 1) without gradients.
 using EvaluateBatch = std::function<parallel::EvalResult(std::span<const MicroBatch>)>;
 
+/// Told how many samples are done, of all ranks together.
+using EvaluationProgress = std::function<void(int64_t)>;
+
 /// Feeds `data` to `evaluate_batch` in the order of the data. Gives "loss" (the sum of the loss terms'
 /// weighted means) and what `metrics` (may be nullptr) gives. Throws InputError for empty data.
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating,
-                                             const EvaluateBatch& evaluate_batch);
+                                             const EvaluateBatch& evaluate_batch,
+                                             const EvaluationProgress& progress = {});
 
 /// What went wrong on some rank and is known on all.
 struct SharedError {
@@ -53,13 +57,15 @@ std::map<std::string, double> run_evaluation(const Source& data, Metrics* metric
 /// bits of one process. Throws SharedError on all ranks where one fails. Collective.
 std::map<std::string, double> run_evaluation(const Source& data, Metrics* metrics, const BatchPlan& plan,
                                              uint64_t seed, at::ScalarType floating, const comm::Group& group,
-                                             const EvaluateBatch& evaluate_batch);
+                                             const EvaluateBatch& evaluate_batch,
+                                             const EvaluationProgress& progress = {});
 
 /// One pass over `data` without gradients and without dropout: "loss" (weighted mean) and what `metrics`
 /// gives. Throws InputError for data that are damaged. With a `group`, whose ranks all call it with the same model and data,
-/// they share the rows; `metrics` then knows them on rank 0 alone.
+/// they share the rows; `metrics` then knows them on rank 0 alone. `progress` is called on every rank.
 std::map<std::string, double> evaluate(const Model& model, const Source& data, Metrics* metrics,
                                        int64_t batch_size, int64_t batch_tokens = 0, uint64_t seed = 42,
-                                       const comm::Group& group = {});
+                                       const comm::Group& group = {},
+                                       const EvaluationProgress& progress = {});
 
 }  // namespace funicular::train

@@ -10,6 +10,7 @@
 #include <variant>
 
 #include "funicular/base/memory.h"
+#include "funicular/parallel/layout.h"
 
 namespace funicular::train {
 
@@ -31,17 +32,50 @@ double status_bytes(const std::string& name) {
   return 0;
 }
 
+/// Into how many parts replicas divide what they hold.
+struct Division {
+  int weights = 1;  ///< those that are computed with
+  int gradients = 1;
+  int states = 1;  ///< the optimiser's, and in 16 bits the masters that it updates
+};
+
+double bytes_held(const TrainingNeeds& needs, const Division& division) {
+  const double master = needs.precision == Precision::fp64 ? 8 : 4;
+  const bool mixed = needs.precision == Precision::bf16 || needs.precision == Precision::fp16;
+  const auto parameters = static_cast<double>(needs.parameters),
+             constants = static_cast<double>(needs.constants);
+  const double states = static_cast<double>(states_of(needs.optimizer)) + (mixed ? 1 : 0);
+  return (parameters + constants) * (mixed ? 2 : master) / division.weights +
+         parameters * master / division.gradients + parameters * master * states / division.states;
+}
+
 double gigabytes(double bytes) {
   return bytes / 1e9;
 }
 
 }  // namespace
 
+void divide_as(const parallel::Strategy& strategy, TrainingNeeds& needs) {
+  needs.parts = needs.replicas = 1;
+  needs.zero = 0;
+  const auto& names = parallel::strategy_names();
+  if (std::find(names.begin(), names.end(), strategy.name()) == names.end()) return;  // a user's own
+  const parallel::Layout layout = parallel::Layout::of_strategy(strategy.name());
+  if (layout.kind != parallel::Layout::Kind::ranks) return;  // servers: each worker has all of it
+  needs.replicas = static_cast<int>(strategy.parts());
+  needs.parts = std::max(1, strategy.group().size() / needs.replicas);
+  needs.zero = layout.zero;
+}
+
 int64_t bytes_of_training(const TrainingNeeds& needs) {
-  const int64_t master = needs.precision == Precision::fp64 ? 8 : 4;
-  const bool mixed = needs.precision == Precision::bf16 || needs.precision == Precision::fp16;
-  return needs.parameters * (master * (2 + states_of(needs.optimizer)) + (mixed ? 2 : 0)) +
-         needs.constants * (mixed ? 2 : master);
+  return static_cast<int64_t>(bytes_held(needs, {}));
+}
+
+double bytes_of_a_rank(const TrainingNeeds& needs) {
+  return bytes_held(needs, {.weights = needs.zero >= 3 ? needs.replicas : 1,
+                            .gradients = needs.zero >= 2 ? needs.replicas : 1,
+                            .states = needs.zero >= 1 ? needs.replicas : 1}) /
+         needs.parts;
 }
 
 double memory_limit() {
@@ -63,17 +97,18 @@ int ranks_that_hold(const TrainingNeeds& needs, double limit) {
 
 std::string memory_advice(const TrainingNeeds& needs, double limit, const std::string& detail) {
   const std::string batches = "a smaller --micro-batch-tokens or --micro-batch-size, or --recompute full";
-  const double bytes = static_cast<double>(bytes_of_training(needs)), here = bytes / needs.parts;
+  const double bytes = static_cast<double>(bytes_of_training(needs)), here = bytes_of_a_rank(needs);
   // A third of what there is: the rest is for activations, and for what building the model takes.
   if (here < limit / 3) return fmt::format("out of memory; try {} ({})", batches, detail);
-  const int wanted = std::max(ranks_that_hold(needs, limit), needs.parts + 1);
+  const int parts = static_cast<int>(bytes / here + 1e-6);  // in which it lies already
+  const int wanted = std::max(ranks_that_hold(needs, limit), parts + 1);
   return fmt::format(
       "out of memory; the weights of this model with their gradients and optimiser state take {:.2f} GB{}, "
       "and this process "
       "may have {:.2f} GB. A pipeline of {} ranks divides them, about {:.2f} GB a rank: funicular launch -n "
       "{} -- funicular "
       "… --pipeline-parallel {}. What comes on top is less with {} ({})",
-      gigabytes(here), needs.parts > 1 ? " on each rank" : "", gigabytes(limit), wanted,
+      gigabytes(here), needs.parts * needs.replicas > 1 ? " on each rank" : "", gigabytes(limit), wanted,
       gigabytes(bytes / wanted), wanted, wanted, batches, detail);
 }
 

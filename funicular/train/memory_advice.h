@@ -1,11 +1,17 @@
 #pragma once
 // What to do where a model does not fit.
+//
+// Asked when memory has run out, perhaps while the model is built: a step that is taken without arithmetic (runtime/dry_run.h),
+// which tells all that a step needs, would have to build the model once more. What is held however small the batches are
+// follows from the number of weights, what the optimiser keeps of each, and the layout. A test compares it with what such
+// steps hold under every strategy (tests/bench/rank_memory_test.cpp).
 
 #include <cstdint>
 #include <string>
 
 #include "funicular/core/precision.h"
 #include "funicular/optim/optimizer.h"
+#include "funicular/parallel/strategy.h"
 
 namespace funicular::train {
 
@@ -15,13 +21,19 @@ struct TrainingNeeds {
   int64_t constants = 0;   ///< and that do not, as those of a teacher
   Precision precision = Precision::fp32;
   optim::OptimizerSpec optimizer = optim::AdamW{};
-  int ranks = 1;
-  /// Into how many parts what is held lies divided over the ranks; 1: each holds all of it.
-  int parts = 1;
+  int parts = 1;     ///< ranks of a replica (stages, slices), which have parts of the model
+  int replicas = 1;  ///< and how many of these there are
+  int zero = 0;      ///< what the replicas divide: ZeRO's stage, 0 to 3
 };
+
+/// Takes `parts`, `replicas` and `zero` from the strategy that trains.
+void divide_as(const parallel::Strategy& strategy, TrainingNeeds& needs);
 
 /// Bytes of the weights, their 16-bit copies, gradients and optimiser state, on all ranks together, each counted once.
 int64_t bytes_of_training(const TrainingNeeds& needs);
+
+/// What of it lies on one rank, if the parts are equally large.
+double bytes_of_a_rank(const TrainingNeeds& needs);
 
 /// What this process may have for its data, in bytes: by its limits on data or on address space (ulimit -d, -v; what programs
 /// and libraries take of the latter is taken off), else what the machine has left.

@@ -307,12 +307,7 @@ FitResult Trainer::fit(Model& model, const Source& train, const Evaluation& eval
     (parameter->trainable ? needs.parameters : needs.constants) += parameter->master.numel();
   try {
     std::unique_ptr<parallel::Strategy> strategy = strategy_();
-    needs.ranks = strategy->group().size();
-    // Those that read the same rows, or divide what each rank holds.
-    needs.parts = strategy->name().starts_with("ps-") ? 1
-                  : strategy->name().ends_with("zero3")
-                      ? needs.ranks
-                      : std::max(1, static_cast<int>(needs.ranks / strategy->parts()));
+    divide_as(*strategy, needs);
     Training training(options_, callbacks, optimizer_, std::move(strategy), model, train, evaluation);
     return Fit(training).run();
   } catch (const InputError&) {

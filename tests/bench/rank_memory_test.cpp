@@ -12,6 +12,7 @@
 #include "funicular/model/bert.h"
 #include "funicular/objective/next_sentence.h"
 #include "funicular/runtime/allocator.h"
+#include "funicular/train/memory_advice.h"
 #include "tests/comm/ranks.h"
 
 namespace funicular::bench::rank_memory {
@@ -167,12 +168,56 @@ TEST_F(RankMemory, OfSlicesThatNoReplicaReducesHoldsNoGradientsOfMatrices) {
   EXPECT_LT(sliced.weights, 0.6 * static_cast<double>(alone.weights));
 }
 
+TEST_F(RankMemory, OfEveryStrategyHoldsWhatTheAdviceForModelsThatDoNotFitCountsOn) {
+  RankUseOptions options;
+  options.config = small_config();
+  options.config.vocab_size = 400;                    // first and last stage both hold the words,
+  options.config.max_position_embeddings = kLongest;  // and each slice the positions
+  options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = 400};
+  options.accumulation = 2;  // gradients stay between micro-batches
+  train::TrainingNeeds needs;
+  needs.parameters = model::build_bert({options.config, model::Head::masked_lm}).parameter_count();
+  for (const Precision precision : {Precision::fp32, Precision::bf16})
+    for (const auto& [strategy, ranks] : std::vector<std::pair<const char*, int>>{{"single", 1},
+                                                                                  {"ddp", 2},
+                                                                                  {"zero1", 2},
+                                                                                  {"zero2", 2},
+                                                                                  {"zero3", 2},
+                                                                                  {"pipeline", 2},
+                                                                                  {"pipeline-zero1", 2},
+                                                                                  {"tensor", 2},
+                                                                                  {"zero1", 4},
+                                                                                  {"zero3", 4}}) {
+      options.precision = needs.precision = precision;
+      double held = 0;
+      for (const StepMemory& memory : predict_ranks(strategy, ranks, options))
+        held += static_cast<double>(memory.weights + memory.gradients + memory.optimizer);
+      train::divide_as(
+          *parallel::make_strategy(strategy, comm::Group::imagined(0, ranks), {.compare_every = 0}), needs);
+      // In fp32 gradients that nothing reduces come with the backward passes: at their end they are there, too.
+      double counted = train::bytes_of_a_rank(needs);
+      const std::string name = strategy;
+      if (precision == Precision::fp32 && (name == "single" || name == "tensor"))
+        counted -= 4.0 * static_cast<double>(needs.parameters) / needs.parts;
+      EXPECT_NEAR(held / ranks / counted, 1, 0.08)
+          << strategy << " on " << ranks << " in " << precision_name(precision);
+    }
+}
+
 TEST_F(RankMemory, OfAllRanksIsToldByRank) {
   RankUseOptions options;
   options.config = small_config();
   options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = kVocabulary};
-  const auto stages = predict_ranks("pipeline", 2, options);
+  std::vector<int> told;
+  const auto stages = predict_ranks("pipeline", 2, options, [&](int done) { told.push_back(done); });
   ASSERT_EQ(stages.size(), 2u);
+  EXPECT_EQ(told, (std::vector<int>{1, 2}));
+  for (const int rank : {0, 1}) {
+    const StepMemory alone = predict_rank("pipeline", rank, 2, options), &among = stages[size_t(rank)];
+    EXPECT_EQ(among.peak(), alone.peak()) << rank;
+    EXPECT_EQ(among.weights, alone.weights) << rank;
+    EXPECT_EQ(among.gathered, alone.gathered) << rank;
+  }
   EXPECT_NE(stages[0].weights, stages[1].weights);
   const StepMemory whole = predict_ranks("single", 1, options).front();
   EXPECT_GT(stages[0].weights + stages[1].weights, whole.weights) << "the word embeddings are used by both";

@@ -116,7 +116,7 @@ class Memory(ProgramTest):
         uses = json.loads(next(line for line in out.splitlines() if "[{" in line).removeprefix("[0] "))
         self.assertEqual([use["strategy"] for use in uses], ["zero2", "zero3", "pipeline"])
         for use in uses:
-            for kind in ("weights", "gradients", "state", "gathered"):
+            for kind in ("weights", "gradients", "optimizer", "gathered"):
                 self.assertEqual(use["measured"][kind], use["predicted"][kind], (use["strategy"], kind))
             self.assertAlmostEqual(use["measured"]["peak"] / use["predicted"]["peak"], 1, delta=0.03)
 

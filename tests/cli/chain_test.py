@@ -245,7 +245,9 @@ class WrongChains(ChainTest):
 
 class EveryOption(ProgramTest):
     def test_of_every_step_is_told_whether_it_changes_the_result(self):
-        completed = re.findall(r"^    ([a-z]+)\) words=\"(.*)\" ;;$", self.succeeds("completion", "bash").out, re.M)
+        commands = re.findall(r"^  ([a-z]+)  ", self.succeeds("--help").out, re.M)
+        completed = [re.search(r"^_funicular_words\[([a-z]+)\]=\"(.*)\"$", self.succeeds("completion", "bash", command).out, re.M).groups()
+                     for command in commands]
         steps, unclassified = [], []
         for command, options in completed:
             found = run("chain", "--options", command)

@@ -35,12 +35,12 @@ class EveryOption(ProgramTest):
         return re.findall(r"^  ([a-z]+)  ", self.succeeds("--help").out, re.M)
 
     def test_that_a_command_lists_has_a_row_and_every_row_is_of_one(self):
-        script = self.succeeds("completion", "bash").out
         problems = [f"there is no command {command}" for command in set(TABLES) - set(self.commands())]
         for command in self.commands():
             listed = re.findall(r"^  (?:-\w, )?(--[a-z][a-z0-9-]*)", self.succeeds(command, "--help").out, re.M)
             self.assertIn("--config", listed)
-            completed = re.search(rf"^    {command}\) words=\"(.*)\" ;;$", script, re.M).group(1).split()
+            words = self.succeeds("completion", "bash", command).out
+            completed = re.search(rf"^_funicular_words\[{command}\]=\"(.*)\"$", words, re.M).group(1).split()
             self.assertEqual(sorted(listed), sorted(completed), f"--help and completion of {command}")
             rows = [option for table in TABLES.get(command, {}).values() for option in table]
             problems += [f"funicular {command} {option} has no row that shows what it does" for option in set(listed) - set(rows)]

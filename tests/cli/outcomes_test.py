@@ -93,6 +93,12 @@ class Settings(ProgramTest):
                                            truncation="only_second"), "--text-columns", "a", "b")
         note = json.loads((self.folder / "run" / "model" / "config.json").read_text())["funicular"]
         self.assertEqual(note["truncation"], "only_second")
+        # Of 16 tokens three are special, so that three are left of the second text.
+        first, second = "good film " * 5, "bad book the old " * 3
+        long, cut = (json.loads(line) for line in self.succeeds(
+            "predict", "--model", self.folder / "run" / "model",
+            stdin=f"{first}\t{second}\n{first}\tbad book the\n").out.splitlines())
+        self.assertEqual(long, cut)
 
     def test_run_does_not_resume_with_another_dropout(self):
         model = self.model()

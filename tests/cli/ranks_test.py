@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -102,7 +103,7 @@ class Finetune(ProgramTest):
         model = self.model()
         self.succeeds(*self.finetune_words(model, "run"))
         words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 8,
-                 "--micro-batch-tokens", 24, "--details"]
+                 "--micro-batch-tokens", 24, "--precision", "fp32", "--details"]
         one = self.succeeds(*words, "--predictions", self.folder / "one.jsonl")
         launched = launch(3, [*words, "--predictions", self.folder / "three.jsonl"])
         self.assertEqual(launched.code, 0, launched.err)
@@ -112,6 +113,70 @@ class Finetune(ProgramTest):
         absent = launch(2, [*words[:3], "--data", self.folder / "absent.tsv"])
         self.assertEqual(absent.code, 2, absent.err)
         self.assertIn("absent.tsv", absent.err)
+
+    def test_ranks_evaluate_masked_words_as_one_process_does_to_the_last_bit(self):
+        model = self.model(extra_shapes={**encoder_shapes(), "cls.predictions.bias": [len(VOCABULARY)],
+                                         "cls.predictions.transform.dense.weight": [HIDDEN, HIDDEN],
+                                         "cls.predictions.transform.dense.bias": [HIDDEN],
+                                         "cls.predictions.transform.LayerNorm.weight": [HIDDEN],
+                                         "cls.predictions.transform.LayerNorm.bias": [HIDDEN]})
+        store = self.store(model)
+        for more in ((), ("--eval-batch-size", 1, "--seed", 7)):
+            words = ["evaluate", "--model", model, "--task", "mlm", "--data", store, "--max-length", 16, "--precision", "fp32", *more]
+            one = self.succeeds(*words).json()
+            self.assertGreater(one["perplexity"], 1)
+            launched = launch(3, words)
+            self.assertEqual(launched.code, 0, launched.err)
+            self.assertEqual(result_of(launched), one)
+        damaged = self.folder / "damaged.tokens"
+        shutil.copytree(store, damaged)
+        (damaged / "tokens.bin").write_bytes(bytes(len((damaged / "tokens.bin").read_bytes())))
+        refused = launch(2, [*words[:6], damaged])
+        self.assertEqual(refused.code, 2, refused.err)
+        self.assertIn("damaged.tokens", refused.err)
+
+    def test_ranks_leave_the_folder_of_an_evaluation_as_one_process_does(self):
+        model = self.model()
+        self.succeeds(*self.finetune_words(model, "run"))
+        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 4,
+                 "--precision", "fp32"]
+        one = self.succeeds(*words, "--output", self.folder / "one").json()
+        launched = launch(3, [*words, "--output", self.folder / "three"])
+        self.assertEqual(launched.code, 0, launched.err)
+        self.assertEqual(result_of(launched), one)
+        files = sorted(path.name for path in (self.folder / "one").iterdir())
+        self.assertIn("predictions.jsonl", files)
+        self.assertEqual(sorted(path.name for path in (self.folder / "three").iterdir()), files)
+        self.assertEqual((self.folder / "three" / "predictions.jsonl").read_bytes(), (self.folder / "one" / "predictions.jsonl").read_bytes())
+        told = [json.loads((self.folder / name / "evaluation.json").read_text()) for name in ("one", "three")]
+        for each in told:
+            self.assertGreater(each.pop("seconds"), 0)
+            self.assertGreater(each.pop("rows_per_second"), 0)
+        self.assertEqual(*told)
+
+    def test_ranks_of_a_host_tokenise_the_rows_of_an_evaluation_once(self):
+        model = self.model()
+        self.succeeds(*self.finetune_words(model, "run"))
+        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--precision", "fp32"]
+        launched = launch(3, words, variables={"FUNICULAR_LOG": "debug", "TMPDIR": str(self.folder)})
+        self.assertEqual(launched.code, 0, launched.err)
+        self.assertEqual(launched.err.count("tokenised"), 1, launched.err)
+        self.assertEqual(list(self.folder.glob("funicular-*")), [], "the store goes with its rank")
+        # One rank a host: each has a store of its own.
+        for rank in range(3):
+            (self.folder / f"tmp-{rank}").mkdir()
+        apart = run("launch", "-n", 3, "--", "sh", "-c",
+                    f"TMPDIR={self.folder}/tmp-$RANK LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 exec {PROGRAM} " + " ".join(map(str, words)),
+                    env={**environment(), "FUNICULAR_LOG": "debug"})
+        self.assertEqual(apart.code, 0, apart.err)
+        self.assertEqual(apart.err.count("tokenised"), 3, apart.err)
+        self.assertEqual(result_of(apart), result_of(launched))
+        with open(self.folder / "eval.tsv", "a") as file:
+            file.write("a label and no text\n")
+        line = len((self.folder / "eval.tsv").read_text().splitlines())
+        refused = launch(3, words)
+        self.assertEqual(refused.code, 2, refused.err)
+        self.assertEqual(refused.err.count(f"eval.tsv:{line}"), 1, refused.err)
 
     def test_ranks_that_were_given_other_rows_to_evaluate_are_refused(self):
         model = self.model()

@@ -512,6 +512,11 @@ class Doctor(ProgramTest):
         self.assertLessEqual({"processor", "memory", "disk", "writing", "tokeniser", "weights"}, {line.split()[1] for line in lines})
         self.assertEqual(list(self.folder.glob(".funicular*")), [])
 
+    def test_options_of_a_step_without_a_model_are_refused(self):
+        for option, value in (("--ranks", 2), ("--batch-size", 8), ("--max-length", 64), ("--precision", "bf16"), ("--recompute", "full")):
+            self.refuses(["doctor", "--output", self.folder, option, value],
+                         f"{option} is of the step whose memory is predicted, and that takes a model; give --model DIR")
+
     def test_damaged_weights_fail(self):
         model = self.model()
         (model / "model.safetensors").write_bytes(b"12345678")

@@ -71,9 +71,9 @@ class LibTorch(ProgramTest):
         for words in (["--help"], ["--version"], ["tokenize", "--help"], [*tokenize, self.folder / "a.txt", "--output", self.folder / "a.tokens"],
                       [*tokenize, rows, "--task", "cola", "--output", self.folder / "b.tokens"], ["tokenize", "--verify", self.folder / "a.tokens"],
                       ["chain", self.folder / "steps.toml"], ["plan", "--schedule", "1f1b"], ["launch", "-n", 1, "--", "true"],
-                      ["report", "--help"]):
+                      ["report", "--help"], ["completion", "bash"], ["completion", "bash", "tokenize"]):
             self.assertFalse(self.loads_it(*words), words)
-        for words in (["pretrain", "--help"], ["mask", "--tokenizer", model, "--input", self.folder / "a.txt"]):
+        for words in (["pretrain", "--help"], ["completion", "bash", "pretrain"], ["mask", "--tokenizer", model, "--input", self.folder / "a.txt"]):
             self.assertTrue(self.loads_it(*words), words)
 
     def test_where_its_commands_are_missing_the_others_work(self):
@@ -237,13 +237,26 @@ class Completion(ProgramTest):
         return done.stdout.split()
 
     def test_commands_options_and_values(self):
-        self.assertEqual(self.complete("funicular", "pre"), ["pretrain", "predict"])
-        self.assertEqual(self.complete("funicular", "finetune", "--learning"), ["--learning-rate"])
-        self.assertEqual(self.complete("funicular", "finetune", "--task", "c"), ["cola", "custom"])
+        self.assertEqual(self.complete(PROGRAM, "pre"), ["pretrain", "predict"])
+        self.assertEqual(self.complete(PROGRAM, "finetune", "--learning"), ["--learning-rate"])
+        self.assertEqual(self.complete(PROGRAM, "finetune", "--task", "c"), ["cola", "custom"])
+        self.assertEqual(self.complete(PROGRAM, "completion", "b"), ["bash"])
+        self.assertEqual(self.complete(PROGRAM, "absent", "--"), [])
+
+    def test_the_program_is_asked_once_a_shell(self):
+        asked = self.folder / "asked"
+        program = self.folder / "funicular"
+        program.write_text(f"#!/bin/sh\necho x >> {asked}\nexec {PROGRAM} \"$@\"\n")
+        program.chmod(0o755)
+        line = f"COMP_WORDS=({program} finetune --learning); COMP_CWORD=2; _funicular; _funicular; echo ${{COMPREPLY[@]}}"
+        script = self.succeeds("completion", "bash").out
+        done = subprocess.run(["bash", "-c", script + "\n" + line], capture_output=True, text=True, check=True)
+        self.assertEqual((done.stdout, asked.read_text()), ("--learning-rate\n", "x\n"))
 
     def test_other_shells_are_refused(self):
         self.refuses(["completion", "fish"], "expects one shell: bash")
         self.refuses(["completion"], "expects one shell: bash")
+        self.refuses(["completion", "bash", "absent"], 'there is no command "absent"')
 
 
 if __name__ == "__main__":

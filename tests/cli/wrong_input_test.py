@@ -63,6 +63,12 @@ class Models(ProgramTest):
     def test_weights_of_another_shape(self):
         model = self.classifier(intermediate_size=48)
         self.refuses(self.predict(model), "intermediate.dense", "64", "48")
+        # As many numbers, in another order: the sizes of the configuration agree with the first layer's.
+        model = self.classifier("turned")
+        tensors = random_weights({**encoder_shapes(), "encoder.layer.1.intermediate.dense.weight": [HIDDEN, 64],
+                                  "classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        write_safetensors(model / "model.safetensors", tensors)
+        self.refuses(self.predict(model), "encoder.layer.1.intermediate.dense.weight has the shape [32, 64]")
 
     def test_weights_that_are_not_finite(self):
         model = self.classifier()
@@ -262,6 +268,15 @@ class Stores(ProgramTest):
         words[words.index("--output") + 1] = self.folder / "launched"
         launched = self.succeeds("launch", "-n", 2, "--", PROGRAM, *words)
         self.assertNotIn("shares the work", launched.err)
+
+    def test_what_was_written_of_a_layout_is_what_is_told_of_it(self):
+        model = self.model()
+        words = [*self.pretrain(model, self.store(model), "--staleness", 2), "--zero"]
+        told = self.succeeds(*words, 1).err
+        self.assertIn("--zero 1 shares the work of several ranks", told)
+        self.assertIn("--staleness has no effect with --zero 1: it is of ps-async", told)
+        self.assertNotIn("--strategy", told)
+        self.refuses([*words, 3, "--strategy", "zero1"], "--zero 3 and the strategy zero1 contradict each other")
 
     def test_two_ways_to_evaluate(self):
         model = self.model()

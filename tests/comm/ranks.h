@@ -32,6 +32,11 @@ inline bool is_rank() {
   return std::getenv("FUNICULAR_TEST_RANK") != nullptr;
 }
 
+/// At the end of what a rank does: a check that has failed there ends it as an error, which the test's own process sees.
+inline void finish_rank() {
+  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
+}
+
 /// How the ranks of a test ended: exit codes, or minus the signal.
 using Endings = std::vector<int>;
 

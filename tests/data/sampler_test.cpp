@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "funicular/base/error.h"
+#include "funicular/base/random.h"
 
 namespace funicular::data {
 namespace {
@@ -28,6 +29,15 @@ TEST(Sampler, EachSampleIsSeenOnceAnEpoch) {
         std::iota(all.begin(), all.end(), 0);
         EXPECT_EQ(order, all) << size << " samples, batches of " << batch << ", epoch " << epoch;
       }
+}
+
+TEST(Sampler, TheOrderIsThatOfTheKeyOfTheShuffleAlone) {
+  for (const uint32_t epoch : {0u, 3u}) {
+    const auto order = epoch_order(Sampler(97, {.seed = 6, .batch_size = 10}), epoch);
+    const Permutation expected(97, make_key(6, Purpose::shuffle, epoch));
+    for (size_t place = 0; place < order.size(); ++place)
+      ASSERT_EQ(order[place], static_cast<int64_t>(expected(place))) << "epoch " << epoch;
+  }
 }
 
 TEST(Sampler, TheLastBatchIsShorterUnlessItIsDropped) {

@@ -211,17 +211,23 @@ TEST_F(TokenStoreTest, VerifyFindsEveryChangedByte) {
 
 TEST_F(TokenStoreTest, VerifyFindsContentsThatMakeNoSenseUnderRightChecksums) {
   make_store(path(), {{{"a b c"}, "0"}, {{"d"}, "1"}}, 1, {.labels = LabelKind::classes});
-  const std::string token(2, '\xff');
-  std::string tokens = read_file(path() / kTokensFile);
-  tokens.replace(0, 2, token);
-  write_file(path() / kTokensFile, tokens);
-  std::string text = read_file(path() / kMetaFile);
-  StoreMeta meta = read_store_meta(text, "meta.json");
-  meta.files[0].checksum = hash_bytes(tokens);
-  meta.files[0].blocks = {meta.files[0].checksum};
-  write_file(path() / kMetaFile, write_store_meta(meta));
-  const auto message = input_error([&] { TokenStore::open(path())->verify(); });
-  EXPECT_NE(message.find("id 65535"), std::string::npos) << message;
+  const auto verified_with = [&](uint16_t id) {
+    std::string tokens = read_file(path() / kTokensFile);
+    tokens[0] = static_cast<char>(id & 0xFF);
+    tokens[1] = static_cast<char>(id >> 8);
+    write_file(path() / kTokensFile, tokens);
+    StoreMeta meta = read_store_meta(read_file(path() / kMetaFile), "meta.json");
+    meta.files[0].checksum = hash_bytes(tokens);
+    meta.files[0].blocks = {meta.files[0].checksum};
+    write_file(path() / kMetaFile, write_store_meta(meta));
+    return input_error([&] { TokenStore::open(path())->verify(); });
+  };
+  const auto size = static_cast<uint16_t>(letters().vocabulary().size());
+  for (const uint16_t id : {uint16_t{65535}, size}) {
+    const std::string message = verified_with(id);
+    EXPECT_NE(message.find("id " + std::to_string(id)), std::string::npos) << message;
+  }
+  EXPECT_EQ(verified_with(size - 1), "");
 }
 
 TEST_F(TokenStoreTest, MetaIsReadBackAsWritten) {
@@ -237,6 +243,10 @@ TEST_F(TokenStoreTest, TheFingerprintFollowsTheContents) {
   EXPECT_EQ(make_store(folder_ / "2", rows, 1)->fingerprint(), first);
   EXPECT_NE(make_store(folder_ / "3", other, 1)->fingerprint(), first);
   EXPECT_NE(make_store(folder_ / "4", rows, 1, {}, 1)->fingerprint(), first) << "another tokeniser";
+  std::vector<std::string> words = letters().vocabulary();
+  words.emplace_back("unused");
+  build_token_store(text::WordPiece(words, {}, {}), MemorySource(rows, 1, true, 256), folder_ / "5", {});
+  EXPECT_NE(TokenStore::open(folder_ / "5")->fingerprint(), first) << "another one that gives the same ids";
 }
 
 // Reads all that a store gives; any InputError is an answer, anything else (a crash, another exception) is

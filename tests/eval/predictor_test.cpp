@@ -4,8 +4,10 @@
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numeric>
 #include <sstream>
 
 #include "funicular/base/error.h"
@@ -76,6 +78,24 @@ TEST_F(PredictorTest, BatchesDoNotChangeWhatARowGives) {
       }
     }
   }
+}
+
+TEST_F(PredictorTest, ABatchHoldsAsManyRowsAsItsTokensAllow) {
+  std::vector<int64_t> sizes;
+  const auto forward = model_.segments.front().forward;
+  model_.segments.front().forward = [&](Activations in, const Pass& pass) {
+    sizes.push_back(pass.batch.packing.tokens());
+    return forward(std::move(in), pass);
+  };
+  const auto texts = rows(60);
+  predictor(options(70)).predict(texts, 1);
+  EXPECT_LE(*std::max_element(sizes.begin(), sizes.end()), 70);
+  const auto all = std::accumulate(sizes.begin(), sizes.end(), int64_t{0});
+  // Of rows of at most 32 tokens no batch but the last one leaves room for another.
+  EXPECT_LE(static_cast<int64_t>(sizes.size()), all / (70 - 32) + 1);
+  sizes.clear();
+  predictor(options(1)).predict(texts, 1);
+  EXPECT_EQ(sizes.size(), texts.size()) << "a row that is too long for a batch has one of its own";
 }
 
 TEST_F(PredictorTest, ProbabilitiesSumToOneAndTheLabelIsTheMostProbable) {

@@ -130,6 +130,9 @@ TEST(BertConfig, LabelsComeInTheOrderOfTheirIdsAndMustAgree) {
   json["label2id"] = {{"name3", 4}};
   EXPECT_NE(error_of([&] { parse_bert_config(json, "x"); }).find("\"label2id\" says 4 for \"name3\""),
             std::string::npos);
+  json["label2id"] = parse_json(R"({"name3": 3, "name5": 4})", "test");
+  EXPECT_NE(error_of([&] { parse_bert_config(json, "x"); }).find("\"label2id\" says 4 for \"name5\""),
+            std::string::npos);
   config.num_labels = 3;
   EXPECT_NE(
       error_of([&] { bert_config_json(config); }).find("\"num_labels\" is 3, but \"id2label\" names 12"),

@@ -76,6 +76,18 @@ TEST(Manifest, PathsThatLeaveTheFolderAreRefused) {
   EXPECT_NE(problem(scratch.path()).find("expected version 1, found 2"), std::string::npos);
 }
 
+TEST(Manifest, HashesHaveSixteenDigits) {
+  const Scratch scratch;
+  for (const char* hash :
+       {"000000000000000", "00000000000000000", "", "0x00000000000000", "000000000000000g"}) {
+    scratch.put(kManifestName, std::string(R"({"format":"funicular-manifest","version":1,"files":{"a":)") +
+                                   R"({"size":1,"xxh3":")" + hash + R"("}}})");
+    EXPECT_NE(error_of([&] { read_manifest(scratch.path()); }).find("expected 16 hexadecimal digits"),
+              std::string::npos)
+        << hash;
+  }
+}
+
 TEST(Manifest, MutatedManifestsNeverThrowWhileVerifying) {
   const Scratch scratch;
   const fs::path folder = checkpoint(scratch);

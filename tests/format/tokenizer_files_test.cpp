@@ -107,6 +107,14 @@ TEST_F(TokenizerFiles, TokenizerJsonIsPreferredAndItsPaddingIgnored) {
   EXPECT_EQ(tokenizer->special().sep, 3);
 }
 
+TEST_F(TokenizerFiles, SpecialTokensAreSoughtInTheTextAsItStandsUnlessTheySayOtherwise) {
+  Json json = good_json();
+  EXPECT_EQ(load_tokenizer(write("tokenizer.json", json.dump()))->tokenize("[M][m]").ids, (Ids{1, 0, 0, 0}))
+      << "in lower case it is three unknown words";
+  json["added_tokens"][0]["normalized"] = true;
+  EXPECT_EQ(load_tokenizer(write("tokenizer.json", json.dump()))->tokenize("[M][m]").ids, (Ids{1, 1}));
+}
+
 TEST_F(TokenizerFiles, OtherKindsAreRefusedByName) {
   const auto error_with = [&](const char* pointer, const Json& value) {
     Json changed = good_json();

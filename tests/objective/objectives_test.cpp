@@ -252,6 +252,17 @@ TEST(MaskedLm, RulesOfOnesOwnTakeThePlaceOfTheOptions) {
   EXPECT_NE(objective.identity(), MaskedLm(make_tokenizer(), {}).identity());
 }
 
+TEST(MaskedLm, RowsCountFromTheBeginningOfTheBatch) {
+  const MaskedLm objective(make_tokenizer(), {});
+  const OwnedSample first = make_sample(40), second = make_sample(20);
+  const auto rows = [&](const std::vector<data::Sample>& samples) {
+    return values(objective.collate(samples, {9, true})["mlm_rows"]);
+  };
+  std::vector<int64_t> expected = rows({first.view(1)});
+  for (const int64_t row : rows({second.view(2)})) expected.push_back(42 + row);  // with [CLS] and [SEP]
+  EXPECT_EQ(rows({first.view(1), second.view(2)}), expected);
+}
+
 TEST(MaskedLm, AnotherSeedHidesOtherTokens) {
   const auto tokenizer = make_tokenizer();
   const MaskedLm objective(tokenizer, {});

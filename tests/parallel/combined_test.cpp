@@ -18,6 +18,7 @@ namespace funicular::parallel {
 namespace {
 
 using comm::test::Endings;
+using comm::test::finish_rank;
 using comm::test::is_rank;
 using comm::test::Ranks;
 using comm::test::with_ranks;
@@ -27,10 +28,6 @@ using test::make_model;
 using test::options_of;
 using test::own_part;
 using test::Rig;
-
-void finish_rank() {
-  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
-}
 
 const PipelineOptions kTwoStages{.ranks = 2};
 

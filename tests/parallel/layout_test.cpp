@@ -1,7 +1,7 @@
 // Claims about layouts: what names and options say, what fits a world, and what is said of what does not.
 #include <gtest/gtest.h>
 
-#include <sstream>
+#include <array>
 #include <string>
 #include <utility>
 #include <vector>
@@ -65,25 +65,72 @@ TEST(Layouts, OfEveryScheduleMayHaveSlicesAndEveryStageOfZero) {
     }
 }
 
-TEST(Layouts, AreReadAgainFromWhatTheyWrite) {
-  const Layout written = of("auto", {{"pipeline-parallel", "2"},
-                                     {"tensor-parallel", "2"},
-                                     {"zero", "3"},
-                                     {"schedule", "interleaved"},
-                                     {"stages-per-rank", "3"},
-                                     {"stages", "0,1,2,3,4,5"}})
-                             .on(8);
-  EXPECT_EQ(written.text(),
-            "--pipeline-parallel 2 --schedule interleaved --stages-per-rank 3 --stages 0,1,2,3,4,5 "
-            "--tensor-parallel 2 --data-parallel 2 --zero 3");
-  Layout read = Layout::of_strategy("auto");
-  std::istringstream words(written.text());
-  for (std::string option, value; words >> option >> value;) EXPECT_TRUE(read.set(option.substr(2), value));
-  EXPECT_EQ(read.on(8), written);
-  EXPECT_FALSE(read.set("threads", "2"));
+TEST(Layouts, AreReadFromOptions) {
+  Layout layout = of("auto", {{"pipeline-parallel", "2"},
+                              {"tensor-parallel", "2"},
+                              {"zero", "3"},
+                              {"schedule", "interleaved"},
+                              {"stages-per-rank", "3"},
+                              {"stages", "0,1,2,3,4,5"}})
+                      .on(8);
+  EXPECT_EQ(layout, (Layout{.data = 2,
+                            .staged = true,
+                            .pipeline = 2,
+                            .sliced = true,
+                            .tensor = 2,
+                            .zero = 3,
+                            .schedule = "interleaved",
+                            .stages_per_rank = 3,
+                            .begins = {0, 1, 2, 3, 4, 5}}));
+  EXPECT_FALSE(layout.set("threads", "2"));
   for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
            {"zero", "4"}, {"tensor-parallel", "0"}, {"data-parallel", "2x"}, {"stages", "0,,2"}})
-    EXPECT_THROW(read.set(option, value), InputError) << option;
+    EXPECT_THROW(layout.set(option, value), InputError) << option;
+}
+
+TEST(Layouts, ContradictNoNameThatWasGivenWithTheirOptions) {
+  const auto set = [](const std::string& name, const std::string& option, const std::string& value) {
+    Layout layout = Layout::of_strategy(name);
+    layout.set(option, value, name);
+    return layout;
+  };
+  using Rows = std::vector<std::array<std::string, 3>>;
+  for (const auto& [name, option, value] : Rows{{"zero1", "zero", "3"},
+                                                {"zero1", "zero", "0"},
+                                                {"ddp", "zero", "1"},
+                                                {"single", "zero", "1"},
+                                                {"ps-sync", "zero", "2"},
+                                                {"pipeline-zero2", "zero", "3"},
+                                                {"ddp", "pipeline-parallel", "2"},
+                                                {"zero3", "pipeline-parallel", "2"},
+                                                {"dp", "pipeline-parallel", "2"}})
+    try {
+      set(name, option, value);
+      ADD_FAILURE() << name << " --" << option << " " << value;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what())
+                    .find("--" + option + " " + value + " and the strategy " + name + " contradict"),
+                std::string::npos)
+          << error.what();
+    }
+  for (const auto& [name, option, value] : Rows{{"zero1", "zero", "1"},
+                                                {"ddp", "zero", "0"},
+                                                {"ddp", "pipeline-parallel", "1"},
+                                                {"zero1", "tensor-parallel", "2"},
+                                                {"pipeline", "zero", "3"},
+                                                {"tensor", "zero", "2"},
+                                                {"auto", "zero", "3"},
+                                                {"auto", "pipeline-parallel", "2"},
+                                                {"pipeline-zero1", "pipeline-parallel", "2"}})
+    EXPECT_NO_THROW(set(name, option, value)) << name << " --" << option << " " << value;
+}
+
+TEST(Layouts, OfStagesAndSlicesAreTheSameUnderEitherName) {
+  const Layout slices = of("tensor", {{"pipeline-parallel", "2"}}).on(4),
+               stages = of("pipeline", {{"tensor-parallel", "2"}}).on(4);
+  EXPECT_EQ(slices, stages);
+  EXPECT_EQ(slices.mesh(), (comm::MeshShape{1, 2, 2}));
+  EXPECT_EQ(slices.strategy(), "pipeline");
 }
 
 TEST(Layouts, ThatDoNotFitNameTheOptionsAndWhatWould) {

@@ -18,6 +18,7 @@ namespace funicular::parallel {
 namespace {
 
 using comm::test::Endings;
+using comm::test::finish_rank;
 using comm::test::is_rank;
 using comm::test::Ranks;
 using comm::test::with_ranks;
@@ -89,10 +90,6 @@ void expect_follows_one_process(const comm::Group& group, const PipelineOptions&
   for (const auto& [name, value] : expected)
     EXPECT_LT((own.at(name) - value).abs().max().item<double>(), 1e-11) << name;
   group.barrier();
-}
-
-void finish_rank() {
-  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
 }
 
 TEST(Pipelines, OfEverySynchronousScheduleTrainAsOneProcess) {

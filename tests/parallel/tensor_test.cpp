@@ -25,6 +25,7 @@ namespace funicular::parallel {
 namespace {
 
 using comm::test::Endings;
+using comm::test::finish_rank;
 using comm::test::is_rank;
 using comm::test::Ranks;
 using comm::test::with_ranks;
@@ -34,10 +35,6 @@ using test::make_model;
 using test::options_of;
 using test::own_part;
 using test::Rig;
-
-void finish_rank() {
-  if (is_rank() && testing::Test::HasFailure()) std::exit(1);
-}
 
 TEST(TensorSlices, WithEveryOptimizerHeadAndFrozenWeightsTrainAsOneProcess) {
   for (const int ranks : {2, 3}) {

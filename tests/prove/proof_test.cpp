@@ -387,20 +387,28 @@ TEST(Layouts, WhatTheReferenceCannotTrainIsRefused) {
 }
 
 TEST(Layouts, WrongWordsAreNamed) {
-  for (const auto& [text, word] :
-       std::vector<std::pair<std::string, std::string>>{{"dp2", "dp2"},
-                                                        {"ddp -n", "-n"},
-                                                        {"ddp -n two", "two"},
-                                                        {"ddp --ranks 2", "--ranks"},
-                                                        {"single -n 2", "single"},
-                                                        {"ddp --fault typo", "typo"},
-                                                        {"ddp --fault typo", "halved-heads"},
-                                                        {"reference -n 2", "--threads"},
-                                                        {"reference --fault doubled-count", "--threads"},
-                                                        {"", "empty"}}) {
+  for (const auto& [text, word] : std::vector<std::pair<std::string, std::string>>{
+           {"dp2", "dp2"},
+           {"ddp -n", "-n"},
+           {"ddp -n two", "two"},
+           {"ddp --ranks 2", "--ranks"},
+           {"single -n 2", "single"},
+           {"ddp --fault typo", "typo"},
+           {"ddp --fault typo", "halved-heads"},
+           {"reference -n 2", "--threads"},
+           {"reference --fault doubled-count", "--threads"},
+           {"zero1 -n 2 --zero 3", "--zero 3 and the strategy zero1"},
+           {"ddp -n 2 --pipeline-parallel 2", "contradict"},
+           {"", "empty"}}) {
     const std::string message = funicular::test::error_of([&] { Layout::parse(text); });
     EXPECT_NE(message.find(word), std::string::npos) << text << ": " << message;
   }
+}
+
+TEST(Layouts, OfSlicesInStagesAreThoseOfStagesOfSlices) {
+  const Layout slices = Layout::parse("tensor -n 4 --pipeline-parallel 2"),
+               stages = Layout::parse("pipeline -n 4 --tensor-parallel 2");
+  EXPECT_EQ(slices.shared, stages.shared);
 }
 
 }  // namespace

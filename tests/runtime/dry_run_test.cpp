@@ -35,6 +35,20 @@ TEST(DryRun, GivesResultsOfTheShapeAndTypeThatOperatorsHave) {
   EXPECT_EQ(parts[1].sizes(), a.sizes());
 }
 
+TEST(DryRun, LeavesTheNumbersOfTensorsThatItWritesTo) {
+  const at::Tensor weight = at::ones({300, 200}), update = at::ones({300, 200});
+  {
+    const DryRun dry;
+    EXPECT_TRUE(weight.add_(update, 2).is_same(weight));
+    weight.mul_(3);
+    at::Tensor sum = weight;
+    at::add_out(sum, weight, update);
+  }
+  EXPECT_TRUE(weight.equal(update)) << "no arithmetic was done";
+  weight.add_(update);
+  EXPECT_EQ(weight[0][0].item<double>(), 2) << "and it is again";
+}
+
 TEST(DryRun, TouchesNoPageOfALargeTensor) {
   if (!use_caching_allocator()) GTEST_SKIP() << "tensors are not counted here";
   const int64_t before = resident_bytes();

@@ -331,6 +331,7 @@ TEST(Nfc, ComposesInCanonicalOrderAndLeavesWhatIsExcluded) {
   EXPECT_EQ(compose("a\u0315\u0301x"), "\u00E1\u0315x")
       << "a mark that stays lets one of a higher class pass";
   EXPECT_EQ(compose("a\u0301\u0301"), "\u00E1\u0301") << "the second of the same class is blocked";
+  EXPECT_EQ(compose("a\u0305\u0301"), "a\u0305\u0301") << "though the first one of that class stays a mark";
   EXPECT_EQ(compose("\u1100\u1161\u11A8"), "\uAC01");
   EXPECT_EQ(compose("\u1100\u1161\u11A7"), "\uAC00\u11A7") << "no tail";
   EXPECT_EQ(compose("\uAC01\u11A8"), "\uAC01\u11A8") << "a syllable with a tail takes no other";

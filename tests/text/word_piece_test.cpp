@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "funicular/base/error.h"
+#include "funicular/text/added_tokens.h"
 #include "funicular/text/truncation.h"
 
 namespace funicular::text {
@@ -46,6 +47,13 @@ TEST(WordPiece, AWordThatCannotBeSpelledToItsEndIsOneUnknownToken) {
   const TokenizedText text = tokenizer.tokenize("unwantedX running");
   EXPECT_EQ(text.ids, (Ids{0, 8, 9}));
   EXPECT_EQ(text.word_starts, (std::vector<uint8_t>{1, 1, 0}));
+}
+
+TEST(WordPiece, SignsBesideTheLettersAndDigitsAreWordsOfTheirOwn) {
+  const std::vector<std::string> vocabulary = {"@", "`", "[", "{", "/", ":", "a", "z", "0", "9"};
+  const std::vector<std::string> expected = {"@", "a", "`", "z", "[", "a", "{",
+                                             "0", "/", "9", ":", "0", "@", "`"};
+  EXPECT_EQ(words("@a`z[a{0/9:0@`", vocabulary, {}), expected);
 }
 
 TEST(WordPiece, LongAndShortWordsGiveTheSameAtEveryPlaceInTheText) {
@@ -146,6 +154,11 @@ TEST(WordPiece, AddedTokensObeyTheirFlags) {
                                         {.id = 13, .content = "<l>", .lstrip = true}};
   EXPECT_EQ(WordPiece(small, {}, both).tokenize("want <r>  <l> want").ids, (Ids{3, 12, 13, 3}))
       << "the blanks between two tokens belong to the first";
+  std::vector<std::string> parts;
+  AddedTokenMatcher::raw(both).split(
+      "want <r>  <l> want", [&](std::string_view piece) { parts.emplace_back(piece); },
+      [&](int32_t, std::string_view token) { parts.emplace_back(token); });
+  EXPECT_EQ(parts, (std::vector<std::string>{"want ", "<r>  ", "<l>", " want"})) << "and to it alone";
   EXPECT_EQ(tokenizer.size(), 16);
   EXPECT_EQ(tokenizer.model_size(), 12);
   EXPECT_EQ(tokenizer.id_of("solo"), 13);

@@ -6,9 +6,12 @@
 #include <cstring>
 
 #include "funicular/base/error.h"
+#include "funicular/comm/group.h"
+#include "funicular/comm/together.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/train/checkpoint.h"
 #include "helpers.h"
+#include "tests/comm/ranks.h"
 
 namespace funicular::train {
 namespace {
@@ -40,6 +43,27 @@ TEST(DiskSpace, OfACheckpointIsThatOfItsFiles) {
       EXPECT_EQ(needs.model, 4 * model.parameter_count());
       EXPECT_EQ(needs.checkpoints, 2);
     }
+}
+
+TEST(DiskSpace, OfACheckpointOfSeveralRanksIsAskedForByEachAsAWhole) {
+  comm::test::with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    const test::TemporaryFolder own;
+    const fs::path folder = comm::from_first(group, [&] { return own.path().string(); });
+    for (const std::string name : {"ddp", "zero1", "zero3"}) {
+      Model model = wrap_module(test::make_net(), test::squared_error);
+      const auto strategy = parallel::make_strategy(name, group, {.compare_every = 0});
+      const int64_t parameters = model.parameter_count();  // zero3 leaves a part of each here
+      strategy->attach(model, optim::make_optimizer(optim::AdamW{}));
+      const SpaceNeeds needs = space_needs(*strategy, parameters, 1);
+      const fs::path written = write_checkpoint(*strategy, {.step = 1}, folder / name);
+      const int64_t bytes = bytes_of_tensors(written / "model.safetensors") +
+                            bytes_of_tensors(written / "optimizer.safetensors");
+      EXPECT_EQ(needs.checkpoint, bytes) << name << ", rank " << group.rank();
+      EXPECT_EQ(needs.model, 4 * parameters) << name;
+      group.barrier();
+    }
+  });
 }
 
 TEST(DiskSpace, ThatDoesNotHoldACheckpointAndTheModelIsRefused) {

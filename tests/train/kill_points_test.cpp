@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 
 #include <csignal>
+#include <fstream>
 #include <optional>
 #include <set>
 
@@ -217,6 +218,19 @@ TEST_F(KillPoints, FilesAndFoldersAreFlushedBeforeAndAfterTheyGetTheirName) {
   }
   EXPECT_GT(renames, 20);
   EXPECT_GT(flushes, 60);
+}
+
+TEST_F(KillPoints, FilesOfOthersAreFlushedBeforeTheManifestThatNamesThem) {
+  IN_A_FRESH_PROCESS();
+  std::ofstream(folder / "state.txt") << "of a callback, which flushes nothing";
+  FileCalls calls(folder.path().string());
+  format::write_manifest(folder.path(), {});
+  bool flushed = false;
+  for (const FileCall& call : calls.seen()) {
+    flushed |= call.name == "fsync" && call.path == (folder / "state.txt").string();
+    EXPECT_TRUE(flushed || !call.renames()) << call.to;
+  }
+  EXPECT_TRUE(flushed);
 }
 
 TEST_F(KillPoints, ACheckpointIsDeletedOnlyWhenANewerOneIsOnTheDisk) {

@@ -1,7 +1,10 @@
 // Claims about what is advised where a model does not fit.
 #include <gtest/gtest.h>
 
+#include "funicular/core/flat_parameters.h"
+#include "funicular/core/wrap_module.h"
 #include "funicular/train/memory_advice.h"
+#include "helpers.h"
 
 namespace funicular::train {
 namespace {
@@ -30,10 +33,45 @@ TEST(MemoryAdvice, NamesThePipelineThatFits) {
                            "about 5.33 GB a rank", "launch -n 3", "--pipeline-parallel 3", "(no more)"})
     EXPECT_NE(advice.find(part), std::string::npos) << part << " in: " << advice;
   // Of two that were not enough.
-  const std::string more =
-      memory_advice({.parameters = 1'000'000'000, .ranks = 2, .parts = 2}, 12.1e9, "no more");
+  const std::string more = memory_advice({.parameters = 1'000'000'000, .parts = 2}, 12.1e9, "no more");
   EXPECT_NE(more.find("take 8.00 GB on each rank"), std::string::npos) << more;
   EXPECT_NE(more.find("A pipeline of 3 ranks"), std::string::npos) << more;
+}
+
+TEST(MemoryAdvice, CountsOnARankWhatItsLayoutLeavesThere) {
+  // Bytes of a weight, a gradient and two moments: 4, 4 and 8.
+  const auto bytes = [](int zero, int replicas, int parts) {
+    return bytes_of_a_rank({.parameters = 1200, .parts = parts, .replicas = replicas, .zero = zero});
+  };
+  EXPECT_EQ(bytes(0, 4, 1), 1200 * 16);
+  EXPECT_EQ(bytes(1, 4, 1), 1200 * (4 + 4 + 2));
+  EXPECT_EQ(bytes(2, 4, 1), 1200 * (4 + 1 + 2));
+  EXPECT_EQ(bytes(3, 4, 1), 1200 * 4);
+  EXPECT_EQ(bytes(0, 2, 3), 1200 * 16 / 3);
+  EXPECT_EQ(bytes(1, 2, 2), 1200 * (4 + 4 + 4) / 2);
+}
+
+TEST(MemoryAdvice, CountsTheStatesThatEachOptimizerKeeps) {
+  for (const optim::OptimizerSpec& spec :
+       {optim::OptimizerSpec(optim::AdamW{}), optim::OptimizerSpec(optim::Adam{}),
+        optim::OptimizerSpec(optim::Sgd{}), optim::OptimizerSpec(optim::Sgd{.momentum = 0.9}),
+        optim::OptimizerSpec(optim::Lamb{}), optim::OptimizerSpec(optim::Lars{})}) {
+    Model model = wrap_module(test::make_net(), test::squared_error);
+    const FlatParameters parameters(model);
+    const auto optimizer = optim::make_optimizer(spec);
+    optimizer->attach(parameters);
+    const auto states = static_cast<int64_t>(optimizer->state().size());
+    EXPECT_EQ(bytes_of_training({.parameters = 1000, .optimizer = spec}), 1000 * 4 * (2 + states))
+        << optim::optimizer_name(spec);
+  }
+}
+
+TEST(MemoryAdvice, AsksForMorePartsThanThereAre) {
+  // 16 GB in four parts by ZeRO 3 were too much: a pipeline of three would be, too.
+  const std::string advice =
+      memory_advice({.parameters = 1'000'000'000, .replicas = 4, .zero = 3}, 11e9, "no more");
+  EXPECT_NE(advice.find("take 4.00 GB on each rank"), std::string::npos) << advice;
+  EXPECT_NE(advice.find("A pipeline of 5 ranks"), std::string::npos) << advice;
 }
 
 TEST(MemoryAdvice, BlamesBatchesWhereTheModelIsSmall) {

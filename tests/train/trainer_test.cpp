@@ -3,18 +3,27 @@
 #include <pty.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <functional>
+#include <map>
 #include <regex>
 #include <string>
 #include <thread>
+#include <utility>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/log.h"
+#include "funicular/comm/group.h"
+#include "funicular/core/wrap_module.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
+#include "funicular/train/evaluation.h"
 #include "funicular/train/prefetch.h"
 #include "helpers.h"
+#include "tests/comm/ranks.h"
 
 namespace funicular::train {
 namespace {
@@ -166,11 +175,32 @@ struct ScriptedMetric final : Metrics {
 };
 
 struct SlowMetric final : Metrics {
+  double least = 1e9;  ///< seconds that an evaluation has taken at least
   void start() override {}
   void add(const TensorMap&) override {}
   std::map<std::string, double> finish(double) override {
-    return ::usleep(1'000'000), std::map<std::string, double>();
+    const auto begin = std::chrono::steady_clock::now();
+    ::usleep(1'000'000);
+    least = std::min(least, seconds_since(begin));
+    return {};
   }
+};
+
+/// When a step's callback began and ended, in seconds since this object was made.
+class StepTimes {
+ public:
+  /// Takes a while, so that each step is drawn.
+  void note(int64_t step) {
+    const double entered = seconds_since(begin_);
+    ::usleep(120'000);
+    times_[step] = {entered, seconds_since(begin_)};
+  }
+  double entered(int64_t step) const { return times_.at(step).first; }
+  double left(int64_t step) const { return times_.at(step).second; }
+
+ private:
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::map<int64_t, std::pair<double, double>> times_;
 };
 
 /// What `work` writes to standard error where that is a terminal.
@@ -202,17 +232,38 @@ TEST(Trainer, ShowsTheSpeedOfItsStepsWithoutEvaluationsAndTheTimeThatTheseWillTa
   SlowMetric metric;
   const TensorDataset data = make_data(22);
   Trainer trainer(options, parallel::make_single, optim::Sgd{});
-  trainer.callbacks.on_step = [](int64_t, const parallel::StepResult&) { ::usleep(120'000); };
+  StepTimes times;
+  trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) { times.note(step); };
   const std::string shown = on_a_terminal([&] {
     trainer.fit(make_plain(), data, plain_loss, {&data, &metric});
   });
   std::smatch found;
-  ASSERT_TRUE(
-      std::regex_search(shown, found, std::regex("  5 of 12 steps  ([0-9.]+) steps/s  0:([0-9]+) left")))
+  ASSERT_TRUE(std::regex_search(shown, found,
+                                std::regex("  5 of 12 steps  ([0-9.]+) steps/s  ([0-9]+):([0-9]+) left")))
       << shown;
-  const double speed = std::stod(found[1]);
-  EXPECT_GT(speed, 3.4);  // with the second of the first evaluation at most 5 in 1.6 seconds
-  EXPECT_GT(std::stod(found[2]), 7 / speed + 1.4);  // two evaluations of a second each, but for rounding
+  // Step 5 is drawn between its callback and the next one's, and the clock starts before the first one's: however slow
+  // the machine is, the steps took no longer than this, and no less.
+  const double speed = std::stod(found[1]), rounding = 0.006;
+  const double most = times.entered(6) - metric.least,
+               least = times.left(5) - times.entered(1) - (times.entered(5) - times.left(4));
+  EXPECT_GE(speed, 5 / most - rounding);
+  EXPECT_LE(speed, 5 / least + rounding);
+  const double left = 60 * std::stod(found[2]) + std::stod(found[3]);  // to the nearest second
+  EXPECT_GE(left, 7 / (speed + rounding) + 2 * metric.least - 0.51) << "the time of two evaluations is in it";
+}
+
+TEST(Evaluation, TellsHowManySamplesAllRanksHaveDone) {
+  const auto told = [](const comm::Group& group) {
+    std::vector<int64_t> done;
+    const TensorDataset data = make_data(22);
+    evaluate(wrap_module(make_plain(), plain_loss), data, nullptr, /*batch_size=*/4, 0, 42, group,
+             [&](int64_t samples) { done.push_back(samples); });
+    return done;
+  };
+  EXPECT_EQ(told({}), (std::vector<int64_t>{4, 8, 12, 16, 20, 22}));
+  comm::test::with_ranks(2, [&] {
+    EXPECT_EQ(told(comm::Group::from_environment()), (std::vector<int64_t>{8, 16, 22}));
+  });
 }
 
 TEST(Trainer, StopsWhenTheMetricNoLongerImprovesAndKeepsTheBestModel) {

@@ -18,12 +18,35 @@ from pathlib import Path
 from catalogue import ISAS, Invalid, Mutant, replaced, switched
 
 SWITCH = """// The number of the mutant that is on; 0 for none.
+#include <dlfcn.h>
 #include <cstdlib>
+#include <mutex>
+#include <set>
+#include <tuple>
 extern "C" {
 int funicular_mutant = 0;
 __attribute__((constructor(101))) static void read_mutant() {
   const char* text = std::getenv("FUNICULAR_MUTANT");
   funicular_mutant = text ? std::atoi(text) : 0;
+}
+// An object of namespace scope is initialised twice where its source is there twice, but it may be destroyed only once.
+__attribute__((visibility("hidden"))) int __cxa_atexit(void (*destroy)(void*), void* object, void* library) {
+  using Register = int (*)(void (*)(void*), void*, void*);
+  static const auto pass_on = reinterpret_cast<Register>(dlsym(RTLD_DEFAULT, "__cxa_atexit"));
+  static auto* const lock = new std::mutex;
+  static auto* const known = new std::set<std::tuple<void (*)(void*), void*>>;
+  const std::lock_guard<std::mutex> guard(*lock);
+  return object && !known->emplace(destroy, object).second ? 0 : pass_on(destroy, object, library);
+}
+}
+"""
+# The ordinary source's initialisation of such an object would undo that of the mutated one: the latter comes last.
+LAST = """// Linked behind all objects, so that this runs when theirs are initialised.
+using Initialise = void (*)(int, char**, char**);
+extern "C" {
+__attribute__((weak, visibility("hidden"))) extern Initialise __start_mutant_init[], __stop_mutant_init[];
+__attribute__((constructor)) static void initialise_mutants() {
+  for (Initialise* each = __start_mutant_init; each != __stop_mutant_init; ++each) (*each)(0, nullptr, nullptr);
 }
 }
 """
@@ -124,6 +147,7 @@ class Variant:
             path.write_text(replaced(root, mutants[0]) if self.alone else switched(root, file, mutants), encoding="utf-8")
         (self.out / "objects").mkdir(parents=True, exist_ok=True)
         (self.out / "switch.cpp").write_text(SWITCH, encoding="utf-8")
+        (self.out / "last.cpp").write_text(LAST, encoding="utf-8")
 
     def compile(self):
         through: dict[str, list[Mutant]] = {}
@@ -139,8 +163,9 @@ class Variant:
                     future.result()
                 except Invalid as error:
                     self.broken[task[0]] = str(error)
-        run(["c++", "-O2", "-fPIC", "-c", str(self.out / "switch.cpp"), "-o", str(self.out / "objects/switch.o")],
-            self.out, "the switch of the mutants cannot be compiled")
+        for name in ("switch", "last"):
+            run(["c++", "-O2", "-fPIC", "-c", str(self.out / f"{name}.cpp"), "-o", str(self.out / f"objects/{name}.o")],
+                self.out, f"{name}.cpp of the mutants cannot be compiled")
 
     def targets(self, source: str, mutants: list[Mutant]) -> list[str]:
         layer, folder = source.split("/")[0], source.split("/")[-2]
@@ -167,6 +192,7 @@ class Variant:
         command = [*compiler[:first], f"-I{self.out / 'src'}", *compiler[first:], *level, "-w", "-o", str(item), "-c", str(path)]
         names = ", ".join(mutant.name for mutant in mutants)
         run(command, self.build.folder, f"funicular/{source} cannot be compiled with the mutants {names}")
+        run(["objcopy", "--rename-section", ".init_array=mutant_init", str(item)], self.out, f"{item} cannot be changed")
         self.objects.setdefault(target, []).append(item)
 
     def all_objects(self, command: str) -> list[str]:
@@ -184,7 +210,9 @@ class Variant:
         into.parent.mkdir(parents=True, exist_ok=True)
         rpath = f"-Wl,-rpath,{self.out / 'lib'}"  # before that of the ordinary build
         added = " ".join([*flags, rpath, "-Wl,--allow-multiple-definition", *map(shlex.quote, objects)])
-        command = compiler + added + " " + command[len(compiler):].replace(f" -o {output} ", f" -o {shlex.quote(str(into))} ")
+        rest, end, after = command[len(compiler):].partition(" && :")
+        rest = rest.replace(f" -o {output} ", f" -o {shlex.quote(str(into))} ")
+        command = f"{compiler}{added} {rest} {shlex.quote(str(self.out / 'objects/last.o'))}{end}{after}"
         run(command, self.build.folder, f"{output} cannot be linked with mutants")
         return into
 

@@ -191,6 +191,8 @@ def tensor_parallel(lab):
     both = lab.train(ranks=4, tensor_parallel=2, pipeline_parallel=2, optim="sgd")
     lab.assertEqual((both.file["strategy"], both.file["ranks"]), ("pipeline", 4))
     lab.assertLess(distance(both.weights, alone.weights), 1e-12)
+    named = lab.train(ranks=4, strategy="tensor", pipeline_parallel=2, optim="sgd")
+    lab.assertEqual((named.file["strategy"], named.weights), ("pipeline", both.weights), "the same under the other name")
     lab.refuses_to_train("6 ranks cannot be divided into pipelines of 2 with tensor groups of 2", ranks=6, tensor_parallel=2,
                          pipeline_parallel=2)
     if lab.thorough:
@@ -223,7 +225,7 @@ def zero(lab):
         run = lab.train(zero=stage, optim="sgd", **more)
         lab.assertEqual(run.file["strategy"], name)
         lab.assertLess(distance(run.weights, alone.weights), 1e-12, name)
-    lab.refuses_to_train("--zero 2 and --strategy zero1 contradict each other", ranks=2, zero=2, strategy="zero1")
+    lab.refuses_to_train("--zero 2 and the strategy zero1 contradict each other", ranks=2, zero=2, strategy="zero1")
 
 
 @RANKS.row("--schedule", "passes are in the order of that schedule, or of a file's rows")

@@ -1,0 +1,120 @@
+// Claims about training on several ranks in 16 bits, and with gradients that are rounded for their exchange.
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "rank_jobs.h"
+
+namespace funicular::train::on_ranks {
+namespace {
+
+TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
+  if (is_rank()) return run_rank();
+  const auto losses = [&](const std::string& name) {
+    std::vector<double> values;
+    for (const Json& line : read_lines(folder / name / "metrics.jsonl"))
+      if (line.contains("loss")) values.push_back(line.at("loss").get<double>());
+    return values;
+  };
+  for (const char* precision : {"bf16", "fp16"}) {
+    const std::string suffix = std::string("-") + precision;
+    Job job{"single", 1, folder / ("single" + suffix)};
+    job.precision = precision;
+    expect_done(job);
+    const std::vector<double> reference = losses("single" + suffix);
+    for (const Place& place : {Place{"ddp", 2},
+                               {"zero1", 2},
+                               {"zero2", 3},
+                               {"zero3", 3},
+                               {"ps-sync", 3},
+                               {"pipeline+1f1b+3", 3},
+                               {"pipeline+gpipe+2", 4}}) {
+      const std::string name = place.name() + suffix, moved = name + "-moved";
+      Job whole{place.strategy, place.ranks, folder / name};
+      whole.precision = precision;
+      expect_done(whole);
+      // The other half under this layout, from what one process saved.
+      Job half{place.strategy, place.ranks, folder / moved,
+               (folder / ("single" + suffix) / "checkpoints" / checkpoint_name(3)).string()};
+      half.precision = precision;
+      expect_done(half);
+      const std::vector<double> own = losses(name), after = losses(moved);
+      ASSERT_EQ(own.size(), reference.size()) << name;
+      // The same weights give the same products; sums of gradients are in float, where their order may move
+      // one weight in thousands to the other neighbour in 16 bits.
+      for (size_t i = 0; i < own.size(); ++i) EXPECT_NEAR(own[i], reference[i], 1e-5) << name << " " << i;
+      ASSERT_EQ(after.size(), 3u);
+      for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(after[i], reference[3 + i], 1e-5) << moved << " " << i;
+      if (std::string(precision) == "fp16") {
+        EXPECT_EQ(read_json(folder / name / "run.json").at("result").at("skipped_steps"),
+                  read_json(folder / ("single" + suffix) / "run.json").at("result").at("skipped_steps"));
+      }
+    }
+  }
+  EXPECT_GT(read_json(folder / "single-fp16/run.json").at("result").at("skipped_steps").get<int64_t>(), 0);
+}
+
+/// What is computed with is a 16-bit copy of the weights. It is not in the checkpoint, so a resume makes it
+/// anew: a copy of anything else changes the fourth step, and every byte after it.
+TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
+  if (is_rank()) return run_rank();
+  for (const char* precision : {"bf16", "fp16"})
+    for (const Place& place : {Place{"single", 1},
+                               {"ddp", 2},
+                               {"zero1", 2},
+                               {"zero2", 2},
+                               {"zero3", 3},
+                               {"ps-sync", 2},
+                               {"pipeline+1f1b+2", 2},
+                               {"pipeline-zero1+1f1b+2", 4},
+                               {"pipeline-zero3+1f1b+2", 4},
+                               {"pipeline+1f1b+2x2", 4}}) {
+      SCOPED_TRACE(place.name() + " in " + precision);
+      Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
+      job.precision = precision;
+      job.again = folder / (place.name() + precision + "-again");
+      expect_done(job);
+      const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
+      for (const fs::path& file : {last / "model.safetensors", last / "optimizer.safetensors",
+                                   last / "state.json", fs::path("model/model.safetensors")})
+        EXPECT_TRUE(read_file(job.again / file) == read_file(job.output / file)) << file;
+      const TrainingState third = read_state(job.output / "checkpoints" / checkpoint_name(3));
+      if (third.loss_scaler.is_object()) {
+        EXPECT_EQ(third.loss_scaler.at("skipped_steps"), 1) << "before the resume weights must have changed";
+      }
+    }
+}
+
+TEST_F(TrainingOnRanks, RoundedReductionsFollowExactOnesAndResumeToTheSameBytes) {
+  if (is_rank()) return run_rank();
+  expect_done({"single", 1, folder / "single"});
+  for (const char* reduce : {"bf16", "fp16"}) {
+    SCOPED_TRACE(reduce);
+    Job whole{"ddp", 2, folder / (std::string("whole-") + reduce)};
+    whole.reduce = reduce;
+    expect_done(whole);
+    const fs::path third = "checkpoints/" + checkpoint_name(3) + "/model.safetensors";
+    const double rounded = difference(whole.output / third, folder / "single" / third);
+    EXPECT_GT(rounded, 1e-7) << "nothing was rounded";
+    EXPECT_LT(difference(whole.output / "model/model.safetensors", folder / "single/model/model.safetensors"),
+              0.02);
+    // The residuals are part of the state.
+    Job moved = whole;
+    moved.output = folder / (std::string("moved-") + reduce);
+    moved.resume = (whole.output / "checkpoints" / checkpoint_name(3)).string();
+    expect_done(moved);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_EQ(read_file(moved.output / "checkpoints" / checkpoint_name(kDealtSteps) / file),
+                read_file(whole.output / "checkpoints" / checkpoint_name(kDealtSteps) / file))
+          << file;
+    // Other layouts do without them.
+    for (const Place& place : {Place{"ddp", 3}, {"zero2", 2}, {"single", 1}}) {
+      Job other{place.strategy, place.ranks, folder / (place.name() + reduce), moved.resume};
+      expect_done(other);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace funicular::train::on_ranks
