@@ -258,6 +258,22 @@ TEST(PipelinesThatUpdateWhileFull, KeepAsManyVersionsAsTheirPapersSay) {
   });
 }
 
+TEST(PipelinesThatUpdateWhileFull, GatherAnOlderVersionOfAnotherStagesWeightAfterANewerOne) {
+  with_ranks(6, [] {
+    const auto group = comm::Group::from_environment();
+    // The stage in the middle uses a matrix of the first, for a backward pass after the next forward pass.
+    for (const char* schedule : {"pipedream", "pipedream-2bw"})
+      expect_follows(group,
+                     {.schedule = schedule,
+                      .pipeline = 3,
+                      .begins = {0, 2, 4},
+                      .stage_of = {{"table", 0}, {"first", 0}, {"shift", 0}, {"second", 1}, {"bias", 2}},
+                      .update = kAdamW,
+                      .zero = 3});
+    finish_rank();
+  });
+}
+
 TEST(PipelinesThatUpdateWhileFull, RecomputeWithGatheredPiecesOfTheVersionOfTheForwardPass) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();
