@@ -103,7 +103,7 @@ class Finetune(ProgramTest):
         model = self.model()
         self.succeeds(*self.finetune_words(model, "run"))
         words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 8,
-                 "--micro-batch-tokens", 24, "--precision", "fp32", "--details"]
+                 "--micro-batch-tokens", 24, "--details"]
         one = self.succeeds(*words, "--predictions", self.folder / "one.jsonl")
         launched = launch(3, [*words, "--predictions", self.folder / "three.jsonl"])
         self.assertEqual(launched.code, 0, launched.err)
@@ -122,7 +122,7 @@ class Finetune(ProgramTest):
                                          "cls.predictions.transform.LayerNorm.bias": [HIDDEN]})
         store = self.store(model)
         for more in ((), ("--eval-batch-size", 1, "--seed", 7)):
-            words = ["evaluate", "--model", model, "--task", "mlm", "--data", store, "--max-length", 16, "--precision", "fp32", *more]
+            words = ["evaluate", "--model", model, "--task", "mlm", "--data", store, "--max-length", 16, *more]
             one = self.succeeds(*words).json()
             self.assertGreater(one["perplexity"], 1)
             launched = launch(3, words)
@@ -138,8 +138,7 @@ class Finetune(ProgramTest):
     def test_ranks_leave_the_folder_of_an_evaluation_as_one_process_does(self):
         model = self.model()
         self.succeeds(*self.finetune_words(model, "run"))
-        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 4,
-                 "--precision", "fp32"]
+        words = ["evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.tsv", "--eval-batch-size", 4]
         one = self.succeeds(*words, "--output", self.folder / "one").json()
         launched = launch(3, [*words, "--output", self.folder / "three"])
         self.assertEqual(launched.code, 0, launched.err)
