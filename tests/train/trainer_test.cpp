@@ -504,6 +504,21 @@ TEST(Checkpoint, OfAnotherModelIsRefusedByTheTensorsName) {
   EXPECT_NE(message.find("missing; was it written by another model?"), std::string::npos) << message;
 }
 
+TEST(Checkpoint, OfAnotherTypeIsRefused) {
+  const TemporaryFolder folder;
+  const auto attached = [](Model& model) {
+    auto strategy = parallel::make_single();
+    strategy->attach(model, optim::make_optimizer(optim::AdamW{}));
+    return strategy;
+  };
+  const Plain narrow = make_plain(), wide = make_plain();
+  wide->to(at::kDouble);
+  Model first = wrap_module(narrow, plain_loss), second = wrap_module(wide, plain_loss);
+  const fs::path written = write_checkpoint(*attached(first), {.step = 1}, folder.path());
+  const std::string message = error_of([&] { read_tensors(*attached(second), written); });
+  EXPECT_NE(message.find("first.bias is F32 [8]; the model expects F64 [8]"), std::string::npos) << message;
+}
+
 // --- what goes wrong
 
 TEST(Trainer, ALossThatIsNotFiniteStopsTheRunAndLeavesTheCheckpoints) {
