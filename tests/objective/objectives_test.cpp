@@ -306,6 +306,14 @@ TEST(MaskedLm, ATextThatWasCutWithinAWordBeginsWithAUnit) {
     seen.insert(
         values(objective.collate(std::vector<data::Sample>{sample.view(draw)}, {1, true})["mlm_rows"]));
   EXPECT_EQ(seen, (std::set<std::vector<int64_t>>{{1, 2}, {3, 4}}));
+  sample.bits = {0b0001};  // and so does a text behind a separator
+  seen.clear();
+  for (int draw = 0; draw < 50; ++draw) {
+    data::Sample joined = sample.view(draw);
+    joined.separators = {2};
+    seen.insert(values(objective.collate(std::vector<data::Sample>{joined}, {1, true})["mlm_rows"]));
+  }
+  EXPECT_EQ(seen, (std::set<std::vector<int64_t>>{{1, 2}, {4, 5}}));
 }
 
 TEST(MaskedLm, RefusesAVocabularyWithoutMask) {

@@ -357,7 +357,13 @@ TEST_F(Resume, IsNotFinishedWhereTheLastEvaluationWasInterrupted) {
   InterruptingMetrics metrics(4), none(0);  // of step 12
   EXPECT_TRUE(run_with(options, metrics).interrupted);
   EXPECT_TRUE(read_json(options.output / "run.json")["result"]["interrupted"].get<bool>());
+  log::set_level(log::Level::info);
+  ::testing::internal::CaptureStderr();
   run_with(options, none);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  log::set_level(log::Level::error);
+  EXPECT_NE(told.find("resum"), told.npos) << told;
+  EXPECT_EQ(told.find("finished already"), told.npos) << told;
   EXPECT_FALSE(read_json(options.output / "run.json")["result"]["interrupted"].get<bool>());
 }
 
