@@ -511,7 +511,7 @@ TEST(Checkpoint, OfAnotherTypeIsRefused) {
     strategy->attach(model, optim::make_optimizer(optim::AdamW{}));
     return strategy;
   };
-  const Plain narrow = make_plain(), wide = make_plain();
+  Plain narrow = make_plain(), wide = make_plain();
   wide->to(at::kDouble);
   Model first = wrap_module(narrow, plain_loss), second = wrap_module(wide, plain_loss);
   const fs::path written = write_checkpoint(*attached(first), {.step = 1}, folder.path());
