@@ -298,6 +298,10 @@ TEST(MaskedLm, WholeWordsAreHiddenWholly) {
 TEST(MaskedLm, ATextThatWasCutWithinAWordBeginsWithAUnit) {
   MaskedLmOptions options;
   options.masking = Masking::whole_word;
+  options.observer = [](const MaskedSequence& sequence) {  // as a selector of one's own sees it
+    for (size_t i = 0; i < sequence.view.tokens.size(); ++i)
+      EXPECT_GE(sequence.view.word_starts[i], sequence.view.text_starts[i]) << i;
+  };
   const MaskedLm objective(make_tokenizer(), options);
   OwnedSample sample = make_sample(4);
   sample.bits = {0b0100};  // the first two pieces end a word whose beginning is elsewhere
