@@ -32,7 +32,7 @@ class ChineseWordsFile : public ::testing::Test {
   }
 
   text::WordPiece tokenizer_{{"[UNK]", "[CLS]", "[SEP]", "[MASK]", "研", "究", "生", "命", "起", "源", "，",
-                              "play", "##ing", "3", "。"},
+                              "play", "##ing", "3", "。", "a", "b"},
                              {},
                              {}};
   fs::path path_ = fs::temp_directory_path() / ("funicular_words_" + std::to_string(::getpid()));
@@ -46,6 +46,10 @@ TEST_F(ChineseWordsFile, AreThoseOfTheDictionary) {
 TEST_F(ChineseWordsFile, LeaveEnglishAsItIs) {
   EXPECT_EQ(words("研究playing生命3 起源playing"),
             (std::vector<std::string>{"研究", "playing", "生命", "3", "起源", "playing"}));
+}
+
+TEST_F(ChineseWordsFile, LeaveLettersThatAreWordsOfTheirOwn) {
+  EXPECT_EQ(words("a b生命3 3"), (std::vector<std::string>{"a", "b", "生命", "3", "3"}));
 }
 
 TEST_F(ChineseWordsFile, EndWhereATextOrAnUnknownCharacterEndsThem) {

@@ -160,6 +160,22 @@ TEST_F(ElectraTest, TheDiscriminatorReadsDrawnTokensInTheirPlacesAndIsToldWhichD
   EXPECT_GT(std::get<0>(at::_unique(read.at("token_ids").index_select(0, rows))).numel(), 10);
 }
 
+TEST_F(ElectraTest, ADrawnTokenThatIsTheRightOneIsNotReplaced) {
+  Model model = build();
+  int64_t right = 0;
+  for (int64_t epoch = 0; epoch < 30 && right == 0; ++epoch) {
+    std::vector<data::Draw> draws;
+    for (int64_t i = 0; i < 24; ++i) draws.push_back({i, 24 * epoch + i});
+    const MicroBatch batch = batch_of(draws);
+    const TensorMap read = read_by_discriminator(model, batch);
+    const at::Tensor& rows = batch["mlm_rows"];
+    const at::Tensor same = read.at("token_ids").index_select(0, rows).eq(batch["mlm_labels"]);
+    right += same.sum().item<int64_t>();
+    EXPECT_TRUE(at::equal(read.at("replaced").index_select(0, rows).eq(0), same));
+  }
+  EXPECT_GT(right, 0) << "of some two hundred words one is drawn now and then";
+}
+
 TEST_F(ElectraTest, WhatIsDrawnDoesNotDependOnHowABatchIsCut) {
   Model model = build();
   const TensorMap together = read_by_discriminator(model, whole());

@@ -121,6 +121,16 @@ TEST_F(NextSentences, AreOfAnotherDocumentInHalfOfTheDrawsAndNoLongerThanWhatFol
   EXPECT_NEAR(count[true], 1000, 4 * std::sqrt(500));
 }
 
+TEST_F(NextSentences, HaveTheLabelsOfBertZeroWhereTheSecondFollows) {
+  const NextSentence objective(tokenizer_, {});
+  const auto dataset = objective.samples(store({{5, 5}, {20, 20}}));
+  for (int64_t draw = 0; draw < 50; ++draw) {
+    const data::Sample sample = draw_of(*dataset, draw % 2, draw);
+    const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample}, {1, true});
+    EXPECT_EQ(batch["next_sentence_labels"].item<int64_t>(), objective.cut(sample, 1).follows ? 0 : 1);
+  }
+}
+
 TEST_F(NextSentences, FollowWhereThereIsNoOtherDocument) {
   const NextSentence objective(tokenizer_, {});
   const auto dataset = objective.samples(store({{5, 5}}));

@@ -252,6 +252,18 @@ TEST(MaskedLm, RulesOfOnesOwnTakeThePlaceOfTheOptions) {
   EXPECT_NE(objective.identity(), MaskedLm(make_tokenizer(), {}).identity());
 }
 
+TEST(MaskedLm, MasksFollowTheDrawAndNotTheSample) {
+  const MaskedLm objective(make_tokenizer(), {});
+  const OwnedSample sample = make_sample(100);
+  const auto rows = [&](int64_t number, int64_t draw) {
+    data::Sample view = sample.view(draw);
+    view.sample_id = number;
+    return values(objective.collate(std::vector<data::Sample>{view}, {9, true})["mlm_rows"]);
+  };
+  EXPECT_EQ(rows(1, 7), rows(2, 7));
+  EXPECT_NE(rows(1, 7), rows(1, 8)) << "a sample that is met again is masked anew";
+}
+
 TEST(MaskedLm, RowsCountFromTheBeginningOfTheBatch) {
   const MaskedLm objective(make_tokenizer(), {});
   const OwnedSample first = make_sample(40), second = make_sample(20);

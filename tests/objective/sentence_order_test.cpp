@@ -95,6 +95,16 @@ TEST_F(SentenceOrders, PutTheTwoPartsOfAPieceInOneOrderOrTheOther) {
   EXPECT_NEAR(count[true], 1000, 4 * std::sqrt(500));
 }
 
+TEST_F(SentenceOrders, HaveTheLabelsOfAlbertOneWhereTheyAreSwapped) {
+  const SentenceOrder objective(tokenizer_, {});
+  const auto dataset = objective.samples(store({{3, 4, 5, 2}, {6, 6}}));
+  for (int64_t draw = 0; draw < 50; ++draw) {
+    const data::Sample sample = draw_of(*dataset, draw % 2, draw);
+    const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample}, {1, true});
+    EXPECT_EQ(batch["sentence_order_labels"].item<int64_t>(), objective.cut(sample, 1).swapped ? 1 : 0);
+  }
+}
+
 TEST_F(SentenceOrders, SwappedTwiceAreAsTheyWere) {
   const SentenceOrder objective(tokenizer_, {});
   const auto dataset = objective.samples(store({{3, 4, 5}}));

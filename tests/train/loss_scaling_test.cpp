@@ -52,10 +52,12 @@ struct Trained {
   FitResult result;
 };
 
-Trained fit(const TrainerOptions& options, const TensorDataset& data) {
+Trained fit(const TrainerOptions& options, const TensorDataset& data,
+            const optim::OptimizerSpec& optimizer = optim::AdamW{.learning_rate = 0.01,
+                                                                 .weight_decay = 0.1}) {
   Trained trained;
   Model model = low_precision_model();
-  Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
+  Trainer trainer(options, parallel::make_single, optimizer);
   trainer.callbacks.on_log = [&](const StepRecord& record) { trained.records.push_back(record); };
   trainer.callbacks.on_step = [&](int64_t, const parallel::StepResult& result) {
     trained.updated.push_back(result.finite);
@@ -96,6 +98,11 @@ TEST(LossScaling, TheScaleItselfChangesNothing) {
   const Trained small = fit(options, make_data(24));
   options.loss_scale.fixed_scale = 512;
   expect_same_weights(small, fit(options, make_data(24)));
+  // AdamW's update would be the same with the scale left in; that of plain gradients would not.
+  const optim::Sgd plain{.learning_rate = 0.01};
+  const Trained large = fit(options, make_data(24), plain);
+  options.loss_scale.fixed_scale = 64;
+  expect_same_weights(large, fit(options, make_data(24), plain));
 }
 
 TEST(LossScaling, GoesOnAfterAResumeAsIfThereHadBeenNone) {
