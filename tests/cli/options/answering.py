@@ -344,6 +344,16 @@ def answers_output(lab):
     lab.assertEqual(path.read_text(), expected)
 
 
+@PREDICT.row("--overwrite", "a file that is there is replaced; without it, it is left")
+def answers_overwrite(lab):
+    path = lab.folder / "there.jsonl"
+    path.write_text("mine")
+    lab.refuses(["predict", "--model", classifier(lab), "--output", path], "--overwrite", stdin="film\n")
+    lab.assertEqual(path.read_text(), "mine")
+    lab.succeeds("predict", "--model", classifier(lab), "--output", path, "--overwrite", stdin="film\n")
+    lab.assertIn("label", path.read_text())
+
+
 @PREDICT.row("--pairs", "a line is two texts; without it, one")
 def pairs(lab):
     two, one = predict(lab, "film\tbook\n", "--pairs"), predict(lab, "film\tbook\n", "--no-pairs")

@@ -232,7 +232,7 @@ def trained(lab, *words, source=None):
     """word -> numbers"""
     output = lab.folder / "trained.txt"
     small = [word for option, value in (("--size", 4), ("--min-count", 1)) if option not in words for word in (option, value)]
-    lab.succeeds("vectors", "--input", source or corpus(lab), "--output", output, *small, *words)
+    lab.succeeds("vectors", "--input", source or corpus(lab), "--output", output, "--overwrite", *small, *words)
     return {line.split()[0]: [float(value) for value in line.split()[1:]] for line in output.read_text().splitlines()}
 
 
@@ -244,6 +244,17 @@ def vectors_input(lab):
 @VECTORS.row("--output", "the file that they go to, the most frequent first")
 def vectors_output(lab):
     lab.assertEqual(list(trained(lab))[:2], ["the", "and"])
+
+
+@VECTORS.row("--overwrite", "a file that is there is replaced; without it, it is left")
+def vectors_overwrite(lab):
+    path = lab.folder / "there.txt"
+    path.write_text("mine")
+    words = ["vectors", "--input", corpus(lab), "--min-count", 1, "--size", 4, "--output", path]
+    lab.refuses(words, "--overwrite")
+    lab.assertEqual(path.read_text(), "mine")
+    lab.succeeds(*words, "--overwrite")
+    lab.assertIn("the ", path.read_text())
 
 
 @VECTORS.row("--output-format", "with or without a first line of numbers")
