@@ -288,7 +288,7 @@ def size(lab):
 
 
 def pairs(lab, *words):
-    return lab.succeeds("vectors", "--input", corpus(lab), "--output", lab.folder / "v.txt", "--min-count", 1, *words).json()["pairs"]
+    return lab.succeeds("vectors", "--input", corpus(lab), "--overwrite", "--output", lab.folder / "v.txt", "--min-count", 1, *words).json()["pairs"]
 
 
 @VECTORS.row("--window", "words so far from each other are near each other")
@@ -314,14 +314,14 @@ def lower_case(lab):
 
 @VECTORS.row("--negatives", "so many words are drawn against each pair")
 def negatives(lab):
-    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--output", lab.folder / "v.txt", "--min-count", 1, "--learning-rate", 1e-9,
+    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--overwrite", "--output", lab.folder / "v.txt", "--min-count", 1, "--learning-rate", 1e-9,
                                       "--negatives", count).json()["loss"]
     lab.assertAlmostEqual(loss(3) / loss(1), 2, places=5)  # each of 1 + N terms is the logarithm of 2 at first
 
 
 @VECTORS.row("--epochs", "more passes leave a smaller error")
 def epochs(lab):
-    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--output", lab.folder / "v.txt", "--min-count", 1, "--epochs", count).json()["loss"]
+    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--overwrite", "--output", lab.folder / "v.txt", "--min-count", 1, "--epochs", count).json()["loss"]
     lab.assertLess(loss(40), 0.9 * loss(1))
 
 
