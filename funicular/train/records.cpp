@@ -35,7 +35,7 @@ std::string lines_up_to(const fs::path& path, int64_t step, int64_t evaluated_st
   size_t begin = 0;
   for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
     const Json line = parse_json_or_null(std::string_view(text).substr(begin, end - begin));
-    if (!line.is_object() || !line.contains("step") || !line["step"].is_number_integer()) continue;
+    if (!line.contains("step") || !line["step"].is_number_integer()) continue;
     const auto of_step = line["step"].get<int64_t>();
     if (of_step <= (is_evaluation(line) ? evaluated_step : step)) kept.append(text, begin, end + 1 - begin);
   }

@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 #include <sys/wait.h>
 
+#include <array>
 #include <atomic>
 #include <fstream>
 #include <map>
@@ -75,11 +76,20 @@ TEST_F(StoreBuilder, TheErrorOfTheFirstWrongRowIsToldHoweverManyThreads) {
   rows[123].label = "x1";
   rows[131].label = "x2";
   rows[399].label = "x3";
-  // The piece of row 123 is slow, so that other threads meet the later errors first; or the one behind it, so that its
-  // error comes when the first one is known.
-  for (const size_t slow : {123 / 16, 131 / 16}) {
-    const InterceptedSource source(rows, slow,
-                                   [] { std::this_thread::sleep_for(std::chrono::milliseconds(100)); });
+  // Once the piece of row 123 is the slower one, so that other threads meet the later errors first; once the piece behind it,
+  // so that its error comes when the first one is known.
+  struct Slow final : MemorySource {
+    std::array<int, 2> milliseconds;
+    Slow(std::vector<Row> rows, std::array<int, 2> milliseconds)
+        : MemorySource(std::move(rows), 1, true, 16), milliseconds(milliseconds) {}
+    uint64_t read(size_t piece, const RowSink& sink) const override {
+      if (const size_t slow = piece - 123 / 16; slow < 2)
+        std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds[slow]));
+      return MemorySource::read(piece, sink);
+    }
+  };
+  for (const std::array<int, 2> milliseconds : {std::array{120, 30}, std::array{30, 120}}) {
+    const Slow source(rows, milliseconds);
     for (int threads : {1, 2, 8}) {
       const auto message = input_error([&] {
         build_token_store(letters(), source, path(), {.threads = threads, .labels = LabelKind::values});

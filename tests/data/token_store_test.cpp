@@ -211,7 +211,7 @@ TEST_F(TokenStoreTest, VerifyFindsEveryChangedByte) {
 
 TEST_F(TokenStoreTest, VerifyFindsContentsThatMakeNoSenseUnderRightChecksums) {
   make_store(path(), {{{"a b c"}, "0"}, {{"d"}, "1"}}, 1, {.labels = LabelKind::classes});
-  const auto verified_with = [&](uint16_t id) {
+  const auto verify_with = [&](uint16_t id) {
     std::string tokens = read_file(path() / kTokensFile);
     tokens[0] = static_cast<char>(id & 0xFF);
     tokens[1] = static_cast<char>(id >> 8);
@@ -220,14 +220,14 @@ TEST_F(TokenStoreTest, VerifyFindsContentsThatMakeNoSenseUnderRightChecksums) {
     meta.files[0].checksum = hash_bytes(tokens);
     meta.files[0].blocks = {meta.files[0].checksum};
     write_file(path() / kMetaFile, write_store_meta(meta));
-    return input_error([&] { TokenStore::open(path())->verify(); });
+    TokenStore::open(path())->verify();
   };
   const auto size = static_cast<uint16_t>(letters().vocabulary().size());
   for (const uint16_t id : {uint16_t{65535}, size}) {
-    const std::string message = verified_with(id);
+    const std::string message = input_error([&] { verify_with(id); });
     EXPECT_NE(message.find("id " + std::to_string(id)), std::string::npos) << message;
   }
-  EXPECT_EQ(verified_with(size - 1), "");
+  EXPECT_NO_THROW(verify_with(size - 1));
 }
 
 TEST_F(TokenStoreTest, MetaIsReadBackAsWritten) {

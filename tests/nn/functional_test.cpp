@@ -253,6 +253,21 @@ TEST_P(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
   EXPECT_LT(difference(bias.grad(), bias2.grad()), 1e-12);
 }
 
+TEST_P(Functional, VocabularyCrossEntropyTakesLogitsOfAnySize) {
+  const at::Tensor values = random({40, 12}, 1).detach() * 3000, weight = random({77, 12}, 2),
+                   bias = random({77}, 3);
+  const at::Tensor hidden = values.clone().set_requires_grad(true),
+                   hidden2 = values.clone().set_requires_grad(true);
+  const at::Tensor labels = (at::arange(40) * 31) % 77;
+  const at::Tensor a = vocabulary_cross_entropy(hidden, weight, bias, labels);
+  const at::Tensor b =
+      at::cross_entropy_loss(at::linear(hidden2, weight, bias), labels, {}, at::Reduction::Sum);
+  a.backward();
+  b.backward();
+  EXPECT_LT(std::abs(a.item<double>() / b.item<double>() - 1), 1e-12);
+  EXPECT_LT(difference(hidden.grad(), hidden2.grad()), 1e-9);
+}
+
 /// Sums of 1e-5, of which fp16 has 7 bits: before the loss scale they must not be in it.
 TEST_P(Functional, VocabularyCrossEntropyAddsTilesOfSixteenBitTypesInFloat) {
   const int64_t rows = 1300, width = 12, words = 77;

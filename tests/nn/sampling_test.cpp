@@ -87,6 +87,11 @@ TEST(Sampling, WhatHasNoProbabilityIsNeverDrawn) {
   logits.select(1, 250).fill_(3);
   const at::Tensor uniforms = torch::tensor({1e-12, 0.4999, 1 - 0x1p-53}, torch::kDouble);
   EXPECT_TRUE(at::equal(draw(logits, bias, uniforms), torch::tensor({200, 200, 250}, torch::kLong)));
+  // The first of two blocks holds just what the second one begins at.
+  const at::Tensor halves = at::full({1, 400}, -1e30f);
+  halves.select(1, 20).fill_(3);
+  halves.select(1, 200).fill_(3);
+  EXPECT_EQ(draw(halves, bias, torch::tensor({0.5}, torch::kDouble)).item<int64_t>(), 200);
   // Nor does damage lead out of the vocabulary: the loss is what tells of it.
   logits.fill_(NAN);
   const at::Tensor tokens = draw(logits, bias, uniforms);

@@ -295,6 +295,31 @@ TEST(MaskedLm, WholeWordsAreHiddenWholly) {
   }
 }
 
+TEST(MaskedLm, ATextThatWasCutWithinAWordBeginsWithAUnit) {
+  MaskedLmOptions options;
+  options.masking = Masking::whole_word;
+  options.observer = [](const MaskedSequence& sequence) {  // as a selector of one's own sees it
+    for (size_t i = 0; i < sequence.view.tokens.size(); ++i)
+      EXPECT_GE(sequence.view.word_starts[i], sequence.view.text_starts[i]) << i;
+  };
+  const MaskedLm objective(make_tokenizer(), options);
+  OwnedSample sample = make_sample(4);
+  sample.bits = {0b0100};  // the first two pieces end a word whose beginning is elsewhere
+  std::set<std::vector<int64_t>> seen;
+  for (int draw = 0; draw < 50; ++draw)
+    seen.insert(
+        values(objective.collate(std::vector<data::Sample>{sample.view(draw)}, {1, true})["mlm_rows"]));
+  EXPECT_EQ(seen, (std::set<std::vector<int64_t>>{{1, 2}, {3, 4}}));
+  sample.bits = {0b0001};  // and so does a text behind a separator
+  seen.clear();
+  for (int draw = 0; draw < 50; ++draw) {
+    data::Sample joined = sample.view(draw);
+    joined.separators = {2};
+    seen.insert(values(objective.collate(std::vector<data::Sample>{joined}, {1, true})["mlm_rows"]));
+  }
+  EXPECT_EQ(seen, (std::set<std::vector<int64_t>>{{1, 2}, {4, 5}}));
+}
+
 TEST(MaskedLm, RefusesAVocabularyWithoutMask) {
   const text::WordPiece tokenizer({"[UNK]", "[CLS]", "[SEP]", "a"}, {}, {});
   EXPECT_THROW(MaskedLm(tokenizer, {}), InputError);

@@ -260,10 +260,14 @@ TEST(SlicesThatUpdateWhileFull, NameTheSameGradientThatIsNotFiniteOnAllSlicesOfT
                                                     .silence = std::chrono::seconds(2),
                                                     .patience = std::chrono::seconds(60)});
   Model model = make_model({}, 1);
+  Parameter& bias = *model.find("bert.encoder.layer.1.intermediate.dense.bias");
+  Segment& last = model.segments.back();
+  last.forward = [&, forward = last.forward](Activations in, const Pass& pass) {
+    if (group.rank() == 3) bias.gradient[0] = INFINITY;  // in the second slice of the second stage alone
+    return forward(std::move(in), pass);
+  };
   const auto strategy = make(group, {.schedule = "pipedream"});
   strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
-  if (group.rank() == 3)  // the second slice of the second stage
-    model.find("bert.encoder.layer.1.intermediate.dense.bias")->master.detach()[0] = INFINITY;
   std::string message;
   try {
     for (int64_t step = 1; step <= 3; ++step) {
@@ -277,9 +281,11 @@ TEST(SlicesThatUpdateWhileFull, NameTheSameGradientThatIsNotFiniteOnAllSlicesOfT
     message = error.what();
   }
   if (group.rank() >= 2) {
-    EXPECT_NE(message.find("update 1: the norm of the gradients of stage 1 is"), std::string::npos)
+    EXPECT_NE(
+        message.find("update 1: the norm of the gradients of stage 1 is inf; the first that is not finite "
+                     "is that of bert.encoder.layer.1.intermediate.dense.bias."),
+        std::string::npos)
         << message;
-    EXPECT_NE(message.find("the first that is not finite is that of bert."), std::string::npos) << message;
   } else {
     EXPECT_NE(message.find("has ended"), std::string::npos) << message;
   }

@@ -4,6 +4,8 @@
 #include <ATen/Parallel.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <limits>
 #include <map>
 
 #include "../comm/ranks.h"
@@ -11,6 +13,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
 #include "funicular/format/bert_config.h"
+#include "funicular/format/safetensors.h"
 #include "funicular/prove/proof.h"
 
 namespace funicular::prove {
@@ -370,6 +373,43 @@ TEST_F(Proofs, ALossThatDiffersIsNamedThoughAllTensorsAgree) {
   changed("total", losses[1]["total"].get<double>() * (1 + 1e-9));
   changed("mlm", Json());
   changed("other", 1.0);
+}
+
+TEST_F(Proofs, ATensorThatDiffersIsNamedWhateverIsWrongWithItAndInWhichStep) {
+  if (is_rank()) return run_rank();
+  const fs::path right = ran(Layout::parse("single")), wrong = folder("wrong");
+  fs::copy(right, wrong);
+  const std::string name = step_file("weight", 2), bytes = read_file(right / name);
+  const format::SafetensorsFile file(right / name);
+  const format::TensorEntry& entry = file.entries().front();
+  const size_t place =
+      bytes.find(std::string(reinterpret_cast<const char*>(entry.data.data()), entry.data.size()));
+  ASSERT_NE(place, std::string::npos);
+  double value = 0;
+  std::memcpy(&value, bytes.data() + place, sizeof value);
+  ASSERT_NE(value, 0);
+  const double infinity = std::numeric_limits<double>::infinity();
+  for (const double other : {-value, value * 2, std::numeric_limits<double>::quiet_NaN(), infinity}) {
+    std::string changed = bytes;
+    std::memcpy(changed.data() + place, &other, sizeof other);
+    write_file_atomically(wrong / name, changed);
+    const Promise bounded{.bound = 1e-10, .loss_bound = 1e-10}, same_bits{.bit_identical = true};
+    for (const Promise& each : {bounded, same_bits}) {
+      const Proof proof = compare_layouts(wrong, right, 3, each);
+      EXPECT_FALSE(holds(proof, each)) << other;
+      EXPECT_TRUE(proof.first.starts_with("step 2, weight " + entry.name)) << other << ": " << proof.first;
+    }
+  }
+}
+
+TEST(Layouts, SameBitsArePromisedToTheSameMicroBatchesAlone) {
+  const auto promised = [](const std::string& a, const std::string& b) {
+    return promise_of(Layout::parse(a + " --deterministic"), Layout::parse(b + " --deterministic"), kTask)
+        .bit_identical;
+  };
+  EXPECT_TRUE(promised("zero2 -n 2 --micro-batch-size 5", "single --micro-batch-size 5"));
+  EXPECT_FALSE(promised("zero2 -n 2 --micro-batch-size 5", "single --micro-batch-size 3"));
+  EXPECT_FALSE(promised("zero2 -n 2", "single")) << "a rank's share in one piece";
 }
 
 TEST(Layouts, WhatTheReferenceCannotTrainIsRefused) {

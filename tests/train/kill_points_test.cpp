@@ -293,6 +293,25 @@ TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep)
   EXPECT_FALSE(format::verify_manifest(place));
 }
 
+TEST_F(KillPoints, ACheckpointThatWasToGoDoesNotComeBack) {
+  const fs::path checkpoints = folder / "checkpoints";
+  auto net = make_net();
+  Model model = wrap_module(net, squared_error);
+  const auto strategy = parallel::make_single();
+  strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 0.01}));
+  TrainingState state;
+  for (const int64_t step : {1, 2}) {
+    state.step = step;
+    write_checkpoint(*strategy, state, checkpoints);
+  }
+  // A folder is renamed so before it is deleted; here the process was killed in between.
+  const fs::path removed = temporary_name(checkpoints / "removed");
+  fs::rename(checkpoints / checkpoint_name(1), removed);
+  recover_leftovers(checkpoints);
+  EXPECT_EQ(list_checkpoints(checkpoints).size(), 1u);
+  EXPECT_FALSE(fs::exists(removed));
+}
+
 TEST_F(KillPoints, TemporariesOfAKilledProcessAreNeitherFollowedNorKept) {
   IN_A_FRESH_PROCESS();
   const fs::path output = folder / "run", precious = folder / "precious";

@@ -46,6 +46,7 @@ struct Job {
   std::string event = "none";  ///< in step 3
   std::string precision = "fp64";
   std::string reduce = "own";
+  int64_t logging = 1;
   bool finds_replaced = false;  ///< ELECTRA's objective; false: masked words
   fs::path again{};  ///< where the same processes then go on from the third step, as a run of its own
 
@@ -60,6 +61,7 @@ struct Job {
     set("TEST_PRECISION", precision);
     set("TEST_REDUCE", reduce);
     set("TEST_REPLACED", finds_replaced ? "1" : "0");
+    set("TEST_LOGGING", std::to_string(logging));
     set("TEST_AGAIN", again.string());
   }
   static Job told() {
@@ -74,6 +76,7 @@ struct Job {
     job.precision = get("TEST_PRECISION");
     job.reduce = get("TEST_REDUCE");
     job.finds_replaced = get("TEST_REPLACED") == "1";
+    job.logging = std::stoll(get("TEST_LOGGING"));
     job.again = get("TEST_AGAIN");
     return job;
   }
@@ -115,7 +118,7 @@ inline TrainerOptions options_for(const Job& job) {
   options.loss_scale.initial_scale = 0x1p19;  // of fp16: the first step overflows, the others do not
   options.loss_scale.hysteresis = 1;
   options.schedule.warmup_steps = 2;
-  options.logging_steps = 1;
+  options.logging_steps = job.logging;
   options.save_steps = 3;
   options.save_total_limit = 0;
   options.eval_steps = 3;

@@ -177,9 +177,29 @@ TEST_F(TrainingOnRanks, ASignalBetweenTwoMeetingsEmptiesThePipelineAndSaves) {
   const auto saved = list_checkpoints(job.output / "checkpoints");
   ASSERT_FALSE(saved.empty());
   EXPECT_EQ(saved.front().first, 2);
+  Job two_steps{"pipeline+pipedream+3", 3, folder / "two"};  // which the end of the run empties
+  two_steps.steps = 2;
+  expect_done(two_steps);
+  const auto weights = [](const Job& of) {
+    return read_file(of.output / "checkpoints" / checkpoint_name(2) / "model.safetensors");
+  };
+  EXPECT_EQ(weights(job), weights(two_steps));
   job.event = "none";
   expect_done(job);
   EXPECT_EQ(read_json(job.output / "run.json").at("result").at("step"), kDealtSteps);
+}
+
+TEST_F(TrainingOnRanks, StagesThatDoNotStopForRecordsGiveTheSameWeightsHoweverManyThereAre) {
+  if (is_rank()) return run_rank();
+  std::vector<std::string> weights;
+  for (const int64_t logging : {1, 3}) {
+    Job job{"pipeline+pipedream+2", 2, folder / std::to_string(logging)};
+    job.logging = logging;
+    expect_done(job);
+    weights.push_back(
+        read_file(job.output / "checkpoints" / checkpoint_name(kDealtSteps) / "model.safetensors"));
+  }
+  EXPECT_EQ(weights[0], weights[1]);
 }
 
 TEST_F(TrainingOnRanks, WhatOneRankCannotReadStopsAllAndSavesFirst) {

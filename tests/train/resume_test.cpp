@@ -239,11 +239,16 @@ TEST_F(Resume, RefusesToStartAnewOverCheckpointsThatAreAllDamaged) {
             std::string::npos);
 }
 
-TEST_F(Resume, DropsATornLastRecord) {
+TEST_F(Resume, DropsATornRecordAndThoseOfStepsThatItDoesAgain) {
   const TrainerOptions options = options_for(folder / "run");
   run(options_for(folder / "whole"));
   run(options, 7);
-  std::ofstream(options.output / "metrics.jsonl", std::ios::app) << "{\"step\": 8, \"lo";
+  std::ofstream(options.output / "metrics.jsonl", std::ios::app)
+      << R"({"step": 8, "epoch": 2, "loss": 9})"
+      << "\n"
+      << R"({"step": 9, "epoch": 2, "eval_loss": 9})"
+      << "\n"
+      << R"({"step": 9, "lo)";
   run(options);
   expect_equal_runs(folder / "whole", options.output);
 }
@@ -345,6 +350,21 @@ FitResult run_with(const TrainerOptions& options, Metrics& metrics) {
       trainer.fit(make_net(), data, squared_error, {.data = &unseen, .metrics = &metrics});
   clear_interrupt();
   return result;
+}
+
+TEST_F(Resume, IsNotFinishedWhereTheLastEvaluationWasInterrupted) {
+  const TrainerOptions options = options_for(folder / "run");
+  InterruptingMetrics metrics(4), none(0);  // of step 12
+  EXPECT_TRUE(run_with(options, metrics).interrupted);
+  EXPECT_TRUE(read_json(options.output / "run.json")["result"]["interrupted"].get<bool>());
+  log::set_level(log::Level::info);
+  ::testing::internal::CaptureStderr();
+  run_with(options, none);
+  const std::string told = ::testing::internal::GetCapturedStderr();
+  log::set_level(log::Level::error);
+  EXPECT_NE(told.find("resum"), told.npos) << told;
+  EXPECT_EQ(told.find("finished already"), told.npos) << told;
+  EXPECT_FALSE(read_json(options.output / "run.json")["result"]["interrupted"].get<bool>());
 }
 
 TEST_F(Resume, DoesTheLastEvaluationAgainOnceAndSavesIt) {

@@ -9,6 +9,7 @@
 #include <functional>
 #include <map>
 #include <regex>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -120,6 +121,33 @@ TEST(Trainer, VisitsEverySampleOnceAnEpochInTheSamplersOrder) {
   for (const auto& [sample, count] : source.seen) EXPECT_EQ(count, 2) << sample;
 }
 
+TEST(Trainer, ReadsOnlyAFewBatchesAhead) {
+  struct Counting final : Source {
+    mutable std::atomic<int64_t> collated{0};
+    TensorDataset data = make_data(600);
+    int64_t size() const override { return data.size(); }
+    uint64_t fingerprint() const override { return data.fingerprint(); }
+    int64_t length(int64_t) const override { return 1; }
+    MicroBatch collate(std::span<const data::Draw> draws, const RandomState& random) const override {
+      collated += static_cast<int64_t>(draws.size());
+      return data.collate(draws, random);
+    }
+  } source;
+  TrainerOptions options = quiet();
+  options.max_steps = 100;
+  options.num_workers = 2;
+  Trainer trainer(options, parallel::make_single, optim::Sgd{});
+  int64_t at_first_step = 0;
+  trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult&) {
+    if (step > 1) return;
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // time to read all of it
+    at_first_step = source.collated;
+  };
+  trainer.fit(make_plain(), source, plain_loss);
+  EXPECT_EQ(source.collated, 600);
+  EXPECT_LE(at_first_step, 20 * 6) << "of 100 batches of 6";
+}
+
 TEST(Batching, AnyTwoOfTheThreeSizesImplyTheThird) {
   const auto plan = [](int64_t batch, int64_t micro, int64_t accumulation) {
     TrainerOptions options;
@@ -138,6 +166,10 @@ TEST(Batching, AnyTwoOfTheThreeSizesImplyTheThird) {
   EXPECT_EQ(plan(0, 5, 0), (Sizes{5, 5, 1}));
   EXPECT_EQ(plan(10, 4, 3), (Sizes{10, 4, 3}));
   EXPECT_EQ(plan(24, 8, 3), (Sizes{24, 8, 3}));
+  TrainerOptions options;
+  options.micro_batch_size = 5;
+  options.gradient_accumulation = 2;
+  EXPECT_EQ(plan_batches(options, /*ranks=*/3).batch, 30);
   EXPECT_THROW(plan(24, 8, 2), InputError);
   EXPECT_THROW(plan(8, 9, 0), InputError);
   EXPECT_THROW(plan(2, 0, 3), InputError);
@@ -160,6 +192,28 @@ TEST(Batching, CutsByTokensAndLetsALongSequenceStandAlone) {
   sizes.clear();
   for (const auto piece : cut(draws, source, {7, 2, 4, 8})) sizes.push_back(piece.size());
   EXPECT_EQ(sizes, (std::vector<size_t>{2, 1, 2, 1, 1}));
+}
+
+TEST(Batching, ABalancedShareIsInTheOrderOfItsDraws) {
+  struct Lengths final : Source {
+    std::vector<int64_t> lengths{3, 9, 4, 8, 2, 7};
+    int64_t size() const override { return static_cast<int64_t>(lengths.size()); }
+    uint64_t fingerprint() const override { return 0; }
+    int64_t length(int64_t i) const override { return lengths[static_cast<size_t>(i)]; }
+    MicroBatch collate(std::span<const data::Draw>, const RandomState&) const override { return {}; }
+  } source;
+  std::vector<data::Draw> draws;
+  for (int64_t i = 0; i < source.size(); ++i) draws.push_back({i, i});
+  std::set<int64_t> seen;
+  for (const int64_t index : {0, 1})
+    for (const auto& piece : share_of(draws, source, {6, 3, 1, 0}, {.index = index, .count = 2})) {
+      EXPECT_EQ(piece.size(), 3u);
+      EXPECT_TRUE(std::is_sorted(piece.begin(), piece.end(), [](const data::Draw& a, const data::Draw& b) {
+        return a.draw_id < b.draw_id;
+      }));
+      for (const data::Draw& draw : piece) seen.insert(draw.sample_id);
+    }
+  EXPECT_EQ(seen.size(), 6u);
 }
 
 // --- evaluation, early stopping, the best model
@@ -329,6 +383,23 @@ TEST(Trainer, KeepsOnlyTheNewestCheckpoints) {
   EXPECT_EQ(kept, (std::vector<int64_t>{8, 7, 6}));
 }
 
+TEST(Trainer, KeepsTheCheckpointOfTheBestStepToo) {
+  TemporaryFolder folder;
+  TrainerOptions options = quiet();
+  options.output = folder / "run";
+  options.save_steps = options.eval_steps = 1;
+  options.save_total_limit = 2;
+  options.best_metric = "score";
+  options.greater_is_better = true;
+  ScriptedMetric metric({1, 9, 2, 3, 4, 5, 6, 7});
+  const TensorDataset data = make_data(22);
+  Trainer(options, parallel::make_single, optim::Sgd{})
+      .fit(make_plain(), data, plain_loss, {.data = &data, .metrics = &metric});
+  std::vector<int64_t> kept;
+  for (const auto& [step, path] : list_checkpoints(folder / "run/checkpoints")) kept.push_back(step);
+  EXPECT_EQ(kept, (std::vector<int64_t>{8, 7, 2}));
+}
+
 TEST(Trainer, AnUnknownBestMetricIsNamedWithThoseThatExist) {
   TrainerOptions options = quiet();
   options.best_metric = "f1";
@@ -431,6 +502,21 @@ TEST(Checkpoint, OfAnotherModelIsRefusedByTheTensorsName) {
   trainer.fit(make_plain(), make_data(22), plain_loss);
   const std::string message = error_of([&] { trainer.fit(make_net(), make_data(22), squared_error); });
   EXPECT_NE(message.find("missing; was it written by another model?"), std::string::npos) << message;
+}
+
+TEST(Checkpoint, OfAnotherTypeIsRefused) {
+  const TemporaryFolder folder;
+  const auto attached = [](Model& model) {
+    auto strategy = parallel::make_single();
+    strategy->attach(model, optim::make_optimizer(optim::AdamW{}));
+    return strategy;
+  };
+  Plain narrow = make_plain(), wide = make_plain();
+  wide->to(at::kDouble);
+  Model first = wrap_module(narrow, plain_loss), second = wrap_module(wide, plain_loss);
+  const fs::path written = write_checkpoint(*attached(first), {.step = 1}, folder.path());
+  const std::string message = error_of([&] { read_tensors(*attached(second), written); });
+  EXPECT_NE(message.find("first.bias is F32 [8]; the model expects F64 [8]"), std::string::npos) << message;
 }
 
 // --- what goes wrong
