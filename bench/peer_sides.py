@@ -174,6 +174,7 @@ class Sides:
     def ours_predict(self, precision: str) -> dict:
         output = self.results / "scratch/predicted.jsonl"
         output.parent.mkdir(parents=True, exist_ok=True)
+        output.unlink(missing_ok=True)
         _, seconds = run([self.args.program, "predict", "--model", self.classifier(), "--input", self.lines(), "--output",
                           output, "--precision", precision])
         return {"seconds": seconds, "lines_per_second": self.args.lines / seconds, "precision": precision}

@@ -18,22 +18,23 @@ std::string_view without_line_end(std::string_view row) {
 }
 
 /// Where the fields of a row of TSV or CSV lie, quotes included. The row was read before.
-std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, format::TextFormat format) {
+std::vector<std::pair<size_t, size_t>> fields_of(std::string_view row, const format::TextFile& file) {
   std::vector<std::pair<size_t, size_t>> fields;
-  const bool commas = format == format::TextFormat::csv;
+  const bool quotes = file.format() == format::TextFormat::csv;
+  const char separator = quotes ? file.separator() : '\t';
   bool quoted = false;
   size_t begin = 0;
   for (size_t i = 0; i <= row.size(); ++i) {
-    if (i < row.size() && commas && row[i] == '"') quoted = !quoted;
-    if (i < row.size() && (quoted || row[i] != (commas ? ',' : '\t'))) continue;
+    if (i < row.size() && quotes && row[i] == '"') quoted = !quoted;
+    if (i < row.size() && (quoted || row[i] != separator)) continue;
     fields.emplace_back(begin, i);
     begin = i + 1;
   }
   return fields;
 }
 
-std::string field_of(const std::string& text, format::TextFormat format) {
-  if (format == format::TextFormat::tsv) {
+std::string field_of(const std::string& text, const format::TextFile& file) {
+  if (file.format() == format::TextFormat::tsv) {
     if (text.find_first_of("\t\r\n") != text.npos)
       throw InputError(
           "augment",
@@ -41,7 +42,7 @@ std::string field_of(const std::string& text, format::TextFormat format) {
           text);
     return text;
   }
-  if (text.find_first_of(",\"\r\n") == text.npos) return text;
+  if (text.find_first_of(std::string("\"\r\n") + file.separator()) == text.npos) return text;
   std::string quoted = "\"";
   for (const char c : text) {
     if (c == '"') quoted += '"';
@@ -67,15 +68,8 @@ Table::Table(const fs::path& file, format::TextOptions layout) : file_(file, std
                      file.string(), format::text_format_name(format));
   const auto& columns = file_.options().columns;
   if (columns.empty()) throw InputError("augment", "{}: no text columns were given", file.string());
-  for (const format::Column& column : columns) {
-    if (std::count(columns.begin(), columns.end(), column) > 1)
-      throw InputError("augment", "{}: a text column is given twice", file.string());
-    if (format == format::TextFormat::jsonl) continue;
-    places_.push_back(place_of(column, file_.header()));
-    if (std::count(places_.begin(), places_.end(), places_.back()) > 1)
-      throw InputError("augment", "{}: column {} is given twice, by name and by number", file.string(),
-                       places_.back() + 1);
-  }
+  for (const format::Column& column : columns)
+    if (format != format::TextFormat::jsonl) places_.push_back(place_of(column, file_.header()));
   divide();
   if (blocks_.empty())
     throw InputError("augment", "{}: no rows; expected at least one{}", file.string(),
@@ -126,13 +120,13 @@ std::string Table::replace_fields(std::string_view row, const std::vector<std::s
   std::vector<size_t> order(places_.size());
   for (size_t i = 0; i < order.size(); ++i) order[i] = i;
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return places_[a] < places_[b]; });
-  const auto fields = fields_of(row, file_.format());
+  const auto fields = fields_of(row, file_);
   std::string written;
   size_t copied = 0;
   for (const size_t i : order) {
     const auto& [begin, end] = fields.at(places_[i]);
     written.append(row, copied, begin - copied);
-    written += field_of(texts[i], file_.format());
+    written += field_of(texts[i], file_);
     copied = end;
   }
   return written.append(row, copied);

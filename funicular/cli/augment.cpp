@@ -171,6 +171,14 @@ class Augment final : public Command {
           throw InputError("usage",
                            "{} would be replaced by what is made of it; choose another name for the output",
                            input.string());
+    // One that was killed left its journal, which lies there until the record does.
+    if (fs::is_regular_file(output_, error) && !fs::is_regular_file(augment::record_of(output_), error) &&
+        !fs::exists(augment::Journal::folder_of(output_), error))
+      throw InputError(
+          "usage",
+          "--output {}: there is a file already, and augment did not write it (there is no {}); choose "
+          "another name, or move it away",
+          output_.string(), augment::record_of(output_).filename().string());
   }
 
   void refuse_columns_of_named_task() const {

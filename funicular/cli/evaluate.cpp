@@ -215,6 +215,8 @@ class Evaluate final : public Command {
                                    {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()},
                                     .metrics = task.metrics,
                                     .thresholds = objective::thresholds_in(note_.source, config.num_labels)});
+    if (task.multi_label && !objective::thresholds_in(note_.source, config.num_labels).empty())
+      log::info("labels are given from the thresholds of {} on", (model_ / "config.json").string());
     const Model model = load(*objective);
     const std::vector<std::string> labels =
         task.regression ? std::vector<std::string>() : labels_of_model(task, config, model_);

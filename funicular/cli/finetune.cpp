@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <map>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -26,16 +27,101 @@ namespace {
 constexpr ptrdiff_t kClassesShown = 10;
 constexpr size_t kMostGrades = 20;  // classes of a scale
 
+std::string_view trimmed(std::string_view text) {
+  constexpr const char* kBlanks = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kBlanks);
+  return begin == text.npos ? "" : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+}
+
+/// In quotes where its end could not be seen.
+std::string show_name(const std::string& name) {
+  return name.empty() || trimmed(name).size() != name.size() ? fmt::format("\"{}\"", name) : name;
+}
+
 std::string show(const std::vector<std::string>& classes) {
-  const ptrdiff_t shown = std::min(kClassesShown, std::ssize(classes));
-  return fmt::format("{}{}", fmt::join(classes.begin(), classes.begin() + shown, ", "),
-                     shown < std::ssize(classes) ? ", …" : "");
+  std::string text;
+  for (ptrdiff_t i = 0; i < std::min(kClassesShown, std::ssize(classes)); ++i)
+    text += (i > 0 ? ", " : "") + show_name(classes[static_cast<size_t>(i)]);
+  return text + (kClassesShown < std::ssize(classes) ? ", …" : "");
 }
 
 bool is_number(const std::string& text) {
   double value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
+}
+
+// ---- what is told of the rows
+
+/// Rows of each class.
+std::vector<int64_t> rows_of_classes(const data::TokenStore& store) {
+  std::vector<int64_t> counts(store.meta().label_names.size());
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    const data::Sample sample = store.row(row);
+    if (store.meta().labels != data::LabelKind::sets)
+      ++counts.at(static_cast<size_t>(sample.label));
+    else
+      for (const int32_t label : sample.label_set) ++counts.at(static_cast<size_t>(label));
+  }
+  return counts;
+}
+
+/// The same for names that differ only by blanks, case (of ASCII letters) or the form of a number.
+std::string alike(const std::string& name) {
+  std::string key(trimmed(name));
+  double value = 0;
+  const auto parsed = std::from_chars(key.data(), key.data() + key.size(), value);
+  if (parsed.ec == std::errc() && parsed.ptr == key.data() + key.size()) return fmt::to_string(value);
+  for (char& c : key)
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  return key;
+}
+
+void warn_of_like_names(const std::vector<std::string>& names, const fs::path& file) {
+  std::map<std::string, std::vector<std::string>> groups;
+  for (const std::string& name : names) groups[alike(name)].push_back(fmt::format("\"{}\"", name));
+  for (const auto& [key, same] : groups)
+    if (same.size() > 1)
+      log::warning(
+          "{}: the classes {} differ only by blanks, case or the form of a number; if they are one class, "
+          "write "
+          "them alike",
+          file.string(), fmt::join(same, " and "));
+}
+
+void report_classes(const data::TokenStore& store, const std::vector<std::string>& names,
+                    const fs::path& file) {
+  const std::vector<int64_t> rows = rows_of_classes(store);
+  std::string text;
+  for (size_t i = 0; i < std::min<size_t>(kClassesShown, names.size()); ++i)
+    text +=
+        fmt::format("{}{} ({}{})", i > 0 ? ", " : "", show_name(names[i]), rows.at(i), i > 0 ? "" : " rows");
+  log::info("{} classes: {}{}", names.size(), text, kClassesShown < std::ssize(names) ? ", …" : "");
+  warn_of_like_names(names, file);
+  if (names.size() > 2 && std::all_of(rows.begin(), rows.end(), [](int64_t count) { return count <= 1; }))
+    log::warning("{}: each of the {} classes has one row; is the label column an id?", file.string(),
+                 names.size());
+}
+
+int64_t rows_without_text(const data::TokenStore& store) {
+  int64_t count = 0;
+  for (int64_t row = 0; row < store.rows(); ++row) {
+    const data::Sample sample = store.row(row);
+    count += std::all_of(sample.columns.begin(), sample.columns.begin() + sample.column_count,
+                         [](const data::Sample::Column& column) { return column.tokens.size() == 0; });
+  }
+  return count;
+}
+
+void report_textless(const data::TokenStore& store, const fs::path& file) {
+  if (const int64_t count = rows_without_text(store); count > 0)
+    log::warning("{}: {} of {} rows have no text; a label is learnt or asked for there all the same",
+                 file.string(), count, store.rows());
+}
+
+void refuse_textless(const data::TokenStore& store, const fs::path& file) {
+  if (store.meta().tokens == 0)
+    throw InputError("task", "{}: no row has a text; is --text-column the right one?", file.string());
 }
 
 class Finetune final : public Command {
@@ -104,7 +190,14 @@ class Finetune final : public Command {
     if (!eval_store_) return report_result(trainer.fit(model, seen), options, training_.group());
     const auto held_out = objective->samples(eval_store_);
     const train::DatasetSource unseen(*objective, *held_out);
-    return report_result(trainer.fit(model, seen, {&unseen, metrics.get()}), options, training_.group());
+    const train::FitResult result = trainer.fit(model, seen, {&unseen, metrics.get()});
+    const int code = report_result(result, options, training_.group());
+    if (task_.multi_label && !result.interrupted && training_.group().rank() == 0)
+      log::info(
+          "its config.json keeps the threshold that was best for each label; evaluate and predict use them, "
+          "so "
+          "that evaluate gives other scores than those above, which are at 0.5");
+    return code;
   }
 
  private:
@@ -121,9 +214,11 @@ class Finetune final : public Command {
     tokenizer_ = pretrained_->tokenizer();
     pretrained_->check_columns(task_.columns(), tokenizer_->sequence());
     open_stores();
-    if (!task_.regression) log::info("{} classes: {}", config_.id2label.size(), show(config_.id2label));
     refuse_measurements();
     if (training_.group().rank() == 0) {
+      if (!task_.regression) report_classes(*train_store_, config_.id2label, train_file_);
+      report_textless(*train_store_, train_file_);
+      if (eval_store_) report_textless(*eval_store_, eval_file_);
       report_truncated(*train_store_, train_file_.string(), max_length_, tokenizer_->sequence());
       if (eval_store_)
         report_truncated(*eval_store_, eval_file_.string(), max_length_, tokenizer_->sequence());
@@ -205,6 +300,7 @@ class Finetune final : public Command {
     if (labels.size() < 2 && !task_.multi_label && !task_.regression)
       throw InputError("task", "{}: every row has the label \"{}\"; a classifier needs at least two",
                        train_file_.string(), fmt::join(labels, ""));
+    refuse_textless(*train_store_, train_file_);
     if (!eval_file_.empty())
       eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, labels, folder, verify);
   }

@@ -7,15 +7,22 @@ namespace funicular::cli {
 namespace {
 
 constexpr std::string_view kEvaluation =
-    "finetune evaluates where --eval is given (pretrain: --eval-data or --eval-fraction), at the end of each epoch "
+    "finetune evaluates where --eval is given (pretrain: --eval-data or --eval-fraction), at the end of each "
+    "epoch "
     "or every --eval-steps N";
 constexpr std::string_view kCommands =
     "each is a command: funicular pretrain and finetune train, evaluate measures, predict answers";
 constexpr std::string_view kRecords =
-    "every run writes metrics.jsonl and TensorBoard events into --output, and nothing to other services; leave it "
+    "every run writes metrics.jsonl and TensorBoard events into --output, and nothing to other services; "
+    "leave it "
     "out";
 constexpr std::string_view kSharding =
-    "several processes share the state with --strategy zero1, zero2 or zero3, started by funicular launch -n N -- …";
+    "several processes share the state with --strategy zero1, zero2 or zero3, started by funicular launch -n "
+    "N -- …";
+
+constexpr std::string_view kProcesses =
+    "funicular launch -n N -- funicular … starts N processes, and torchrun or srun do too; --devices N is of "
+    "--strategy dp";
 
 constexpr std::pair<std::string_view, std::string_view> kAnswers[] = {
     {"eval-strategy", kEvaluation},
@@ -30,9 +37,20 @@ constexpr std::pair<std::string_view, std::string_view> kAnswers[] = {
     {"load-best-model-at-end",
      "it always is: OUTPUT/model is that of the best evaluation, by --metric-for-best-model; leave it out"},
     {"greater-is-better", "it follows from --metric-for-best-model; leave it out"},
-    {"overwrite-output-dir", "a run goes on where it stopped; to begin anew give another --output, or remove that one"},
+    {"overwrite-output-dir",
+     "a run goes on where it stopped; to begin anew give another --output, or remove that one"},
     {"deepspeed", kSharding},
     {"fsdp", kSharding},
+    {"zero-stage",
+     "--strategy zero1, zero2 or zero3 names the stage (with a pipeline --pipeline-zero-stage)"},
+    {"tensor-model-parallel-size", "write --tensor-parallel N"},
+    {"pipeline-model-parallel-size", "write --pipeline-parallel N"},
+    {"gpus", "--device cuda computes on one GPU; leave it out for processors"},
+    {"accelerator", "write --device cpu or --device cuda"},
+    {"world-size", kProcesses},
+    {"nproc-per-node", kProcesses},
+    {"num-processes", kProcesses},
+    {"nnodes", kProcesses},
     {"group-by-length", "no padding is computed, so that rows need no grouping; leave it out"},
     {"torch-compile", "the kernels are compiled already; leave it out"},
     {"tf32", "--precision says what is computed in"},

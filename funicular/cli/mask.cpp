@@ -4,12 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/verify_store.h"
+#include "funicular/data/other_document.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"
 #include "funicular/format/hub_hint.h"
@@ -22,6 +26,13 @@
 namespace funicular::cli {
 
 namespace {
+
+/// What an objective's labels of pairs, 0 and 1, say of the two halves.
+struct PairKind {
+  const char *tensor, *first, *second;
+};
+constexpr PairKind kPairKinds[] = {{"next_sentence_labels", "follows", "of another document"},
+                                   {"sentence_order_labels", "in order", "swapped"}};
 
 class Mask final : public Command {
  public:
@@ -69,7 +80,7 @@ class Mask final : public Command {
       shown.push_back(objective::masked_text(sequence, tokenizer, colours));
     };
     const auto objective = objective::make_pretraining(objective_name_, tokenizer, options);
-    mask(*objective, open_store(tokenizer));
+    mask(*objective, open_store(tokenizer), shown);
     report(statistics, shown);
     return 0;
   }
@@ -84,24 +95,55 @@ class Mask final : public Command {
     }
     auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);
+    warn_of_unknown_tokens(store->meta(), input_.empty() ? data_ : input_.front());
     return store;
   }
 
-  void mask(const objective::Objective& objective, std::shared_ptr<const data::TokenStore> store) const {
+  void mask(const objective::Objective& objective, std::shared_ptr<const data::TokenStore> store,
+            Json& shown) {
     const auto dataset = objective.samples(std::move(store));
     const int64_t size = dataset->size();
     if (size == 0)
       throw InputError("data", "{}: the store holds no text; expected at least one row", data_.string());
+    if (objective.other_document_key(dataset->get(0)) && !data::has_several_documents(*dataset))
+      log::warning(
+          "there is one document, so that every second half follows the first; pretrain refuses that: blank "
+          "lines "
+          "separate documents");
     const train::DatasetSource<objective::Objective> source(objective, *dataset);
     for (int64_t i = 0; i < sequences_; ++i) {
       const int64_t sample = sequences_ <= size ? i * size / sequences_ : i % size;
-      source.collate(std::vector<data::Draw>{{sample, i}}, {.seed = static_cast<uint64_t>(seed_)});
+      const size_t before = shown.size();
+      const MicroBatch batch =
+          source.collate(std::vector<data::Draw>{{sample, i}}, {.seed = static_cast<uint64_t>(seed_)});
+      note_pair(batch, shown.size() > before ? &shown.back() : nullptr);
     }
+  }
+
+  /// Counts what the two halves of a sequence are to each other, and says it behind the sequence where that is `shown`.
+  void note_pair(const MicroBatch& batch, Json* shown) {
+    for (const PairKind& kind : kPairKinds) {
+      const auto labels = batch.tensors.find(kind.tensor);
+      if (labels == batch.tensors.end()) continue;
+      const int64_t label = labels->second.item<int64_t>();
+      const char* name = label == 0 ? kind.first : label == 1 ? kind.second : "no pair";
+      ++pairs_[name];
+      if (shown) *shown = fmt::format("{}  ({})", shown->get<std::string>(), name);
+    }
+  }
+
+  Json shares_of_pairs() const {
+    Json all = Json::object();
+    for (const auto& [name, count] : pairs_)
+      all[name] = {{"sequences", count},
+                   {"share", static_cast<double>(count) / static_cast<double>(sequences_)}};
+    return all;
   }
 
   void report(const objective::MaskStatistics& statistics, const Json& shown) const {
     if (json_) {
       Json all = statistics.json();
+      if (!pairs_.empty()) all["pairs"] = shares_of_pairs();
       if (show_) all["examples"] = shown;
       fmt::print("{}\n", all.dump());
       return;
@@ -109,6 +151,9 @@ class Mask final : public Command {
     for (const Json& line : shown) fmt::print("{}\n", line.get<std::string>());
     if (show_) fmt::print("\n");
     fmt::print("{}", statistics.text());
+    for (const auto& [name, count] : pairs_)
+      fmt::print("{}: {} sequences, {:.1f} %\n", name, count,
+                 100.0 * static_cast<double>(count) / static_cast<double>(sequences_));
   }
 
   fs::path tokenizer_, data_;
@@ -116,6 +161,7 @@ class Mask final : public Command {
   bool show_ = false, json_ = false;
   int64_t examples_ = 10, sequences_ = 1000, max_length_ = 128, seed_ = 42;
   std::string objective_name_ = "mlm";
+  std::map<std::string, int64_t> pairs_;  ///< sequences by what their halves are to each other
   MaskingOptions masking_;
   std::optional<eval::TemporaryFolder> temporary_;
 };

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <string_view>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
@@ -132,7 +133,13 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
       .add("precision", "NAME", options.precision,
            "arithmetic; auto: bf16 where the processor multiplies it, else fp32, and that of the run that "
            "goes on")
-      .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"});
+      .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"})
+      .accept("float32", "fp32")
+      .accept("32-true", "fp32")
+      .accept("bfloat16", "bf16")
+      .accept("bf16-mixed", "bf16")
+      .accept("float16", "fp16")
+      .accept("16-mixed", "fp16");
   arguments
       .add(
           "bf16", [&options] { options.precision = "bf16"; }, "as --precision bf16")
@@ -234,7 +241,7 @@ Option& declare_seed(Arguments& arguments, int64_t& target, std::string of) {
 }
 
 void DeviceOptions::declare(Arguments& arguments) {
-  arguments.add("device", "NAME", device, "where to compute").choices({"cpu", "cuda"});
+  arguments.add("device", "NAME", device, "where to compute").choices({"cpu", "cuda"}).accept("gpu", "cuda");
   arguments
       .add(
           "use-cpu", [this] { device = "cpu"; }, "as --device cpu")
@@ -276,6 +283,8 @@ void TrainingOptions::declare(Arguments& arguments) {
 }
 
 void TrainingOptions::apply() {
+  // transformers writes a metric of evaluations so.
+  if (best_metric.starts_with("eval_")) best_metric.erase(0, std::string_view("eval_").size());
   if (max_steps && num_train_epochs)
     throw InputError("usage", "--max-steps {} and --num-train-epochs {} are both given; give one of them",
                      *max_steps, *num_train_epochs);
@@ -341,6 +350,7 @@ void TrainingOptions::check_output(std::initializer_list<fs::path> inputs) const
             output.string(), input.string());
     }
   train::check_saved_model(output);
+  warn_of_other_files(output);
 }
 
 void TrainingOptions::warn_of_idle_options() const {

@@ -94,6 +94,7 @@ class Predict final : public Command {
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
     arguments.add("output", "FILE", output_, "where the answers go; the file appears when it is complete")
         .default_text("standard output");
+    arguments.add("overwrite", overwrite_, "replace the file of --output if there is one");
     arguments.add("pairs", pairs_, "a line is two texts separated by a tab")
         .default_text("as in fine-tuning");
     arguments
@@ -213,6 +214,7 @@ class Predict final : public Command {
       throw InputError("usage",
                        "--input and --output are both {}; the answers would take the place of the texts",
                        output_.string());
+    require_new_file(output_, "--output", overwrite_);
     const Input input(input_);
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     Output output(output_);
@@ -231,7 +233,7 @@ class Predict final : public Command {
   fs::path model_, input_, output_;
   std::string precision_ = kAutoPrecision, format_;
   TaskOptions columns_{"custom", {}};
-  bool pairs_ = false;
+  bool pairs_ = false, overwrite_ = false;
   std::optional<int64_t> max_length_, window_;
   eval::PredictorOptions options_;
   DeviceOptions device_;

@@ -14,9 +14,11 @@
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/stage_options.h"
+#include "funicular/cli/verify_store.h"
 #include "funicular/comm/together.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/joined_dataset.h"
+#include "funicular/data/other_document.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
@@ -162,8 +164,27 @@ class Pretrain final : public Command {
       train_.back() = split.train;
       held_out.push_back(split.held_out);
     }
+    for (size_t i = 0; i < train_.size(); ++i)
+      require_other_documents(*train_[i], corpora_.stores[i],
+                              eval_fraction_ > 0 ? " after --eval-fraction" : "");
+    for (size_t i = 0; i < held_out.size(); ++i)
+      require_other_documents(*held_out[i], eval_fraction_ > 0 ? corpora_.stores[i] : eval_data_[i],
+                              eval_fraction_ > 0 ? " for --eval-fraction" : "");
     evaluation_ = joined(held_out);
     if (train_.size() > 1) mixture_.emplace(corpora_.parts(train_, weights));
+  }
+
+  /// Of one document alone all pairs would be of sentences that follow each other, and nothing would be learnt of
+  /// them.
+  void require_other_documents(const data::Dataset& dataset, const fs::path& path, const char* left) const {
+    if (!objective_->other_document_key(dataset.get(0)) || data::has_several_documents(dataset)) return;
+    throw InputError(
+        "data",
+        "{}: --objective {} puts sentences of different documents beside each other, and there is "
+        "one document{}; expected at least two. In a text file a blank line stands between "
+        "documents, and --format lines makes each line one (funicular tokenize); --objective "
+        "mlm-sop needs one document alone",
+        path.string(), objective_name_, left);
   }
 
   static std::shared_ptr<const data::Dataset> joined(const Datasets& parts) {
@@ -197,6 +218,7 @@ class Pretrain final : public Command {
       store = data::TokenStore::open(path, {.part = place.local_rank, .parts = place.local_size});
     });
     store->require_tokenizer(*tokenizer_files_);
+    warn_of_unknown_tokens(store->meta(), path);
     auto dataset = objective_->samples(store);
     if (dataset->size() == 0)
       throw InputError("data", "{}: the store holds no text; expected at least one row", path.string());

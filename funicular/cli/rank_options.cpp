@@ -21,7 +21,11 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
   arguments
       .add("strategy", "NAME", options.strategy,
            "how the ranks share the work; auto: single on one, ddp on several")
-      .choices(parallel::strategy_names());
+      .choices(parallel::strategy_names())
+      .accept("fsdp", "zero3")
+      .accept("deepspeed_stage_1", "zero1")
+      .accept("deepspeed_stage_2", "zero2")
+      .accept("deepspeed_stage_3", "zero3");
   arguments
       .add("devices", "N", options.devices,
            "of dp: how many replicas compute in this process, each on its share of the threads")

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "funicular/base/error.h"
+#include "funicular/base/file.h"
 #include "funicular/base/log.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/places.h"
@@ -31,6 +33,7 @@ class Report final : public Command {
 
   int run() override {
     require_place(output_, "--output");
+    refuse_to_replace_what_is_no_page();
     const report::ReportFiles files = report::read_files(inputs_);
     write_file_atomically(output_, report::render_page(files, title_));
     fmt::print("{}", report::render_table(files));
@@ -40,6 +43,16 @@ class Report final : public Command {
   }
 
  private:
+  void refuse_to_replace_what_is_no_page() const {
+    if (!fs::is_regular_file(output_)) return;
+    const MappedFile there(output_);
+    if (there.text().empty() || report::is_page(there.text())) return;
+    throw InputError("usage",
+                     "--output {}: there is a file already, and it is no page of funicular report; choose "
+                     "another name",
+                     output_.string());
+  }
+
   std::vector<fs::path> inputs_;
   fs::path output_ = "report.html";
   std::string title_ = "Report";

@@ -168,7 +168,7 @@ class Tokenize final : public Command {
                            std::optional<format::TextFormat> format) const {
     if (!text_columns_.empty()) return;
     for (const fs::path& file : files) {
-      const format::TextFormat own = format.value_or(format::guess_text_format(file));
+      const format::TextFormat own = format ? *format : format::guess_text_format(file);
       if (own == format::TextFormat::tsv || own == format::TextFormat::csv)
         throw InputError("usage",
                          "{} is {}: give the column to tokenise, --text-column 1 or, with a header, --header "
@@ -232,7 +232,7 @@ class Tokenize final : public Command {
     if (meta.labels == data::LabelKind::classes || meta.labels == data::LabelKind::sets)
       log::info("{} classes", meta.label_names.size());
     if (result.skipped_rows) log::warning("{} rows could not be read and were left out", result.skipped_rows);
-    if (unknown > 20) log::warning("many tokens are unknown; is this the right tokeniser for this text?");
+    warn_of_unknown_tokens(meta, output_);
   }
 
   fs::path tokenizer_, output_, verify_, word_refs_;

@@ -29,6 +29,7 @@ class Vectors final : public Command {
     arguments.add("input", "PATH", input_, "text files, or tables with --text-column").required();
     arguments.add("output", "FILE", output_, "the vectors, as text; the file appears when it is complete")
         .required();
+    arguments.add("overwrite", overwrite_, "replace the file of --output if there is one");
     arguments
         .add("output-format", "NAME", form_,
              "word2vec's begins with a line of the numbers of words and of numbers")
@@ -72,6 +73,7 @@ class Vectors final : public Command {
       if (fs::equivalent(input, output_, error))
         throw InputError("usage", "{} would be replaced by its vectors; choose another --output",
                          input.string());
+    require_new_file(output_, "--output", overwrite_);
     device_.apply();
     options_.seed = static_cast<uint64_t>(seed_);
     const data::TextFileSource source(input_, layout());
@@ -119,7 +121,7 @@ class Vectors final : public Command {
   fs::path output_;
   std::string form_ = "glove", format_;
   std::vector<std::string> columns_;
-  bool header_ = true;
+  bool header_ = true, overwrite_ = false;
   augment::VectorTrainingOptions options_;
   int64_t seed_ = 42;
   DeviceOptions device_;

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "funicular/base/log.h"
 #include "funicular/data/token_store.h"
 
 namespace funicular::cli {
@@ -29,6 +30,14 @@ std::string verify_store(const fs::path& folder) {
   return fmt::format("{}: verified: {} rows, {} tokens; {} files, {:.1f} MB, {}; {:.3f} s, {:.0f} MB/s",
                      folder.string(), meta.rows, meta.tokens, meta.files.size(), megabytes, parts, seconds,
                      megabytes / std::max(seconds, 1e-9));
+}
+
+void warn_of_unknown_tokens(const data::StoreMeta& meta, const fs::path& store) {
+  constexpr double kMost = 0.2;
+  if (static_cast<double>(meta.unknown_tokens) > kMost * static_cast<double>(meta.tokens))
+    log::warning("{}: many tokens are unknown ({:.0f} %); is this the right tokeniser for this text?",
+                 store.string(),
+                 100.0 * static_cast<double>(meta.unknown_tokens) / static_cast<double>(meta.tokens));
 }
 
 }  // namespace funicular::cli

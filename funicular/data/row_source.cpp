@@ -51,7 +51,7 @@ namespace {
 // Text and lines have one column, whose name does not matter; the others need to be told which.
 format::TextOptions resolve_columns(const fs::path& path, format::TextOptions options,
                                     const std::optional<format::Column>& label) {
-  const auto format = options.format.value_or(format::guess_text_format(path));
+  const auto format = options.format ? *options.format : format::guess_text_format(path);
   const bool plain = format == format::TextFormat::text || format == format::TextFormat::lines;
   if (plain && (label || options.columns.size() > 1))
     throw InputError("tokenize",

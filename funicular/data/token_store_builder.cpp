@@ -118,7 +118,8 @@ class PieceEncoder {
     double value = 0;
     const auto [end, error] = std::from_chars(label.data(), label.data() + label.size(), value);
     if (error != std::errc() || end != label.data() + label.size() || !std::isfinite(value))
-      throw BadRow(fmt::format("expected a finite number as label, found \"{}\"", label));
+      throw BadRow(fmt::format("expected a finite number as label, found \"{}\"{}", label,
+                               label.find(',') == label.npos ? "" : "; write a decimal point, not a comma"));
     return value;
   }
 

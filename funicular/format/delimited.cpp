@@ -19,9 +19,13 @@ TextFile::TextFile(const fs::path& path, TextOptions options)
   refuse_utf16(text, name);
   check_options(options_, format_, name);
   if (text.starts_with(kByteOrderMark)) data_begin_ = kByteOrderMark.size();
+  if (format_ == TextFormat::csv) {
+    separator_ = *csv_separator(text.substr(data_begin_), options_.header, /*whole=*/true);
+    if (separator_ == ';') note_semicolons(name);
+  }
   if (options_.header) {
     const size_t end = row_end(format_, text, data_begin_, text.size()).end;
-    header_ = parse_header(format_, text.substr(data_begin_, end - data_begin_), name);
+    header_ = parse_header(format_, text.substr(data_begin_, end - data_begin_), name, separator_);
     data_begin_ = end;
   }
   indices_ = resolve_all(options_, format_, header_, name);
@@ -73,7 +77,8 @@ bool opens_document(std::string_view text, uint64_t data_begin, uint64_t offset)
 
 RowReader::RowReader(const TextFile& file, Chunk chunk)
     : file_(&file),
-      parser_(file.format_, file.indices_, file.keys_, file.header_.size(), file.options_.lists),
+      parser_(file.format_, file.indices_, file.keys_, file.header_.size(), file.options_.lists,
+              file.separator_),
       begin_(chunk.begin),
       position_(chunk.begin),
       end_(chunk.end),

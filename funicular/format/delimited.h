@@ -46,6 +46,8 @@ class TextFile {
   const TextOptions& options() const { return options_; }
   const std::vector<std::string>& header() const { return header_; }
   std::string_view text() const { return file_.text(); }
+  /// Of csv: what stands between its fields, a comma or a semicolon.
+  char separator() const { return separator_; }
 
   /// All rows (without the header).
   Chunk whole() const { return {data_begin_, file_.text().size()}; }
@@ -69,6 +71,7 @@ class TextFile {
   std::vector<size_t> indices_;    ///< of options_.columns; not for jsonl
   std::vector<std::string> keys_;  ///< jsonl
   uint64_t data_begin_ = 0;
+  char separator_ = ',';
 };
 
 /// The rows of a chunk, one after the other. One thread.

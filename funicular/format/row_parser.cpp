@@ -14,6 +14,10 @@ namespace funicular::format {
 
 namespace {
 
+constexpr const char* kArrayRemedy =
+    "; is the file a JSON array? Expected one JSON object a line: pandas writes such lines with "
+    "to_json(orient=\"records\", lines=True), jq -c '.[]' makes them of an array";
+
 /// "" or where the row is not UTF-8.
 std::string encoding_problem(std::string_view row) {
   const size_t at = text::first_invalid_utf8(row);
@@ -27,12 +31,13 @@ std::string encoding_problem(std::string_view row) {
 }  // namespace
 
 RowParser::RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
-                     size_t header_columns, bool lists)
+                     size_t header_columns, bool lists, char separator)
     : format_(format),
       indices_(std::move(indices)),
       keys_(std::move(keys)),
       header_columns_(header_columns),
-      lists_(lists) {}
+      lists_(lists),
+      separator_(separator) {}
 
 std::string RowParser::parse(std::string_view row, std::vector<std::string_view>& columns) {
   columns.clear();
@@ -45,7 +50,7 @@ std::string RowParser::parse(std::string_view row, std::vector<std::string_view>
   fields_.clear();
   if (format_ == TextFormat::tsv) {
     split_tabs(row);
-  } else if (std::string problem = split_commas(row); !problem.empty()) {
+  } else if (std::string problem = split_quoted(row); !problem.empty()) {
     return problem;
   }
   return select(columns);
@@ -60,7 +65,7 @@ void RowParser::split_tabs(std::string_view row) {
   }
 }
 
-std::string RowParser::split_commas(std::string_view row) {
+std::string RowParser::split_quoted(std::string_view row) {
   // Unescaped fields lie one after the other; reserved so that no view moves.
   storage_.resize(1);
   storage_[0].clear();
@@ -78,11 +83,11 @@ std::string RowParser::split_commas(std::string_view row) {
         storage_[0] += '"';
       }
       fields_.push_back(std::string_view(storage_[0]).substr(begin));
-      if (position < row.size() && row[position] != ',')
-        return fmt::format("column {}: expected a comma after the closing quote, found '{}'", fields_.size(),
-                           row.substr(position, 10));
+      if (position < row.size() && row[position] != separator_)
+        return fmt::format("column {}: expected a {} after the closing quote, found '{}'", fields_.size(),
+                           separator_ == ',' ? "comma" : "semicolon", row.substr(position, 10));
     } else {
-      const size_t end = std::min(row.find(',', position), row.size());
+      const size_t end = std::min(row.find(separator_, position), row.size());
       const std::string_view field = row.substr(position, end - position);
       if (field.find('"') != field.npos)
         return fmt::format(
@@ -92,12 +97,12 @@ std::string RowParser::split_commas(std::string_view row) {
       position = end;
     }
     if (position >= row.size()) return {};
-    ++position;  // the comma; a row that ends with one ends with an empty field
+    ++position;  // the separator; a row that ends with one ends with an empty field
   }
 }
 
 std::string RowParser::select(std::vector<std::string_view>& columns) const {
-  const char* separator = format_ == TextFormat::tsv ? "tab" : "comma";
+  const char* separator = format_ == TextFormat::tsv ? "tab" : separator_ == ',' ? "comma" : "semicolon";
   if (header_columns_ > 0 && fields_.size() != header_columns_)
     return fmt::format("expected {} {}-separated columns as in the header, found {}", header_columns_,
                        separator, fields_.size());
@@ -133,6 +138,24 @@ std::string text_of_list(const Json& list, std::string& text) {
   return {};
 }
 
+/// At most so many as fit into a line.
+std::string shown_keys(const Json& object) {
+  constexpr size_t kMost = 12;
+  std::string shown;
+  size_t count = 0;
+  for (const auto& [key, value] : object.items()) {
+    if (count == kMost) return shown + ", …";
+    shown += fmt::format("{}\"{}\"", count++ == 0 ? "the keys " : ", ", key);
+  }
+  return count == 0 ? "no keys" : shown;
+}
+
+/// What a row that is no JSON object is. A list is most often a whole file.
+std::string not_an_object(const Json& value) {
+  return fmt::format("expected a JSON object, found {}{}", value.type_name(),
+                     value.is_array() ? kArrayRemedy : "");
+}
+
 }  // namespace
 
 std::string RowParser::parse_object(std::string_view row, std::vector<std::string_view>& columns) {
@@ -141,13 +164,16 @@ std::string RowParser::parse_object(std::string_view row, std::vector<std::strin
   try {
     object = Json::parse(row.begin(), row.end());
   } catch (const nlohmann::json::exception& error) {
-    return fmt::format("not valid JSON: {}", error.what());
+    const size_t first = row.find_first_not_of(" \t");
+    return fmt::format("not valid JSON: {}{}", error.what(),
+                       first != row.npos && row[first] == '[' ? kArrayRemedy : "");
   }
-  if (!object.is_object()) return fmt::format("expected a JSON object, found {}", object.type_name());
+  if (!object.is_object()) return not_an_object(object);
   storage_.resize(keys_.size());
   for (size_t i = 0; i < keys_.size(); ++i) {
     const auto found = object.find(keys_[i]);
-    if (found == object.end()) return fmt::format("the key \"{}\" is missing", keys_[i]);
+    if (found == object.end())
+      return fmt::format("the key \"{}\" is missing; found {}", keys_[i], shown_keys(object));
     const std::string problem = found->is_array() && lists_ && i + 1 == keys_.size()
                                     ? text_of_list(*found, storage_[i])
                                     : text_of_value(*found, storage_[i]);

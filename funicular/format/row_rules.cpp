@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 #include <unordered_map>
+#include <unordered_set>
 #include <variant>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/format/row_parser.h"
 
 namespace funicular::format {
@@ -66,6 +69,62 @@ Blank blank_line(const TextOptions& options, TextFormat format, std::string_view
 
 bool has_columns(TextFormat format) {
   return format == TextFormat::tsv || format == TextFormat::csv;
+}
+
+// ---- what separates fields
+
+namespace {
+
+struct SeparatorCounts {
+  size_t commas = 0, semicolons = 0;
+};
+
+/// Outside quotes.
+SeparatorCounts count_separators(std::string_view row) {
+  SeparatorCounts counts;
+  bool quoted = false;
+  for (const char c : row) {
+    if (c == '"') quoted = !quoted;
+    if (quoted) continue;
+    counts.commas += c == ',';
+    counts.semicolons += c == ';';
+  }
+  return counts;
+}
+
+}  // namespace
+
+std::optional<char> csv_separator(std::string_view rows, bool header, bool whole) {
+  constexpr int kRows = 3;
+  constexpr size_t kMost = 1 << 20;  // rows that are longer are read with commas
+  const bool cut = rows.size() > kMost;
+  rows = rows.substr(0, kMost);
+  size_t expected = 0;
+  int read = 0;
+  for (size_t begin = 0; read < kRows && begin < rows.size();) {
+    const RowEnd end = row_end(TextFormat::csv, rows, begin, rows.size());
+    if (!end.complete && cut) return ',';
+    if (!end.complete && !whole) return std::nullopt;
+    const std::string_view row = without_line_end(rows.substr(begin, end.end - begin));
+    begin = end.end;
+    if (row.empty() && read > 0) continue;
+    const SeparatorCounts counts = count_separators(row);
+    if (read == 0 && (counts.commas > 0 || counts.semicolons == 0)) return ',';
+    if (read == 0) expected = counts.semicolons;
+    if (counts.semicolons != expected) return ',';
+    ++read;
+  }
+  if (read < kRows && cut) return ',';
+  if (read < kRows && !whole) return std::nullopt;
+  return read > 1 || (read == 1 && header) ? ';' : ',';
+}
+
+void note_semicolons(const std::string& name) {
+  static std::mutex mutex;
+  static std::unordered_set<std::string> noted;
+  const std::lock_guard lock(mutex);
+  if (noted.insert(name).second)
+    log::info("{}: semicolons separate the columns, as its first rows show", name);
 }
 
 // ---- what is asked for
@@ -138,20 +197,34 @@ std::vector<size_t> resolve_all(const TextOptions& options, TextFormat format,
                                 const std::vector<std::string>& header, const std::string& name) {
   std::vector<size_t> indices;
   if (!has_columns(format)) return indices;
-  for (const Column& column : options.columns) indices.push_back(resolve(column, options, header, name));
+  for (const Column& column : options.columns) {
+    const size_t index = resolve(column, options, header, name);
+    if (std::find(indices.begin(), indices.end(), index) != indices.end())
+      throw InputError(
+          "text", "{}: column {} is given twice{}, as texts or as text and label; give each once", name,
+          index + 1, index < header.size() ? fmt::format(" (\"{}\")", header[index]) : std::string());
+    indices.push_back(index);
+  }
   return indices;
 }
 
 std::vector<std::string> resolve_keys(const TextOptions& options, TextFormat format) {
   std::vector<std::string> keys;
   if (format != TextFormat::jsonl) return keys;
-  for (const Column& column : options.columns) keys.push_back(std::get<std::string>(column));
+  for (const Column& column : options.columns) {
+    const std::string& key = std::get<std::string>(column);
+    if (std::find(keys.begin(), keys.end(), key) != keys.end())
+      throw InputError("text", "the key \"{}\" is given twice, as texts or as text and label; give each once",
+                       key);
+    keys.push_back(key);
+  }
   if (keys.empty()) keys.push_back("text");
   return keys;
 }
 
-std::vector<std::string> parse_header(TextFormat format, std::string_view row, const std::string& name) {
-  RowParser parser(format, {}, {}, 0);
+std::vector<std::string> parse_header(TextFormat format, std::string_view row, const std::string& name,
+                                      char separator) {
+  RowParser parser(format, {}, {}, 0, false, separator);
   std::vector<std::string_view> fields;
   const std::string problem = parser.parse(without_line_end(row), fields);
   if (!problem.empty()) throw InputError("text", "{}:1: {}", name, problem);

@@ -3,6 +3,7 @@
 // asked for. `name` is the file's, for messages; all throw InputError.
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -35,11 +36,20 @@ Blank blank_line(const TextOptions& options, TextFormat format, std::string_view
 /// Whether rows have columns that are separated: tsv and csv.
 bool has_columns(TextFormat format);
 
+/// What stands between the fields of csv whose first rows, from the first, are these: a semicolon where the first row
+/// has some and no comma (outside quotes), and the next two have as many; else a comma. A header alone may stand
+/// without rows. None: more of the rows is needed to tell; not where they are `whole`. Excel writes semicolons where
+/// a comma is the decimal sign.
+std::optional<char> csv_separator(std::string_view rows, bool header, bool whole);
+/// Says, once a process and file, that a table is read with semicolons.
+void note_semicolons(const std::string& name);
+
 void refuse_utf16(std::string_view text, const std::string& name);
 void check_options(const TextOptions& options, TextFormat format, const std::string& name);
 
-/// The columns' names of the first row. Refuses several columns of one name.
-std::vector<std::string> parse_header(TextFormat format, std::string_view row, const std::string& name);
+/// The columns' names of the first row. Refuses several columns of one name. `separator`: of csv.
+std::vector<std::string> parse_header(TextFormat format, std::string_view row, const std::string& name,
+                                      char separator = ',');
 /// The columns that are asked for, by index; of formats without columns none.
 std::vector<size_t> resolve_all(const TextOptions& options, TextFormat format,
                                 const std::vector<std::string>& header, const std::string& name);

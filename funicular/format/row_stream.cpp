@@ -31,13 +31,20 @@ void StreamRowReader::begin() {
   while (!end_ && buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_)) fill();
   refuse_utf16(buffer_, name_);
   if (buffer_.starts_with(kByteOrderMark)) begin_ = kByteOrderMark.size();
+  char separator = ',';
+  if (format_ == TextFormat::csv) {
+    std::optional<char> found;
+    while (!(found = csv_separator(std::string_view(buffer_).substr(begin_), options_.header, end_))) fill();
+    separator = *found;
+    if (separator == ';') note_semicolons(name_);
+  }
   if (options_.header) {
     std::string_view row;
     const bool any = next_raw(row);
-    header_ = parse_header(format_, any ? row : std::string_view(), name_);
+    header_ = parse_header(format_, any ? row : std::string_view(), name_, separator);
   }
   parser_.emplace(format_, resolve_all(options_, format_, header_, name_), resolve_keys(options_, format_),
-                  header_.size());
+                  header_.size(), options_.lists, separator);
 }
 
 /// False if the reader is stopped. A signal may reach another thread, so that none ends the wait: it asks.

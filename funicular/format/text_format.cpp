@@ -46,7 +46,9 @@ TextFormat guess_text_format(const fs::path& path) {
                        extension);
   if (extension == ".json")
     throw InputError("text",
-                     "{}: expected one JSON object a line; name it .jsonl if that is so, or give the format",
+                     "{}: expected one JSON object a line; name it .jsonl if that is so, or give the format "
+                     "(--format jsonl). Of a table that is a JSON array pandas writes such lines with "
+                     "to_json(orient=\"records\", lines=True)",
                      path.string());
   return TextFormat::text;
 }

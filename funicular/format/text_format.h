@@ -17,7 +17,8 @@ enum class TextFormat {
   text,   ///< a line a row; blank lines separate documents
   lines,  ///< a line a row; each is its own document
   tsv,    ///< tab-separated, no quoting at all (as GLUE's files are)
-  csv,    ///< RFC 4180: quoted fields may hold commas, doubled quotes and line ends
+  csv,  ///< RFC 4180: quoted fields may hold commas, doubled quotes and line ends; or with semicolons, where the
+        ///< first rows show them (csv_separator of row_rules.h)
   jsonl,  ///< one JSON object a line
 };
 

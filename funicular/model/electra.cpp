@@ -65,7 +65,10 @@ Head replaced_tokens_head(double weight) {
   };
   head.check = [](const format::BertConfig& config) {
     if (config.model_type != "electra")
-      throw InputError("electra", "a head that finds replaced tokens is ELECTRA's; found a {}",
+      throw InputError("electra",
+                       "a head that finds replaced tokens is ELECTRA's; found a {}. A new one begins with a "
+                       "config.json with "
+                       "\"model_type\": \"electra\" (and \"embedding_size\") for --model, and a --tokenizer",
                        config.model_type);
   };
   return head;

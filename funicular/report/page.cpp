@@ -130,4 +130,8 @@ std::string render_page(const ReportFiles& files, const std::string& title, cons
   return page + "</body>\n</html>\n";
 }
 
+bool is_page(std::string_view contents) {
+  return contents.starts_with("<!doctype html>") && contents.find("<footer>funicular ") != contents.npos;
+}
+
 }  // namespace funicular::report

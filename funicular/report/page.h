@@ -20,6 +20,9 @@ ChartLibrary chart_library();
 std::string render_page(const ReportFiles& files, const std::string& title,
                         const ChartLibrary& library = chart_library());
 
+/// Whether a file's contents are such a page.
+bool is_page(std::string_view contents);
+
 /// The evaluated models beside each other, a line each: size, what was measured, rows a second. Empty without evaluations.
 std::string render_table(const ReportFiles& files);
 

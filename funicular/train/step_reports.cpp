@@ -18,9 +18,29 @@ void StepReports::begin() {
   shown.start = static_cast<uint64_t>(training_.state.step);
   if (training_.options.progress)
     progress_.emplace("train", static_cast<uint64_t>(training_.max_steps), shown);
+  if (training_.options.progress) log::info("{}", describe_steps());
   for (const std::string& line : training_.draws.describe_corpora(training_.max_steps)) log::info("{}", line);
   if (const std::string warning = unusual_rate(training_.optimizer); !warning.empty())
     log::warning("{}", warning);
+}
+
+/// What the options have become: "a batch of 32 sequences = 16 × 2, 4 steps an epoch, 12 in all, …".
+std::string StepReports::describe_steps() const {
+  const BatchPlan& plan = training_.plan;
+  const int64_t ranks = training_.strategy->data_share().count;
+  std::string batch = fmt::format("a batch of {} sequences", plan.batch);
+  const bool divided = plan.accumulation > 1 || ranks > 1;
+  if (divided && plan.micro_batch * plan.accumulation * ranks == plan.batch) {
+    batch += fmt::format(" = {}", plan.micro_batch);
+    if (plan.accumulation > 1) batch += fmt::format(" × {} accumulated", plan.accumulation);
+    if (ranks > 1) batch += fmt::format(" × {} ranks", ranks);
+  }
+  const optim::Schedule& schedule = training_.options.schedule;
+  const int64_t warmup = optim::warmup_steps(schedule, training_.max_steps);
+  return fmt::format("{}, {} steps an epoch, {} in all, learning rate {:g}, {}{}", batch,
+                     training_.draws.batches_per_epoch(), training_.max_steps,
+                     optim::peak_learning_rate(training_.optimizer), optim::schedule_name(schedule.kind),
+                     warmup > 0 ? fmt::format(", warm-up {} steps", warmup) : "");
 }
 
 void StepReports::end() {

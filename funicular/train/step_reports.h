@@ -31,6 +31,7 @@ class StepReports {
   void end();
 
  private:
+  std::string describe_steps() const;
   void record(const parallel::StepResult& result, double speed, int64_t memory);
   std::string shown_loss(const parallel::StepResult& result) const;
   double norm_over_ranks(double norm) const;

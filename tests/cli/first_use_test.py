@@ -80,6 +80,124 @@ class Tables(ProgramTest):
                          self.succeeds("predict", "--model", model, stdin="".join(text + "\n" for text in sentences(rows))).out)
 
 
+class Slips(ProgramTest):
+    """Tables that are not quite what the options say."""
+
+    def few(self, **options):
+        return self.finetune_words(self.folder / "model" if (self.folder / "model").exists() else self.model(),
+                                   **{"max_steps": 1, "num_train_epochs": None, "eval": None, **options})
+
+    def table(self, name, rows, header=("label", "text")):
+        return write_rows(self.folder / name, header, rows)
+
+    def test_a_format_that_is_given_holds_whatever_the_files_name(self):
+        model, rows = self.model(), sentiment_rows(12)
+        for name, format, text in (("rows.json", "jsonl", "".join(json.dumps({"label": a, "text": b}) + "\n" for a, b in rows)),
+                                   ("rows.tsv.gz", "tsv", "label\ttext\n" + "".join(f"{a}\t{b}\n" for a, b in rows))):
+            (self.folder / name).write_text(text)
+            self.succeeds(*self.few(train=self.folder / name, output=name + ".run"), "--format", format)
+            more = ["--header"] if format == "tsv" else []
+            self.succeeds("tokenize", "--tokenizer", model, "--input", self.folder / name, "--format", format, "--text-column", "text",
+                          "--output", self.folder / (name + ".tokens"), *more)
+        (self.folder / "array.json").write_text(json.dumps([{"label": a, "text": b} for a, b in rows]))
+        self.refuses(self.few(train=self.folder / "array.json", output="a"), "to_json(orient=")
+        self.refuses([*self.few(train=self.folder / "array.json", output="a"), "--format", "jsonl"], "array.json:1", "to_json(orient=")
+
+    def test_semicolons_separate_where_the_first_rows_show_it(self):
+        rows = sentiment_rows(24)
+        german = self.folder / "german.csv"
+        german.write_text("ID;Text;Bewertung\n" + "".join(f"7;{text}, gut;{label}\n" for label, text in rows))
+        result = self.succeeds(*self.few(train=german, eval=german), "--text-column", "Text", "--label-column", "Bewertung")
+        self.assertEqual(result.err.count("german.csv: semicolons separate the columns"), 1)
+        plain = self.folder / "plain.txt"
+        plain.write_text("".join(f"{text}, gut\n" for _, text in rows))
+        model = self.folder / "run" / "model"
+        expected = self.succeeds("predict", "--model", model, "--input", plain).out
+        self.assertEqual(self.succeeds("predict", "--model", model, "--input", german).out, expected)
+        self.assertEqual(self.succeeds("predict", "--model", model, "--input", german, "--no-header", "--text-column", 2).out.splitlines()[1:],
+                         expected.splitlines())
+        self.refuses([*self.few(train=german), "--text-column", "Texts", "--label-column", "Bewertung"], "did you mean \"Text\"?")
+
+    def test_a_decimal_comma_is_named(self):
+        rows = self.table("rows.tsv", [("1,5", "film"), ("2,25", "book")])
+        self.refuses([*self.few(train=rows), "--regression"], "rows.tsv:2", "a decimal point, not a comma")
+
+    def test_a_column_cannot_be_both_text_and_label(self):
+        for columns in (["--text-column", "label"], ["--text-column", "text", "text"], ["--text-column", 1]):
+            self.refuses([*self.few(), *columns], "is given twice")
+
+    def test_the_classes_are_told_with_their_rows(self):
+        rows = [("good", "film")] * 3 + [("good ", "film")] * 2 + [("Good", "book"), ("very bad", "old"), ("1", "a"), ("1.0", "b")]
+        told = self.succeeds(*self.few(train=self.table("rows.tsv", rows))).err
+        self.assertIn('6 classes: 1 (1 rows), 1.0 (1), Good (1), good (3), "good " (2), very bad (1)', told)
+        self.assertIn('the classes "1" and "1.0" differ only by blanks, case or the form of a number', told)
+        self.assertIn('the classes "Good" and "good" and "good " differ only', told)
+        usual = self.succeeds(*self.few(output="usual")).err
+        self.assertIn("2 classes: contra (32 rows), pro (32)", usual)
+        for phrase in ("differ only", "an id?", "have no text"):
+            self.assertNotIn(phrase, usual)
+        ids = self.table("ids.tsv", [(f"id{i}", "film") for i in range(12)])
+        told = self.succeeds(*self.few(train=ids, output="ids")).err
+        self.assertIn("each of the 12 classes has one row; is the label column an id?", told)
+        self.assertIn("id8 (1), …" if "id8 (1), …" in told else "id7 (1), …", told)
+
+    def test_rows_without_text_are_told_and_refused_where_none_has_any(self):
+        rows = [("a", "film"), ("b", ""), ("b", " "), ("a", "book")]
+        self.assertIn("2 of 4 rows have no text", self.succeeds(*self.few(train=self.table("rows.tsv", rows))).err)
+        none = self.table("none.tsv", [("a", ""), ("b", "")])
+        self.refuses(self.few(train=none, output="none"), "none.tsv: no row has a text", "--text-column")
+
+    def test_files_of_other_makers_are_not_replaced(self):
+        model, rows, own = self.model(extra_shapes=CLASSIFIER), self.table("rows.tsv", [("a", "film book")]), self.folder / "own"
+        for words in (["predict", "--model", model, "--input", rows], ["vectors", "--input", rows, "--text-column", "text", "--min-count", 1]):
+            own.write_text("mine")
+            self.refuses([*words, "--output", own], "there is a file already", "--overwrite")
+            self.assertEqual(own.read_text(), "mine")
+            self.succeeds(*words, "--output", own, "--overwrite")
+            self.assertNotIn("mine", own.read_text())
+        own.write_text("mine")
+        self.refuses(["augment", "--model", model, "--task", "custom", "--input", rows, "--output", own], "augment did not write it")
+        self.succeeds(*self.few())
+        words = ["report", "--input", self.folder / "run", "--output"]
+        self.refuses([*words, own], "it is no page of funicular report")
+        self.assertEqual(own.read_text(), "mine")
+        for _ in range(2):
+            self.succeeds(*words, self.folder / "page.html")
+
+    def test_a_corpus_of_one_document_has_no_next_sentences(self):
+        model = self.model()
+        one, several = self.store(model, "\n".join(["good film book"] * 40), "one.tokens"), self.store(model)
+        words = ["pretrain", "--model", model, "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16, "--objective"]
+        for more in (["--data", one], ["--data", several, one], ["--data", several, "--eval-data", one]):
+            self.refuses([*words, "mlm-nsp", *more], "one.tokens", "there is one document", "blank line")
+        self.succeeds(*words, "mlm-sop", "--data", one)
+        told = self.succeeds("mask", "--tokenizer", model, "--data", one, "--objective", "mlm-nsp", "--sequences", 10)
+        self.assertIn("there is one document", told.err)
+        self.assertIn("follows: 10 sequences, 100.0 %", told.out)
+
+    def test_mask_tells_what_pairs_are(self):
+        model = self.model()
+        for objective, names in (("mlm-nsp", {"follows", "of another document"}), ("mlm-sop", {"in order", "swapped"})):
+            found = self.succeeds("mask", "--tokenizer", model, "--data", self.folder / "text.tokens" if objective == "mlm-sop" else self.store(model),
+                                  "--objective", objective, "--sequences", 60, "--show", "--examples", 60, "--json").json()
+            self.assertLessEqual(names, set(found["pairs"]))
+            for name, counts in found["pairs"].items():
+                self.assertEqual(counts["sequences"], sum(line.endswith(f"  ({name})") for line in found["examples"]))
+            self.assertAlmostEqual(sum(counts["share"] for counts in found["pairs"].values()), 1)
+
+    def test_unknown_tokens_are_told_before_a_training(self):
+        model = self.model()
+        store = self.store(model, "\u4e2d \u6587 film\n\n\u4e2d \u6587 book")
+        for words in (["pretrain", "--model", model, "--data", store, "--output", self.folder / "out", "--max-steps", 1, "--max-length", 16],
+                      ["mask", "--tokenizer", model, "--data", store]):
+            self.assertIn("many tokens are unknown (67 %)", self.succeeds(*words).err)
+
+    def test_an_electra_needs_its_own_configuration(self):
+        model = self.model()
+        self.refuses(["pretrain", "--model", model, "--data", self.store(model), "--output", self.folder / "out", "--max-steps", 1,
+                      "--max-length", 16, "--objective", "electra"], '"model_type": "electra"')
+
+
 class Numbers(ProgramTest):
     """Regression."""
 
@@ -309,10 +427,19 @@ class Configuration(ProgramTest):
     def test_options_of_trainers_elsewhere_are_answered_with_ours(self):
         answers = {"--eval-strategy": "--eval-steps N", "--evaluation_strategy": "--eval-steps N", "--report-to": "TensorBoard",
                    "--do-train": "each is a command", "--do_eval": "each is a command", "--load-best-model-at-end": "--metric-for-best-model",
-                   "--save-strategy": "--save-steps N", "--deepspeed": "--strategy zero1, zero2 or zero3"}
+                   "--save-strategy": "--save-steps N", "--tensor-model-parallel-size": "--tensor-parallel", "--world-size": "launch -n N",
+                   "--pipeline-model-parallel-size": "--pipeline-parallel", "--zero-stage": "--strategy zero1", "--gpus": "--device cuda",
+                   "--accelerator": "--device cpu", "--nproc_per_node": "launch -n N", "--deepspeed": "--strategy zero1, zero2 or zero3"}
         words = self.finetune_words(self.folder)
         for option, answer in answers.items():
             self.refuses([*words, option, "x"], f"there is no {option.replace('_', '-')}: ", answer)
+
+    def test_values_of_trainers_elsewhere_are_understood(self):
+        words = self.finetune_words(self.model(), max_steps=1, num_train_epochs=None, metric_for_best_model="eval_accuracy")
+        self.succeeds(*words, "--precision", "float32", "--strategy", "deepspeed_stage_2")
+        noted = json.loads((self.folder / "run" / "run.json").read_text())
+        self.assertEqual(noted["precision"], "fp32")
+        self.refuses([*words, "--device", "gpu"], "--device cuda")
 
 
 class Told(ProgramTest):
@@ -334,6 +461,22 @@ class Told(ProgramTest):
                 self.assertEqual(remark, "the best so far")
             else:
                 self.assertEqual(remark, f"best accuracy so far {best[0][0]:.4f}, at step {best[1]}")
+
+    def test_the_steps_are_told_before_the_first(self):
+        words = self.finetune_words(self.model(), batch_size=16, gradient_accumulation_steps=2, warmup_steps=2)
+        self.assertIn("a batch of 16 sequences = 8 × 2 accumulated, 4 steps an epoch, 12 in all, learning rate 0.005, linear, warm-up 2 steps",
+                      self.succeeds(*words).err)
+
+    def test_a_folder_of_other_things_is_told(self):
+        (self.folder / "run").mkdir()
+        words = self.finetune_words(self.model(), max_steps=1, num_train_epochs=None)
+        self.assertNotIn("other files", self.succeeds(*words).err)
+        (self.folder / "else").mkdir()
+        (self.folder / "else" / "notes.txt").write_text("mine")
+        words[words.index("--output") + 1] = self.folder / "else"
+        self.assertIn("is a folder with other files", self.succeeds(*words).err)
+        words[words.index("--max-steps") + 1] = 2
+        self.assertNotIn("other files", self.succeeds(*words).err)
 
     def test_an_early_stop_is_told(self):
         words = self.finetune_words(self.model(), num_train_epochs=50, eval_steps=1, patience=2, learning_rate=1e-30)

@@ -298,7 +298,7 @@ class Predictions(ProgramTest):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
         out = self.folder / "answers.jsonl"
         out.write_text("earlier\n")
-        self.refuses(["predict", "--model", model, "--pairs", "--output", out], "standard input:2",
+        self.refuses(["predict", "--model", model, "--pairs", "--output", out, "--overwrite"], "standard input:2",
                      "expected two texts separated by a tab, found 1", stdin="a\tb\nalone\n")
         self.assertEqual(out.read_text(), "earlier\n")
         self.assertEqual([path.name for path in self.folder.glob("answers*")], ["answers.jsonl"])

@@ -4,6 +4,7 @@
 #include "funicular/format/row_stream.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <map>
 #include <thread>
@@ -157,6 +158,64 @@ TEST(TextFile, CsvFollowsRfc4180) {
   EXPECT_NE(refused("x,y\na \"b\" c,3\n").find("a quote within an unquoted field"), std::string::npos);
 }
 
+/// The rows as a stream gives them that arrives byte by byte.
+Rows streamed_rows(const std::string& text, TextOptions options) {
+  int ends[2];
+  EXPECT_EQ(::pipe(ends), 0);
+  std::thread writer([&] {
+    for (const char c : text) EXPECT_EQ(::write(ends[1], &c, 1), 1);
+    ::close(ends[1]);
+  });
+  Rows rows;
+  StreamRowReader reader(ends[0], "standard input", std::move(options));
+  while (const Row* row = reader.next()) rows.emplace_back(row->columns.begin(), row->columns.end());
+  writer.join();
+  ::close(ends[0]);
+  return rows;
+}
+
+TEST(TextFile, CsvIsReadWithSemicolonsWhereItsFirstRowsShowThem) {
+  const Scratch scratch;
+  struct Case {
+    const char* text;
+    bool header;
+    Rows rows;
+  };
+  for (const auto& [text, header, rows] : std::vector<Case>{
+           {"a;b\n1;gut, aber\n2;\"x;\"\"y\"\"\"\n", true, {{"1", "gut, aber"}, {"2", "x;\"y\""}}},
+           {"1;x\n2;y\n\n3;z\n4\n", false, {{"1", "x"}, {"2", "y"}, {"3", "z"}, {"4"}}},
+           {"a;b\n", true, {}},
+           {"good; bad\n", false, {{"good; bad"}}},                  // one row tells nothing
+           {"good; bad\nfine\n", false, {{"good; bad"}, {"fine"}}},  // another number of them
+           {"a;b\nx;y\nz\n", false, {{"a;b"}, {"x;y"}, {"z"}}},      // in the third row
+           {"a;b,c\nx;y,z\n", false, {{"a;b", "c"}, {"x;y", "z"}}},  // commas as well
+           {"\"a;b\"\n\"c;d\"\n", false, {{"a;b"}, {"c;d"}}}}) {     // within quotes
+    const TextOptions options{.format = TextFormat::csv, .header = header};
+    EXPECT_EQ(rows_of(scratch.put("a.csv", text), options), rows) << text;
+    EXPECT_EQ(streamed_rows(text, options), rows) << text;
+  }
+  const auto refused = [&](const char* text) {
+    return error_of([&] { rows_of(scratch.put("b.csv", text), {.header = true}); });
+  };
+  EXPECT_NE(refused("a;b\n1;2\n3;4\n5;6;7\n").find("b.csv:4: expected 2 semicolon-separated columns"),
+            std::string::npos);
+  EXPECT_NE(refused("a;b\n1;2\n3;\"4\"5\n").find("expected a semicolon after the closing quote"),
+            std::string::npos);
+}
+
+TEST(TextFile, AColumnThatIsGivenTwiceIsRefused) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("a.csv", "text,label\nx,y\n");
+  for (const std::vector<Column>& columns :
+       {std::vector<Column>{"text", "text"}, {"text", size_t{0}}, {size_t{1}, "text", "label"}})
+    EXPECT_NE(error_of([&] { rows_of(path, {.header = true, .columns = columns}); }).find("is given twice"),
+              std::string::npos);
+  EXPECT_NE(error_of([&] {
+              rows_of(scratch.put("a.jsonl", "{\"a\":1}\n"), {.columns = {"a", "a"}});
+            }).find("the key \"a\" is given twice"),
+            std::string::npos);
+}
+
 TEST(TextFile, JsonLinesGiveStringsAndNumbers) {
   const Scratch scratch;
   const fs::path path =
@@ -165,7 +224,7 @@ TEST(TextFile, JsonLinesGiveStringsAndNumbers) {
   EXPECT_EQ(rows_of(path, {}), (Rows{{"a\n\u00e9"}, {""}}));
   EXPECT_NE(error_of([&] {
               rows_of(path, {.columns = {"title"}});
-            }).find("a.jsonl:1: the key \"title\" is missing"),
+            }).find("a.jsonl:1: the key \"title\" is missing; found the keys \"label\", \"text\""),
             std::string::npos);
   const auto refused = [&](const std::string& text) {
     return error_of([&] { rows_of(scratch.put("b.jsonl", text), {}); });
@@ -174,7 +233,9 @@ TEST(TextFile, JsonLinesGiveStringsAndNumbers) {
   EXPECT_NE(refused("{\"text\":1}\n{\"text\":2,\"more\":" + std::string(60'000, '[') + "\n")
                 .find("b.jsonl:2: objects and lists are nested more than 128 deep"),
             std::string::npos);
-  EXPECT_NE(refused("[1]\n").find("expected a JSON object, found array"), std::string::npos);
+  EXPECT_NE(refused("[1]\n").find("expected a JSON object, found array; is the file a JSON array?"),
+            std::string::npos);
+  EXPECT_NE(refused("[\n{\"text\": 1}\n]\n").find("lines=True"), std::string::npos);
   EXPECT_NE(refused("{\"text\":null}\n").find("expected a string or a number, found null"),
             std::string::npos);
 }

@@ -131,9 +131,22 @@ TEST_F(NextSentences, HaveTheLabelsOfBertZeroWhereTheSecondFollows) {
   }
 }
 
+TEST_F(NextSentences, FindTheOtherDocumentHoweverSmallItIs) {
+  const NextSentence objective(tokenizer_, {.sequence = {.max_length = 8}});
+  const auto dataset = objective.samples(store({{2}, std::vector<int>(500, 5), {3}}));
+  ASSERT_GT(dataset->size(), 400);
+  EXPECT_TRUE(data::has_several_documents(*dataset));
+  std::map<size_t, int> drawn;
+  for (int64_t draw = 0; draw < 400; ++draw) ++drawn[draw_of(*dataset, 1 + draw, draw).other.tokens.size()];
+  EXPECT_EQ(drawn.size(), 2u);
+  EXPECT_NEAR(drawn[2], 200, 50) << "of the two pieces of other documents each as often";
+  EXPECT_NEAR(drawn[3], 200, 50);
+}
+
 TEST_F(NextSentences, FollowWhereThereIsNoOtherDocument) {
   const NextSentence objective(tokenizer_, {});
   const auto dataset = objective.samples(store({{5, 5}}));
+  EXPECT_FALSE(data::has_several_documents(*dataset));
   for (int64_t draw = 0; draw < 50; ++draw) EXPECT_TRUE(objective.cut(draw_of(*dataset, 0, draw), 1).follows);
 }
 

@@ -344,6 +344,16 @@ def answers_output(lab):
     lab.assertEqual(path.read_text(), expected)
 
 
+@PREDICT.row("--overwrite", "a file that is there is replaced; without it, it is left")
+def answers_overwrite(lab):
+    path = lab.folder / "there.jsonl"
+    path.write_text("mine")
+    lab.refuses(["predict", "--model", classifier(lab), "--output", path], "--overwrite", stdin="film\n")
+    lab.assertEqual(path.read_text(), "mine")
+    lab.succeeds("predict", "--model", classifier(lab), "--output", path, "--overwrite", stdin="film\n")
+    lab.assertIn("label", path.read_text())
+
+
 @PREDICT.row("--pairs", "a line is two texts; without it, one")
 def pairs(lab):
     two, one = predict(lab, "film\tbook\n", "--pairs"), predict(lab, "film\tbook\n", "--no-pairs")
@@ -407,7 +417,7 @@ def answering_precision(lab):
 def answering_tokens(lab):
     path = lab.folder / "much.txt"
     path.write_text("".join(line + "\n" for line in lab.texts([40] * 400)))
-    few, many = (lab.peak(["predict", "--model", classifier(lab), "--input", path, "--output", lab.folder / "answers",
+    few, many = (lab.peak(["predict", "--model", classifier(lab), "--input", path, "--overwrite", "--output", lab.folder / "answers",
                            "--micro-batch-tokens", tokens]) for tokens in (200, 100000))
     lab.assert_larger(many, few + 8 * MEGABYTE)
 
@@ -438,7 +448,7 @@ def answering_device(lab):
 def answering_threads(lab):
     path = lab.folder / "much.txt"
     path.write_text("".join(line + "\n" for line in lab.texts([40] * 400)))
-    words = ["predict", "--model", classifier(lab), "--input", path, "--output", lab.folder / "answers", "--threads"]
+    words = ["predict", "--model", classifier(lab), "--input", path, "--overwrite", "--output", lab.folder / "answers", "--threads"]
     of_one = lab.most_threads([*words, 1], 0)
     lab.assertGreaterEqual(lab.most_threads([*words, 4], of_one + 3), of_one + 3)
 

@@ -232,7 +232,7 @@ def trained(lab, *words, source=None):
     """word -> numbers"""
     output = lab.folder / "trained.txt"
     small = [word for option, value in (("--size", 4), ("--min-count", 1)) if option not in words for word in (option, value)]
-    lab.succeeds("vectors", "--input", source or corpus(lab), "--output", output, *small, *words)
+    lab.succeeds("vectors", "--input", source or corpus(lab), "--output", output, "--overwrite", *small, *words)
     return {line.split()[0]: [float(value) for value in line.split()[1:]] for line in output.read_text().splitlines()}
 
 
@@ -244,6 +244,17 @@ def vectors_input(lab):
 @VECTORS.row("--output", "the file that they go to, the most frequent first")
 def vectors_output(lab):
     lab.assertEqual(list(trained(lab))[:2], ["the", "and"])
+
+
+@VECTORS.row("--overwrite", "a file that is there is replaced; without it, it is left")
+def vectors_overwrite(lab):
+    path = lab.folder / "there.txt"
+    path.write_text("mine")
+    words = ["vectors", "--input", corpus(lab), "--min-count", 1, "--size", 4, "--output", path]
+    lab.refuses(words, "--overwrite")
+    lab.assertEqual(path.read_text(), "mine")
+    lab.succeeds(*words, "--overwrite")
+    lab.assertIn("the ", path.read_text())
 
 
 @VECTORS.row("--output-format", "with or without a first line of numbers")
@@ -277,7 +288,7 @@ def size(lab):
 
 
 def pairs(lab, *words):
-    return lab.succeeds("vectors", "--input", corpus(lab), "--output", lab.folder / "v.txt", "--min-count", 1, *words).json()["pairs"]
+    return lab.succeeds("vectors", "--input", corpus(lab), "--overwrite", "--output", lab.folder / "v.txt", "--min-count", 1, *words).json()["pairs"]
 
 
 @VECTORS.row("--window", "words so far from each other are near each other")
@@ -303,14 +314,14 @@ def lower_case(lab):
 
 @VECTORS.row("--negatives", "so many words are drawn against each pair")
 def negatives(lab):
-    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--output", lab.folder / "v.txt", "--min-count", 1, "--learning-rate", 1e-9,
+    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--overwrite", "--output", lab.folder / "v.txt", "--min-count", 1, "--learning-rate", 1e-9,
                                       "--negatives", count).json()["loss"]
     lab.assertAlmostEqual(loss(3) / loss(1), 2, places=5)  # each of 1 + N terms is the logarithm of 2 at first
 
 
 @VECTORS.row("--epochs", "more passes leave a smaller error")
 def epochs(lab):
-    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--output", lab.folder / "v.txt", "--min-count", 1, "--epochs", count).json()["loss"]
+    loss = lambda count: lab.succeeds("vectors", "--input", corpus(lab), "--overwrite", "--output", lab.folder / "v.txt", "--min-count", 1, "--epochs", count).json()["loss"]
     lab.assertLess(loss(40), 0.9 * loss(1))
 
 
