@@ -13,7 +13,9 @@ namespace {
 
 class ChineseWordsFile : public ::testing::Test {
  protected:
-  void SetUp() override { std::ofstream(path_) << "研究 10 v\n研究生 4 n\n生命 8 n\n命 3 n\n起源 5 n\n"; }
+  void SetUp() override {
+    std::ofstream(path_) << "研究 10 v\n研究生 4 n\n生命 8 n\n命 3 n\n起源 5 n\nab 9 n\n";
+  }
   void TearDown() override { fs::remove(path_); }
 
   /// The words of a text, by the starts that are left.
