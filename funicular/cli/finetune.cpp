@@ -252,12 +252,9 @@ class Finetune final : public Command {
     std::vector<double> weights;
     if (class_weights_ == std::vector<std::string>{"balanced"}) {
       // Rows / (classes * rows of the class), as scikit-learn has it.
-      weights.resize(classes);
-      const int64_t rows = train_store_->rows();
-      for (int64_t row = 0; row < rows; ++row)
-        weights.at(static_cast<size_t>(train_store_->row(row).label)) += 1;
-      for (double& weight : weights)
-        weight = static_cast<double>(rows) / (static_cast<double>(classes) * weight);
+      for (const int64_t rows : rows_of_classes(*train_store_))
+        weights.push_back(static_cast<double>(train_store_->rows()) /
+                          (static_cast<double>(classes) * static_cast<double>(rows)));
       return weights;
     }
     for (const std::string& text : class_weights_) {

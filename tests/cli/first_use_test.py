@@ -428,7 +428,7 @@ class Configuration(ProgramTest):
         answers = {"--eval-strategy": "--eval-steps N", "--evaluation_strategy": "--eval-steps N", "--report-to": "TensorBoard",
                    "--do-train": "each is a command", "--do_eval": "each is a command", "--load-best-model-at-end": "--metric-for-best-model",
                    "--save-strategy": "--save-steps N", "--tensor-model-parallel-size": "--tensor-parallel", "--world-size": "launch -n N",
-                   "--pipeline-model-parallel-size": "--pipeline-parallel", "--zero-stage": "--strategy zero1", "--gpus": "--device cuda",
+                   "--pipeline-model-parallel-size": "--pipeline-parallel", "--zero-stage": "--zero 1", "--gpus": "--device cuda",
                    "--accelerator": "--device cpu", "--nproc_per_node": "launch -n N", "--deepspeed": "--strategy zero1, zero2 or zero3"}
         words = self.finetune_words(self.folder)
         for option, answer in answers.items():

@@ -267,15 +267,20 @@ TEST_F(KillPoints, OlderCheckpointsStayWhereTheNewestDoesNotVerify) {
   EXPECT_TRUE(fs::exists(checkpoints / "step-000004/manifest.json"));
 }
 
+/// A model in the hands of a strategy, whose state can be written.
+struct Attached {
+  Model model = wrap_module(make_net(), squared_error);
+  std::unique_ptr<parallel::Strategy> strategy = parallel::make_single();
+  Attached() { strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 0.01})); }
+};
+
 TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep) {
   const fs::path checkpoints = folder / "checkpoints";
-  auto net = make_net();
-  Model model = wrap_module(net, squared_error);
-  const auto strategy = parallel::make_single();
-  strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 0.01}));
+  const Attached attached;
+  parallel::Strategy& strategy = *attached.strategy;
   TrainingState state;
   state.step = 3;
-  const fs::path place = write_checkpoint(*strategy, state, checkpoints);
+  const fs::path place = write_checkpoint(strategy, state, checkpoints);
   const std::string before = read_file(place / "model.safetensors");
   const auto flip_a_byte = [&] {
     for (const auto& entry : fs::directory_iterator(checkpoints))
@@ -286,7 +291,7 @@ TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep)
       }
   };
   EXPECT_NE(error_of([&] {
-              write_checkpoint(*strategy, state, checkpoints, flip_a_byte);
+              write_checkpoint(strategy, state, checkpoints, flip_a_byte);
             }).find("the earlier one is kept"),
             std::string::npos);
   EXPECT_EQ(read_file(place / "model.safetensors"), before);
@@ -295,14 +300,12 @@ TEST_F(KillPoints, ACheckpointThatIsDamagedOnItsWayLeavesTheEarlierOneOfItsStep)
 
 TEST_F(KillPoints, ACheckpointThatWasToGoDoesNotComeBack) {
   const fs::path checkpoints = folder / "checkpoints";
-  auto net = make_net();
-  Model model = wrap_module(net, squared_error);
-  const auto strategy = parallel::make_single();
-  strategy->attach(model, optim::make_optimizer(optim::AdamW{.learning_rate = 0.01}));
+  const Attached attached;
+  parallel::Strategy& strategy = *attached.strategy;
   TrainingState state;
   for (const int64_t step : {1, 2}) {
     state.step = step;
-    write_checkpoint(*strategy, state, checkpoints);
+    write_checkpoint(strategy, state, checkpoints);
   }
   // A folder is renamed so before it is deleted; here the process was killed in between.
   const fs::path removed = temporary_name(checkpoints / "removed");

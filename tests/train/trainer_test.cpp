@@ -9,7 +9,6 @@
 #include <functional>
 #include <map>
 #include <regex>
-#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -146,74 +145,6 @@ TEST(Trainer, ReadsOnlyAFewBatchesAhead) {
   trainer.fit(make_plain(), source, plain_loss);
   EXPECT_EQ(source.collated, 600);
   EXPECT_LE(at_first_step, 20 * 6) << "of 100 batches of 6";
-}
-
-TEST(Batching, AnyTwoOfTheThreeSizesImplyTheThird) {
-  const auto plan = [](int64_t batch, int64_t micro, int64_t accumulation) {
-    TrainerOptions options;
-    options.batch_size = batch;
-    options.micro_batch_size = micro;
-    options.gradient_accumulation = accumulation;
-    const BatchPlan plan = plan_batches(options);
-    return std::array<int64_t, 3>{plan.batch, plan.micro_batch, plan.accumulation};
-  };
-  using Sizes = std::array<int64_t, 3>;
-  EXPECT_EQ(plan(0, 0, 0), (Sizes{32, 32, 1}));
-  EXPECT_EQ(plan(24, 0, 0), (Sizes{24, 24, 1}));
-  EXPECT_EQ(plan(24, 8, 0), (Sizes{24, 8, 3}));
-  EXPECT_EQ(plan(24, 0, 4), (Sizes{24, 6, 4}));
-  EXPECT_EQ(plan(0, 5, 3), (Sizes{15, 5, 3}));
-  EXPECT_EQ(plan(0, 5, 0), (Sizes{5, 5, 1}));
-  EXPECT_EQ(plan(10, 4, 3), (Sizes{10, 4, 3}));
-  EXPECT_EQ(plan(24, 8, 3), (Sizes{24, 8, 3}));
-  TrainerOptions options;
-  options.micro_batch_size = 5;
-  options.gradient_accumulation = 2;
-  EXPECT_EQ(plan_batches(options, /*ranks=*/3).batch, 30);
-  EXPECT_THROW(plan(24, 8, 2), InputError);
-  EXPECT_THROW(plan(8, 9, 0), InputError);
-  EXPECT_THROW(plan(2, 0, 3), InputError);
-  EXPECT_THROW(plan(-1, 0, 0), InputError);
-}
-
-TEST(Batching, CutsByTokensAndLetsALongSequenceStandAlone) {
-  struct Lengths final : Source {
-    std::vector<int64_t> lengths{3, 4, 9, 2, 2, 2, 8};
-    int64_t size() const override { return static_cast<int64_t>(lengths.size()); }
-    uint64_t fingerprint() const override { return 0; }
-    int64_t length(int64_t i) const override { return lengths[static_cast<size_t>(i)]; }
-    MicroBatch collate(std::span<const data::Draw>, const RandomState&) const override { return {}; }
-  } source;
-  std::vector<data::Draw> draws;
-  for (int64_t i = 0; i < source.size(); ++i) draws.push_back({i, i});
-  std::vector<size_t> sizes;
-  for (const auto piece : cut(draws, source, {7, 7, 1, 8})) sizes.push_back(piece.size());
-  EXPECT_EQ(sizes, (std::vector<size_t>{2, 1, 3, 1}));
-  sizes.clear();
-  for (const auto piece : cut(draws, source, {7, 2, 4, 8})) sizes.push_back(piece.size());
-  EXPECT_EQ(sizes, (std::vector<size_t>{2, 1, 2, 1, 1}));
-}
-
-TEST(Batching, ABalancedShareIsInTheOrderOfItsDraws) {
-  struct Lengths final : Source {
-    std::vector<int64_t> lengths{3, 9, 4, 8, 2, 7};
-    int64_t size() const override { return static_cast<int64_t>(lengths.size()); }
-    uint64_t fingerprint() const override { return 0; }
-    int64_t length(int64_t i) const override { return lengths[static_cast<size_t>(i)]; }
-    MicroBatch collate(std::span<const data::Draw>, const RandomState&) const override { return {}; }
-  } source;
-  std::vector<data::Draw> draws;
-  for (int64_t i = 0; i < source.size(); ++i) draws.push_back({i, i});
-  std::set<int64_t> seen;
-  for (const int64_t index : {0, 1})
-    for (const auto& piece : share_of(draws, source, {6, 3, 1, 0}, {.index = index, .count = 2})) {
-      EXPECT_EQ(piece.size(), 3u);
-      EXPECT_TRUE(std::is_sorted(piece.begin(), piece.end(), [](const data::Draw& a, const data::Draw& b) {
-        return a.draw_id < b.draw_id;
-      }));
-      for (const data::Draw& draw : piece) seen.insert(draw.sample_id);
-    }
-  EXPECT_EQ(seen.size(), 6u);
 }
 
 // --- evaluation, early stopping, the best model
