@@ -1,20 +1,22 @@
 # One object library a layer (a folder under funicular/), and two libraries of them all: funicular_plain has those that do not
 # use LibTorch, so that a program can start without loading it, and funicular the others.
 
-# The first TORCH target compiles the precompiled header; the others reuse it.
+# Of the layers and programs funicular_core compiles the precompiled header, and the others reuse it; tests, whose options are
+# others, name one of their own.
+set(FUNICULAR_PRECOMPILED_BY funicular_core)
 function(funicular_torch_target target)
   target_link_libraries(${target} PRIVATE ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP})
   target_compile_options(${target} PRIVATE -fopenmp)
   target_include_directories(${target} SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
-  if(target STREQUAL "funicular_core")
+  if(target STREQUAL FUNICULAR_PRECOMPILED_BY)
     target_precompile_headers(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/precompiled.h")
-  elseif(NOT ARGN STREQUAL "NO_PCH")
-    target_precompile_headers(${target} REUSE_FROM funicular_core)
-    get_target_property(type ${target} TYPE)
-    if(type STREQUAL "EXECUTABLE")  # the precompiled header is of -fPIC, and CMake gives programs -fPIE
-      set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-      target_compile_options(${target} PRIVATE -fPIC)
-    endif()
+  else()
+    target_precompile_headers(${target} REUSE_FROM ${FUNICULAR_PRECOMPILED_BY})
+  endif()
+  get_target_property(type ${target} TYPE)
+  if(type STREQUAL "EXECUTABLE")  # the precompiled header is of -fPIC, and CMake gives programs -fPIE
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
   endif()
 endfunction()
 
