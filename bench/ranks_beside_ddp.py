@@ -31,8 +31,7 @@ def last_json(words: list, **variables: str):
     """The last line, as rank 0 prints it under a launcher or alone."""
     done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, check=True, text=True,
                           env={**os.environ, **variables})
-    line = [line for line in done.stdout.splitlines() if line.endswith(("}", "]"))][-1]
-    return json.loads(line.removeprefix("[0] "))
+    return json.loads([line for line in done.stdout.splitlines() if line.endswith(("}", "]"))][-1])
 
 
 def write_plan(folder: Path, rows: str, batch: int, steps: int) -> dict[str, Path]:

@@ -18,10 +18,12 @@ class Launch final : public Command {
       : Command(
             "launch",
             "Starts COMMAND as N processes of this host (or, with --hosts, of several) and tells each its "
-            "rank and how many there are, by the variables that torchrun uses. Their lines appear behind "
-            "\"[rank] \". When one dies, it is named "
-            "with "
-            "its last lines, and all end. Exit code: that of the first rank that failed (128 + signal where "
+            "rank and how many there are, by the variables that torchrun uses. What rank 0 writes to "
+            "standard "
+            "output appears as it is; all other lines appear behind \"[rank] \". When a rank dies, it is "
+            "named "
+            "with its last lines, and all end. Exit code: that of the first rank that failed (128 + signal "
+            "where "
             "a signal ended it), 75 where the ranks were interrupted and can be resumed, else 0.") {
     arguments.rest("-- COMMAND…", options_.command, "the program to start and its arguments");
     arguments.add("ranks", "N", ranks_, "processes on this host")

@@ -168,6 +168,7 @@ std::vector<RankStart> host_starts(const LaunchOptions& options, const std::stri
     RankStart start;
     start.name = "host " + host.name;
     start.controlled = true;
+    start.plain_output = true;  // the launch there has set the ranks before the lines
     start.first_line = fmt::format("{}={}", kSecretVariable, secret);
     for (char** entry = environ; *entry; ++entry) start.environment.emplace_back(*entry);
     const std::vector<std::string> words =

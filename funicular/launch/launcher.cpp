@@ -451,6 +451,7 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, const std::stri
     RankStart start{path, options.command, common, options.pin ? share.ids : std::vector<int>{}};
     start.name = fmt::format("rank {}", first + local);
     start.prefix = fmt::format("[{}] ", first + local);
+    start.plain_output = first + local == 0;
     set_variable(start.environment, "RANK", fmt::to_string(first + local));
     set_variable(start.environment, "LOCAL_RANK", fmt::to_string(local));
     if (!threads_given) set_variable(start.environment, kThreads, fmt::to_string(share.threads));

@@ -50,7 +50,9 @@ struct LaunchOptions {
 /// - FUNICULAR_SECRET, by which the ranks know each other (launch/secret.h): as it is set here, else a new one.
 /// With
 ///   options.nodes above 1 each launch would make another: there it must be set, or the ranks have none.
-/// - Their lines of output appear on this process's, whole and behind "[rank] ".
+/// - What rank 0 writes to standard output appears on this process's as it is, so that a result can be read by a program. All
+/// other
+///   lines, of the other ranks and of standard error, appear whole and behind "[rank] ".
 /// - Each leads a process group of its own. When one fails, its exit code or signal and its last lines are
 ///   reported at once; the others get SIGTERM, and SIGKILL after the grace period. Whatever they started dies
 ///   with them, also when this process is killed.

@@ -34,4 +34,18 @@ void LineSplitter::finish(const Sink& sink) {
   after_return_ = false;
 }
 
+void WholeLines::add(std::string_view bytes, const Sink& sink) {
+  const size_t last = bytes.rfind('\n');
+  size_t whole = last == bytes.npos ? 0 : held_.size() + last + 1;
+  held_ += bytes;
+  if (whole == 0 && held_.size() > kLongest) whole = held_.size();
+  if (whole > 0) sink(std::string_view(held_).substr(0, whole));
+  held_.erase(0, whole);
+}
+
+void WholeLines::finish(const Sink& sink) {
+  if (!held_.empty()) sink(held_);
+  held_.clear();
+}
+
 }  // namespace funicular::launch

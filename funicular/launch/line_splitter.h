@@ -1,5 +1,5 @@
 #pragma once
-// Bytes as they come from a pipe, as whole lines.
+// Bytes as they come from a pipe, given out by whole lines.
 
 #include <functional>
 #include <string>
@@ -21,6 +21,22 @@ class LineSplitter {
  private:
   std::string partial_;
   bool after_return_ = false;
+};
+
+/// Collects bytes and gives them out unchanged, once the line that they belong to is whole: so lines of other streams do not
+/// come in between. Of a line longer than kLongest bytes what is there is given out.
+class WholeLines {
+ public:
+  static constexpr size_t kLongest = LineSplitter::kLongest;
+  /// Gets one or more whole lines with their ends, or a part of a long line.
+  using Sink = std::function<void(std::string_view bytes)>;
+
+  void add(std::string_view bytes, const Sink& sink);
+  /// The end of the stream: a last line without an end is given out as it is.
+  void finish(const Sink& sink);
+
+ private:
+  std::string held_;  ///< of a line that is not whole yet
 };
 
 }  // namespace funicular::launch

@@ -115,6 +115,11 @@ bool executable(const std::string& path) {
   return ::access(path.c_str(), X_OK) == 0 && !std::filesystem::is_directory(path, ignored);
 }
 
+/// Of this process, for a rank's stream 0 or 1.
+int own_descriptor(int stream) {
+  return stream == 0 ? STDOUT_FILENO : STDERR_FILENO;
+}
+
 void write_all(int descriptor, std::string_view text) {
   while (!text.empty()) {
     const ssize_t written = ::write(descriptor, text.data(), text.size());
@@ -183,6 +188,7 @@ RankProcess::RankProcess(const RankStart& start, RepeatedErrors& errors)
     control_ = in.release_write_end();
     if (!start.first_line.empty()) write_all(control_, start.first_line + "\n");
   }
+  streams_[0].plain = start.plain_output;
   Pipe* ends[] = {&out, &err};
   for (int stream : {0, 1}) {
     streams_[stream].descriptor = ends[stream]->release_read_end();
@@ -203,16 +209,24 @@ double RankProcess::seconds() const {
   return seconds_since(start_);
 }
 
-void RankProcess::write_line(int stream, std::string_view line) {
-  if (stream == 0 || !errors_.is_repeated(line, streams_[stream].reader))
-    write_all(stream == 0 ? STDOUT_FILENO : STDERR_FILENO, fmt::format("{}{}\n", prefix_, line));
+void RankProcess::take(int stream, std::string_view bytes) {
+  Stream& from = streams_[stream];
+  if (from.plain)
+    from.unchanged.add(bytes, [&](std::string_view whole) { write_all(own_descriptor(stream), whole); });
+  from.lines.add(bytes, [&](std::string_view line) { take_line(stream, line); });
+}
+
+void RankProcess::take_line(int stream, std::string_view line) {
+  if (!streams_[stream].plain && (stream == 0 || !errors_.is_repeated(line, streams_[stream].reader)))
+    write_all(own_descriptor(stream), fmt::format("{}{}\n", prefix_, line));
   last_lines_.emplace_back(line.substr(0, 1000));
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }
 
 void RankProcess::close_stream(int stream) {
   if (streams_[stream].descriptor < 0) return;
-  streams_[stream].lines.finish([&](std::string_view line) { write_line(stream, line); });
+  streams_[stream].unchanged.finish([&](std::string_view rest) { write_all(own_descriptor(stream), rest); });
+  streams_[stream].lines.finish([&](std::string_view line) { take_line(stream, line); });
   ::close(std::exchange(streams_[stream].descriptor, -1));
 }
 
@@ -224,8 +238,7 @@ void RankProcess::copy_output(int stream) {
     if (size < 0 && errno == EINTR) continue;
     if (size < 0 && errno == EAGAIN) return;
     if (size <= 0) return close_stream(stream);
-    streams_[stream].lines.add({buffer, static_cast<size_t>(size)},
-                               [&](std::string_view line) { write_line(stream, line); });
+    take(stream, {buffer, static_cast<size_t>(size)});
   }
 }
 

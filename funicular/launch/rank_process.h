@@ -29,6 +29,7 @@ struct RankStart {
   std::vector<int> processors;           ///< empty: all
   std::string name{};                    ///< for messages: "rank 2"
   std::string prefix{};                  ///< of its lines
+  bool plain_output = false;             ///< its standard output passes as it is, without the prefix
   bool controlled = false;               ///< signals are told to it by its standard input, "signal N"
   std::string first_line{};              ///< of its standard input, where it is controlled
   /// Called in a fork of this process instead of starting the program at `path`; empty: that is started. Only
@@ -77,10 +78,13 @@ class RankProcess {
  private:
   struct Stream {
     int descriptor = -1;
+    bool plain = false;  ///< its bytes are written as they are
+    WholeLines unchanged;
     LineSplitter lines;
     RepeatedErrors::Reader reader;
   };
-  void write_line(int stream, std::string_view line);
+  void take(int stream, std::string_view bytes);
+  void take_line(int stream, std::string_view line);
   void close_stream(int stream);
 
   const std::string name_, prefix_;

@@ -114,7 +114,7 @@ class Resuming(AugmentTest):
         for ranks in (2, 3):
             output = self.folder / f"ranks-{ranks}.tsv"
             done = self.succeeds("launch", "-n", ranks, "--", PROGRAM, *exact(self.words(model, source, output.name)))
-            self.assertEqual((json.loads(done.out.strip().removeprefix("[0] ")), output.read_text()), expected)
+            self.assertEqual((done.json(), output.read_text()), expected)
 
 
 class Wrong(AugmentTest):

@@ -6,13 +6,19 @@ import socket
 import sys
 import time
 
-from harness import PROGRAM, ProgramTest, run, signal, subprocess, unittest
+from harness import PROGRAM, ProgramTest, json, run, signal, subprocess, unittest
 
 VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "OMP_NUM_THREADS")
 
 
 def launch(*words):
     return run("launch", *words)
+
+
+def by_rank(line):
+    """The rank that wrote a line of standard output, and what it wrote: rank 0's lines are as they are."""
+    found = re.fullmatch(r"\[([1-9]\d*)\] (.*)", line)
+    return (int(found[1]), found[2]) if found else (0, line)
 
 
 def shell(ranks, script, *options):
@@ -84,8 +90,7 @@ class WhatTheRanksAreTold(ProgramTest):
         clean = {name: value for name, value in os.environ.items() if name not in VARIABLES}
         done = subprocess.run([PROGRAM, "launch", *map(str, words), "--", "sh", "-c", f"echo {names}"], capture_output=True,
                               text=True, env={**clean, **(environment or {})}, check=True, timeout=300)
-        lines = [re.fullmatch(r"\[(\d+)\] (.*)", line) for line in done.stdout.splitlines()]
-        return {int(line[1]): dict(word.split("=") for word in line[2].split()) for line in lines}
+        return {rank: dict(word.split("=") for word in line.split()) for rank, line in map(by_rank, done.stdout.splitlines())}
 
     def test_ranks_of_one_host(self):
         places = self.places("-n", 3)
@@ -123,11 +128,11 @@ class WhatTheRanksAreTold(ProgramTest):
     def test_ranks_have_processors_of_their_own(self):
         script = "import os; print(*os.sched_getaffinity(0))"
         pinned = launch("-n", 2, "--", sys.executable, "-c", script)
-        sets = [set(line.split()[1:]) for line in pinned.out.splitlines()]
+        sets = [set(by_rank(line)[1].split()) for line in pinned.out.splitlines()]
         self.assertEqual(len(sets), 2)
         self.assertFalse(sets[0] & sets[1])
         free = launch("-n", 2, "--no-pin", "--", sys.executable, "-c", script)
-        self.assertEqual({frozenset(line.split()[1:]) for line in free.out.splitlines()},
+        self.assertEqual({frozenset(by_rank(line)[1].split()) for line in free.out.splitlines()},
                          {frozenset(map(str, os.sched_getaffinity(0)))})
 
     def test_standard_input_is_empty(self):
@@ -152,8 +157,8 @@ class Hosts(ProgramTest):
         result = self.on("a:2,b,localhost:2", "--", "sh", "-c", f'echo "{names}" $(pwd) "it\'s"')
         self.assertEqual(result.code, 0, result.err)
         here = os.getcwd()
-        self.assertEqual(sorted(result.out.splitlines()),
-                         [f"[{rank}] {rank} {local} 5 {size} {node} a {here} it's"
+        self.assertEqual(sorted(map(by_rank, result.out.splitlines())),
+                         [(rank, f"{rank} {local} 5 {size} {node} a {here} it's")
                           for rank, local, size, node in ((0, 0, 2, 0), (1, 1, 2, 0), (2, 0, 1, 1), (3, 0, 2, 2), (4, 1, 2, 2))])
         self.assertEqual(sorted((self.folder / "remote.called").read_text().split()), ["a", "b"], "not this host")
 
@@ -181,7 +186,7 @@ class Hosts(ProgramTest):
         started.process.send_signal(signal.SIGTERM)
         code, out, err = started.end()
         self.assertEqual(code, 75, err)
-        self.assertEqual(sorted(out.splitlines()), ["[0] saved", "[1] saved", "[2] saved"])
+        self.assertEqual(sorted(out.splitlines()), ["[1] saved", "[2] saved", "saved"])
 
     def test_nothing_is_left_on_any_host_when_the_launcher_is_killed(self):
         pids = self.folder / "pids"
@@ -197,7 +202,7 @@ class Hosts(ProgramTest):
                          f'echo start $FUNICULAR_RESTART; [ $RANK = 1 ] || touch {spoken}; [ $FUNICULAR_RESTART = 1 ] && exit 0;'
                          f'[ $RANK = 0 ] && sleep 100; while [ ! -e {spoken} ]; do sleep 0.05; done; exit 3')
         self.assertEqual(result.code, 0, result.err)
-        self.assertEqual({line for line in result.out.splitlines() if line.startswith("[0]")}, {"[0] start 0", "[0] start 1"})
+        self.assertEqual({line for line in result.out.splitlines() if not line.startswith("[1]")}, {"start 0", "start 1"})
 
     def test_wrong_hosts_are_refused(self):
         for hosts, phrase in (("a:0", "1 to 1024 ranks"), ("a:x", "\"a:x\""), ("a,a", "twice"), ("", "found nothing"),
@@ -315,6 +320,19 @@ class Secrets(ProgramTest):
 
 
 class Output(ProgramTest):
+    def test_what_rank_0_writes_to_standard_output_is_left_as_it_is(self):
+        script = ("import os, sys; rank = os.environ['RANK']; sys.stderr.write('said by ' + rank + '\\n'); "
+                  "sys.stdout.buffer.write(b'{\"rank\": ' + rank.encode() + b'}\\r\\n' + b'y' * int(3e6) + b'\\n\\n50 %\\r100 %\\nno end')")
+        result = launch("-n", 1, "--", sys.executable, "-c", script)
+        self.assertEqual(result.out, '{"rank": 0}\r\n' + "y" * 3000000 + "\n\n50 %\r100 %\nno end")
+        self.assertEqual(result.err, "[0] said by 0\n")
+
+    def test_a_result_of_rank_0_can_be_read_whatever_the_others_write(self):
+        result = shell(3, 'echo "{\\"rank\\": $RANK}"; echo "note of $RANK" >&2')
+        self.assertEqual([json.loads(line) for line in result.out.splitlines() if line.startswith("{")], [{"rank": 0}])
+        self.assertEqual(sorted(result.out.splitlines()), ['[1] {"rank": 1}', '[2] {"rank": 2}', '{"rank": 0}'])
+        self.assertEqual(sorted(result.err.splitlines()), ["[0] note of 0", "[1] note of 1", "[2] note of 2"])
+
     def test_lines_are_whole_and_each_has_its_rank(self):
         # Four ranks write the same long lines in small pieces.
         script = """
@@ -329,15 +347,16 @@ for line in range(200):
         for stream, parity in ((result.out, 0), (result.err, 1)):
             seen = {str(rank): [] for rank in range(4)}
             for line in stream.splitlines():
-                match = re.fullmatch(r"\[(\d)\] (\d):(\d+):x{300}", line)
+                match = re.fullmatch(r"(?:\[(\d)\] )?(\d):(\d+):x{300}", line)
                 self.assertTrue(match, line)
-                self.assertEqual(match[1], match[2])
-                seen[match[1]].append(int(match[3]))
+                self.assertEqual(match[1], None if match[2] == "0" and parity == 0 else match[2])
+                seen[match[2]].append(int(match[3]))
             for lines in seen.values():
                 self.assertEqual(lines, list(range(parity, 200, 2)))
 
     def test_a_last_line_without_an_end_is_shown(self):
-        self.assertEqual(shell(1, "printf one; printf ' two'").out, "[0] one two\n")
+        result = shell(2, "[ $RANK = 0 ] || { printf one; printf ' two'; }; printf three >&2")
+        self.assertEqual((result.out, sorted(result.err.splitlines())), ("[1] one two\n", ["[0] three", "[1] three"]))
 
 
 class OneRankDies(ProgramTest):
@@ -433,7 +452,7 @@ class Interrupted(ProgramTest):
                     f"trap 'echo got {name}; sleep 0.$RANK; exit 75' {name}; READY; while :; do sleep 0.02; done",
                     getattr(signal, f"SIG{name}"))
                 self.assertEqual(code, 75, err)
-                self.assertEqual(sorted(out.split("\n")), ["", f"[0] got {name}", f"[1] got {name}"])
+                self.assertEqual(sorted(out.split("\n")), ["", f"[1] got {name}", f"got {name}"])
                 self.assertNotIn("error:", err)
 
     def test_a_rank_that_is_interrupted_alone_ends_the_others_and_the_code_is_75(self):
@@ -473,7 +492,7 @@ class Restarts(ProgramTest):
 class Refused(ProgramTest):
     def test_commands_of_one_process_are_refused_as_ranks(self):
         model = self.model()
-        for words in (["predict", "--model", model],
+        for words in (["mask", "--tokenizer", model, "--input", "none.txt"],
                       ["tokenize", "--tokenizer", model, "--input", "none.txt", "--output", self.folder / "out.tokens"]):
             result = run("launch", "-n", 2, "--", PROGRAM, *words)
             self.assertNotEqual(result.code, 0)

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
 #include <set>
 
 #include "funicular/base/error.h"
@@ -35,6 +36,37 @@ TEST(LineSplitter, AnEndlessLineIsGivenOutInPieces) {
   ASSERT_EQ(lines.size(), 3u);
   EXPECT_EQ(lines[0] + lines[1], text);
   EXPECT_EQ(lines[2], "y");
+}
+
+/// What is given out of a stream that comes in pieces of `size` bytes.
+std::vector<std::string> given_out(const std::string& text, size_t size) {
+  WholeLines lines;
+  std::vector<std::string> pieces;
+  const auto sink = [&](std::string_view piece) { pieces.emplace_back(piece); };
+  for (size_t i = 0; i < text.size(); i += size) lines.add(std::string_view(text).substr(i, size), sink);
+  lines.finish(sink);
+  return pieces;
+}
+
+TEST(WholeLines, BytesStayAsTheyAreAndEachPieceEndsALine) {
+  const std::string text = "one\n\ntwo\r\nthree\rfour\n last without an end";
+  for (size_t size = 1; size <= text.size(); ++size) {
+    const auto pieces = given_out(text, size);
+    std::string all;
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      all += pieces[i];
+      if (i + 1 < pieces.size()) EXPECT_EQ(pieces[i].back(), '\n') << size;
+    }
+    EXPECT_EQ(all, text) << size;
+  }
+  EXPECT_EQ(given_out(text, 1).size(), 5u) << "a line is given out once it is whole";
+}
+
+TEST(WholeLines, AnEndlessLineIsNotHeldForEver) {
+  const std::string text(WholeLines::kLongest + 10000, 'x');
+  const auto pieces = given_out(text + "\ny\n", 4096);
+  ASSERT_GE(pieces.size(), 2u);
+  EXPECT_EQ(std::accumulate(pieces.begin(), pieces.end(), std::string()), text + "\ny\n");
 }
 
 TEST(Processors, SharesAreDisjointAndOfWholeCores) {

@@ -21,7 +21,8 @@ def places(lab, *words):
     """What each rank is told."""
     script = "echo " + " ".join(f"{name}=${name}" for name in PLACE)
     out = lab.succeeds("launch", *words, "--", "sh", "-c", script).out
-    return [dict(word.split("=") for word in line.split()[1:]) for line in sorted(out.splitlines())]
+    found = [dict(word.split("=") for word in line.split() if "=" in word) for line in out.splitlines()]
+    return sorted(found, key=lambda place: int(place["RANK"]))
 
 
 def told(lab, name, *words):
@@ -117,7 +118,8 @@ def pin(lab):
     masks = {}
     for option in ("--pin", "--no-pin"):
         out = lab.succeeds("launch", "-n", 2, option, "--", "sh", "-c", script).out
-        masks[option] = [int(line.split()[-1].replace(",", ""), 16) for line in sorted(out.splitlines())]
+        lines = sorted(out.splitlines(), key=lambda line: line.startswith("["))  # rank 0's is as it is
+        masks[option] = [int(line.split()[-1].replace(",", ""), 16) for line in lines]
     everything = sum(1 << core for core in cores)
     lab.assertEqual(masks["--no-pin"], [everything] * 2)
     first, second = masks["--pin"]
