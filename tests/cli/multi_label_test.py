@@ -72,6 +72,26 @@ class MultiLabel(ProgramTest):
         self.assertAlmostEqual(measured["accuracy"], right_rows(), places=9)
         self.assertLess(measured["accuracy"], 0.5)
 
+    def test_whose_thresholds_are_used_is_told(self):
+        words = self.finetune_words(self.model(), output="told", train=self.write("sets-train.tsv", 24, 1), eval=self.write("sets-eval.tsv", 24, 2),
+                                    max_steps=2, num_train_epochs=None)
+        chosen = "its config.json keeps the threshold that was best for each label"
+        said = self.succeeds(*words, "--multi-label").err
+        self.assertEqual(said.count(chosen), 1)
+        self.assertIn("evaluate gives other scores than those above, which are at 0.5", said)
+        model, data = self.folder / "told" / "model", self.folder / "sets-eval.tsv"
+        self.assertEqual(len(self.config("told")["funicular"]["thresholds"]), 4)
+        used = f"labels are given from the thresholds of {model / 'config.json'} on"
+        measured = self.succeeds("evaluate", "--model", model, "--data", data)
+        self.assertEqual(measured.err.count(used), 1)
+        # Nothing was evaluated, so nothing was chosen; and of one label a text there is nothing to choose.
+        alone = self.finetune_words(self.folder / "model", output="alone", train=self.folder / "sets-train.tsv", eval=None, max_steps=1, num_train_epochs=None)
+        self.assertNotIn(chosen, self.succeeds(*alone, "--multi-label").err)
+        self.assertNotIn("thresholds", self.config("alone").get("funicular", {}))
+        self.assertNotIn(used.split(" of ")[0], self.succeeds("evaluate", "--model", self.folder / "alone" / "model", "--data", data).err)
+        one = self.succeeds(*self.finetune_words(self.folder / "model", output="one", max_steps=1, num_train_epochs=None))
+        self.assertNotIn(chosen, one.err)
+
     def test_thresholds_are_those_of_the_best_model(self):
         self.train("tsv", "run", num_train_epochs=4)
         self.train("tsv", "longer", num_train_epochs=40)
