@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
 #include "funicular/text/byte_level.h"
 #include "funicular/text/normalizer.h"
@@ -96,6 +97,7 @@ std::vector<std::string_view> words_of(std::string_view utf8, bool chinese_apart
 
 StopWords read_stop_words(const fs::path& file) {
   const std::string contents = read_file(file);
+  refuse_compressed(contents, file.string());
   StopWords words;
   size_t number = 1;
   for (std::string_view rest = contents; !rest.empty(); ++number) {

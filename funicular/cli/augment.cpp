@@ -66,6 +66,8 @@ class Augment final : public Command {
     arguments.add(
         "header", task.custom.header,
         "of a custom task: the first row of TSV and CSV names the columns; --no-header: it is data");
+    arguments.add("skip-bad-rows", skip_bad_rows_,
+                  "leave out rows that cannot be read, and tell which, instead of stopping at the first");
     declare_variants();
     arguments.section("Machine and randomness");
     declare_seed(arguments, seed_, "of every random choice");
@@ -146,7 +148,9 @@ class Augment final : public Command {
     layout.format = task.layout.format ? *task.layout.format : format::guess_text_format(input_);
     layout.columns = task.layout.text_columns;
     layout.header = task.layout.header && layout.format != format::TextFormat::jsonl;
+    layout.bad_rows = std::make_shared<format::BadRows>(skip_bad_rows_);
     table_.emplace(input_, layout);
+    if (layout.bad_rows->count() > 0) log::warning("{}", layout.bad_rows->summary("left out"));
     pretrained_.emplace(model_);
     tokenizer_ = pretrained_->tokenizer();
     pretrained_->check_columns(2, tokenizer_->sequence());
@@ -197,25 +201,27 @@ class Augment final : public Command {
     for (const format::Column& column : table_->file().options().columns)
       columns.push_back(std::holds_alternative<size_t>(column) ? Json(std::get<size_t>(column))
                                                                : Json(std::get<std::string>(column)));
-    return {{"version", 1},
-            {"input", hash(input_)},
-            {"format", format::text_format_name(table_->file().format())},
-            {"header", table_->file().options().header},
-            {"columns", columns},
-            {"model", model::describe_model(pretrained_->config())},
-            {"weights", pretrained_->weights_hash()},
-            {"tokenizer", hash_text(tokenizer_->fingerprint())},
-            {"vectors", hash(vectors_)},
-            {"stop_words", hash(stop_words_)},
-            {"candidates", options_.candidates},
-            {"probability", options_.probability},
-            {"variants", options_.variants},
-            {"compat", compat_},
-            {"max_length", options_.max_length},
-            {"batch_tokens", options_.batch_tokens},
-            {"precision", precision_},
-            {"device", device_.device},
-            {"seed", seed_}};
+    Json all{{"version", 1},
+             {"input", hash(input_)},
+             {"format", format::text_format_name(table_->file().format())},
+             {"header", table_->file().options().header},
+             {"columns", columns},
+             {"model", model::describe_model(pretrained_->config())},
+             {"weights", pretrained_->weights_hash()},
+             {"tokenizer", hash_text(tokenizer_->fingerprint())},
+             {"vectors", hash(vectors_)},
+             {"stop_words", hash(stop_words_)},
+             {"candidates", options_.candidates},
+             {"probability", options_.probability},
+             {"variants", options_.variants},
+             {"compat", compat_},
+             {"max_length", options_.max_length},
+             {"batch_tokens", options_.batch_tokens},
+             {"precision", precision_},
+             {"device", device_.device},
+             {"seed", seed_}};
+    if (skip_bad_rows_) all["skip_bad_rows"] = true;
+    return all;
   }
 
   /// False where it was interrupted, on any rank.
@@ -292,6 +298,7 @@ class Augment final : public Command {
   fs::path model_, input_, output_, vectors_, vectors_cache_, stop_words_;
   TaskOptions task_;
   augment::AugmenterOptions options_;
+  bool skip_bad_rows_ = false;
   std::optional<int64_t> variants_, max_length_;
   std::string compat_ = "none", precision_ = kAutoPrecision;
   int64_t seed_ = 42;

@@ -10,6 +10,7 @@
 #include <string_view>
 
 #include "funicular/cli/command.h"
+#include "funicular/model/extended_vocabulary.h"
 
 namespace funicular::cli {
 
@@ -22,6 +23,8 @@ struct CommandsLibrary {
   /// Of LibTorch's errors, too; see core/error_text.h.
   std::string (*error_text)(const std::exception& error);
   bool (*is_out_of_memory)(const std::exception& error);
+  /// Of funicular vocabulary, whose other half needs no LibTorch.
+  decltype(&model::extend_vocabulary) extend_vocabulary;
 };
 
 /// Loads the library, the first time: libfunicular_commands.so of this version, in the folder of libfunicular_plain.so.

@@ -14,9 +14,10 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
-#include "funicular/cli/rank_options.h"
+#include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/data/store_files.h"
@@ -74,6 +75,7 @@ class Evaluate final : public Command {
         .required();
     declare_max_length(arguments, max_length_, "longer rows are truncated")
         .default_text("as in fine-tuning, else the model's longest; mlm: 128");
+    task_options_.declare_bad_rows(arguments);
     task_options_.declare(arguments);
     arguments.section("Answers");
     arguments.add("details", details_, "also the scores of each class and the confusion matrix");
@@ -97,7 +99,7 @@ class Evaluate final : public Command {
 
   int run() override {
     device_.apply();
-    join_ranks();
+    group_ = join_sharing_ranks(device_);
     precision_ =
         comm::from_first(group_, [&] { return resolve_inference_precision(precision_, device_.place()); });
     pretrained_.emplace(model_);
@@ -113,36 +115,13 @@ class Evaluate final : public Command {
   }
 
  private:
-  void join_ranks() {
-    const launch::Environment place = launch::read_environment();
-    if (device_.threads == 0) share_threads(place);
-    if (place.size > 1 && device_.device != "cpu")
-      throw InputError("device", "--device {} is for one process; expected --device cpu, or one rank",
-                       device_.device);
-    group_ = comm::Group::from_environment(
-        {.timeout = std::chrono::hours(4)});  // the others wait while a host's first rank tokenises
-    // What all ranks would say is said once.
-    if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
-  }
-
-  /// Ranks share the rows of one file: with other data, weights or options on one of them the result would be of none.
   void require_equal_on_all_ranks() const {
-    if (group_.size() == 1) return;
-    std::string mine;
-    comm::together(group_, [&] {
+    require_same_work(group_, "evaluate", [&] {
       const fs::path data = fs::is_directory(data_) ? data_ / data::kMetaFile : data_;
-      mine =
-          fmt::format("{:016x} {} {} {} {} {} {} {}", hash_file(data), pretrained_->weights_hash(),
-                      task_options_.name, precision_, length_, batch_size_.value_or(0), batch_tokens_, seed_);
+      return fmt::format("{:016x} {} {} {} {} {} {} {}", hash_file(data), pretrained_->weights_hash(),
+                         task_options_.name, precision_, length_, batch_size_.value_or(0), batch_tokens_,
+                         seed_);
     });
-    const std::vector<std::string> all = group_.gather_texts(mine);
-    for (size_t rank = 1; rank < all.size(); ++rank)
-      if (all[rank] != all[0])
-        throw InputError(
-            "evaluate",
-            "rank {} was given other data, another model or other options than rank 0; expected the same "
-            "command on all ranks, which share its rows",
-            rank);
   }
 
   void refuse_to_replace_the_rows() const {
@@ -220,7 +199,7 @@ class Evaluate final : public Command {
     const Model model = load(*objective);
     const std::vector<std::string> labels =
         task.regression ? std::vector<std::string>() : labels_of_model(task, config, model_);
-    const eval::TemporaryFolder folder;
+    const TemporaryFolder folder;
     const auto store = open_rows(folder.path(), [&](const fs::path& place, bool verify) {
       return eval::open_task_store(task, data_, "eval", tokenizer, labels, place, verify);
     });
@@ -234,8 +213,14 @@ class Evaluate final : public Command {
     OrderedJson found = measure(model, *objective, store, &sheet);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
     if (group_.rank() > 0) return 0;
-    if (!output_.empty())
-      eval::write_evaluation(output_, about(found, model, taken.count()), sheet, task, data_);
+    const uint64_t left_out = task.layout.bad_rows->count();
+    if (left_out > 0) sheet.number_rows(eval::numbers_of_rows(task, data_));
+    if (!output_.empty()) {
+      OrderedJson all = about(found, model, taken.count());
+      if (left_out > 0) all["left_out"] = left_out;
+      eval::write_evaluation(output_, all, sheet, task, data_);
+    }
+    if (left_out > 0) found["left_out"] = left_out;
     if (details_) {
       found["classes"] = sheet.classes();
       found["confusion_matrix"] = sheet.confusion_matrix();
@@ -288,6 +273,8 @@ class Evaluate final : public Command {
 
   int masked_lm(const text::Tokenizer& tokenizer) {
     task_options_.refuse_columns(arguments);
+    if (arguments.given("skip-bad-rows"))
+      throw InputError("usage", "--skip-bad-rows is of files of rows; --task mlm measures on a token store");
     const auto store = data::TokenStore::open(data_);
     store->require_tokenizer(tokenizer);
     const objective::MaskedLm objective(tokenizer, {.sequence = {static_cast<int32_t>(length_)}});

@@ -141,6 +141,7 @@ class Finetune final : public Command {
     arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best model is chosen by them")
         .alias("validation-file")
         .default_text("none");
+    task_options_.declare_bad_rows(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
     declare_max_length(arguments, max_length_, "longer rows are truncated");

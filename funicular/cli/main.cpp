@@ -59,8 +59,8 @@ void require_command(const std::string& name) {
 
 /// Several of these would each do all of the work, and write the same file.
 void refuse_ranks(const std::string& command) {
-  const std::vector<std::string> alone{"tokenize", "vocabulary", "mask",   "predict",
-                                       "compare",  "chain",      "report", "vectors"};
+  const std::vector<std::string> alone{"tokenize", "vocabulary", "mask",   "compare",
+                                       "chain",    "report",     "vectors"};
   if (std::find(alone.begin(), alone.end(), command) == alone.end()) return;
   if (!launch::process_variable("FUNICULAR_LAUNCH")) return;
   if (const int ranks = launch::read_environment().size; ranks > 1)

@@ -9,13 +9,13 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/masking_options.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/verify_store.h"
 #include "funicular/data/other_document.h"
 #include "funicular/data/token_store_builder.h"
-#include "funicular/eval/tasks.h"
 #include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/model/pretrained.h"
@@ -163,7 +163,7 @@ class Mask final : public Command {
   std::string objective_name_ = "mlm";
   std::map<std::string, int64_t> pairs_;  ///< sequences by what their halves are to each other
   MaskingOptions masking_;
-  std::optional<eval::TemporaryFolder> temporary_;
+  std::optional<TemporaryFolder> temporary_;
 };
 
 }  // namespace

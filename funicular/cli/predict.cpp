@@ -6,16 +6,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <functional>
+#include <memory>
 #include <optional>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
+#include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
+#include "funicular/comm/together.h"
 #include "funicular/eval/predictor.h"
+#include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/registry.h"
@@ -88,7 +94,8 @@ class Predict final : public Command {
                 "Reads one text a line (or two, separated by a tab; UTF-8), or the rows of a table, and "
                 "writes one "
                 "JSON object for each, in the same order: the label, its probability as score, and the "
-                "probabilities of all labels; or the value of a regression model.") {
+                "probabilities of all labels; or the value of a regression model. Under funicular launch the "
+                "ranks share the rows of a file: the same answers, sooner.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
@@ -112,6 +119,9 @@ class Predict final : public Command {
         .add("header", columns_.custom.header,
              "the first row of TSV and CSV names the columns; --no-header: it is data")
         .default_text("as in fine-tuning, else on");
+    arguments.add(
+        "skip-bad-rows", skip_bad_rows_,
+        "answer a row that cannot be read by {\"error\": …} and go on, instead of stopping at the first");
     declare_max_length(arguments, max_length_, "longer texts are truncated")
         .default_text("as in fine-tuning, else the model's longest");
     arguments.section("Machine");
@@ -128,8 +138,13 @@ class Predict final : public Command {
 
   int run() override {
     device_.apply();
-    precision_ = resolve_inference_precision(precision_, device_.place());
-    require_place(output_, "--output");
+    refuse_input_of_one_rank();
+    group_ = join_sharing_ranks(device_);
+    precision_ =
+        comm::from_first(group_, [&] { return resolve_inference_precision(precision_, device_.place()); });
+    comm::together(group_, [&] {
+      if (group_.rank() == 0) require_place(output_, "--output");
+    });
     const model::Pretrained pretrained(model_);
     const format::BertConfig& config = pretrained.config();
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained.tokenizer();
@@ -151,6 +166,10 @@ class Predict final : public Command {
     Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
     pretrained.load_all(model, objective->head());
     model::prepare_inference(model, precision_);
+    require_same_work(group_, "predict", [&] {
+      return fmt::format("{:016x} {} {} {} {} {} {}", hash_file(input_), pretrained.weights_hash(),
+                         precision_, length, with_window().window, options_.batch_tokens, skip_bad_rows_);
+    });
     answer(eval::Predictor(model, *tokenizer, model::class_names(config), with_window()), layout, columns);
     return 0;
   }
@@ -208,20 +227,62 @@ class Predict final : public Command {
     return layout;
   }
 
-  void answer(const eval::Predictor& predictor, const format::TextOptions& layout, int columns) const {
+  /// What can be read once is for one process.
+  void refuse_input_of_one_rank() const {
+    std::error_code ignored;
+    if (launch::read_environment().size == 1 || fs::is_regular_file(input_, ignored)) return;
+    if (input_.empty())
+      throw InputError(
+          "usage",
+          "several ranks share the rows of a file, and standard input is none: give --input FILE, "
+          "or leave out funicular launch");
+    if (fs::exists(input_, ignored))
+      throw InputError(
+          "usage",
+          "--input {}: several ranks share the rows of a regular file; write its contents to one, or "
+          "leave out funicular launch",
+          input_.string());
+  }
+
+  /// Rank 0 writes what all have answered.
+  eval::RowShare share() const {
+    if (group_.size() == 1) return {};
+    return {group_.rank(), group_.size(), [this](const std::function<std::string()>& make) {
+              std::string own;
+              comm::together(group_, [&] { own = make(); });
+              return group_.gather_texts(own);
+            }};
+  }
+
+  void answer(const eval::Predictor& predictor, format::TextOptions layout, int columns) const {
     std::error_code error;
     if (!input_.empty() && !output_.empty() && fs::equivalent(input_, output_, error))
       throw InputError("usage",
                        "--input and --output are both {}; the answers would take the place of the texts",
                        output_.string());
-    require_new_file(output_, "--output", overwrite_);
-    const Input input(input_);
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
-    Output output(output_);
+    std::optional<Input> opened;
+    std::optional<Output> output;
+    comm::together(group_, [&] {
+      if (group_.rank() == 0) require_new_file(output_, "--output", overwrite_);
+      opened.emplace(input_);
+      if (group_.rank() == 0) output.emplace(output_);
+    });
+    const Input& input = *opened;
+    constexpr const char* kRemedy = "--skip-bad-rows answers such rows by {\"error\": …} and goes on";
+    layout.bad_rows = std::make_shared<format::BadRows>(skip_bad_rows_, kRemedy);
     format::StreamRowReader rows(input.descriptor, input.name, layout);
-    const auto done =
-        predictor.stream(rows, columns, input.name, [&](std::string_view lines) { output.write(lines); });
-    output.finish();
+    const auto done = predictor.stream(
+        rows, columns, input.name,
+        [&](std::string_view lines) {
+          if (output) output->write(lines);
+        },
+        share());
+    comm::together(group_, [&] {
+      if (output) output->finish();
+    });
+    if (layout.bad_rows->count() > 0)
+      log::warning("{}", layout.bad_rows->summary("gave an error instead of an answer to"));
     report_truncated(done.truncated, done.rows, input.name, options_.sequence.max_length);
     if (done.tabs > 0 && layout.format == format::TextFormat::lines)
       log::warning(
@@ -233,10 +294,11 @@ class Predict final : public Command {
   fs::path model_, input_, output_;
   std::string precision_ = kAutoPrecision, format_;
   TaskOptions columns_{"custom", {}};
-  bool pairs_ = false, overwrite_ = false;
+  bool pairs_ = false, overwrite_ = false, skip_bad_rows_ = false;
   std::optional<int64_t> max_length_, window_;
   eval::PredictorOptions options_;
   DeviceOptions device_;
+  comm::Group group_;
 };
 
 }  // namespace

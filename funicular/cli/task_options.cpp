@@ -1,5 +1,7 @@
 #include "funicular/cli/task_options.h"
 
+#include <memory>
+
 #include "funicular/base/error.h"
 
 namespace funicular::cli {
@@ -12,7 +14,8 @@ void TaskOptions::declare(Arguments& arguments) {
   arguments.section("Columns of a custom task");
   arguments
       .add("text-column", "COLUMN", custom.text,
-           "one text column, or two for pairs, or more, which are joined into one text: a name of the header, a "
+           "one text column, or two for pairs, or more, which are joined into one text: a name of the "
+           "header, a "
            "JSON key, or a number from 1")
       .alias("text-columns")
       .default_text("text");
@@ -31,6 +34,12 @@ void TaskOptions::declare(Arguments& arguments) {
   arguments.add("label-separator", "TEXT", custom.label_separator, "what stands between the labels of a row");
 }
 
+void TaskOptions::declare_bad_rows(Arguments& arguments) {
+  arguments.add("skip-bad-rows", skip_bad_rows.emplace(false),
+                "leave out rows that cannot be read or have an unknown label, and tell which, instead of "
+                "stopping at the first");
+}
+
 void TaskOptions::refuse_columns(const Arguments& arguments) const {
   if (name == "custom") return;
   for (const char* option :
@@ -41,7 +50,9 @@ void TaskOptions::refuse_columns(const Arguments& arguments) const {
 
 eval::Task TaskOptions::task(const Arguments& arguments) const {
   refuse_columns(arguments);
-  return eval::find_task(name, custom);
+  eval::Task task = eval::find_task(name, custom);
+  if (skip_bad_rows) task.layout.bad_rows = std::make_shared<format::BadRows>(*skip_bad_rows);
+  return task;
 }
 
 Json TaskOptions::note() const {
@@ -56,8 +67,10 @@ void TaskOptions::take_note(const Json& note, const Arguments& arguments) {
   if (!note.is_object() || !note.contains(kColumnsNote)) return;
   constexpr const char* kOrigin = "config.json (key \"funicular\")";
   const Json& columns = note[kColumnsNote];
-  if (!columns.is_object()) throw InputError("config", "{}: expected an object as \"{}\"", kOrigin, kColumnsNote);
-  if (!arguments.given("text-column")) custom.text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
+  if (!columns.is_object())
+    throw InputError("config", "{}: expected an object as \"{}\"", kOrigin, kColumnsNote);
+  if (!arguments.given("text-column"))
+    custom.text = json_get<std::vector<std::string>>(columns, "text", kOrigin);
   if (!arguments.given("label-column")) custom.label = json_get<std::string>(columns, "label", kOrigin);
   if (!arguments.given("header")) custom.header = json_get<bool>(columns, "header", kOrigin);
   if (!arguments.given("label-separator"))

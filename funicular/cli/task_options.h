@@ -1,6 +1,7 @@
 #pragma once
 // --task and what describes a custom one: shared by finetune, evaluate and predict.
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,11 +14,14 @@ namespace funicular::cli {
 struct TaskOptions {
   std::string name;
   eval::CustomColumns custom;
+  std::optional<bool> skip_bad_rows = {};  ///< none: the command has no such option
 
   /// --task.
   Option& declare_name(Arguments& arguments, std::vector<std::string> names);
   /// The columns of a custom task.
   void declare(Arguments& arguments);
+  /// --skip-bad-rows.
+  void declare_bad_rows(Arguments& arguments);
   /// Throws InputError where --text-column and its like are given for a task that has its own layout.
   void refuse_columns(const Arguments& arguments) const;
   /// Refuses columns as refuse_columns does.

@@ -158,7 +158,7 @@ class Tokenize final : public Command {
     for (const auto& column : text_columns_) options.text_columns.push_back(format::column_from_text(column));
     require_text_column(files, options.format);
     if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
-    if (skip_bad_rows_) options.bad_rows = format::BadRows::skip;
+    options.bad_rows = bad_rows_ = std::make_shared<format::BadRows>(skip_bad_rows_);
     options.lists = label_type_ == "set";
     return std::make_unique<data::TextFileSource>(files, options);
   }
@@ -231,7 +231,7 @@ class Tokenize final : public Command {
               result.seconds, static_cast<double>(result.text_bytes) / 1e6 / std::max(result.seconds, 1e-9));
     if (meta.labels == data::LabelKind::classes || meta.labels == data::LabelKind::sets)
       log::info("{} classes", meta.label_names.size());
-    if (result.skipped_rows) log::warning("{} rows could not be read and were left out", result.skipped_rows);
+    if (result.skipped_rows) log::warning("{}", bad_rows_->summary("left out"));
     warn_of_unknown_tokens(meta, output_);
   }
 
@@ -241,6 +241,7 @@ class Tokenize final : public Command {
                                              words_ = "tokenizer";
   std::vector<std::string> text_columns_, label_names_;
   bool overwrite_ = false, header_ = false, skip_bad_rows_ = false;
+  std::shared_ptr<format::BadRows> bad_rows_;
   int64_t threads_ = 0;
 };
 

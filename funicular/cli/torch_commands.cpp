@@ -18,13 +18,12 @@ struct TorchCommand {
 };
 
 constexpr std::array kTorchCommands{
-    TorchCommand{"vocabulary", make_vocabulary}, TorchCommand{"mask", make_mask},
-    TorchCommand{"pretrain", make_pretrain},     TorchCommand{"finetune", make_finetune},
-    TorchCommand{"vectors", make_vectors},       TorchCommand{"augment", make_augment},
-    TorchCommand{"distill", make_distill},       TorchCommand{"evaluate", make_evaluate},
-    TorchCommand{"predict", make_predict},       TorchCommand{"compare", make_compare},
-    TorchCommand{"prove", make_prove},           TorchCommand{"bench", make_bench},
-    TorchCommand{"doctor", make_doctor},
+    TorchCommand{"mask", make_mask},         TorchCommand{"pretrain", make_pretrain},
+    TorchCommand{"finetune", make_finetune}, TorchCommand{"vectors", make_vectors},
+    TorchCommand{"augment", make_augment},   TorchCommand{"distill", make_distill},
+    TorchCommand{"evaluate", make_evaluate}, TorchCommand{"predict", make_predict},
+    TorchCommand{"compare", make_compare},   TorchCommand{"prove", make_prove},
+    TorchCommand{"bench", make_bench},       TorchCommand{"doctor", make_doctor},
 };
 
 std::unique_ptr<Command> make_torch_command(std::string_view name) {
@@ -44,4 +43,4 @@ void prepare_torch() {
 
 const funicular::cli::CommandsLibrary funicular_commands_library{
     funicular::cli::make_torch_command, funicular::cli::prepare_torch, funicular::error_text,
-    funicular::is_out_of_memory};
+    funicular::is_out_of_memory, funicular::model::extend_vocabulary};

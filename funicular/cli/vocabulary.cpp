@@ -9,14 +9,13 @@
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/cli/command.h"
-#include "funicular/cli/options.h"
+#include "funicular/cli/commands_library.h"
 #include "funicular/data/split_words.h"
 #include "funicular/data/token_store_builder.h"
-#include "funicular/eval/tasks.h"
+#include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
-#include "funicular/model/extended_vocabulary.h"
-#include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
 
@@ -38,7 +37,9 @@ class Vocabulary final : public Command {
             "begins with the mean of what the model knows of its pieces, and all else stays as it is.") {
     arguments.positional("propose|extend", action_, "what to do");
     arguments.section("Input and output");
-    declare_model(arguments, model_, "model folder with a WordPiece tokeniser");
+    arguments.add("model", "DIR", model_, "model folder with a WordPiece tokeniser")
+        .alias("model-name-or-path")
+        .required();
     arguments.add("words", "FILE", words_, "extend: new words, one a line; what follows a tab is not read")
         .default_text("none");
     arguments
@@ -79,9 +80,10 @@ class Vocabulary final : public Command {
     if (input_.empty() == data_.empty())
       throw InputError("usage",
                        "funicular vocabulary propose takes its words of --input or --data; give one of them");
-    const model::Pretrained source(model_);
-    const std::unique_ptr<text::Tokenizer> loaded = source.tokenizer();
-    const text::WordPiece& tokenizer = model::require_word_piece(*loaded, model_);
+    if (!fs::exists(model_))
+      throw InputError("model", "--model {}: no such folder{}", model_.string(), format::hub_hint(model_));
+    const std::unique_ptr<text::Tokenizer> loaded = format::load_tokenizer(model_);
+    const text::WordPiece& tokenizer = text::require_word_piece(*loaded, model_);
     const data::SplitWords counted = data::count_split_words(*open_store(tokenizer), tokenizer);
     const std::vector<data::SplitWord> proposed = data::propose_words(counted, tokenizer, proposal_);
     std::vector<text::NewWord> words;
@@ -127,8 +129,10 @@ class Vocabulary final : public Command {
     for (const char* option : {"words", "output"})
       if (!arguments.given(option))
         throw InputError("usage", "funicular vocabulary extend: --{} is required", option);
+    const CommandsLibrary& library = commands_library();
+    library.prepare();
     const model::VocabularyExtension done =
-        model::extend_vocabulary(model_, words_, skip_bad_words_, output_);
+        library.extend_vocabulary(model_, words_, skip_bad_words_, output_);
     if (done.left_out) log::warning("{} words cannot become tokens and were left out", done.left_out);
     if (done.unknown)
       log::info("{} of the words were unknown so far, and begin as the unknown token", done.unknown);
@@ -150,7 +154,7 @@ class Vocabulary final : public Command {
   std::vector<fs::path> input_;
   bool skip_bad_words_ = false;
   data::ProposalOptions proposal_;
-  std::optional<eval::TemporaryFolder> temporary_;
+  std::optional<TemporaryFolder> temporary_;
 };
 
 }  // namespace

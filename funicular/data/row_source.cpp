@@ -100,12 +100,14 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
   const size_t columns = std::max<size_t>(1, options_.text_columns.size());
   std::string joined;
   std::string_view whole;
-  uint64_t left_out = 0;
   while (const format::Row* row = reader.next()) {
-    SourceRow given{row->columns, {}, row->new_document};
+    SourceRow given{row->columns, {}, row->new_document, {}, row->offset};
     if (row->columns.size() != columns + has_labels())
       reader.fail("expected {} columns, found {}", columns + has_labels(), row->columns.size());
-    if (has_labels()) given = {row->columns.first(columns), row->columns.back(), row->new_document};
+    if (has_labels()) {
+      given.columns = row->columns.first(columns);
+      given.label = row->columns.back();
+    }
     if (columns > 2) {
       whole = joined = format::join_columns(given.columns);
       given.columns = {&whole, 1};
@@ -113,12 +115,11 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
     try {
       sink(given);
     } catch (const BadRow& error) {
-      if (options_.bad_rows == format::BadRows::fail) reader.fail("{}", std::string_view(error.what()));
-      ++left_out;
+      reader.refuse(error.what());
     }
   }
   give_back_chunk(file->text(), part.chunk);
-  return reader.skipped() + left_out;
+  return reader.skipped();
 }
 
 MemorySource::MemorySource(std::vector<Row> rows, int columns, bool has_labels, size_t rows_per_piece)

@@ -21,6 +21,7 @@ struct SourceRow {
   bool new_document = true;
   /// Positions of tokens of columns[0] that continue a word, [CLS] being 0; see word_references.h.
   std::span<const int32_t> continued = {};
+  uint64_t offset = 0;  ///< of its first byte in its file; 0 of rows in memory
 };
 
 /// Thrown by a RowSink for a row that makes no sense; the source adds where the row stands.
@@ -51,9 +52,9 @@ struct TextFileSourceOptions {
   std::vector<format::Column> text_columns =
       {};  ///< 1, 2, or more, which are joined into one; empty: the line, the first column, or jsonl's "text"
   std::optional<format::Column> label_column = {};
-  bool keep_blank_lines = false;  ///< lines: an empty line is an empty row
-  bool lists = false;             ///< jsonl: the label may be a list, see format/list.h
-  format::BadRows bad_rows = format::BadRows::fail;
+  bool keep_blank_lines = false;                   ///< lines: an empty line is an empty row
+  bool lists = false;                              ///< jsonl: the label may be a list, see format/list.h
+  std::shared_ptr<format::BadRows> bad_rows = {};  ///< see format::TextOptions
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once; more in large files
 };
 

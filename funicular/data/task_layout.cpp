@@ -49,7 +49,9 @@ std::string_view NamedLabelSource::name_of(std::string_view label) const {
 
 uint64_t NamedLabelSource::read(size_t piece, const RowSink& sink) const {
   return rows_.read(piece, [&](const SourceRow& row) {
-    sink({row.columns, name_of(row.label), row.new_document});
+    SourceRow named = row;
+    named.label = name_of(row.label);
+    sink(named);
   });
 }
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "funicular/base/compressed.h"
+
 namespace funicular::data {
 
 namespace {
@@ -43,6 +45,7 @@ ReferencedSource::ReferencedSource(const RowSource& rows, const fs::path& file)
     throw InputError("tokenize", "word references are of single texts, found rows of {} texts",
                      rows.columns());
   const std::string_view text = file_.text();
+  refuse_compressed(text, path_.string());
   for (size_t at = 0; at < text.size(); at = std::min(text.find('\n', at), text.size() - 1) + 1)
     lines_.push_back(at);
   lines_.push_back(text.size());

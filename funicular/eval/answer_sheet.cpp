@@ -105,7 +105,7 @@ OrderedJson AnswerSheet::mistakes(size_t most) const {
 }
 
 OrderedJson AnswerSheet::answer(int64_t row) const {
-  OrderedJson line = {{"row", row + 1}};
+  OrderedJson line = {{"row", numbers_.empty() ? row + 1 : numbers_.at(static_cast<size_t>(row))}};
   const double* const scores = scores_.data() + row * columns_;
   if (kind_ == AnswerKind::number) {
     line["label"] = truth_[static_cast<size_t>(row)];

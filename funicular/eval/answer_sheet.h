@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/file.h"
@@ -25,6 +26,9 @@ class AnswerSheet final : public Metrics {
   /// given, one a label; empty: 0.5 for all.
   AnswerSheet(std::unique_ptr<Metrics> metrics, AnswerKind kind, std::vector<std::string> labels,
               std::vector<double> thresholds = {});
+
+  /// The number of each row in its file, where they do not simply count from 1: some rows of the file were left out.
+  void number_rows(std::vector<int64_t> numbers) { numbers_ = std::move(numbers); }
 
   void start() override;
   void add(const TensorMap& outputs) override;
@@ -54,6 +58,7 @@ class AnswerSheet final : public Metrics {
   AnswerKind kind_;
   std::vector<std::string> labels_;
   std::vector<double> thresholds_;
+  std::vector<int64_t> numbers_;  ///< empty: from 1
   int64_t columns_ = 0;
   std::vector<double> scores_;  ///< [rows * columns]: probabilities, or numbers
   std::vector<double> truth_;   ///< [rows], of class_set [rows * columns]

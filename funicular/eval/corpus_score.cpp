@@ -7,6 +7,7 @@
 #include <string_view>
 
 #include "funicular/base/error.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/eval/tasks.h"

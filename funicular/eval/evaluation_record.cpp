@@ -1,6 +1,8 @@
 #include "funicular/eval/evaluation_record.h"
 
+#include <functional>
 #include <map>
+#include <memory>
 
 namespace funicular::eval {
 
@@ -8,21 +10,40 @@ namespace {
 
 constexpr size_t kMostMistakes = 50;
 
+/// `use` gets each row that an evaluation has read, and its number in the file: those that it has left out count, too.
+void for_each_row(const Task& task, const fs::path& file,
+                  const std::function<void(int64_t number, const data::SourceRow& row)>& use) {
+  const format::BadRows* const left_out = task.layout.bad_rows.get();
+  Task again = task;
+  if (left_out) again.layout.bad_rows = std::make_shared<format::BadRows>(left_out->skip());
+  const TaskSource source(again, file);
+  int64_t number = 0;
+  for (size_t piece = 0; piece < source.pieces(); ++piece)
+    source.read(piece, [&](const data::SourceRow& row) {
+      if (left_out && left_out->has(file.string(), row.offset)) return;
+      const uint64_t before = left_out ? left_out->count_before(file.string(), row.offset) : 0;
+      use(++number + static_cast<int64_t>(before), row);
+    });
+}
+
 }  // namespace
+
+std::vector<int64_t> numbers_of_rows(const Task& task, const fs::path& file) {
+  std::vector<int64_t> numbers;
+  for_each_row(task, file, [&](int64_t number, const data::SourceRow&) { numbers.push_back(number); });
+  return numbers;
+}
 
 std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file,
                                                     const std::vector<int64_t>& rows) {
   std::multimap<int64_t, size_t> places;
   for (size_t at = 0; at < rows.size(); ++at) places.emplace(rows[at], at);
   std::vector<std::vector<std::string>> texts(rows.size());
-  const TaskSource source(task, file);
-  int64_t row = 0;
-  for (size_t piece = 0; piece < source.pieces(); ++piece)
-    source.read(piece, [&](const data::SourceRow& read) {
-      const auto [begin, end] = places.equal_range(++row);
-      for (auto place = begin; place != end; ++place)
-        texts[place->second].assign(read.columns.begin(), read.columns.end());
-    });
+  for_each_row(task, file, [&](int64_t number, const data::SourceRow& row) {
+    const auto [begin, end] = places.equal_range(number);
+    for (auto place = begin; place != end; ++place)
+      texts[place->second].assign(row.columns.begin(), row.columns.end());
+  });
   return texts;
 }
 

@@ -11,7 +11,12 @@
 
 namespace funicular::eval {
 
-/// The texts of some rows of a task's file. `rows` count from 1, in any order; returned in that order, a list of 1 or 2 texts each.
+/// The numbers, from 1, of the rows that a store of a task's file holds, in order: rows that were left out of it
+/// (data::TextFileSourceOptions::bad_rows) have numbers, too.
+std::vector<int64_t> numbers_of_rows(const Task& task, const fs::path& file);
+
+/// The texts of some rows of a task's file. `rows` are such numbers, in any order; returned in that order, a list of 1 or 2 texts
+/// each.
 std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file,
                                                     const std::vector<int64_t>& rows);
 

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <limits>
 #include <numeric>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
@@ -26,6 +27,25 @@ void stop_if_interrupted() {
   if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
 }
 
+/// The answer to a row that cannot be read.
+std::string error_json(const std::string& problem) {
+  // The name of a file need not be UTF-8.
+  return fmt::format("{{\"error\": {}}}", Json(problem).dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+/// Lines in the order of their rows: of the first row from the first text, of the second from the second, and so on.
+std::string in_turn(const std::vector<std::string>& texts) {
+  if (texts.size() == 1) return texts.front();
+  std::vector<std::string_view> left(texts.begin(), texts.end());
+  std::string lines;
+  for (size_t turn = 0; !left[turn].empty(); turn = (turn + 1) % left.size()) {
+    const size_t size = left[turn].find('\n') + 1;
+    lines += left[turn].substr(0, size);
+    left[turn].remove_prefix(size);
+  }
+  return lines;
+}
+
 /// Of regression the numbers themselves.
 at::Tensor probabilities_of(const at::Tensor& logits, const PredictorOptions& options) {
   if (options.regression) return logits;
@@ -34,11 +54,13 @@ at::Tensor probabilities_of(const at::Tensor& logits, const PredictorOptions& op
 
 }  // namespace
 
-/// Tokens of rows, and the samples that refer to them.
+/// Rows of a window: tokens, and the samples that refer to them.
 class Predictor::TokenisedRows {
  public:
   template <class Texts>  // of std::string or std::string_view
   void add(const text::Tokenizer& tokenizer, const Texts& texts, int columns) {
+    pass_over();
+    problems_.emplace_back();
     data::Sample& sample = samples_.emplace_back();
     sample.sample_id = static_cast<int64_t>(samples_.size()) - 1;
     sample.column_count = columns;
@@ -52,7 +74,19 @@ class Predictor::TokenisedRows {
       sample.columns[column].tokens = data::TokenSpan(kept.data(), kept.size());
     }
   }
+  void add_problem(std::string problem) {
+    pass_over();
+    problems_.push_back(std::move(problem));
+  }
+  /// Of a row that another process answers.
+  void pass_over() { ++read_; }
+
+  /// Of the rows that can be answered.
   const std::vector<data::Sample>& samples() const { return samples_; }
+  /// For each row that was added, what is wrong with it, or "".
+  const std::vector<std::string>& problems() const { return problems_; }
+  /// All rows that were read.
+  int64_t read() const { return read_; }
   /// Rows of one text that holds a tab.
   int64_t tabs() const { return tabs_; }
 
@@ -60,7 +94,8 @@ class Predictor::TokenisedRows {
   text::TokenizedText text_;
   std::vector<std::vector<uint32_t>> tokens_;
   std::vector<data::Sample> samples_;
-  int64_t tabs_ = 0;
+  std::vector<std::string> problems_;
+  int64_t tabs_ = 0, read_ = 0;
 };
 
 Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer, std::vector<std::string> labels,
@@ -83,8 +118,7 @@ Prediction Predictor::to_prediction(const float* probabilities, int64_t classes)
   result.probabilities.assign(probabilities, probabilities + classes);
   for (const float probability : result.probabilities)
     if (!std::isfinite(probability))
-      throw RunError("predict",
-                     "the model answers {}; its weights are damaged, or became so in training",
+      throw RunError("predict", "the model answers {}; its weights are damaged, or became so in training",
                      probability);
   const auto best = std::max_element(result.probabilities.begin(), result.probabilities.end());
   result.label = best - result.probabilities.begin();
@@ -166,20 +200,24 @@ std::string Predictor::to_json(const Prediction& prediction) const {
   return text + "}}";
 }
 
-/// A shorter window than the options' is the last one.
+/// A shorter window than the options', times the processes, is the last one.
 Predictor::TokenisedRows Predictor::read_window(format::StreamRowReader& rows, int columns,
-                                                std::string_view origin) const {
+                                                std::string_view origin, const RowShare& share) const {
   TokenisedRows window;
-  while (static_cast<int64_t>(window.samples().size()) < options_.window) {
+  while (window.read() < options_.window * share.ranks) {
     const format::Row* const row = rows.next();
     if (!row) break;
-    if (row->columns.size() != static_cast<size_t>(columns))
-      throw InputError("predict", "{}:{}: expected {}, found {}", origin, rows.line(),
-                       columns == 1   ? "one text"
-                       : columns == 2 ? "two texts separated by a tab"
-                                      : fmt::format("{} texts", columns),
-                       row->columns.size());
-    if (columns > 2) {
+    if (rows.problem().empty() && row->columns.size() != static_cast<size_t>(columns))
+      rows.refuse(fmt::format("expected {}, found {}",
+                              columns == 1   ? "one text"
+                              : columns == 2 ? "two texts separated by a tab"
+                                             : fmt::format("{} texts", columns),
+                              row->columns.size()));
+    if (window.read() % share.ranks != share.rank) {
+      window.pass_over();
+    } else if (!rows.problem().empty()) {
+      window.add_problem(fmt::format("{}:{}: {}", origin, rows.line(), rows.problem()));
+    } else if (columns > 2) {
       const std::string joined = format::join_columns(row->columns);
       const std::string_view whole[] = {joined};
       window.add(tokenizer_, std::span(whole), 1);
@@ -190,28 +228,51 @@ Predictor::TokenisedRows Predictor::read_window(format::StreamRowReader& rows, i
   return window;
 }
 
+std::string Predictor::answer(const TokenisedRows& window) const {
+  const std::vector<Prediction> predictions = predict(window);
+  std::string lines;
+  size_t next = 0;
+  for (const std::string& problem : window.problems()) {
+    lines += problem.empty() ? to_json(predictions.at(next++)) : error_json(problem);
+    lines += '\n';
+  }
+  return lines;
+}
+
 Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns, std::string_view origin,
-                                      const std::function<void(std::string_view)>& write) const {
-  train::Prefetcher<TokenisedRows> windows(0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
-                                           [&](int64_t) { return read_window(rows, columns, origin); });
+                                      const std::function<void(std::string_view)>& write,
+                                      const RowShare& share) const {
+  train::Prefetcher<TokenisedRows> windows(
+      0, std::numeric_limits<int64_t>::max(), /*threads=*/1, /*ahead=*/1,
+      [&](int64_t) { return read_window(rows, columns, origin, share); });
   struct StopReading {  // before the prefetcher waits for its thread, which may wait for bytes
     format::StreamRowReader& rows;
     ~StopReading() { rows.stop(); }
   } const stop_reading{rows};
+  const auto exchange = [&](const std::function<std::string()>& make) {
+    return share.exchange ? share.exchange(make) : std::vector<std::string>{make()};
+  };
   Streamed done;
   for (bool last = false; !last;) {
-    const TokenisedRows window = windows.next();
-    stop_if_interrupted();  // the reader ends at an interrupt, too
-    const auto size = static_cast<int64_t>(window.samples().size());
-    last = size < options_.window;
-    std::string lines;
-    for (const Prediction& prediction : predict(window)) lines += to_json(prediction) + "\n";
-    if (!lines.empty()) write(lines);
-    done.rows += size;
-    done.tabs += window.tabs();
-    done.truncated += std::count_if(window.samples().begin(), window.samples().end(), [&](const auto& row) {
-      return objective::is_truncated(row, tokenizer_.sequence(), options_.sequence);
+    const std::vector<std::string> answers = exchange([&] {
+      const TokenisedRows window = windows.next();
+      stop_if_interrupted();  // the reader ends at an interrupt, too
+      last = window.read() < options_.window * share.ranks;
+      done.rows += window.read();
+      done.tabs += window.tabs();
+      done.truncated += std::count_if(window.samples().begin(), window.samples().end(), [&](const auto& row) {
+        return objective::is_truncated(row, tokenizer_.sequence(), options_.sequence);
+      });
+      return answer(window);
     });
+    if (const std::string lines = in_turn(answers); !lines.empty()) write(lines);
+  }
+  // Each process has counted its own.
+  int64_t* const counts[] = {&done.tabs, &done.truncated};
+  for (int64_t* const count : counts) {
+    const std::vector<std::string> all = exchange([&] { return std::to_string(*count); });
+    *count = 0;
+    for (const std::string& part : all) *count += std::stoll(part);
   }
   return done;
 }

@@ -37,6 +37,15 @@ struct Prediction {
 /// A text, or a pair of texts.
 using TextRow = std::array<std::string, 2>;
 
+/// The part of one of several processes in the rows of one input: each reads all of them, and answers every `ranks`-th from its
+/// own number on.
+struct RowShare {
+  int rank = 0, ranks = 1;
+  /// Of several processes: calls `make` on all of them, and returns what it returned on each, by number; where it throws on
+  /// one, throws on all.
+  std::function<std::vector<std::string>(const std::function<std::string()>& make)> exchange = nullptr;
+};
+
 /// Refers to the model and the tokeniser, which must outlive it. The model has a classification head.
 class Predictor {
  public:
@@ -57,15 +66,18 @@ class Predictor {
     int64_t truncated = 0;  ///< rows longer than options.sequence.max_length
     int64_t tabs = 0;       ///< rows of one text that holds a tab: lines of a table, perhaps
   };
-  /// `columns`: of a row, 1, 2 for pairs, or more, which are joined into one text. Reads rows to the end and writes one JSON line each, window by window; a thread reads and tokenises a
-  /// window while the one before is computed. Throws InputError naming `origin` and the
-  /// line of a row without the right number of columns; then the rows of the windows before are written.
+  /// `columns`: of a row, 1, 2 for pairs, or more, which are joined into one text. Reads rows to the end and writes one JSON line
+  /// each, window by window, those of all processes; a thread reads and tokenises a window while the one before is computed. A
+  /// bad row, also one without the right number of columns, is refused with `origin` and its line (then the rows of the windows
+  /// before are written), or where it is to be skipped answered by {"error": …}. Throws what the reader throws.
   Streamed stream(format::StreamRowReader& rows, int columns, std::string_view origin,
-                  const std::function<void(std::string_view)>& write) const;
+                  const std::function<void(std::string_view)>& write, const RowShare& share = {}) const;
 
  private:
   class TokenisedRows;
-  TokenisedRows read_window(format::StreamRowReader& rows, int columns, std::string_view origin) const;
+  TokenisedRows read_window(format::StreamRowReader& rows, int columns, std::string_view origin,
+                            const RowShare& share) const;
+  std::string answer(const TokenisedRows& window) const;
   std::vector<Prediction> predict(const TokenisedRows& rows) const;
   std::vector<Prediction> forward(std::span<const data::Sample> samples) const;
   Prediction to_prediction(const float* probabilities, int64_t classes) const;

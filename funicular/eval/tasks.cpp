@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 #include <fmt/ranges.h>
-#include <stdlib.h>
 
 #include <utility>
 
@@ -72,6 +71,7 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer
   add(*task.layout.label_column);
   for (const auto* list : {&task.spellings, &task.label_names, &labels})
     for (const std::string& label : *list) text += fmt::format(" {}:{}", label.size(), label);
+  if (task.layout.bad_rows && task.layout.bad_rows->skip()) text += " without bad rows";
   if (task.regression) text += " numbers";
   if (task.multi_label) text += fmt::format(" sets by {}", task.label_separator);
   return hash_bytes(text);
@@ -132,6 +132,7 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
     const InterruptGuard guard;
     const auto result = data::build_token_store(tokenizer, source, path, options);
     log::info("tokenised {}: {} rows, {} tokens", file.string(), result.meta.rows, result.meta.tokens);
+    if (result.skipped_rows > 0) log::warning("{}", task.layout.bad_rows->summary("left out", file.string()));
   };
   // Whole before it is used: only then it can be made again.
   const auto open = [&] {
@@ -152,22 +153,12 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
   }
   remove_older(folder, name, path);
   if (store->rows() == 0)
-    throw InputError("task", "{}: no rows; expected at least one{}", file.string(),
+    throw InputError("task", "{}: no rows{}; expected at least one{}", file.string(),
+                     task.layout.bad_rows && task.layout.bad_rows->count(file.string()) > 0
+                         ? " but those that cannot be read"
+                         : "",
                      task.layout.header ? " after the header" : "");
   return store;
-}
-
-TemporaryFolder::TemporaryFolder() {
-  std::string pattern = (fs::temp_directory_path() / "funicular-XXXXXX").string();
-  if (!::mkdtemp(pattern.data()))
-    throw RunError("file", "cannot make a temporary folder {}: {}; TMPDIR names another place", pattern,
-                   errno_text(errno));
-  path_ = pattern;
-}
-
-TemporaryFolder::~TemporaryFolder() {
-  std::error_code ignored;
-  fs::remove_all(path_, ignored);
 }
 
 }  // namespace funicular::eval

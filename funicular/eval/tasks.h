@@ -54,8 +54,8 @@ class TaskSource final : public data::NamedLabelSource {
   TaskSource(const Task& task, const fs::path& file);
 };
 
-/// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, or opens it where it was made
-/// before from the same file, task, tokeniser and labels. `verify`: all of it is read and compared with its
+/// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, and warns of rows that it leaves out, or opens it
+/// where it was made before from the same file, task, tokeniser and labels. `verify`: all of it is read and compared with its
 /// checksums; one that is damaged is made again, with a warning. `labels`: the classes in order; empty:
 /// learnt from the file (sorted). Throws InputError: a wrong row or an unknown label (with file:line), a file
 /// without rows.
@@ -64,19 +64,5 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
                                                         const text::Tokenizer& tokenizer,
                                                         const std::vector<std::string>& labels,
                                                         const fs::path& folder, bool verify = true);
-
-/// A folder for what is needed only as long as the object lives, made under the system's folder for temporary
-/// files.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const fs::path& path() const { return path_; }
-
- private:
-  fs::path path_;
-};
 
 }  // namespace funicular::eval

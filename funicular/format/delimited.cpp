@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "funicular/base/compressed.h"
 #include "funicular/format/row_rules.h"
 
 namespace funicular::format {
@@ -16,6 +17,7 @@ TextFile::TextFile(const fs::path& path, TextOptions options)
       file_(path) {
   const std::string_view text = file_.text();
   const std::string name = path_.string();
+  refuse_compressed(text, name);
   refuse_utf16(text, name);
   check_options(options_, format_, name);
   if (text.starts_with(kByteOrderMark)) data_begin_ = kByteOrderMark.size();
@@ -97,8 +99,7 @@ const Row* RowReader::next() {
     row_ = {{}, begin, new_document_};
     const std::string problem = parser_.parse(row, columns_);
     if (!problem.empty()) {
-      if (file_->options_.bad_rows == BadRows::fail) fail_with(problem);
-      ++skipped_;
+      refuse(problem);
       continue;
     }
     row_.columns = columns_;
@@ -107,6 +108,15 @@ const Row* RowReader::next() {
     return &row_;
   }
   return nullptr;
+}
+
+void RowReader::refuse(std::string_view problem) {
+  BadRows* const bad = file_->options_.bad_rows.get();
+  if (!bad) fail_with(std::string(problem));
+  if (!bad->skip()) fail_with(fmt::format("{}; {}", problem, bad->remedy()));
+  bad->note(
+      file_->path().string(), row_.offset, [&] { return file_->where(row_.offset); }, problem);
+  ++skipped_;
 }
 
 void RowReader::fail_with(const std::string& message) const {

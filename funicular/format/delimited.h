@@ -79,13 +79,15 @@ class RowReader {
  public:
   RowReader(const TextFile& file, Chunk chunk);
   explicit RowReader(const TextFile& file) : RowReader(file, file.whole()) {}
-  /// The next row, or nullptr at the end. Throws InputError "file:line: expected …, found …" for a bad row
-  /// unless it is to be skipped.
+  /// The next row, or nullptr at the end. A bad row is refused, see below, and not given.
   const Row* next();
   uint64_t rows() const { return rows_; }
   uint64_t skipped() const { return skipped_; }
   /// Bytes of the chunk that are done, for progress.
   uint64_t bytes_done() const { return position_ - begin_; }
+  /// Says that the row that was given last is a bad one: throws InputError "file:line: PROBLEM" unless such rows are to be
+  /// skipped (TextOptions::bad_rows), and counts it.
+  void refuse(std::string_view problem);
   /// Throws InputError naming file:line of the row that was given last, for errors in its contents.
   template <class... A>
   [[noreturn]] void fail(fmt::format_string<A...> format, A&&... arguments) const {

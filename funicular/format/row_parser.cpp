@@ -28,6 +28,13 @@ std::string encoding_problem(std::string_view row) {
       static_cast<unsigned char>(row[at]), at + 1);
 }
 
+/// A few characters of the text, none of them cut.
+std::string_view beginning(std::string_view text) {
+  size_t size = std::min<size_t>(text.size(), 10);
+  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+  return text.substr(0, size);
+}
+
 }  // namespace
 
 RowParser::RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
@@ -85,7 +92,7 @@ std::string RowParser::split_quoted(std::string_view row) {
       fields_.push_back(std::string_view(storage_[0]).substr(begin));
       if (position < row.size() && row[position] != separator_)
         return fmt::format("column {}: expected a {} after the closing quote, found '{}'", fields_.size(),
-                           separator_ == ',' ? "comma" : "semicolon", row.substr(position, 10));
+                           separator_ == ',' ? "comma" : "semicolon", beginning(row.substr(position)));
     } else {
       const size_t end = std::min(row.find(separator_, position), row.size());
       const std::string_view field = row.substr(position, end - position);

@@ -1,5 +1,6 @@
 #include "funicular/format/row_stream.h"
 
+#include <fmt/format.h>
 #include <poll.h>
 #include <unistd.h>
 
@@ -7,6 +8,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/format/row_rules.h"
@@ -28,7 +30,12 @@ StreamRowReader::StreamRowReader(int descriptor, std::string name, TextOptions o
 }
 
 void StreamRowReader::begin() {
-  while (!end_ && buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_)) fill();
+  const auto is_begin_of_mark = [&] {
+    return (buffer_.size() < kByteOrderMark.size() && kByteOrderMark.starts_with(buffer_)) ||
+           may_be_compressed(buffer_);
+  };
+  while (!end_ && is_begin_of_mark()) fill();
+  refuse_compressed(buffer_, name_);
   refuse_utf16(buffer_, name_);
   if (buffer_.starts_with(kByteOrderMark)) begin_ = kByteOrderMark.size();
   char separator = ',';
@@ -113,6 +120,16 @@ bool StreamRowReader::next_raw(std::string_view& row) {
   }
 }
 
+void StreamRowReader::refuse(std::string problem) {
+  BadRows* const bad = options_.bad_rows.get();
+  const std::string where = fmt::format("{}:{}", name_, row_line_);
+  if (!bad || !bad->skip())
+    throw InputError("text", "{}: {}{}", where, problem, bad ? "; " + bad->remedy() : "");
+  bad->note(
+      name_, row_.offset, [&] { return where; }, problem);
+  problem_ = std::move(problem);
+}
+
 const Row* StreamRowReader::next() {
   if (!parser_) begin();
   for (std::string_view row; next_raw(row);) {
@@ -120,13 +137,9 @@ const Row* StreamRowReader::next() {
     const Blank blank = blank_line(options_, format_, row);
     if (blank == Blank::new_document) new_document_ = true;
     if (blank != Blank::row) continue;
-    const std::string problem = parser_->parse(row, columns_);
-    if (!problem.empty()) {
-      if (options_.bad_rows == BadRows::fail)
-        throw InputError("text", "{}:{}: {}", name_, row_line_, problem);
-      ++skipped_;
-      continue;
-    }
+    problem_.clear();
+    if (std::string problem = parser_->parse(row, columns_); !problem.empty()) refuse(std::move(problem));
+    if (!problem_.empty()) columns_.clear();
     row_.columns = columns_;
     row_.new_document = new_document_;
     if (format_ == TextFormat::text) new_document_ = false;

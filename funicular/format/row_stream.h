@@ -19,15 +19,20 @@ class StreamRowReader {
   /// `name` stands for the file in messages, e.g. "standard input". The format must be given in the options
   /// or is `lines`.
   StreamRowReader(int descriptor, std::string name, TextOptions options = {});
-  /// As RowReader::next; Row::offset counts bytes of the stream.
+  /// As RowReader::next, but where bad rows are to be skipped (TextOptions::bad_rows) they are given, too, without columns, so
+  /// that each row can have its answer. Row::offset counts bytes of the stream.
   const Row* next();
+  /// What is wrong with the row that was given last; "" unless it is a bad one.
+  const std::string& problem() const { return problem_; }
+  /// Says that the row that was given last is a bad one: throws InputError "name:line: PROBLEM" unless such rows are to be
+  /// skipped, and notes it; then problem() tells it.
+  void refuse(std::string problem);
   /// From another thread: next() gives no more rows, even while it waits for bytes.
   void stop() { stopped_ = true; }
   /// Number, from 1, of the first line of the row that was given last.
   uint64_t line() const { return row_line_; }
   /// Known after the first call of next().
   const std::vector<std::string>& header() const { return header_; }
-  uint64_t skipped() const { return skipped_; }
 
  private:
   void begin();
@@ -50,7 +55,8 @@ class StreamRowReader {
   bool new_document_ = true;
   std::vector<std::string_view> columns_;
   Row row_;
-  uint64_t line_ = 1, row_line_ = 1, skipped_ = 0;
+  std::string problem_;
+  uint64_t line_ = 1, row_line_ = 1;
 };
 
 }  // namespace funicular::format

@@ -7,6 +7,7 @@
 #include <array>
 #include <charconv>
 
+#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
 
 namespace funicular::format {
@@ -37,9 +38,7 @@ TextFormat guess_text_format(const fs::path& path) {
   if (extension == ".tsv") return TextFormat::tsv;
   if (extension == ".csv") return TextFormat::csv;
   if (extension == ".jsonl" || extension == ".ndjson") return TextFormat::jsonl;
-  for (const char* packed : {".gz", ".zst", ".xz", ".bz2", ".zip", ".7z"})
-    if (extension == packed)
-      throw InputError("text", "{}: compressed files are not read; unpack it first", path.string());
+  refuse_name_of_compressed(path.string());
   for (const char* binary : {".parquet", ".arrow", ".xlsx", ".pdf", ".docx"})
     if (extension == binary)
       throw InputError("text", "{}: {} files are not read; export it as csv or jsonl", path.string(),

@@ -2,6 +2,7 @@
 // Formats of text files whose rows are read, and what is asked of them.
 
 #include <cstddef>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "funicular/base/file.h"
+#include "funicular/format/bad_rows.h"
 
 namespace funicular::format {
 
@@ -43,11 +45,6 @@ constexpr int texts_of_columns(size_t columns) {
 /// The columns as one text, a blank between them; empty ones are left out.
 std::string join_columns(std::span<const std::string_view> columns);
 
-enum class BadRows {
-  fail,  ///< throw InputError naming file:line, expected and found
-  skip,  ///< leave them out and count them
-};
-
 struct TextOptions {
   std::optional<TextFormat> format = {};  ///< none: guessed from the name
   bool header = false;                    ///< tsv and csv: the first row names the columns
@@ -55,7 +52,8 @@ struct TextOptions {
                                      ///< text and lines: the line)
   bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
   bool lists = false;                ///< jsonl: the last column may be a list, see format/list.h
-  BadRows bad_rows = BadRows::fail;
+  /// What becomes of rows that make no sense; null: each is an error (InputError naming file:line, expected and found).
+  std::shared_ptr<BadRows> bad_rows = {};
 };
 
 }  // namespace funicular::format

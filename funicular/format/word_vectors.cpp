@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "funicular/base/compressed.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/temporary.h"
 #include "funicular/text/utf8.h"
@@ -231,6 +232,7 @@ WordVectors WordVectors::open(const fs::path& text, int64_t most_words, const fs
   if (most_words < 1)
     throw InputError(kVectors, "expected at least one word to be read, found {}", most_words);
   const MappedFile mapped(text);
+  refuse_compressed(mapped.text(), text.string());
   WordVectors vectors;
   const auto fits = [&] {
     return vectors.map(binary) && vectors.most_words_ == static_cast<uint64_t>(most_words) &&

@@ -116,21 +116,11 @@ int64_t count_unknown(const std::vector<text::NewWord>& words, int32_t unknown) 
 
 }  // namespace
 
-const text::WordPiece& require_word_piece(const text::Tokenizer& tokenizer, const fs::path& folder) {
-  if (const auto* found = dynamic_cast<const text::WordPiece*>(&tokenizer)) return *found;
-  throw InputError(
-      "vocabulary",
-      "{}: expected a WordPiece tokeniser, found {}. A token of byte-level BPE is made by merges of its "
-      "parts, and "
-      "further merges would also cut other words otherwise; train on the texts with the vocabulary as it is",
-      folder.string(), tokenizer.type());
-}
-
 VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& words, bool leave_out,
                                       const fs::path& output) {
   const Pretrained source(folder);
   const std::unique_ptr<text::Tokenizer> loaded = source.tokenizer();
-  const text::WordPiece& tokenizer = require_word_piece(*loaded, folder);
+  const text::WordPiece& tokenizer = text::require_word_piece(*loaded, folder);
   if (fs::exists(output))
     throw InputError("vocabulary", "--output {} exists; choose another folder, or remove it",
                      output.string());

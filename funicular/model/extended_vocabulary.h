@@ -19,9 +19,6 @@ struct VocabularyExtension {
   std::vector<std::string> without_piece;
 };
 
-/// Throws InputError, with the reason, where the tokenizer of `folder` is of a kind that words cannot be added to.
-const text::WordPiece& require_word_piece(const text::Tokenizer& tokenizer, const fs::path& folder);
-
 /// Writes to the folder `output` the model of `folder` with the words of the list `words` (text::read_new_words) as
 /// tokens of its WordPiece vocabulary, behind those that it has.
 ///

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "funicular/base/compressed.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::objective {
@@ -41,6 +42,7 @@ std::vector<text::TokenizedText> phrase_forms(const text::Tokenizer& tokenizer, 
 void for_each_line(const fs::path& file,
                    const std::function<void(std::string_view line, int64_t number)>& use) {
   const MappedFile mapped(file);
+  refuse_compressed(mapped.text(), file.string());
   std::string_view rest = mapped.text();
   if (rest.starts_with("\xEF\xBB\xBF")) rest.remove_prefix(3);
   for (int64_t number = 1; !rest.empty(); ++number) {

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/text/normalizer.h"
@@ -53,6 +54,16 @@ std::string_view word_of_line(std::string_view line) {
 
 }  // namespace
 
+const WordPiece& require_word_piece(const Tokenizer& tokenizer, const std::filesystem::path& folder) {
+  if (const auto* found = dynamic_cast<const WordPiece*>(&tokenizer)) return *found;
+  throw InputError(
+      "vocabulary",
+      "{}: expected a WordPiece tokeniser, found {}. A token of byte-level BPE is made by merges of its "
+      "parts, and "
+      "further merges would also cut other words otherwise; train on the texts with the vocabulary as it is",
+      folder.string(), tokenizer.type());
+}
+
 std::string objection_to(const WordPiece& tokenizer, std::string_view word) {
   if (word.find_first_of(" \t\n\r\f\v") != word.npos)
     return "it holds a blank, and a token is one word; give each of its words a line of its own";
@@ -82,6 +93,7 @@ std::string objection_to(const WordPiece& tokenizer, std::string_view word) {
 
 NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path& file, bool leave_out) {
   const std::string text = read_file_or_pipe(file);
+  refuse_compressed(text, file.string());
   NewWords found;
   std::unordered_map<std::string, size_t> lines;  // of the words so far
   size_t number = 0;

@@ -22,6 +22,9 @@ struct NewWords {
   int64_t left_out = 0;        ///< words that cannot become tokens, where they may be left out
 };
 
+/// Throws InputError, with the reason, where the tokenizer of `folder` is of a kind that words cannot be added to.
+const WordPiece& require_word_piece(const Tokenizer& tokenizer, const std::filesystem::path& folder);
+
 /// Reads a list of words, one a line; what follows a tab in a line is not read, nor are empty lines. Throws InputError
 /// naming FILE:LINE and the remedy for the first word that cannot become a token: one that is a token already, stands
 /// in the list twice, holds a blank, is several words to the tokenizer, or is changed by its normaliser. With

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "funicular/base/compressed.h"
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 #include "funicular/text/utf8.h"
@@ -46,6 +47,7 @@ bool is_letter_or_digit(std::string_view word) {
 
 Segmenter::Segmenter(const std::filesystem::path& dictionary) {
   const MappedFile file(dictionary);
+  refuse_compressed(file.text(), dictionary.string());
   read(file.text(), dictionary.string());
 }
 

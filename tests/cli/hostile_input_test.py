@@ -56,7 +56,7 @@ class Nesting(HostileInput):
         rows.write_text('{"text": "good"}\n{"text": "bad", "more": ' + DEEP + "}\n")
         words = ["tokenize", "--tokenizer", model, "--input", rows, "--output", self.folder / "new.tokens"]
         self.refuses(words, "rows.jsonl:2: objects and lists are nested", timeout=LIMIT)
-        self.assertIn("1 rows could not be read", self.succeeds(*words, "--skip-bad-rows").err)
+        self.assertIn("left out 1 row that could not be read", self.succeeds(*words, "--skip-bad-rows").err)
 
     def test_store_and_options_file_of_sixty_thousand_levels(self):
         model = self.model()

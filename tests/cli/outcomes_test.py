@@ -60,7 +60,7 @@ class Outcomes(ProgramTest):
         words = ["tokenize", "--tokenizer", self.model(), "--input", path, "--text-column", "2", "--label-column", "1",
                  "--label-type", "value", "--output", self.folder / "rows.tokens"]
         self.refuses(words, "rows.tsv:2", "expected a finite number as label")
-        self.assertIn("1 rows could not be read", self.succeeds(*words, "--skip-bad-rows").err)
+        self.assertIn("left out 1 row that could not be read:\n  " + f"{path}:2: expected a finite number", self.succeeds(*words, "--skip-bad-rows").err)
 
 
 class Settings(ProgramTest):

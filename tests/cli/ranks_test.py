@@ -19,8 +19,7 @@ def launch(ranks, words, *options, variables=None):
 
 def result_of(launched):
     """The JSON that rank 0 printed."""
-    lines = [line[len("[0] "):] for line in launched.out.splitlines() if line.startswith("[0] {")]
-    return json.loads(lines[-1])
+    return json.loads([line for line in launched.out.splitlines() if line.startswith("{")][-1])
 
 
 def ranks_of(launcher):
@@ -194,6 +193,95 @@ class Finetune(ProgramTest):
                  for name, words in (("one", {}), ("dp", {"strategy": "dp", "devices": 2}))]
         for name in ("accuracy", "macro_f1", "loss", "last_loss", "steps"):
             self.assertAlmostEqual(found[0][name], found[1][name], delta=1e-9 * abs(found[0][name]), msg=name)
+
+
+class Predict(ProgramTest):
+    """Ranks share the rows of a file."""
+
+    def setUp(self):
+        super().setUp()
+        self.classifier = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+
+    def rows(self, count, bad=()):
+        path = self.folder / "rows.tsv"
+        lines = [f"{number}\t{text}" for number, (_, text) in enumerate(sentiment_rows(count, 7))]
+        for number in bad:
+            lines[number] = "no text"
+        path.write_text("\n".join(["id\ttext", *lines]) + "\n")
+        return path
+
+    def words(self, path, *more):
+        return ["predict", "--model", self.classifier, "--input", path, *more]
+
+    def compare(self, found, expected):
+        self.assertEqual(len(found.splitlines()), len(expected.splitlines()))
+        for left, right in zip(map(json.loads, found.splitlines()), map(json.loads, expected.splitlines())):
+            self.assertEqual((set(left), left.get("label"), left.get("error")), (set(right), right.get("label"), right.get("error")))
+            self.assertAlmostEqual(left.get("score", 0), right.get("score", 0), places=5)
+
+    def test_answers_of_ranks_are_those_of_one_process_in_the_order_of_the_rows(self):
+        for count in (0, 1, 2, 5, 12, 25):
+            path = self.rows(count)
+            expected = self.succeeds(*self.words(path)).out
+            self.assertEqual(len(expected.splitlines()), count)
+            for ranks, window in ((2, 3), (3, 4), (2, 100)):
+                launched = launch(ranks, self.words(path, "--window", window))
+                self.assertEqual(launched.code, 0, launched.err)
+                self.compare(launched.out, expected)
+        self.assertGreater(len({json.loads(line)["score"] for line in expected.splitlines()}), 20)
+
+    def test_the_file_of_the_answers_is_written_by_one(self):
+        path, out = self.rows(90), self.folder / "answers.jsonl"
+        launched = launch(3, self.words(path, "--output", out, "--window", 4))
+        self.assertEqual((launched.code, launched.out), (0, ""), launched.err)
+        self.compare(out.read_text(), self.succeeds(*self.words(path)).out)
+        self.assertEqual([file.name for file in self.folder.glob("*answers*")], ["answers.jsonl"])
+        refused = launch(3, self.words(path, "--output", out))
+        self.assertEqual((refused.code, refused.err.count("there is a file already")), (2, 1), refused.err)
+
+    def test_rows_that_cannot_be_read_are_refused_once_or_answered_in_their_place(self):
+        path = self.rows(20, bad=(0, 5, 6, 19))
+        refused = launch(2, self.words(path))
+        self.assertEqual((refused.code, refused.err.count("rows.tsv:2: expected 2")), (2, 1), refused.err)
+        launched = launch(3, self.words(path, "--skip-bad-rows", "--window", 2))
+        self.assertEqual(launched.code, 0, launched.err)
+        alone = self.succeeds(*self.words(path, "--skip-bad-rows"))
+        self.compare(launched.out, alone.out)
+        for said in (launched.err, alone.err):
+            self.assertEqual(said.count("gave an error instead of an answer to 4 rows"), 1, said)
+
+    def test_an_error_of_one_rank_ends_all_and_leaves_no_file(self):
+        path, out = self.rows(20), self.folder / "answers.jsonl"
+        model = self.folder / "model"
+        weights = random_weights({**encoder_shapes(), "classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        # Finite weights that overflow for one word, which row 11 of the file has alone.
+        weights["embeddings.word_embeddings.weight"][1][VOCABULARY.index("dull") * HIDDEN:(VOCABULARY.index("dull") + 1) * HIDDEN] = \
+            array.array("f", [3e38, -3e38] * (HIDDEN // 2))
+        write_safetensors(model / "model.safetensors", weights)
+        lines = path.read_text().splitlines()
+        lines[11] = "10\tdull dull"
+        path.write_text("\n".join(lines) + "\n")
+        for ranks in (1, 2, 3):
+            launched = launch(ranks, self.words(path, "--output", out))
+            self.assertEqual(launched.code, 1, launched.err)
+            self.assertIn("the model answers", launched.err)
+            self.assertEqual(list(self.folder.glob("*answers*")), [])
+
+    def test_what_can_be_read_once_is_refused(self):
+        refused = launch(2, ["predict", "--model", self.classifier])
+        self.assertEqual((refused.code, refused.err.count("several ranks share the rows of a file")), (2, 1), refused.err)
+        os.mkfifo(self.folder / "pipe")
+        refused = launch(2, self.words(self.folder / "pipe"))
+        self.assertEqual((refused.code, refused.err.count("several ranks share the rows of a regular file")), (2, 1), refused.err)
+        one = launch(1, ["predict", "--model", self.classifier])
+        self.assertEqual((one.code, one.out), (0, ""), one.err)
+
+    def test_ranks_that_were_given_other_rows_are_refused(self):
+        for rank in (0, 1):
+            (self.folder / f"part-{rank}.txt").write_text(f"film {rank}\n")
+        refused = run("launch", "-n", 2, "--", "sh", "-c", f"{PROGRAM} predict --model {self.classifier} --input {self.folder}/part-$RANK.txt")
+        self.assertEqual(refused.code, 2, refused.err)
+        self.assertIn("rank 1 was given other data", refused.err)
 
 
 def heap_of(process):

@@ -1,10 +1,30 @@
 """What the program says about itself, and to wrong usage."""
 
 import os
+import pty
+import select
+import shutil
+import time
 
 from harness import *
 
 COMMANDS = ["tokenize", "pretrain", "finetune", "evaluate", "predict", "doctor", "completion"]
+
+
+def terminals():
+    """Both ends of a terminal."""
+    try:
+        return pty.openpty()
+    except OSError as error:
+        raise unittest.SkipTest(f"no terminal can be made, so nothing is typed on one: {error}")
+
+
+def read_until(descriptor, condition, seconds=60):
+    """Takes what is written to a terminal until then, so that its writer does not wait."""
+    deadline = time.monotonic() + seconds
+    while not condition() and time.monotonic() < deadline:
+        if select.select([descriptor], [], [], 0.05)[0]:
+            os.read(descriptor, 1 << 16)
 
 
 class Help(ProgramTest):
@@ -71,9 +91,12 @@ class LibTorch(ProgramTest):
         for words in (["--help"], ["--version"], ["tokenize", "--help"], [*tokenize, self.folder / "a.txt", "--output", self.folder / "a.tokens"],
                       [*tokenize, rows, "--task", "cola", "--output", self.folder / "b.tokens"], ["tokenize", "--verify", self.folder / "a.tokens"],
                       ["chain", self.folder / "steps.toml"], ["plan", "--schedule", "1f1b"], ["launch", "-n", 1, "--", "true"],
+                      ["vocabulary", "propose", "--model", model, "--input", self.folder / "a.txt"], ["completion", "zsh", "vocabulary"],
                       ["report", "--help"], ["completion", "bash"], ["completion", "bash", "tokenize"]):
             self.assertFalse(self.loads_it(*words), words)
-        for words in (["pretrain", "--help"], ["completion", "bash", "pretrain"], ["mask", "--tokenizer", model, "--input", self.folder / "a.txt"]):
+        (self.folder / "words.txt").write_text("abc\n")
+        for words in (["pretrain", "--help"], ["completion", "bash", "pretrain"], ["mask", "--tokenizer", model, "--input", self.folder / "a.txt"],
+                      ["vocabulary", "extend", "--model", model, "--words", self.folder / "words.txt", "--output", self.folder / "extended"]):
             self.assertTrue(self.loads_it(*words), words)
 
     def test_where_its_commands_are_missing_the_others_work(self):
@@ -241,6 +264,7 @@ class Completion(ProgramTest):
         self.assertEqual(self.complete(PROGRAM, "finetune", "--learning"), ["--learning-rate"])
         self.assertEqual(self.complete(PROGRAM, "finetune", "--task", "c"), ["cola", "custom"])
         self.assertEqual(self.complete(PROGRAM, "completion", "b"), ["bash"])
+        self.assertEqual(self.complete(PROGRAM, "completion", ""), ["bash", "zsh", "fish"])
         self.assertEqual(self.complete(PROGRAM, "absent", "--"), [])
 
     def test_the_program_is_asked_once_a_shell(self):
@@ -253,10 +277,68 @@ class Completion(ProgramTest):
         done = subprocess.run(["bash", "-c", script + "\n" + line], capture_output=True, text=True, check=True)
         self.assertEqual((done.stdout, asked.read_text()), ("--learning-rate\n", "x\n"))
 
+    def recorder(self):
+        """A folder with a program `funicular` that writes down what it is called with; it asks the real one for completions."""
+        folder = self.folder / "bin"
+        folder.mkdir()
+        (folder / "funicular").write_text(f'#!/bin/sh\n[ "$1" = completion ] && [ "$2" != z ] && {{ echo "$*" >> {self.folder}/asked; exec {PROGRAM} "$@"; }}\n'
+                                          f'echo "$*" >> {self.folder}/called\n')
+        (folder / "funicular").chmod(0o755)
+        (self.folder / "lines.txt").touch()
+        return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "TERM": "dumb", "HOME": str(self.folder)}
+
+    def test_zsh_completes_what_is_typed(self):
+        if not shutil.which("zsh"):
+            self.skipTest("zsh is not installed, so its completion is not tried")
+        variables, called = self.recorder(), self.folder / "called"
+        asking, terminal = terminals()
+        with subprocess.Popen(["zsh", "-f", "-i"], stdin=terminal, stdout=terminal, stderr=terminal, cwd=self.folder, env=variables,
+                              start_new_session=True) as shell:
+            os.close(terminal)
+            try:
+                os.write(asking, b"autoload -Uz compinit; compinit -u -D; source <(funicular completion zsh)\n")
+                for number, (typed, expected) in enumerate((("fin", "finetune"), ("finetune --learning", "finetune --learning-rate"),
+                                                            ("finetune --task col", "finetune --task cola"), ("finetune --no-such", "finetune --no-such"),
+                                                            ("predict --input li", "predict --input lines.txt"), ("absent --le", "absent --le"),
+                                                            ("finetune --eval-st", "finetune --eval-steps")), 1):
+                    os.write(asking, f"funicular {typed}\t\n".encode())
+                    read_until(asking, lambda: called.exists() and called.read_text().count("\n") == number)
+                    self.assertEqual(called.read_text().splitlines()[-1].rstrip(), expected)
+            finally:
+                shell.kill()
+                os.close(asking)
+        self.assertEqual((self.folder / "asked").read_text().split("\n").count("completion zsh finetune"), 1, "the program is asked once a shell")
+
+    def test_zsh_finds_the_script_in_a_folder_of_functions(self):
+        if not shutil.which("zsh"):
+            self.skipTest("zsh is not installed, so its completion is not tried")
+        functions = self.folder / "functions"
+        functions.mkdir()
+        (functions / "_funicular").write_text(self.succeeds("completion", "zsh").out)
+        script = (f"fpath=({functions} $fpath); autoload -Uz compinit; compinit -u -D; compadd() {{ print -l -- $@ }}; "
+                  f"words=({PROGRAM} finetune --task c); CURRENT=4; _funicular")
+        done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, check=True)
+        self.assertEqual(done.stdout.split(), ["--", "cola", "sst2", "mrpc", "stsb", "rte", "custom"])
+
+    def test_fish_completes_what_is_typed(self):
+        if not shutil.which("fish"):
+            self.skipTest("fish is not installed, so its completion is not tried")
+        script = "funicular completion fish | source\n"
+        typed = {"funicular pre": ["predict", "pretrain"], "funicular finetune --learning": ["--learning-rate"],
+                 "funicular finetune --task c": ["cola", "custom"], "funicular finetune --task cola --learning": ["--learning-rate"],
+                 "funicular completion ": ["bash", "fish", "zsh"], "funicular absent --": [], "funicular predict --input li": ["lines.txt"]}
+        for line in typed:
+            script += f"echo '== {line}'; complete -C '{line}'\n"
+        done = subprocess.run(["fish", "--no-config", "-c", script], capture_output=True, text=True, check=True, cwd=self.folder, env=self.recorder())
+        found = {part.splitlines()[0]: sorted(part.splitlines()[1:]) for part in done.stdout.split("== ")[1:]}
+        self.assertEqual(found, typed, done.stderr)
+        self.assertEqual((self.folder / "asked").read_text().split("\n").count("completion fish finetune"), 1, "the program is asked once a shell")
+
     def test_other_shells_are_refused(self):
-        self.refuses(["completion", "fish"], "expects one shell: bash")
-        self.refuses(["completion"], "expects one shell: bash")
-        self.refuses(["completion", "bash", "absent"], 'there is no command "absent"')
+        for words in (["tcsh"], [], ["zsh", "finetune", "more"]):
+            self.refuses(["completion", *words], "expects one shell: bash, zsh or fish; found \"" + " ".join(words))
+        for shell in ("bash", "zsh", "fish"):
+            self.refuses(["completion", shell, "absent"], f'completion {shell}: there is no command "absent"')
 
 
 if __name__ == "__main__":

@@ -247,7 +247,7 @@ class Stores(ProgramTest):
         words = ["tokenize", "--tokenizer", model, "--input", text, "--output", self.folder / "new.tokens"]
         self.refuses(words, "latin.txt:2: expected UTF-8, found the byte 0xEF as byte 3", "iconv")
         self.assertFalse((self.folder / "new.tokens").exists())
-        self.assertIn("1 rows could not be read and were left out", self.succeeds(*words, "--skip-bad-rows").err)
+        self.assertIn("left out 1 row that could not be read", self.succeeds(*words, "--skip-bad-rows").err)
 
     def test_options_of_evaluations_that_do_not_take_place(self):
         model = self.model()

@@ -5,10 +5,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <barrier>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <sstream>
+#include <thread>
 
 #include "funicular/base/error.h"
 #include "funicular/base/json.h"
@@ -161,6 +165,65 @@ TEST_F(PredictorTest, AStreamGivesALineForEachRowInOrder) {
     EXPECT_NEAR(json["score"].get<double>(), prediction.score, 1e-5);
   }
   EXPECT_FALSE(std::getline(found, line));
+}
+
+/// A stream of lines; its bytes wait in the pipe.
+class Lines {
+ public:
+  explicit Lines(const std::string& text) {
+    EXPECT_EQ(::pipe(ends_), 0);
+    EXPECT_EQ(::write(ends_[1], text.data(), text.size()), static_cast<ssize_t>(text.size()));
+    ::close(ends_[1]);
+    format::TextOptions layout;
+    layout.keep_blank_lines = true;
+    rows.emplace(ends_[0], "pipe", layout);
+  }
+  ~Lines() { ::close(ends_[0]); }
+  std::optional<format::StreamRowReader> rows;
+
+ private:
+  int ends_[2] = {-1, -1};
+};
+
+TEST_F(PredictorTest, ProcessesThatShareTheRowsGiveTheLinesOfOneAndEachAnswersItsOwn) {
+  std::string text;
+  for (const TextRow& row : rows(23)) text += row[0] + "\n";
+  std::string expected;
+  Lines alone(text);
+  const auto whole =
+      predictor(options(1)).stream(*alone.rows, 1, "pipe", [&](std::string_view part) { expected += part; });
+  for (const int ranks : {2, 3}) {
+    for (const int64_t window : {1, 4, 100}) {
+      std::vector<std::string> given(static_cast<size_t>(ranks)), written = given;
+      std::vector<size_t> answered(given.size());
+      std::vector<Predictor::Streamed> done(given.size());
+      std::barrier<> meeting(ranks);
+      std::vector<std::jthread> processes;
+      for (int rank = 0; rank < ranks; ++rank)
+        processes.emplace_back([&, rank] {
+          const auto at = static_cast<size_t>(rank);
+          Lines lines(text);
+          const auto exchange = [&](const std::function<std::string()>& make) {
+            given[at] = make();
+            answered[at] += static_cast<size_t>(std::count(given[at].begin(), given[at].end(), '\n'));
+            meeting.arrive_and_wait();
+            const std::vector<std::string> all = given;
+            meeting.arrive_and_wait();
+            return all;
+          };
+          done[at] = predictor(options(1, window))
+                         .stream(*lines.rows, 1, "pipe", [&](std::string_view part) { written[at] += part; },
+                                 {rank, ranks, exchange});
+        });
+      processes.clear();  // joins
+      for (size_t rank = 0; rank < given.size(); ++rank) {
+        EXPECT_EQ(written[rank], expected) << ranks << " " << window;
+        EXPECT_EQ(answered[rank], (23 + given.size() - 1 - rank) / given.size()) << rank;
+        EXPECT_EQ(done[rank].rows, 23);
+        EXPECT_EQ(done[rank].truncated, whole.truncated);
+      }
+    }
+  }
 }
 
 TEST_F(PredictorTest, AnErrorDoesNotWaitForRowsThatAreStillToCome) {

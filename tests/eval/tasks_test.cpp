@@ -6,6 +6,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::eval {
@@ -149,16 +150,6 @@ TEST(TaskTable, TheBestMetricIsOneOfTheTasks) {
     EXPECT_NE(std::find(task.metrics.begin(), task.metrics.end(), task.best_metric), task.metrics.end())
         << name;
   }
-}
-
-TEST(TemporaryFolders, AreGoneWithTheObject) {
-  fs::path path;
-  {
-    const TemporaryFolder folder;
-    path = folder.path();
-    write_file_atomically(path / "file", "x");
-  }
-  EXPECT_FALSE(fs::exists(path));
 }
 
 }  // namespace

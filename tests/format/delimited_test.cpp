@@ -65,12 +65,22 @@ TEST(TextFile, RowsWithTheWrongNumberOfColumnsAreNamedByLine) {
       << message;
   EXPECT_NE(error_of([&] { rows_of(path, {.columns = {size_t{1}}}); }).find("bad.tsv:4: expected at least 2"),
             std::string::npos);
-  const TextFile file(path, {.header = true, .bad_rows = BadRows::skip});
+  const auto bad = std::make_shared<BadRows>(true);
+  const TextFile file(path, {.header = true, .bad_rows = bad});
   RowReader reader(file);
   while (reader.next()) {
   }
   EXPECT_EQ(reader.rows(), 1u);
   EXPECT_EQ(reader.skipped(), 2u);
+  const std::string name = path.string();
+  EXPECT_EQ(bad->summary("left out"),
+            "left out 2 rows that could not be read:\n  " + name +
+                ":4: expected 2 tab-separated columns as in the header, found 1\n  " + name +
+                ":5: expected 2 tab-separated columns as in the header, found 3");
+  EXPECT_NE(error_of([&] {
+              rows_of(path, {.header = true, .bad_rows = std::make_shared<BadRows>(false, "try again")});
+            }).find("bad.tsv:4: expected 2 tab-separated columns as in the header, found 1; try again"),
+            std::string::npos);
 }
 
 TEST(TextFile, AHeaderThatNamesTwoColumnsAlikeIsRefusedWithBothPlaces) {
@@ -131,7 +141,7 @@ TEST(TextFile, ARowThatIsNotUtf8IsABadRow) {
   EXPECT_NE(
       error_of([&] { rows_of(path, {}); }).find("a.txt:2: expected UTF-8, found the byte 0xEF as byte 3"),
       std::string::npos);
-  EXPECT_EQ(rows_of(path, {.bad_rows = BadRows::skip}),
+  EXPECT_EQ(rows_of(path, {.bad_rows = std::make_shared<BadRows>(true)}),
             (Rows{{"all is well here"}, {"\xEF\xBF\xBD stands for itself"}}));
   for (const char* cut : {"\xC3", "a lead byte, then the end of the row \xE4\xBD", "12345678\x80"})
     EXPECT_NE(error_of([&] { rows_of(scratch.put("b.txt", cut), {}); }).find("b.txt:1: expected UTF-8"),

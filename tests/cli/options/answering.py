@@ -105,6 +105,14 @@ def evaluated_data(lab):
         lab.assertAlmostEqual(found["loss"], loss, places=6)
 
 
+@EVALUATE.row("--skip-bad-rows", "rows that cannot be read are left out and counted; without it, the command stops there")
+def evaluated_bad_rows(lab):
+    data = many_columns(lab, "ragged.tsv", [("label", "text"), ("pro", "film"), ("contra",), ("contra", "book")])
+    whole = evaluate(lab, data=many_columns(lab, "whole.tsv", [("label", "text"), ("pro", "film"), ("contra", "book")]))
+    lab.assertEqual(evaluate(lab, "--skip-bad-rows", data=data), {**whole, "left_out": 1})
+    lab.refuses(["evaluate", "--model", classifier(lab), "--task", "custom", "--data", data], "ragged.tsv:3")
+
+
 @EVALUATE.row("--max-length", "what is longer is cut off")
 def evaluated_length(lab):
     short = lab.labelled("short", [" ".join(text.split()[:4]) for text in lab.texts()])
@@ -389,6 +397,14 @@ def answered_column(lab):
 def answered_header(lab):
     lab.assertEqual(table_answers(lab, "table.csv", "1,film\n2,book\n", "--no-header", "--text-column", "2"), predict(lab, "film\nbook\n"))
     lab.assertEqual(table_answers(lab, "table.csv", "1,film\n2,book\n", "--header", "--text-column", "2"), predict(lab, "book\n"))
+
+
+@PREDICT.row("--skip-bad-rows", "a row that cannot be read has an error for an answer; without it, the command stops there")
+def answered_bad_rows(lab):
+    answers = table_answers(lab, "ragged.csv", "a,text\n1,film\n2\n3,book\n", "--skip-bad-rows")
+    lab.assertEqual(answers[::2], predict(lab, "film\nbook\n"))
+    lab.assertEqual(answers[1], {"error": f"{lab.folder / 'ragged.csv'}:3: expected 2 comma-separated columns as in the header, found 1"})
+    lab.refuses(["predict", "--model", classifier(lab), "--input", lab.folder / "ragged.csv"], "ragged.csv:3")
 
 
 @PREDICT.row("--max-length", "what is longer is cut off")

@@ -127,6 +127,13 @@ def header(lab):
     lab.assertEqual(found, augment(lab)[1][1:])
 
 
+@AUGMENT.row("--skip-bad-rows", "rows that cannot be read are left out; without it, the command stops there")
+def bad_rows(lab):
+    data = lab.once("ragged.tsv", lambda path: path.write_text(tabs([("label", "text"), *ROWS[:1], ("x",), *ROWS[1:]])) and path)
+    lab.assertEqual(augment(lab, "--skip-bad-rows", data=data), augment(lab))
+    lab.refuses(["augment", "--model", guesser(lab), "--task", "custom", "--input", data, "--output", lab.folder / "none.tsv"], "ragged.tsv:3")
+
+
 @AUGMENT.row("--candidates", "so many words may take a word's place")
 def candidates(lab):
     data = rows(lab, "one.tsv", [("1", "the film")])

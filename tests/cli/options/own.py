@@ -321,6 +321,13 @@ def train(lab):
     lab.assertEqual((read_words(run), run.tokens), ({"film", "good", "book", "bad"}, [8]))
 
 
+@FINETUNE.row("--skip-bad-rows", "rows that cannot be read are left out; without it, the command stops there")
+def skip_bad_rows(lab):
+    path = lab.once("ragged.tsv", lambda path: path.write_text("label\ttext\npro\tfilm good\npro\ncontra\tbook bad\n") and path)
+    lab.assertEqual(read_words(lab.train(train=path, batch_size=2, optim="sgd", skip_bad_rows=True)), {"film", "good", "book", "bad"})
+    lab.refuses_to_train("ragged.tsv:3", "--skip-bad-rows", train=path)
+
+
 @FINETUNE.row("--eval", "evaluations are of it, with the loss that funicular evaluate finds; its rows are not trained on")
 def evaluation(lab):
     for name, texts in (("three", ["old song", "old", "song"]), ("two", ["not dull", "dull"])):

@@ -1,0 +1,60 @@
+#pragma once
+// Rows of text files that make no sense: an error, or left out, counted and told.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace funicular::format {
+
+/// What a command that has --skip-bad-rows does with such rows, and those that it has met. Readers of several threads may
+/// share it.
+class BadRows {
+ public:
+  /// `skip`: go on behind such a row; otherwise it is an error. `remedy` is what the error says of the option.
+  explicit BadRows(bool skip, std::string remedy = "--skip-bad-rows leaves such rows out")
+      : skip_(skip), remedy_(std::move(remedy)) {}
+
+  bool skip() const { return skip_; }
+  const std::string& remedy() const { return remedy_; }
+
+  /// Notes a row of a file whose first byte is at `offset`; a row that was noted before counts once. `where`: "FILE:LINE",
+  /// asked for if the row is one of the first. `reason`: what is wrong with it.
+  void note(const std::string& file, uint64_t offset, const std::function<std::string()>& where,
+            std::string_view reason);
+
+  /// Of all files.
+  uint64_t count() const;
+  uint64_t count(const std::string& file) const;
+  /// Whether the row that begins there was noted.
+  bool has(const std::string& file, uint64_t offset) const;
+  /// How many rows of the file that begin before `offset` were noted.
+  uint64_t count_before(const std::string& file, uint64_t offset) const;
+  /// "DONE 2 rows that could not be read:" (`done` as in "left out"), and a line for each of the first few (by file, then by
+  /// place) with where it stands and what is wrong with it. Of one file, or of all.
+  std::string summary(std::string_view done, const std::string& file) const;
+  std::string summary(std::string_view done) const;
+
+ private:
+  struct OfFile {
+    mutable std::vector<uint64_t> offsets;  ///< see sorted()
+    mutable bool in_order = true;
+    std::map<uint64_t, std::string> first;  ///< what is shown of the first few, by offset
+    /// Ascending, none twice.
+    const std::vector<uint64_t>& sorted() const;
+  };
+  using Files = std::map<std::string, OfFile>;
+  static std::string describe(std::string_view done, Files::const_iterator begin, Files::const_iterator end);
+
+  const bool skip_;
+  const std::string remedy_;
+  mutable std::mutex mutex_;
+  Files files_;
+};
+
+}  // namespace funicular::format

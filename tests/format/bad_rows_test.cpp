@@ -1,0 +1,67 @@
+// Rows that make no sense: given by a stream in their place, counted and told.
+
+#include "funicular/format/bad_rows.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "funicular/format/row_stream.h"
+#include "scratch.h"
+
+namespace funicular::format {
+namespace {
+
+TEST(StreamRowReader, ABadRowThatIsNotRefusedIsGivenInItsPlaceWithoutColumns) {
+  const Scratch scratch;
+  const fs::path path = scratch.put("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \n\n{\"text\": \"b\"}\n");
+  const auto read = [&](std::shared_ptr<BadRows> bad) {
+    const int descriptor = ::open(path.c_str(), O_RDONLY);
+    StreamRowReader reader(descriptor, "stream", {.format = TextFormat::jsonl, .bad_rows = std::move(bad)});
+    std::vector<std::pair<size_t, uint64_t>> found;
+    std::string problems;
+    while (const Row* row = reader.next()) {
+      found.emplace_back(row->columns.size(), reader.line());
+      problems += reader.problem().substr(0, 14) + ";";
+    }
+    ::close(descriptor);
+    EXPECT_EQ(problems, ";not valid JSON;;");
+    return found;
+  };
+  const auto bad = std::make_shared<BadRows>(true);
+  EXPECT_EQ(read(bad), (std::vector<std::pair<size_t, uint64_t>>{{1, 1}, {0, 2}, {1, 4}}));
+  EXPECT_TRUE(bad->has("stream", 14));
+  EXPECT_EQ(bad->count(), 1u);
+  EXPECT_NE(error_of([&] { read(std::make_shared<BadRows>(false, "go on")); }).find("; go on"),
+            std::string::npos);
+}
+
+TEST(BadRows, AreCountedOnceAndTheFirstAreToldInTheOrderOfTheFile) {
+  BadRows bad(true);
+  const auto note = [&](const std::string& file, uint64_t offset) {
+    bad.note(
+        file, offset, [&] { return file + ":" + std::to_string(offset); }, "x");
+  };
+  EXPECT_EQ(bad.count(), 0u);
+  for (const uint64_t offset : {70, 10, 60, 20, 50, 30, 40, 10, 70}) note("b", offset);
+  note("a", 5);
+  EXPECT_EQ(bad.count(), 8u);
+  EXPECT_EQ(bad.count("b"), 7u);
+  EXPECT_EQ(bad.count("c"), 0u);
+  EXPECT_EQ(bad.count_before("b", 10), 0u);
+  EXPECT_EQ(bad.count_before("b", 31), 3u);
+  EXPECT_TRUE(bad.has("b", 70));
+  EXPECT_FALSE(bad.has("b", 71));
+  EXPECT_FALSE(bad.has("a", 70));
+  EXPECT_EQ(bad.summary("left out", "b"),
+            "left out 7 rows that could not be read:\n  b:10: x\n  b:20: x\n  b:30: x\n  b:40: x\n  b:50: "
+            "x\n  and 2 more");
+  EXPECT_EQ(bad.summary("left out", "a"), "left out 1 row that could not be read:\n  a:5: x");
+  EXPECT_EQ(bad.summary("left out"),
+            "left out 8 rows that could not be read:\n  a:5: x\n  b:10: x\n  b:20: x\n  b:30: x\n  b:40: x\n "
+            " and 3 more");
+}
+
+}  // namespace
+}  // namespace funicular::format
