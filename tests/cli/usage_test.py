@@ -277,6 +277,13 @@ class Completion(ProgramTest):
         done = subprocess.run(["bash", "-c", script + "\n" + line], capture_output=True, text=True, check=True)
         self.assertEqual((done.stdout, asked.read_text()), ("--learning-rate\n", "x\n"))
 
+    def test_what_follows_a_command_is_written_as_each_shell_reads_it(self):
+        bash, zsh, fish = (self.succeeds("completion", shell, "finetune").out for shell in ("bash", "zsh", "fish"))
+        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte custom"\n', bash)
+        self.assertEqual(zsh, bash)
+        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte custom\n", fish)
+        self.assertEqual(fish.count("\n"), bash.count("\n"))
+
     def recorder(self):
         """A folder with a program `funicular` that writes down what it is called with; it asks the real one for completions."""
         folder = self.folder / "bin"

@@ -14,27 +14,32 @@ namespace funicular::format {
 namespace {
 
 TEST(StreamRowReader, ABadRowThatIsNotRefusedIsGivenInItsPlaceWithoutColumns) {
+  using Found = std::vector<std::pair<size_t, uint64_t>>;  // columns and line of each row
   const Scratch scratch;
-  const fs::path path = scratch.put("a.jsonl", "{\"text\": \"a\"}\n{\"text\": \n\n{\"text\": \"b\"}\n");
-  const auto read = [&](std::shared_ptr<BadRows> bad) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY);
-    StreamRowReader reader(descriptor, "stream", {.format = TextFormat::jsonl, .bad_rows = std::move(bad)});
-    std::vector<std::pair<size_t, uint64_t>> found;
+  const auto read = [&](const char* text, TextOptions options, const std::string& expected) {
+    const int descriptor = ::open(scratch.put("a", text).c_str(), O_RDONLY);
+    StreamRowReader reader(descriptor, "stream", std::move(options));
+    Found found;
     std::string problems;
     while (const Row* row = reader.next()) {
       found.emplace_back(row->columns.size(), reader.line());
       problems += reader.problem().substr(0, 14) + ";";
     }
     ::close(descriptor);
-    EXPECT_EQ(problems, ";not valid JSON;;");
+    EXPECT_EQ(problems, expected);
     return found;
   };
   const auto bad = std::make_shared<BadRows>(true);
-  EXPECT_EQ(read(bad), (std::vector<std::pair<size_t, uint64_t>>{{1, 1}, {0, 2}, {1, 4}}));
+  const char* const objects = "{\"text\": \"a\"}\n{\"text\": \n\n{\"text\": \"b\"}\n";
+  TextOptions options{.format = TextFormat::jsonl, .bad_rows = bad};
+  EXPECT_EQ(read(objects, options, ";not valid JSON;;"), (Found{{1, 1}, {0, 2}, {1, 4}}));
   EXPECT_TRUE(bad->has("stream", 14));
   EXPECT_EQ(bad->count(), 1u);
-  EXPECT_NE(error_of([&] { read(std::make_shared<BadRows>(false, "go on")); }).find("; go on"),
-            std::string::npos);
+  options.bad_rows = std::make_shared<BadRows>(false, "go on");
+  EXPECT_NE(error_of([&] { read(objects, options, ""); }).find("; go on"), std::string::npos);
+  // Of the second row the first column is there, and not the second.
+  options = {.format = TextFormat::tsv, .columns = {size_t{0}, size_t{1}}, .bad_rows = bad};
+  EXPECT_EQ(read("a\tb\nc\nd\te\n", options, ";expected at le;;"), (Found{{2, 1}, {0, 2}, {2, 3}}));
 }
 
 TEST(BadRows, AreCountedOnceAndTheFirstAreToldInTheOrderOfTheFile) {
