@@ -25,9 +25,11 @@
 #include "funicular/eval/evaluation_record.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/registry.h"
+#include "funicular/objective/tag_metrics.h"
 
 namespace funicular::cli {
 
@@ -53,7 +55,7 @@ std::vector<std::string> labels_of_model(const eval::Task& task, const format::B
 }
 
 std::vector<std::string> tasks() {
-  std::vector<std::string> names = eval::task_names();
+  std::vector<std::string> names = eval::task_names_with_tags();
   names.push_back("mlm");
   return names;
 }
@@ -111,7 +113,8 @@ class Evaluate final : public Command {
     pretrained_->check_max_length(length_);
     require_equal_on_all_ranks();
     const std::unique_ptr<text::Tokenizer> tokenizer = pretrained_->tokenizer();
-    return task_options_.name == "mlm" ? masked_lm(*tokenizer) : classify(*tokenizer);
+    if (task_options_.name == "mlm") return masked_lm(*tokenizer);
+    return task_options_.name == eval::kTagTask ? tag(*tokenizer) : classify(*tokenizer);
   }
 
  private:
@@ -148,13 +151,18 @@ class Evaluate final : public Command {
     if (task_options_.name.empty()) task_options_.name = note_.task;
     if (task_options_.name.empty())
       throw InputError("usage", "{} does not say what it was fine-tuned for; give --task", model_.string());
+    if (task_options_.name == eval::kTagTask && (!predictions_.empty() || !output_.empty()))
+      throw InputError("usage",
+                       "--{} is of classifiers of whole texts; funicular predict writes the tags of words",
+                       predictions_.empty() ? "output" : "predictions");
     if (task_options_.name == "mlm" && (details_ || !predictions_.empty() || !output_.empty()))
       throw InputError("usage", "{} is of classifiers, not of --task mlm",
                        details_               ? "--details"
                        : predictions_.empty() ? "--output"
                                               : "--predictions");
-    if (task_options_.name != "custom" || note_.task != "custom") return;
+    if (task_options_.name != note_.task) return;
     task_options_.take_note(note_.source, arguments);
+    if (note_.task != "custom") return;
     const format::BertConfig& config = pretrained_->config();
     if (!arguments.given("multi-label")) task_options_.custom.multi_label = objective::is_multi_label(config);
     if (!arguments.given("regression")) task_options_.custom.regression = model::is_regression(config);
@@ -169,14 +177,12 @@ class Evaluate final : public Command {
                      task.columns() == 2 ? "pairs" : "single ones");
   }
 
-  int classify(const text::Tokenizer& tokenizer) {
+  /// What the task needs, and what the model was made for.
+  void require_kind_of(const eval::Task& task) const {
     const format::BertConfig& config = pretrained_->config();
-    const eval::Task task = task_options_.task(arguments);
-    check_number_of_texts(task);
-    if (fs::is_directory(data_))
-      throw InputError(
-          "evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data_.string(), task.name,
-          fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
+    if (model::is_token_classifier(config))
+      throw InputError("task", "{} gives each word of a text a tag; give --task {}", model_.string(),
+                       eval::kTagTask);
     if (model::is_regression(config) != task.regression)
       throw InputError("task", "{} is a {}; {} needs a {}", model_.string(),
                        task.regression ? "classifier" : "regression model",
@@ -184,11 +190,22 @@ class Evaluate final : public Command {
                            ? (task.regression ? "--regression" : "--task custom without --regression")
                            : task.name,
                        task.regression ? "regression model" : "classifier");
-    pretrained_->check_columns(task.columns(), tokenizer.sequence());
     if (task.multi_label != objective::is_multi_label(config))
       throw InputError("task", "{} is a model of {}; {}", model_.string(),
                        task.multi_label ? "one label a text" : "any number of labels a text",
                        task.multi_label ? "leave out --multi-label" : "give --task custom and --multi-label");
+  }
+
+  int classify(const text::Tokenizer& tokenizer) {
+    const format::BertConfig& config = pretrained_->config();
+    const eval::Task task = task_options_.task(arguments);
+    require_kind_of(task);
+    check_number_of_texts(task);
+    if (fs::is_directory(data_))
+      throw InputError(
+          "evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data_.string(), task.name,
+          fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
+    pretrained_->check_columns(task.columns(), tokenizer.sequence());
     const auto objective =
         objective::make_classifier(tokenizer, config,
                                    {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()},
@@ -226,6 +243,35 @@ class Evaluate final : public Command {
       found["confusion_matrix"] = sheet.confusion_matrix();
     }
     if (!predictions_.empty()) sheet.write(predictions_);
+    fmt::print("{}\n", found.dump());
+    return 0;
+  }
+
+  /// A tag for each word.
+  int tag(const text::Tokenizer& tokenizer) {
+    const format::BertConfig& config = pretrained_->config();
+    const eval::Task task = task_options_.task(arguments);
+    if (fs::is_directory(data_))
+      throw InputError("evaluate", "--data {}: task {} takes a file of words and tags, found a folder",
+                       data_.string(), task.name);
+    if (!model::is_token_classifier(config))
+      throw InputError("task",
+                       "{} gives whole texts their classes; expected a model that gives each word one ({})",
+                       model_.string(), model::token_classifier().purpose);
+    const auto objective = objective::make_classifier(
+        tokenizer, config, {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()}});
+    const Model model = load(*objective);
+    const std::vector<std::string> tags = model::class_names(config);
+    const TemporaryFolder folder;
+    const auto store = open_rows(folder.path(), [&](const fs::path& place, bool verify) {
+      return eval::open_task_store(task, data_, "eval", tokenizer, tags, place, verify);
+    });
+    report_truncated(*store, data_.string(), length_, tokenizer.sequence());
+    objective::TagMetrics metrics(tags);
+    OrderedJson found = measure(model, *objective, store, &metrics);
+    if (group_.rank() > 0) return 0;
+    if (const uint64_t left_out = task.layout.bad_rows->count(); left_out > 0) found["left_out"] = left_out;
+    if (details_) found["classes"] = metrics.classes();
     fmt::print("{}\n", found.dump());
     return 0;
   }

@@ -17,8 +17,10 @@
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/registry.h"
+#include "funicular/objective/tag_metrics.h"
 
 namespace funicular::cli {
 
@@ -53,12 +55,12 @@ bool is_number(const std::string& text) {
 
 // ---- what is told of the rows
 
-/// Rows of each class.
+/// Rows of each class; of tags words.
 std::vector<int64_t> rows_of_classes(const data::TokenStore& store) {
   std::vector<int64_t> counts(store.meta().label_names.size());
   for (int64_t row = 0; row < store.rows(); ++row) {
     const data::Sample sample = store.row(row);
-    if (store.meta().labels != data::LabelKind::sets)
+    if (!data::has_label_lists(store.meta().labels))
       ++counts.at(static_cast<size_t>(sample.label));
     else
       for (const int32_t label : sample.label_set) ++counts.at(static_cast<size_t>(label));
@@ -92,10 +94,11 @@ void warn_of_like_names(const std::vector<std::string>& names, const fs::path& f
 void report_classes(const data::TokenStore& store, const std::vector<std::string>& names,
                     const fs::path& file) {
   const std::vector<int64_t> rows = rows_of_classes(store);
+  const char* const counted = store.meta().labels == data::LabelKind::tags ? " words" : " rows";
   std::string text;
   for (size_t i = 0; i < std::min<size_t>(kClassesShown, names.size()); ++i)
     text +=
-        fmt::format("{}{} ({}{})", i > 0 ? ", " : "", show_name(names[i]), rows.at(i), i > 0 ? "" : " rows");
+        fmt::format("{}{} ({}{})", i > 0 ? ", " : "", show_name(names[i]), rows.at(i), i > 0 ? "" : counted);
   log::info("{} classes: {}{}", names.size(), text, kClassesShown < std::ssize(names) ? ", …" : "");
   warn_of_like_names(names, file);
   if (names.size() > 2 && std::all_of(rows.begin(), rows.end(), [](int64_t count) { return count <= 1; }))
@@ -128,15 +131,18 @@ class Finetune final : public Command {
  public:
   Finetune()
       : Command("finetune",
-                "Trains a pre-trained model to classify texts or pairs of texts, or to give each a number. "
+                "Trains a pre-trained model to classify texts or pairs of texts, to give each a number, or "
+                "each of its words a "
+                "tag. "
                 "The files of the named "
                 "tasks are GLUE's; "
-                "--task custom takes any TSV, CSV or JSON lines file. RUN/model is the model of the best "
+                "--task custom takes any TSV, CSV or JSON lines file, --task tags words with tags (CoNLL, "
+                "JSON lines). RUN/model is the model of the best "
                 "evaluation, as a "
                 "Hugging Face folder; the last line of output is one JSON object with its metrics.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "pre-trained model folder");
-    task_options_.declare_name(arguments, eval::task_names()).required();
+    task_options_.declare_name(arguments, eval::task_names_with_tags()).required();
     arguments.add("train", "FILE", train_file_, "training rows").alias("train-file").required();
     arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best model is chosen by them")
         .alias("validation-file")
@@ -169,14 +175,14 @@ class Finetune final : public Command {
                                     .metrics = task_.metrics,
                                     .class_weights = class_weights(),
                                     .label_smoothing = label_smoothing_});
-    model::BertOptions encoder =
-        pretrained_->options(training_.dtype(), training_.device.place(), model::classes_layer(config_));
+    model::BertOptions encoder = pretrained_->options(training_.dtype(), training_.device.place(),
+                                                      model::classes_layer(config_, objective->head()));
     encoder.config = config_;
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model model = objective->build(encoder);
     report_model(model, config_);
-    load(model);
+    load(model, objective->head());
     train::TrainerOptions options = trainer_options(*objective);
     const auto rows = objective->samples(train_store_);
     const train::DatasetSource seen(*objective, *rows);
@@ -209,7 +215,7 @@ class Finetune final : public Command {
     pretrained_.emplace(model_);
     config_ = pretrained_->config();
     task_ = task_options_.task(arguments);
-    check_best_metric();
+    if (!task_.tags) check_best_metric();
     pretrained_->check_max_length(max_length_);
     model::check_sizes(config_, model_);
     tokenizer_ = pretrained_->tokenizer();
@@ -246,9 +252,11 @@ class Finetune final : public Command {
   /// Of --class-weights, one a class; empty: all the same.
   std::vector<double> class_weights() const {
     if (class_weights_.empty()) return {};
-    if (task_.regression || task_.multi_label)
-      throw InputError("usage", "--class-weights is of one class a text, not of --{}",
-                       task_.regression ? "regression" : "multi-label");
+    if (task_.regression || task_.multi_label || task_.tags)
+      throw InputError("usage", "--class-weights is of one class a text, not of {}",
+                       task_.tags         ? "tags"
+                       : task_.regression ? "--regression"
+                                          : "--multi-label");
     const size_t classes = config_.id2label.size();
     std::vector<double> weights;
     if (class_weights_ == std::vector<std::string>{"balanced"}) {
@@ -284,7 +292,20 @@ class Finetune final : public Command {
     config_.num_labels = task_.regression ? 1 : static_cast<int>(config_.id2label.size());
     config_.problem_type = task_.regression    ? "regression"
                            : task_.multi_label ? "multi_label_classification"
+                           : task_.tags        ? ""
                                                : "single_label_classification";
+    config_.architectures = {model::family_of(config_).class_of(
+        (task_.tags ? model::token_classifier() : model::Head::classification).architecture)};
+    if (task_.tags) choose_tag_metrics();
+  }
+
+  /// Which scores there are depends on what the tags mean.
+  void choose_tag_metrics() {
+    task_.metrics = objective::tag_metric_names(config_.id2label);
+    task_.best_metric = task_.metrics.front();
+    check_best_metric();
+    if (label_smoothing_ > 0)
+      throw InputError("usage", "--label-smoothing is of one class a text, not of tags");
   }
 
   void open_own_stores() {
@@ -305,10 +326,10 @@ class Finetune final : public Command {
 
   /// A classifier in --model is the start of training where it has as many classes; otherwise a new one is
   /// made.
-  void load(Model& model) const {
+  void load(Model& model, const model::Head& head) const {
     const bool starts_anew = training_.starts_anew();
-    const std::string classes = model::classes_layer(config_);
-    const model::LoadReport report = pretrained_->load(model, starts_anew, classes);
+    const std::string classes = model::classes_layer(config_, head);
+    const model::LoadReport report = pretrained_->load(model, starts_anew, classes, head);
     const std::vector<std::string>&from = classes_of_model_, &to = config_.id2label;
     if (!report.mismatched.empty()) {
       if (starts_anew)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <functional>
 #include <memory>
@@ -21,8 +22,11 @@
 #include "funicular/cli/task_options.h"
 #include "funicular/comm/together.h"
 #include "funicular/eval/predictor.h"
+#include "funicular/eval/tagger.h"
+#include "funicular/format/list.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/registry.h"
 
@@ -94,8 +98,10 @@ class Predict final : public Command {
                 "Reads one text a line (or two, separated by a tab; UTF-8), or the rows of a table, and "
                 "writes one "
                 "JSON object for each, in the same order: the label, its probability as score, and the "
-                "probabilities of all labels; or the value of a regression model. Under funicular launch the "
-                "ranks share the rows of a file: the same answers, sooner.") {
+                "probabilities of all labels; the value of a regression model; or, of a model of --task "
+                "tags, the tag of each word, which blanks separate, and the entities that they are. Under "
+                "funicular launch "
+                "the ranks share the rows of a file: the same answers, sooner.") {
     arguments.section("Input and output");
     declare_model(arguments, model_, "fine-tuned model folder");
     arguments.add("input", "FILE", input_, "the texts").default_text("standard input");
@@ -107,8 +113,8 @@ class Predict final : public Command {
     arguments
         .add("format", "NAME", format_,
              "lines: a text a line; tsv, csv, jsonl: rows, of which the columns are read that the model was "
-             "fine-tuned on")
-        .choices({"lines", "tsv", "csv", "jsonl"})
+             "fine-tuned on; conll: a word a line, of models of tags")
+        .choices({"lines", "tsv", "csv", "jsonl", "conll"})
         .default_text("by the file's name; lines of standard input");
     arguments
         .add("text-column", "COLUMN", columns_.custom.text,
@@ -154,6 +160,10 @@ class Predict final : public Command {
     pretrained.check_max_length(length);
     options_.sequence.max_length = static_cast<int32_t>(length);
     options_.sequence.truncation = note.pair_truncation();
+    if (model::is_token_classifier(config)) {
+      tag(pretrained, note, *tokenizer);
+      return 0;
+    }
     const format::TextOptions layout = layout_of(note);
     const auto columns =
         static_cast<int>(layout.columns.empty() ? texts_of_line(note) : layout.columns.size());
@@ -161,11 +171,7 @@ class Predict final : public Command {
     options_.regression = model::is_regression(config);
     options_.multi_label = objective::is_multi_label(config);
     options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
-    const auto objective =
-        objective::make_classifier(*tokenizer, config, {.sequence = options_.sequence, .labelled = false});
-    Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
-    pretrained.load_all(model, objective->head());
-    model::prepare_inference(model, precision_);
+    const Model model = load(pretrained, *tokenizer);
     require_same_work(group_, "predict", [&] {
       return fmt::format("{:016x} {} {} {} {} {} {}", hash_file(input_), pretrained.weights_hash(),
                          precision_, length, with_window().window, options_.batch_tokens, skip_bad_rows_);
@@ -175,6 +181,96 @@ class Predict final : public Command {
   }
 
  private:
+  Model load(const model::Pretrained& pretrained, const text::Tokenizer& tokenizer) const {
+    const auto objective = objective::make_classifier(tokenizer, pretrained.config(),
+                                                      {.sequence = options_.sequence, .labelled = false});
+    Model model = objective->build(pretrained.options(at::kFloat, device_.place()));
+    pretrained.load_all(model, objective->head());
+    model::prepare_inference(model, precision_);
+    return model;
+  }
+
+  /// A tag for each word, text by text.
+  void tag(const model::Pretrained& pretrained, const model::TaskNote& note,
+           const text::Tokenizer& tokenizer) {
+    if (arguments.given("pairs") || format_ == "tsv" || format_ == "csv" || arguments.given("header"))
+      throw InputError("usage",
+                       "{} gives each word of a text a tag: it reads lines of words, CoNLL's formats and "
+                       "lists of words in "
+                       "JSON lines; leave out --pairs, --header and --format {}",
+                       model_.string(), format_.empty() ? "tsv or csv" : format_);
+    if (group_.size() > 1)
+      throw InputError("usage", "the tags of words are found by one process; leave out funicular launch");
+    if (skip_bad_rows_)
+      throw InputError("usage", "--skip-bad-rows is of models of whole texts; {} gives words their tags",
+                       model_.string());
+    columns_.name = eval::kTagTask;
+    columns_.take_note(note.source, arguments);
+    columns_.custom.format = format_ == "lines" ? "" : format_;
+    const Model model = load(pretrained, tokenizer);
+    const eval::Tagger tagger(model, tokenizer, model::class_names(pretrained.config()),
+                              {options_.sequence, options_.batch_tokens});
+    refuse_to_replace_input();
+    require_new_file(output_, "--output", overwrite_);
+    const InterruptGuard guard;
+    Output output(output_);
+    std::vector<eval::Tagger::Words> window;
+    int64_t texts = 0, cut = 0;
+    const auto answer = [&] {
+      std::string lines;
+      const std::vector<eval::TaggedWords> tagged = tagger.tag(window);
+      for (size_t i = 0; i < window.size(); ++i) {
+        lines += tagger.to_json(window[i], tagged[i]) + "\n";
+        cut += tagged[i].tags.size() < window[i].size();
+      }
+      if (!lines.empty()) output.write(lines);
+      texts += std::ssize(window);
+      window.clear();
+    };
+    const int64_t most = with_window().window;
+    read_words([&](std::string_view words) {
+      const auto found = format::split_list(words, " ");
+      window.emplace_back(found.begin(), found.end());
+      if (std::ssize(window) >= most) answer();
+    });
+    answer();
+    output.finish();
+    report_truncated(cut, texts, input_.empty() ? "standard input" : input_.string(),
+                     options_.sequence.max_length);
+  }
+
+  /// Gives the words of each text: blanks between them, or a list (format/list.h).
+  void read_words(const std::function<void(std::string_view)>& use) const {
+    const std::string ending = input_.extension().string();
+    const bool json = format_ == "jsonl" || (format_.empty() && (ending == ".jsonl" || ending == ".ndjson"));
+    const bool conll = format_ == "conll" || (format_.empty() && is_conll_name(ending));
+    if (conll && input_.empty()) throw InputError("usage", "--format conll reads a file; give --input FILE");
+    if (conll) {
+      eval::CustomColumns custom = columns_.custom;
+      custom.format = "conll";
+      const auto rows =
+          eval::open_tagged_rows(eval::find_task(eval::kTagTask, custom), input_, /*tagged=*/false);
+      for (size_t piece = 0; piece < rows->pieces(); ++piece)
+        rows->read(piece, [&](const data::SourceRow& row) { use(row.columns.front()); });
+      return;
+    }
+    const Input input(input_);
+    format::TextOptions layout;
+    layout.format = json ? format::TextFormat::jsonl : format::TextFormat::lines;
+    layout.keep_blank_lines = !json;
+    layout.lists = format::Lists::all;
+    if (json)
+      layout.columns = {
+          format::column_from_text(columns_.custom.text.empty() ? "tokens" : columns_.custom.text.front())};
+    format::StreamRowReader rows(input.descriptor, input.name, layout);
+    while (const format::Row* row = rows.next()) use(row->columns.front());
+  }
+
+  static bool is_conll_name(const std::string& ending) {
+    const std::array names{".conll", ".conllu", ".iob", ".iob2", ".bio"};
+    return std::find(names.begin(), names.end(), ending) != names.end();
+  }
+
   eval::PredictorOptions with_window() const {
     eval::PredictorOptions options = options_;
     // A person who types waits for the answer to each line.
@@ -254,12 +350,16 @@ class Predict final : public Command {
             }};
   }
 
-  void answer(const eval::Predictor& predictor, format::TextOptions layout, int columns) const {
+  void refuse_to_replace_input() const {
     std::error_code error;
     if (!input_.empty() && !output_.empty() && fs::equivalent(input_, output_, error))
       throw InputError("usage",
                        "--input and --output are both {}; the answers would take the place of the texts",
                        output_.string());
+  }
+
+  void answer(const eval::Predictor& predictor, format::TextOptions layout, int columns) const {
+    refuse_to_replace_input();
     const InterruptGuard guard;  // from here on, so that no signal leaves an unfinished file behind
     std::optional<Input> opened;
     std::optional<Output> output;

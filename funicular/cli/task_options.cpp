@@ -1,5 +1,6 @@
 #include "funicular/cli/task_options.h"
 
+#include <algorithm>
 #include <memory>
 
 #include "funicular/base/error.h"
@@ -11,18 +12,20 @@ Option& TaskOptions::declare_name(Arguments& arguments, std::vector<std::string>
 }
 
 void TaskOptions::declare(Arguments& arguments) {
-  arguments.section("Columns of a custom task");
+  arguments.section("Columns of a custom task, or of words with tags");
   arguments
       .add("text-column", "COLUMN", custom.text,
            "one text column, or two for pairs, or more, which are joined into one text: a name of the "
            "header, a "
            "JSON key, or a number from 1")
       .alias("text-columns")
-      .default_text("text");
-  arguments.add("label-column", "COLUMN", custom.label, "the column of the label").alias("label-column-name");
+      .default_text("text; of tags the first column, or the key tokens");
+  arguments.add("label-column", "COLUMN", custom.label, "the column of the label")
+      .alias("label-column-name")
+      .default_text("label; of tags the last column, or the key tags");
   arguments.add("format", "NAME", custom.format, "format of the files")
-      .choices({"tsv", "csv", "jsonl"})
-      .default_text("by the file's name");
+      .choices({"tsv", "csv", "jsonl", "conll"})
+      .default_text("by the file's name; of tags conll, but for .jsonl");
   arguments.add("header", custom.header,
                 "the first row of TSV and CSV names the columns; --no-header: it is data");
   arguments
@@ -42,9 +45,11 @@ void TaskOptions::declare_bad_rows(Arguments& arguments) {
 
 void TaskOptions::refuse_columns(const Arguments& arguments) const {
   if (name == "custom") return;
+  const std::vector<std::string> of_tags{"text-column", "label-column", "format"};
   for (const char* option :
        {"text-column", "label-column", "format", "header", "regression", "multi-label", "label-separator"})
-    if (arguments.given(option))
+    if (arguments.given(option) &&
+        !(name == eval::kTagTask && std::find(of_tags.begin(), of_tags.end(), option) != of_tags.end()))
       throw InputError("usage", "--{} is for --task custom; {} has its own layout", option, name);
 }
 
@@ -56,9 +61,11 @@ eval::Task TaskOptions::task(const Arguments& arguments) const {
 }
 
 Json TaskOptions::note() const {
-  if (name != "custom") return nullptr;
-  return {{"text", custom.text.empty() ? std::vector<std::string>{"text"} : custom.text},
-          {"label", custom.label},
+  const bool tags = name == eval::kTagTask;
+  if (name != "custom" && !tags) return nullptr;
+  // Of tags the columns depend on each file's format unless they are given.
+  return {{"text", custom.text.empty() && !tags ? std::vector<std::string>{"text"} : custom.text},
+          {"label", custom.label.empty() && !tags ? "label" : custom.label},
           {"header", custom.header},
           {"label_separator", custom.label_separator}};
 }

@@ -159,7 +159,7 @@ class Tokenize final : public Command {
     require_text_column(files, options.format);
     if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
     options.bad_rows = bad_rows_ = std::make_shared<format::BadRows>(skip_bad_rows_);
-    options.lists = label_type_ == "set";
+    if (label_type_ == "set") options.lists = format::Lists::last;
     return std::make_unique<data::TextFileSource>(files, options);
   }
 

@@ -53,7 +53,7 @@ struct TextFileSourceOptions {
       {};  ///< 1, 2, or more, which are joined into one; empty: the line, the first column, or jsonl's "text"
   std::optional<format::Column> label_column = {};
   bool keep_blank_lines = false;                   ///< lines: an empty line is an empty row
-  bool lists = false;                              ///< jsonl: the label may be a list, see format/list.h
+  format::Lists lists = format::Lists::none;       ///< jsonl: whether the label may be a list, or all columns
   std::shared_ptr<format::BadRows> bad_rows = {};  ///< see format::TextOptions
   uint64_t piece_bytes = 512 << 10;  ///< about how much text a thread reads at once; more in large files
 };

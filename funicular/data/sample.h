@@ -58,7 +58,7 @@ struct Sample {
   std::array<Column, 2> columns;
   int column_count = 0;
   double label = 0;  ///< class number or regression target; unused where the data set has none
-  std::span<const int32_t> label_set;  ///< class numbers, ascending, where a sample has any number of them
+  std::span<const int32_t> label_set;  ///< class numbers: a set's, ascending, or of tags that of each word
   int64_t sample_id = 0;               ///< index in the data set
   int64_t draw_id = 0;                 ///< ordinal of this draw in the run: a sample met twice has two
   int64_t epoch = 0;                   ///< of the draw

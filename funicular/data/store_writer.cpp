@@ -322,7 +322,7 @@ StoreWriter::StoreWriter(const fs::path& store, bool overwrite, StoreMeta meta)
   if (meta_.labels != LabelKind::none) labels_ = make_file(kLabelsFile);
   const uint64_t zero = 0;
   rows_->write(&zero, sizeof zero);
-  if (meta_.labels == LabelKind::sets) {
+  if (has_label_lists(meta_.labels)) {
     label_rows_ = make_file(kLabelRowsFile);
     label_rows_->write(&zero, sizeof zero);
   }
@@ -377,9 +377,9 @@ void StoreWriter::append_offsets(const EncodedRows& rows) {
 
 void StoreWriter::append_labels(const EncodedRows& rows) {
   if (meta_.labels == LabelKind::values) labels_->write(rows.values);
-  const bool sets = meta_.labels == LabelKind::sets;
-  if (meta_.labels != LabelKind::classes && !sets) return;
-  if (sets) {
+  const bool lists = has_label_lists(meta_.labels);
+  if (meta_.labels != LabelKind::classes && !lists) return;
+  if (lists) {
     scratch_.assign(rows.set_ends.begin(), rows.set_ends.end());
     for (uint64_t& end : scratch_) end += meta_.set_labels;
     label_rows_->write(scratch_);
@@ -438,14 +438,13 @@ void StoreWriter::finish_labels() {
     set.clear();
     for (const int32_t label : labels.subspan(at[row], at[row + 1] - at[row]))
       set.push_back(number[static_cast<size_t>(label)]);
-    std::sort(set.begin(), set.end());
+    if (meta_.labels == LabelKind::sets) std::sort(set.begin(), set.end());
     labels_->write(set);
   }
 }
 
 StoreMeta StoreWriter::commit() {
-  if ((meta_.labels == LabelKind::classes || meta_.labels == LabelKind::sets) && !fixed_names_)
-    finish_labels();
+  if ((meta_.labels == LabelKind::classes || has_label_lists(meta_.labels)) && !fixed_names_) finish_labels();
   words_->write(&pending_bits_, (meta_.tokens % 64 + 7) / 8);
   documents_->write(&meta_.rows, sizeof meta_.rows);
   // Closing waits for the disk: the others wait while the largest does.

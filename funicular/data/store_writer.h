@@ -55,8 +55,8 @@ struct EncodedRows {
   std::vector<uint64_t> word_bits;       ///< bit i % 64 of element i / 64 belongs to token i
   std::vector<uint64_t> column_ends;     ///< rows * columns; counted from the first token here
   std::vector<uint64_t> document_rows;   ///< rows here that begin a document
-  std::vector<int32_t> classes;          ///< one a row, or those of its set: index in class_names
-  std::vector<uint64_t> set_ends;        ///< of sets, one a row: where its classes end
+  std::vector<int32_t> classes;          ///< one a row, or those of its set or tags: index in class_names
+  std::vector<uint64_t> set_ends;        ///< of sets and tags, one a row: where its classes end
   std::vector<double> values;            ///< one a row
   std::vector<std::string> class_names;  ///< of the classes, in the order in which they were met here
   uint64_t rows = 0, tokens_count = 0, unknown_tokens = 0, longest_row = 0;

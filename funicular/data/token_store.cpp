@@ -25,7 +25,7 @@ constexpr const char* kFormat = "funicular token store";
 // Far above any real store and far below where a product of two counts could overflow.
 constexpr uint64_t kMaxCount = uint64_t{1} << 48;
 
-constexpr const char* kLabelKinds[] = {"none", "classes", "values", "sets"};
+constexpr const char* kLabelKinds[] = {"none", "classes", "values", "sets", "tags"};
 
 uint64_t hash_from_text(const std::string& text, const char* key, std::string_view origin) {
   const bool valid = text.size() == 16 && text.find_first_not_of("0123456789abcdef") == std::string::npos;
@@ -60,11 +60,11 @@ const Json& member(const Json& object, const char* key, std::string_view origin)
 
 LabelKind parse_label_kind(const Json& labels, std::string_view origin) {
   const auto name = json_get<std::string>(labels, "kind", origin);
-  for (int kind = 0; kind < 4; ++kind)
+  for (size_t kind = 0; kind < std::size(kLabelKinds); ++kind)
     if (name == kLabelKinds[kind]) return static_cast<LabelKind>(kind);
   throw InputError("token store",
-                   "{}: the kind of labels should be none, classes, values or sets, found \"{}\"", origin,
-                   name);
+                   "{}: the kind of labels should be none, classes, values, sets or tags, found \"{}\"",
+                   origin, name);
 }
 
 void require_format(const Json& json, std::string_view origin) {
@@ -140,7 +140,7 @@ std::vector<StoreFileSize> store_file_sizes(const StoreMeta& meta) {
   };
   if (meta.labels == LabelKind::classes) sizes.push_back({kLabelsFile, meta.rows * sizeof(int32_t)});
   if (meta.labels == LabelKind::values) sizes.push_back({kLabelsFile, meta.rows * sizeof(double)});
-  if (meta.labels == LabelKind::sets) {
+  if (has_label_lists(meta.labels)) {
     sizes.push_back({kLabelsFile, meta.set_labels * sizeof(int32_t)});
     sizes.push_back({kLabelRowsFile, (meta.rows + 1) * sizeof(uint64_t)});
   }
@@ -171,7 +171,7 @@ std::string write_store_meta(const StoreMeta& meta) {
       {"longest_row", meta.longest_row},
       {"labels", {{"kind", kLabelKinds[static_cast<int>(meta.labels)]}, {"names", meta.label_names}}},
   };
-  if (meta.labels == LabelKind::sets) json["labels"]["count"] = meta.set_labels;
+  if (has_label_lists(meta.labels)) json["labels"]["count"] = meta.set_labels;
   if (meta.block_bytes > 0) json["block_bytes"] = meta.block_bytes;
   json["files"] = files;
   // A description or a label may hold bytes that are not UTF-8; they must not cost the store.
@@ -207,7 +207,7 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
   const Json& labels = member(json, "labels", origin);
   meta.labels = parse_label_kind(labels, origin);
   meta.label_names = json_get<std::vector<std::string>>(labels, "names", origin);
-  if (meta.labels == LabelKind::sets) meta.set_labels = parse_count(labels, "count", 0, kMaxCount, origin);
+  if (has_label_lists(meta.labels)) meta.set_labels = parse_count(labels, "count", 0, kMaxCount, origin);
   if (json.contains("block_bytes")) meta.block_bytes = parse_count(json, "block_bytes", 1, kMaxCount, origin);
   meta.files = parse_files(member(json, "files", origin), meta, origin);
   return meta;
@@ -283,7 +283,7 @@ TokenStore::TokenStore(const fs::path& folder, StoreMeta meta)
       documents_(map(kDocumentsFile)),
       words_(map(kWordsFile)) {
   if (meta_.labels != LabelKind::none) labels_ = map(kLabelsFile);
-  if (meta_.labels == LabelKind::sets) label_rows_ = map(kLabelRowsFile);
+  if (has_label_lists(meta_.labels)) label_rows_ = map(kLabelRowsFile);
 }
 
 TokenStore::~TokenStore() = default;
@@ -294,7 +294,7 @@ void TokenStore::require_ends() const {
     damaged(kRowsFile, "its ends do not fit the number of tokens");
   if (documents.front() != 0 || documents.back() != meta_.rows)
     damaged(kDocumentsFile, "its ends do not fit the number of rows");
-  if (meta_.labels != LabelKind::sets) return;
+  if (!has_label_lists(meta_.labels)) return;
   const auto sets = label_rows_.as<uint64_t>();
   if (sets.front() != 0 || sets.back() != meta_.set_labels)
     damaged(kLabelRowsFile, "its ends do not fit the number of labels");
@@ -340,7 +340,7 @@ Sample::Column TokenStore::tokens(StoreRange range) const {
 }
 
 double TokenStore::label_at(uint64_t row) const {
-  if (meta_.labels == LabelKind::none || meta_.labels == LabelKind::sets) return 0;
+  if (meta_.labels == LabelKind::none || has_label_lists(meta_.labels)) return 0;
   if (meta_.labels == LabelKind::values) return labels_.as<double>()[row];
   const int32_t label = labels_.as<int32_t>()[row];
   if (label < 0 || static_cast<size_t>(label) >= meta_.label_names.size())
@@ -350,15 +350,17 @@ double TokenStore::label_at(uint64_t row) const {
 }
 
 std::span<const int32_t> TokenStore::label_set_at(uint64_t row) const {
-  if (meta_.labels != LabelKind::sets) return {};
+  if (!has_label_lists(meta_.labels)) return {};
+  const bool ascend = meta_.labels == LabelKind::sets;
   const StoreRange range =
       range_at(kLabelRowsFile, label_rows_.as<uint64_t>().data(), row, row + 1, meta_.set_labels);
   const std::span<const int32_t> labels(labels_.as<int32_t>().data() + range.begin, range.size());
   for (size_t i = 0; i < labels.size(); ++i)
     if (labels[i] < 0 || static_cast<size_t>(labels[i]) >= meta_.label_names.size() ||
-        (i > 0 && labels[i] <= labels[i - 1]))
-      damaged(kLabelsFile, fmt::format("row {} has the classes {}; expected ascending ones below {}", row,
-                                       fmt::join(labels, ", "), meta_.label_names.size()));
+        (ascend && i > 0 && labels[i] <= labels[i - 1]))
+      damaged(kLabelsFile,
+              fmt::format("row {} has the classes {}; expected {} below {}", row, fmt::join(labels, ", "),
+                          ascend ? "ascending ones" : "numbers", meta_.label_names.size()));
   return labels;
 }
 

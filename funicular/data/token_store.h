@@ -44,7 +44,13 @@ enum class LabelKind {
   classes,  ///< class numbers 0 .. label_names.size() - 1
   values,   ///< regression targets
   sets,     ///< any number of class numbers a row, ascending
+  tags,     ///< a class number for each word of a row, in the words' order
 };
+
+/// Whether a row has a list of labels: of sets and tags.
+constexpr bool has_label_lists(LabelKind kind) {
+  return kind == LabelKind::sets || kind == LabelKind::tags;
+}
 
 /// The contents of meta.json.
 struct StoreMeta {
@@ -60,7 +66,7 @@ struct StoreMeta {
   uint64_t longest_row = 0;     ///< tokens of the longest row, its columns together
   LabelKind labels = LabelKind::none;
   std::vector<std::string> label_names;  ///< of the classes, in the order of their numbers
-  uint64_t set_labels = 0;               ///< of LabelKind::sets: the labels of all rows together
+  uint64_t set_labels = 0;               ///< of sets and tags: the labels of all rows together
   uint64_t block_bytes = 0;              ///< of a block with a checksum of its own; 0: none, an older store
 
   struct File {

@@ -5,6 +5,7 @@
 #include "funicular/base/processor_limit.h"
 #include "funicular/data/store_writer.h"
 #include "funicular/format/list.h"
+#include "funicular/text/given_words.h"
 #include "funicular/text/tokenizer.h"
 
 #include <fmt/ranges.h>
@@ -51,6 +52,7 @@ class PieceEncoder {
 
  private:
   void add(const SourceRow& row, EncodedRows& out) {
+    if (meta_.labels == LabelKind::tags) return add_tagged(row, out);
     if (meta_.labels != LabelKind::none) add_label(row.label, out);
     if (row.new_document) out.document_rows.push_back(out.rows);
     const size_t begin = text_.ids.size();
@@ -68,6 +70,25 @@ class PieceEncoder {
             fmt::format("the row has {} tokens, and its word references name position {}", tokens, position));
       text_.word_starts[begin + static_cast<size_t>(position) - 1] = 0;
     }
+    out.longest_row = std::max<uint64_t>(out.longest_row, text_.ids.size() - begin);
+    ++out.rows;
+  }
+
+  /// A row of words with a tag each: lists, or separated by blanks.
+  void add_tagged(const SourceRow& row, EncodedRows& out) {
+    const auto words = format::split_list(row.columns[0], " "), tags = format::split_list(row.label, " ");
+    if (words.empty()) throw BadRow("the row has no words");
+    if (words.size() != tags.size())
+      throw BadRow(
+          fmt::format("expected a tag for each word, found {} words and {} tags", words.size(), tags.size()));
+    set_.clear();
+    for (const std::string_view tag : tags) set_.push_back(number_of(tag, out));
+    out.classes.insert(out.classes.end(), set_.begin(), set_.end());
+    out.set_ends.push_back(out.classes.size());
+    if (row.new_document) out.document_rows.push_back(out.rows);
+    const size_t begin = text_.ids.size();
+    text::tokenize_words(tokenizer_, words, text_);
+    out.column_ends.push_back(text_.ids.size());
     out.longest_row = std::max<uint64_t>(out.longest_row, text_.ids.size() - begin);
     ++out.rows;
   }
@@ -324,6 +345,8 @@ StoreMeta initial_meta(const text::Tokenizer& tokenizer, const RowSource& source
         "token store",
         "words that blanks separate are marked for WordPiece; tokens of {} begin words where blanks do",
         tokenizer.type());
+  if (options.labels == LabelKind::tags && source.columns() != 1)
+    throw InputError("token store", "words with tags are one column, found {}", source.columns());
   StoreMeta meta;
   meta.tokenizer_fingerprint = tokenizer.fingerprint();
   meta.tokenizer_description = tokenizer.description();
@@ -332,7 +355,7 @@ StoreMeta initial_meta(const text::Tokenizer& tokenizer, const RowSource& source
   meta.columns = source.columns();
   meta.labels = options.labels;
   meta.block_bytes = options.block_bytes;
-  if (options.labels == LabelKind::classes || options.labels == LabelKind::sets)
+  if (options.labels == LabelKind::classes || has_label_lists(options.labels))
     meta.label_names = options.label_names;
   return meta;
 }

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
+#include "funicular/eval/length_batches.h"
 #include "funicular/train/prefetch.h"
 
 namespace funicular::eval {
@@ -162,25 +162,14 @@ std::vector<Prediction> Predictor::predict(const TokenisedRows& rows) const {
   const auto& samples = rows.samples();
   std::vector<int64_t> lengths(samples.size());
   for (size_t i = 0; i < samples.size(); ++i) lengths[i] = objective_.length(samples[i]);
-  std::vector<size_t> order(samples.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return lengths[a] > lengths[b]; });
-
   std::vector<Prediction> result(samples.size());
-  std::vector<data::Sample> batch;
-  for (size_t begin = 0, end; begin < order.size(); begin = end) {
+  for_length_batches(lengths, options_.batch_tokens, [&](std::span<const size_t> rows_of_batch) {
     stop_if_interrupted();
-    int64_t tokens = 0;
-    batch.clear();
-    for (end = begin;
-         end < order.size() && (end == begin || tokens + lengths[order[end]] <= options_.batch_tokens);
-         ++end) {
-      tokens += lengths[order[end]];
-      batch.push_back(samples[order[end]]);
-    }
+    std::vector<data::Sample> batch;
+    for (const size_t row : rows_of_batch) batch.push_back(samples[row]);
     std::vector<Prediction> predictions = forward(batch);
-    for (size_t i = begin; i < end; ++i) result[order[i]] = std::move(predictions[i - begin]);
-  }
+    for (size_t i = 0; i < predictions.size(); ++i) result[rows_of_batch[i]] = std::move(predictions[i]);
+  });
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
+#include "funicular/data/conll_source.h"
 #include "funicular/data/token_store_builder.h"
 #include "funicular/objective/metrics.h"
 
@@ -45,15 +46,52 @@ Task custom_task(const CustomColumns& custom) {
   task.layout.header = custom.header;
   for (const auto& column : custom.text) task.layout.text_columns.push_back(format::column_from_text(column));
   if (custom.text.empty()) task.layout.text_columns.push_back(format::column_from_text("text"));
-  task.layout.label_column = format::column_from_text(custom.label);
+  task.layout.label_column = format::column_from_text(custom.label.empty() ? "label" : custom.label);
   if (custom.multi_label) {
-    task.layout.lists = task.multi_label = true;
+    task.layout.lists = format::Lists::last;
+    task.multi_label = true;
     task.label_separator = custom.label_separator;
     task.metrics = objective::multi_label_metric_names();
     task.best_metric = "micro_f1";
   }
   if (custom.regression) make_regression(task);
   return task;
+}
+
+/// Without columns where none are given: they depend on each file's format.
+Task tag_task(const CustomColumns& custom) {
+  if (custom.text.size() > 1)
+    throw InputError("task", "words with tags are one column, found {} of --text-column", custom.text.size());
+  Task task{kTagTask, {}, {}, {}, {}, ""};
+  task.tags = true;
+  task.conll = custom.format == "conll";
+  if (!custom.format.empty() && !task.conll) {
+    task.layout.format = format::text_format_from_name(custom.format);
+    if (task.layout.format != format::TextFormat::jsonl)
+      throw InputError("task", "files of words with tags are of the format conll or jsonl, found {}",
+                       custom.format);
+  }
+  for (const auto& column : custom.text) task.layout.text_columns.push_back(format::column_from_text(column));
+  if (!custom.label.empty()) task.layout.label_column = format::column_from_text(custom.label);
+  return task;
+}
+
+bool is_json_lines(const Task& task, const fs::path& file) {
+  if (task.conll) return false;
+  return task.layout.format || file.extension() == ".jsonl" || file.extension() == ".ndjson";
+}
+
+std::optional<size_t> numbered(const std::optional<Column>& column, const fs::path& file) {
+  if (!column) return {};
+  if (const auto* const number = std::get_if<size_t>(&*column)) return *number;
+  throw InputError("task",
+                   "{}: the columns of CoNLL's formats have no names, found \"{}\"; expected a number from 1",
+                   file.string(), std::get<std::string>(*column));
+}
+
+std::unique_ptr<data::RowSource> open_rows(const Task& task, const fs::path& file) {
+  if (task.tags) return open_tagged_rows(task, file);
+  return std::make_unique<TaskSource>(task, file);
 }
 
 /// Everything that decides the store's contents.
@@ -68,9 +106,10 @@ uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer
                                                    : fmt::format(" \"{}\"", std::get<std::string>(column));
   };
   for (const Column& column : task.layout.text_columns) add(column);
-  add(*task.layout.label_column);
+  if (task.layout.label_column) add(*task.layout.label_column);
   for (const auto* list : {&task.spellings, &task.label_names, &labels})
     for (const std::string& label : *list) text += fmt::format(" {}:{}", label.size(), label);
+  if (task.tags) text += task.conll ? " tags in columns" : " tags";
   if (task.layout.bad_rows && task.layout.bad_rows->skip()) text += " without bad rows";
   if (task.regression) text += " numbers";
   if (task.multi_label) text += fmt::format(" sets by {}", task.label_separator);
@@ -93,6 +132,12 @@ const std::vector<std::string>& task_names() {
   return names;
 }
 
+std::vector<std::string> task_names_with_tags() {
+  std::vector<std::string> names = task_names();
+  names.emplace_back(kTagTask);
+  return names;
+}
+
 Task find_task(const std::string& name, const CustomColumns& custom) {
   if (name == "cola") return known_task(name, {"matthews_correlation", "accuracy"}, "matthews_correlation");
   if (name == "mrpc") return known_task(name, {"accuracy", "f1"}, "accuracy");
@@ -103,7 +148,8 @@ Task find_task(const std::string& name, const CustomColumns& custom) {
     return task;
   }
   if (name == "custom") return custom_task(custom);
-  const auto& names = task_names();
+  if (name == kTagTask) return tag_task(custom);
+  const std::vector<std::string> names = task_names_with_tags();
   const std::string near = nearest(name, names.data(), names.data() + names.size());
   throw InputError("task", "unknown task \"{}\"{}; known are {}", name,
                    near.empty() ? "" : ", did you mean " + near + "?", fmt::join(names, ", "));
@@ -112,25 +158,46 @@ Task find_task(const std::string& name, const CustomColumns& custom) {
 TaskSource::TaskSource(const Task& task, const fs::path& file)
     : NamedLabelSource(file, task.layout, task.label_names, task.spellings) {}
 
+std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::path& file, bool tagged) {
+  const auto& columns = task.layout;
+  const std::optional<Column> word =
+      columns.text_columns.empty() ? std::nullopt : std::optional(columns.text_columns.front());
+  if (!is_json_lines(task, file))
+    return std::make_unique<data::ConllSource>(
+        file, data::ConllOptions{.word_column = numbered(word, file),
+                                 .tag_column = numbered(columns.label_column, file),
+                                 .tagged = tagged,
+                                 .conll_u = data::is_conll_u(file),
+                                 .bad_rows = columns.bad_rows});
+  data::TextFileSourceOptions options;
+  options.format = format::TextFormat::jsonl;
+  options.lists = format::Lists::all;
+  options.bad_rows = columns.bad_rows;
+  options.text_columns = {word.value_or("tokens")};
+  if (tagged) options.label_column = columns.label_column.value_or("tags");
+  return std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(options));
+}
+
 std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
                                                         const std::string& name,
                                                         const text::Tokenizer& tokenizer,
                                                         const std::vector<std::string>& labels,
                                                         const fs::path& folder, bool verify) {
-  const TaskSource source(task, file);
+  const std::unique_ptr<data::RowSource> source = open_rows(task, file);
   const fs::path path =
       folder / fmt::format("{}-{}.tokens", name, hash_text(store_key(task, file, tokenizer, labels)));
   const auto build = [&](bool overwrite) {
     data::StoreBuildOptions options;
     options.overwrite = overwrite;
-    options.labels = task.multi_label  ? data::LabelKind::sets
-                     : task.regression ? data::LabelKind::values
-                                       : data::LabelKind::classes;
+    options.labels = task.tags          ? data::LabelKind::tags
+                     : task.multi_label ? data::LabelKind::sets
+                     : task.regression  ? data::LabelKind::values
+                                        : data::LabelKind::classes;
     options.label_names = labels;
     options.label_separator = task.label_separator;
     options.stop = [] { return interrupt_requested() != 0; };
     const InterruptGuard guard;
-    const auto result = data::build_token_store(tokenizer, source, path, options);
+    const auto result = data::build_token_store(tokenizer, *source, path, options);
     log::info("tokenised {}: {} rows, {} tokens", file.string(), result.meta.rows, result.meta.tokens);
     if (result.skipped_rows > 0) log::warning("{}", task.layout.bad_rows->summary("left out", file.string()));
   };

@@ -25,6 +25,8 @@ struct Task {
   bool multi_label = false;              ///< a row has any number of labels
   std::string label_separator = ",";     ///< between them, see format/list.h
   bool regression = false;               ///< the labels are numbers to predict
+  bool tags = false;                     ///< each word has a tag; see open_task_store for the files
+  bool conll = false;                    ///< of tags: all files are CoNLL's, whatever their names
 
   /// Texts of a row: 1, or 2 for pairs.
   int columns() const { return format::texts_of_columns(layout.text_columns.size()); }
@@ -32,13 +34,19 @@ struct Task {
 
 /// cola, sst2, mrpc, stsb, rte, custom.
 const std::vector<std::string>& task_names();
+/// The task of a tag for each word.
+inline constexpr const char* kTagTask = "tags";
+/// task_names and kTagTask.
+std::vector<std::string> task_names_with_tags();
 
-/// Where a custom task's columns lie. Numbers count from 1, anything else is a name in the header or a JSON
-/// key.
+/// Where the columns of a custom task, or of one of tags, lie. Numbers count from 1, anything else is a name in the header
+/// or a JSON key.
 struct CustomColumns {
-  std::vector<std::string> text;  ///< one, two for pairs, or more, which are joined into one; empty: "text"
-  std::string label = "label";
-  std::string format;  ///< tsv | csv | jsonl; empty: guessed from each file's name
+  std::vector<std::string>
+      text;            ///< one, two for pairs, or more, which are joined into one; empty: "text", of tags
+                       ///< the first column or "tokens"
+  std::string label;   ///< empty: "label", of tags the last column or "tags"
+  std::string format;  ///< tsv | csv | jsonl, of tags conll | jsonl; empty: guessed from each file's name
   bool header = true;  ///< tsv, csv: the first row names the columns
   bool multi_label = false;
   std::string label_separator = ",";
@@ -53,6 +61,10 @@ class TaskSource final : public data::NamedLabelSource {
  public:
   TaskSource(const Task& task, const fs::path& file);
 };
+
+/// Rows of a task of tags: of a file of JSON lines (.jsonl, .ndjson) lists of words and of tags, else of CoNLL's formats
+/// (data/conll_source.h). `tagged`: false where no tags are read. Throws InputError for columns of CoNLL's that have names.
+std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::path& file, bool tagged = true);
 
 /// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, and warns of rows that it leaves out, or opens it
 /// where it was made before from the same file, task, tokeniser and labels. `verify`: all of it is read and compared with its

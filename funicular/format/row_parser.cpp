@@ -38,7 +38,7 @@ std::string_view beginning(std::string_view text) {
 }  // namespace
 
 RowParser::RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
-                     size_t header_columns, bool lists, char separator)
+                     size_t header_columns, Lists lists, char separator)
     : format_(format),
       indices_(std::move(indices)),
       keys_(std::move(keys)),
@@ -165,6 +165,10 @@ std::string not_an_object(const Json& value) {
 
 }  // namespace
 
+bool RowParser::may_be_list(size_t key) const {
+  return lists_ == Lists::all || (lists_ == Lists::last && key + 1 == keys_.size());
+}
+
 std::string RowParser::parse_object(std::string_view row, std::vector<std::string_view>& columns) {
   if (std::string problem = json_depth_problem(row); !problem.empty()) return problem;
   Json object;
@@ -181,9 +185,8 @@ std::string RowParser::parse_object(std::string_view row, std::vector<std::strin
     const auto found = object.find(keys_[i]);
     if (found == object.end())
       return fmt::format("the key \"{}\" is missing; found {}", keys_[i], shown_keys(object));
-    const std::string problem = found->is_array() && lists_ && i + 1 == keys_.size()
-                                    ? text_of_list(*found, storage_[i])
-                                    : text_of_value(*found, storage_[i]);
+    const std::string problem = found->is_array() && may_be_list(i) ? text_of_list(*found, storage_[i])
+                                                                    : text_of_value(*found, storage_[i]);
     if (!problem.empty()) return fmt::format("the key \"{}\": {}", keys_[i], problem);
   }
   columns.assign(storage_.begin(), storage_.end());

@@ -16,7 +16,7 @@ namespace funicular::format {
 class RowParser {
  public:
   RowParser(TextFormat format, std::vector<size_t> indices, std::vector<std::string> keys,
-            size_t header_columns, bool lists = false, char separator = ',');
+            size_t header_columns, Lists lists = Lists::none, char separator = ',');
   /// Fills `columns`. Returns "" or what is wrong with the row.
   std::string parse(std::string_view row, std::vector<std::string_view>& columns);
 
@@ -24,12 +24,13 @@ class RowParser {
   void split_tabs(std::string_view row);
   std::string split_quoted(std::string_view row);
   std::string parse_object(std::string_view row, std::vector<std::string_view>& columns);
+  bool may_be_list(size_t key) const;
   std::string select(std::vector<std::string_view>& columns) const;
   TextFormat format_;
   std::vector<size_t> indices_;
   std::vector<std::string> keys_;
   size_t header_columns_;
-  bool lists_;
+  Lists lists_;
   char separator_;
   std::vector<std::string_view> fields_;
   std::vector<std::string> storage_;  ///< unescaped fields

@@ -224,7 +224,7 @@ std::vector<std::string> resolve_keys(const TextOptions& options, TextFormat for
 
 std::vector<std::string> parse_header(TextFormat format, std::string_view row, const std::string& name,
                                       char separator) {
-  RowParser parser(format, {}, {}, 0, false, separator);
+  RowParser parser(format, {}, {}, 0, Lists::none, separator);
   std::vector<std::string_view> fields;
   const std::string problem = parser.parse(without_line_end(row), fields);
   if (!problem.empty()) throw InputError("text", "{}:1: {}", name, problem);

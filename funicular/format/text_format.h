@@ -45,13 +45,16 @@ constexpr int texts_of_columns(size_t columns) {
 /// The columns as one text, a blank between them; empty ones are left out.
 std::string join_columns(std::span<const std::string_view> columns);
 
+/// Which columns of a row of JSON may be lists: none, the last one that is asked for, or all.
+enum class Lists { none, last, all };
+
 struct TextOptions {
   std::optional<TextFormat> format = {};  ///< none: guessed from the name
   bool header = false;                    ///< tsv and csv: the first row names the columns
   std::vector<Column> columns = {};  ///< which to give, in this order. Empty: all columns (jsonl: "text";
                                      ///< text and lines: the line)
   bool keep_blank_lines = false;     ///< lines, tsv, csv: an empty line is a row with one empty column
-  bool lists = false;                ///< jsonl: the last column may be a list, see format/list.h
+  Lists lists = Lists::none;         ///< jsonl: which columns may be lists, see format/list.h
   /// What becomes of rows that make no sense; null: each is an error (InputError naming file:line, expected and found).
   std::shared_ptr<BadRows> bad_rows = {};
 };

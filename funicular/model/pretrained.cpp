@@ -13,6 +13,7 @@
 #include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/nn/quantized.h"
 
 namespace funicular::model {
@@ -39,12 +40,20 @@ void require_finite(const Model& model, const fs::path& folder) {
 
 }  // namespace
 
-/// The architecture of config.json whose head is called as that of a text classifier, and is another one; "" if
-/// there is none.
-static std::string owner_of_classifier(const format::BertConfig& config) {
+/// The architecture of config.json whose head's weights are called as those of `head`, and are another head's; "" if there
+/// is none.
+static std::string other_owner(const format::BertConfig& config, const Head& head) {
+  const std::string own = family_of(config).class_of(head.architecture);
   for (const std::string& name : config.architectures)
-    if (name.ends_with("ForTokenClassification") || name.ends_with("ForMultipleChoice")) return name;
+    for (const char* const kind :
+         {"ForSequenceClassification", "ForTokenClassification", "ForMultipleChoice"})
+      if (name.ends_with(kind) && !own.ends_with(kind)) return name;
   return "";
+}
+
+/// What the classes of a head are given to.
+static const char* classified(const Head& head) {
+  return head == Head::classification ? "whole texts" : "words";
 }
 
 void require_folder(const fs::path& folder, const char* option) {
@@ -139,14 +148,15 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
           .device = device};
 }
 
-LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable) const {
+LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable,
+                            const Head& head) const {
   const std::string other =
-      !replaceable.empty() && replaceable == classes_layer(config_) ? owner_of_classifier(config_) : "";
+      !replaceable.empty() && replaceable == classes_layer(config_, head) ? other_owner(config_, head) : "";
   LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
   if (!other.empty() && starts_anew)
-    log::warning("{} is a {}: its classifier is not one of whole texts, and a new one takes its place",
-                 path_.string(), other);
+    log::warning("{} is a {}: its classifier is not one of {}, and a new one takes its place", path_.string(),
+                 other, classified(head));
   if (!report.missing.empty() && starts_anew)
     log::info("new, randomly initialised: {}", list(report.missing));
   if (!report.unexpected.empty())
@@ -155,10 +165,10 @@ LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& r
 }
 
 void Pretrained::load_all(Model& model, const Head& head) const {
-  const std::string other = owner_of_classifier(config_);
-  if (head == Head::classification && !other.empty())
-    throw InputError("weights", "{} is a {}; expected a model that classifies whole texts ({})",
-                     path_.string(), other, head.purpose);
+  const bool classifies = head == Head::classification || head == token_classifier();
+  if (const std::string other = other_owner(config_, head); classifies && !other.empty())
+    throw InputError("weights", "{} is a {}; expected a model that classifies {} ({})", path_.string(), other,
+                     classified(head), head.purpose);
   refuse_unused_layers(config_, path_);
   const LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
@@ -240,6 +250,10 @@ void TaskNote::store_in(format::BertConfig& config) const {
 
 std::string classes_layer(const format::BertConfig& config) {
   return family_of(config).classifier.output + ".";
+}
+
+std::string classes_layer(const format::BertConfig& config, const Head& head) {
+  return head == token_classifier() ? kTokenClassifier : classes_layer(config);
 }
 
 void reorder_classes(Model& model, const std::string& layer, const std::vector<std::string>& from,

@@ -64,7 +64,9 @@ class Pretrained {
   /// Copies the weights into the model and says what is new and what is left out. Throws InputError for
   /// weights that are not finite. What is new is not said of a run that goes on from a checkpoint
   /// (`starts_anew` false).
-  LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "") const;
+  /// Weights that are called as `head`'s and are another head's are not taken.
+  LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "",
+                  const Head& head = Head::classification) const;
   /// The same for a model that is to be used as it is: a weight that `head` needs and that is missing is an
   /// InputError.
   void load_all(Model& model, const Head& head) const;
@@ -105,6 +107,8 @@ void reorder_classes(Model& model, const std::string& layer, const std::vector<s
 
 /// Begins the names of the weights of a classifier's last layer, whose rows are the classes.
 std::string classes_layer(const format::BertConfig& config);
+/// The same of this head.
+std::string classes_layer(const format::BertConfig& config, const Head& head);
 
 /// The names of a classifier's classes: those of config.json, or LABEL_0 … as transformers calls nameless
 /// ones.

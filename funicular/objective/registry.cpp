@@ -5,16 +5,23 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/model/pretrained.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/objective/classification.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
 #include "funicular/objective/sentence_order.h"
+#include "funicular/objective/tags.h"
 
 namespace funicular::objective {
 
 std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
                                            const ClassifierOptions& options) {
+  if (model::is_token_classifier(config))
+    return std::make_unique<Tags>(tokenizer, TagOptions{.sequence = options.sequence,
+                                                        .tags = model::class_names(config),
+                                                        .labelled = options.labelled});
   if (is_multi_label(config))
     return std::make_unique<MultiLabel>(tokenizer, MultiLabelOptions{.sequence = options.sequence,
                                                                      .num_labels = config.num_labels,
@@ -47,11 +54,10 @@ std::unique_ptr<Objective> make_electra(const text::Tokenizer& tokenizer, const 
 }
 
 // One row an objective.
-const std::vector<std::pair<std::string, Make>> kPretraining = {
-    {"mlm", make<MaskedLm>},
-    {"mlm-nsp", make<NextSentence>},
-    {"mlm-sop", make<SentenceOrder>},
-    {"electra", make_electra}};
+const std::vector<std::pair<std::string, Make>> kPretraining = {{"mlm", make<MaskedLm>},
+                                                                {"mlm-nsp", make<NextSentence>},
+                                                                {"mlm-sop", make<SentenceOrder>},
+                                                                {"electra", make_electra}};
 
 }  // namespace
 

@@ -22,8 +22,8 @@ struct ClassifierOptions {
   double label_smoothing = 0;
 };
 
-/// What a classifier of this configuration learns, by its problem_type: MultiLabel, or Classification (of
-/// which a single label is regression, as transformers takes it).
+/// What a classifier of this configuration learns: of a token classifier Tags; else, by its problem_type, MultiLabel, or
+/// Classification (of which a single label is regression, as transformers takes it).
 std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, const format::BertConfig& config,
                                            const ClassifierOptions& options);
 

@@ -370,7 +370,7 @@ TEST_F(StoreBuilder, ReadsListsOfJsonAndSeparatedLabels) {
   const auto sets_of = [&](const std::string& name, const std::string& text, TextFileSourceOptions options,
                            const std::string& separator) {
     std::ofstream(folder_ / name) << text;
-    options.lists = true;
+    options.lists = format::Lists::last;
     const TextFileSource source({folder_ / name}, options);
     build_token_store(letters(), source, folder_ / "x.tokens",
                       {.overwrite = true, .labels = LabelKind::sets, .label_separator = separator});

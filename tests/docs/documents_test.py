@@ -159,6 +159,9 @@ def readers_folder(test):
     rows = harness.sentiment_rows(40)
     for name in ("train.tsv", "eval.tsv", "test.tsv"):
         harness.write_rows(folder / name, ("label", "text"), rows)
+    for name in ("train.conll", "eval.conll"):
+        (folder / name).write_text("".join("".join(f"{word} {'B-PRAISE' if word == 'good' else 'O'}\n" for word in text.split()) + "\n"
+                                           for _, text in rows))
     chain = blocks.blocks((commands.ROOT / "docs" / "chain.md").read_text())
     (folder / "chain.toml").write_text(next(block.code for block in chain if block.language == "toml"))
     (folder / "lines.txt").write_text("".join(text + "\n" for _, text in rows))

@@ -15,6 +15,7 @@
 #include "funicular/base/random.h"
 #include "funicular/core/recompute.h"
 #include "funicular/model/bert.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/runtime/device_kernels.h"
 
 namespace funicular::model {
@@ -123,6 +124,23 @@ class PlainBert {
            batch.counts.at("classification");
   }
 
+  at::Tensor tag_loss(const MicroBatch& batch) const {
+    const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
+    std::vector<at::Tensor> all;
+    for (int64_t s = 0; s < batch.packing.sequences(); ++s) {
+      const at::Tensor hidden = encode(batch, s);
+      all.push_back(hidden * row_mask(Site::classifier, 0, rate, hidden.size(0), config_.hidden_size,
+                                      draw_of(batch, s)));
+    }
+    const at::Tensor logits = linear(at::cat(all).index_select(0, batch["tag_rows"]), "classifier");
+    return at::cross_entropy_loss(logits, batch["labels"], {}, at::Reduction::Sum) / batch.counts.at("tags");
+  }
+
+  at::Tensor loss(const Head& head, const MicroBatch& batch) const {
+    if (head == token_classifier()) return tag_loss(batch);
+    return head == Head::masked_lm ? masked_lm_loss(batch) : classification_loss(batch);
+  }
+
  private:
   const at::Tensor& weight(const std::string& name) const { return weights_.at(name); }
   at::Tensor linear(const at::Tensor& x, const std::string& name) const {
@@ -213,7 +231,7 @@ MicroBatch batch_of(const std::vector<int32_t>& lengths, int64_t vocabulary) {
   batch.tensors["mlm_rows"] = torch::arange(tokens / 3) * 3 + 1;
   batch.tensors["mlm_labels"] = batch["mlm_rows"] * 7 % vocabulary;
   batch.tensors["labels"] = torch::arange(sequences) % 3;
-  batch.counts = {{"mlm", 31}, {"classification", 5}, {"regression", 6}};
+  batch.counts = {{"mlm", 31}, {"classification", 5}, {"regression", 6}, {"tags", 29}};
   return batch;
 }
 
@@ -235,8 +253,7 @@ void expect_equal_to_reference(const BertOptions& options, const MicroBatch& bat
                                const std::vector<Way>& ways) {
   Model first = build_bert(options);
   const PlainBert reference(first, options.config);
-  const at::Tensor expected = options.head == Head::masked_lm ? reference.masked_lm_loss(batch)
-                                                              : reference.classification_loss(batch);
+  const at::Tensor expected = reference.loss(options.head, batch);
   expected.backward();
   double all = 0;
   for (const auto& [name, weight] : reference.weights())
@@ -289,6 +306,20 @@ TEST(BertDropout, OfAClassifierWithoutARateOfItsOwnIsThatOfTheRest) {
 
 TEST(BertDropout, OfRegressionIsThatOfThePlainModelWithTheSameKeys) {
   expect_equal_to_reference(options_of(Head::classification, 1), at::arange(6, at::kDouble) * 0.3 - 1);
+}
+
+TEST(BertDropout, OfTagsIsThatOfThePlainModelWithTheSameKeys) {
+  const BertOptions options = options_of(token_classifier(), 3);
+  const auto batch = [&](const std::vector<int32_t>& lengths) {
+    MicroBatch made = batch_of(lengths, options.config.vocab_size);
+    made.tensors["tag_rows"] = torch::arange(made.packing.tokens() / 2) * 2 + 1;
+    made.tensors["tag_sequences"] = torch::zeros_like(made["tag_rows"]);
+    made.tensors["labels"] = made["tag_rows"] % 3;
+    return made;
+  };
+  expect_equal_to_reference(options, batch(kRagged),
+                            {Way::plain, Way::observed, Way::selective, Way::recomputed});
+  expect_equal_to_reference(options, batch({9, 1, 5}), {Way::team});
 }
 
 TEST(BertDropout, IsNoneOutsideOfTraining) {

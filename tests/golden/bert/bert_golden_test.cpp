@@ -19,6 +19,7 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/format/safetensors.h"
 #include "funicular/model/electra.h"
+#include "funicular/model/token_classifier.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
@@ -208,7 +209,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"electra_classification", Head::classification},
         Case{"electra_regression", Head::classification}, Case{"electra_multi_label", multi_label()},
         Case{"long_masked_lm", Head::masked_lm}, Case{"long_classification", Head::classification},
-        Case{"minilm_masked_lm", Head::masked_lm}, Case{"minilm_classification", Head::classification}),
+        Case{"minilm_masked_lm", Head::masked_lm}, Case{"minilm_classification", Head::classification},
+        Case{"tags", token_classifier()}, Case{"roberta_tags", token_classifier()},
+        Case{"electra_tags", token_classifier()}),
     [](const auto& info) { return std::string(info.param.name); });
 
 }  // namespace

@@ -14,8 +14,9 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 
 import torch
 from safetensors.torch import save_file
-from transformers import (BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, ElectraForMaskedLM, ElectraForPreTraining,
-                          ElectraForSequenceClassification, RobertaForMaskedLM, RobertaForSequenceClassification)
+from transformers import (BertForMaskedLM, BertForPreTraining, BertForSequenceClassification, BertForTokenClassification,
+                          ElectraForMaskedLM, ElectraForPreTraining, ElectraForSequenceClassification, ElectraForTokenClassification,
+                          RobertaForMaskedLM, RobertaForSequenceClassification, RobertaForTokenClassification)
 
 LONG = [512, 257, 256, 255, 300, 1]
 SMALL = dict(vocab_size=211, max_position_embeddings=160, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
@@ -82,6 +83,12 @@ CASES = {
                                                                    problem_type="multi_label_classification"), [6, 31, 90, 1]),
     "minilm_masked_lm": (BertForMaskedLM, None, [128, 37, 64, 91, 15, 3]),
     "minilm_classification": (BertForSequenceClassification, None, [128, 45, 66, 12]),
+    "tags": (BertForTokenClassification, dict(SMALL, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                              intermediate_size=40, num_labels=7), [5, 1, 130, 64, 17]),
+    "roberta_tags": (RobertaForTokenClassification, dict(ROBERTA, hidden_size=36, num_hidden_layers=2, num_attention_heads=3,
+                                                         intermediate_size=50, num_labels=5), [7, 29, 128, 2]),
+    "electra_tags": (ElectraForTokenClassification, dict(ELECTRA, hidden_size=24, num_hidden_layers=2, num_attention_heads=2,
+                                                         intermediate_size=32, num_labels=9), [6, 31, 90, 1]),
 }
 
 
@@ -113,6 +120,10 @@ def make_batch(model, lengths, is_masked_lm, generator):
         chosen = (torch.rand(ids.shape, generator=generator) < 0.2) & mask
         chosen[:, 0] = not isinstance(model, BertForPreTraining)  # which reads the first tokens as they are
         labels = torch.where(chosen, torch.randint(0, config.vocab_size, ids.shape, generator=generator), -100)
+    elif gives_tags(model):
+        chosen = (torch.rand(ids.shape, generator=generator) < 0.5) & mask
+        chosen[0, 0] = True
+        labels = torch.where(chosen, torch.randint(0, config.num_labels, ids.shape, generator=generator), -100)
     elif isinstance(model, ElectraForPreTraining):
         labels = ((torch.rand(ids.shape, generator=generator) < 0.2) & mask).long()
     elif config.problem_type == "multi_label_classification":
@@ -126,7 +137,11 @@ def make_batch(model, lengths, is_masked_lm, generator):
     return ids, types, mask, labels
 
 
-def packed(ids, types, mask, labels, lengths, is_masked_lm):
+def gives_tags(model):
+    return type(model).__name__.endswith("ForTokenClassification")
+
+
+def packed(ids, types, mask, labels, lengths, is_masked_lm, tags):
     batch = {"token_ids": ids[mask], "token_type_ids": types[mask], "lengths": torch.tensor(lengths)}
     if isinstance(labels, tuple):
         labels, batch["next_sentence_labels"] = labels
@@ -134,6 +149,11 @@ def packed(ids, types, mask, labels, lengths, is_masked_lm):
         flat = labels[mask]
         batch["mlm_rows"] = torch.nonzero(flat != -100).flatten()
         batch["mlm_labels"] = flat[flat != -100]
+    elif tags:
+        flat = labels[mask]
+        batch["tag_rows"] = torch.nonzero(flat != -100).flatten()
+        batch["tag_sequences"] = torch.arange(len(lengths))[:, None].expand(ids.shape)[mask][flat != -100]
+        batch["labels"] = flat[flat != -100]
     elif labels.shape == ids.shape:
         batch["replaced"] = labels[mask]
     else:
@@ -158,7 +178,7 @@ def expected(model, ids, types, mask, labels, is_masked_lm):
     loss = replaced_loss(out, mask, labels) if isinstance(model, ElectraForPreTraining) else out.loss
     loss.backward()
     logits = out.prediction_logits if both else out.logits
-    logits = logits[mask][labels[mask] != -100] if is_masked_lm else logits[mask] if labels.shape == ids.shape else logits
+    logits = logits[mask][labels[mask] != -100] if is_masked_lm or gives_tags(model) else logits[mask] if labels.shape == ids.shape else logits
     result = {"logits": logits.detach().clone(), "loss": loss.detach().clone()}
     if both:
         result["next_sentence_logits"] = out.seq_relationship_logits.detach().clone()
@@ -241,7 +261,7 @@ def main():
         os.makedirs(folder, exist_ok=True)
         model.save_pretrained(os.path.join(folder, "model"))
         ids, types, mask, labels = make_batch(model, lengths, is_masked_lm, generator)
-        save_file(packed(ids, types, mask, labels, lengths, is_masked_lm), os.path.join(folder, "batch.safetensors"))
+        save_file(packed(ids, types, mask, labels, lengths, is_masked_lm, gives_tags(model)), os.path.join(folder, "batch.safetensors"))
         for suffix, dtype in (("fp32", torch.float32), ("fp64", torch.float64), ("bf16", torch.bfloat16)):  # which rounds its weights
             result = expected(model.to(dtype), ids, types, mask, labels, is_masked_lm)
             result = {key: value.float() if dtype == torch.bfloat16 else value for key, value in result.items()}

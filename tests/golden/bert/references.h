@@ -38,7 +38,7 @@ inline MicroBatch read_batch(const fs::path& path) {
                               : batch.tensors.contains("replaced") ? "replaced"
                                                                    : "labels";
   const double count = static_cast<double>(batch[targets].numel());
-  for (const char* name : {"mlm", "classification", "regression", "multi_label", "replaced"})
+  for (const char* name : {"mlm", "classification", "regression", "multi_label", "replaced", "tags"})
     batch.counts[name] = count;
   if (draws) batch.counts["replaced"] = static_cast<double>(batch.packing.tokens());
   batch.counts["next_sentence"] = static_cast<double>(batch.packing.sequences());

@@ -1,0 +1,62 @@
+#include "funicular/model/token_classifier.h"
+
+#include <torch/types.h>
+
+#include <algorithm>
+
+#include "funicular/model/builder.h"
+#include "funicular/nn/functional.h"
+
+namespace funicular::model {
+
+namespace {
+
+constexpr const char* kArchitecture = "BertForTokenClassification";
+
+at::Tensor dropped(const at::Tensor& hidden, const MicroBatch& batch, const nn::DropoutSite& site) {
+  const Packing& packing = batch.packing;
+  const at::Tensor& rows = batch["tag_rows"];
+  return nn::dropout(hidden, packing.positions.index_select(0, rows),
+                     packing.token_draws.index_select(0, rows), packing.random, site);
+}
+
+void add_token_classifier(Builder& builder) {
+  const format::BertConfig& config = builder.config();
+  const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.hidden_size);
+  const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
+  builder.add_segment(
+      "token_classification", {hidden_of_head(builder.options())}, {}, [=](Activations in, const Pass& pass) {
+        const at::Tensor hidden = dropped(in.at(kHidden), pass.batch, site);
+        // In the vectors' type: a loss of few bits helps nobody.
+        const at::Tensor logits =
+            nn::linear(hidden, classifier.weight->compute).to(classifier.bias->compute.scalar_type()) +
+            classifier.bias->compute;
+        pass.taps("logits", logits);
+        pass.loss.output("logits", logits);
+        pass.loss.output("sequences", pass.batch["tag_sequences"]);
+        if (const auto labels = pass.batch.tensors.find("labels"); labels != pass.batch.tensors.end()) {
+          pass.loss.output("labels", labels->second);
+          pass.loss.add("tags", at::cross_entropy_loss(logits, labels->second, {}, at::Reduction::Sum));
+        }
+        return Activations{};
+      });
+}
+
+}  // namespace
+
+Head token_classifier() {
+  return {"token_classification",
+          kArchitecture,
+          "fine-tuned for it (funicular finetune --task tags)",
+          [](const MicroBatch& batch) { return batch.on_host("tag_rows"); },
+          add_token_classifier,
+          [](const format::BertConfig& config) { return (config.hidden_size + 1) * config.num_labels; },
+          {}};
+}
+
+bool is_token_classifier(const format::BertConfig& config) {
+  return std::any_of(config.architectures.begin(), config.architectures.end(),
+                     [](const std::string& name) { return name.ends_with("ForTokenClassification"); });
+}
+
+}  // namespace funicular::model

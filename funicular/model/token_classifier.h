@@ -1,0 +1,20 @@
+#pragma once
+// The head that gives each word of a text one of several classes, as named entities and parts of speech are found.
+
+#include "funicular/model/heads.h"
+
+namespace funicular::model {
+
+/// Begins the names of its weights, in every family.
+inline constexpr const char* kTokenClassifier = "classifier.";
+
+/// transformers' BertForTokenClassification, or another family's: dropout and a linear layer over the hidden states of the
+/// tokens that begin a word, and of no others: the last layer is computed for these alone. Reads `tag_rows` [R] int64, their
+/// rows in the packed batch, ascending; `tag_sequences` [R] int64, the sequence of each; and `labels` [R] int64, which may be
+/// missing where no loss is wanted. Loss term `tags`. Outputs: `logits` [R, classes], `sequences`, `labels`. Tap: `logits`.
+Head token_classifier();
+
+/// Whether the configuration is of a model with this head.
+bool is_token_classifier(const format::BertConfig& config);
+
+}  // namespace funicular::model

@@ -1,0 +1,66 @@
+#pragma once
+// How well words are tagged: tag by tag, and, where the tags are of entities, entity by entity.
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "funicular/core/metrics.h"
+
+namespace funicular::objective {
+
+/// Words [begin, end) of a text, and what they are.
+struct Entity {
+  int64_t begin = 0, end = 0;
+  std::string_view type;
+  auto operator<=>(const Entity&) const = default;
+};
+
+/// The entities of one text's tags, by the rules of the CoNLL shared tasks' conlleval, which seqeval follows too: they read
+/// IOB1, IOB2, IOE and IOBES; BILOU's L and U are read as E and S. The types are views into the tags.
+std::vector<Entity> entities_of(std::span<const std::string_view> tags);
+
+/// Whether these are names of tags of entities: O, or a letter of these schemes and a type ("B-PER"), of one type at least.
+bool are_entity_tags(std::span<const std::string> names);
+
+/// accuracy and macro_f1 (of the words' tags); of entity tags first f1, precision and recall, where an entity is right if its
+/// words and its type are.
+std::vector<std::string> tag_metric_names(std::span<const std::string> tags);
+
+struct EntityCounts {
+  int64_t right = 0, predicted = 0, there = 0;
+  double precision() const {
+    return predicted > 0 ? static_cast<double>(right) / static_cast<double>(predicted) : 0;
+  }
+  double recall() const { return there > 0 ? static_cast<double>(right) / static_cast<double>(there) : 0; }
+  double f1() const {
+    return predicted + there > 0 ? 2.0 * static_cast<double>(right) / static_cast<double>(predicted + there)
+                                 : 0;
+  }
+};
+
+/// Metrics of outputs "logits" [R, tags], "labels" [R] and "sequences" [R], of words in the order of the text.
+class TagMetrics final : public Metrics {
+ public:
+  /// `tags`: the names, by number.
+  explicit TagMetrics(std::vector<std::string> tags);
+  void start() override;
+  void add(const TensorMap& outputs) override;
+  std::map<std::string, double> finish(double loss) override;
+  /// {"TYPE": {"precision": …, "recall": …, "f1": …, "support": …}, …} of what was fed, of entities by type, else by tag.
+  OrderedJson classes() const;
+
+ private:
+  void add_entities(std::span<const int64_t> predicted, std::span<const int64_t> truth);
+  std::vector<std::string_view> names_of(std::span<const int64_t> numbers) const;
+
+  std::vector<std::string> tags_;
+  bool entities_;
+  std::vector<int64_t> predicted_, truth_;
+  std::map<std::string, EntityCounts> types_;
+};
+
+}  // namespace funicular::objective

@@ -1,0 +1,81 @@
+#include "funicular/objective/tags.h"
+
+#include <fmt/format.h>
+#include <torch/types.h>
+
+#include "funicular/base/error.h"
+#include "funicular/data/datasets.h"
+#include "funicular/model/token_classifier.h"
+#include "funicular/objective/tag_metrics.h"
+
+namespace funicular::objective {
+
+Tags::Tags(const text::Tokenizer& tokenizer, const TagOptions& options)
+    : options_(options), sequence_(tokenizer.sequence()) {
+  check_sequence_options(sequence_, options.sequence);
+}
+
+int64_t Tags::length(const data::Sample& sample) const {
+  return sequence_length(sample, sequence_, options_.sequence);
+}
+
+std::shared_ptr<const data::Dataset> Tags::samples(std::shared_ptr<const data::TokenStore> store) const {
+  return std::make_shared<data::RowDataset>(std::move(store));
+}
+
+model::Head Tags::head() const {
+  return model::token_classifier();
+}
+
+std::unique_ptr<Metrics> Tags::metrics() const {
+  return std::make_unique<TagMetrics>(options_.tags);
+}
+
+std::map<std::string, std::string> Tags::identity() const {
+  return {{"objective", "tags"},
+          {"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
+                                   text::truncation_name(options_.sequence.truncation))}};
+}
+
+namespace {
+
+/// The tags of the sample's first words.
+std::span<const int32_t> first_tags(const data::Sample& sample, size_t words, size_t tags, bool truncated) {
+  const std::span<const int32_t> all = sample.label_set;
+  if (truncated ? words > all.size() : words != all.size())
+    throw InputError("tags", "sample {} has {} words and {} tags; expected a tag for each word",
+                     sample.sample_id, words, all.size());
+  for (const int32_t tag : all.first(words))
+    if (tag < 0 || static_cast<size_t>(tag) >= tags)
+      throw InputError("tags", "sample {} has the tag {}; expected numbers from 0 to {}", sample.sample_id,
+                       tag, static_cast<int64_t>(tags) - 1);
+  return all.first(words);
+}
+
+}  // namespace
+
+MicroBatch Tags::collate(std::span<const data::Sample> samples, const RandomState& random) const {
+  PackedSequences packed;
+  std::vector<int64_t> rows, sequences, labels;
+  for (size_t s = 0; s < samples.size(); ++s) {
+    const size_t begin = packed.token_ids.size(), before = rows.size();
+    packed.add(samples[s], sequence_, options_.sequence);
+    for (size_t t = begin; t < packed.token_ids.size(); ++t)
+      if (packed.maskable[t] && packed.word_starts[t]) rows.push_back(static_cast<int64_t>(t));
+    sequences.resize(rows.size(), static_cast<int64_t>(s));
+    if (!options_.labelled) continue;
+    const auto tags = first_tags(samples[s], rows.size() - before, options_.tags.size(),
+                                 is_truncated(samples[s], sequence_, options_.sequence));
+    labels.insert(labels.end(), tags.begin(), tags.end());
+  }
+  MicroBatch batch = packed.to_batch(random);
+  batch.tensors["tag_rows"] = at::tensor(rows, at::kLong);
+  batch.tensors["tag_sequences"] = at::tensor(sequences, at::kLong);
+  if (options_.labelled) {
+    batch.tensors["labels"] = at::tensor(labels, at::kLong);
+    batch.counts["tags"] = static_cast<double>(labels.size());
+  }
+  return batch;
+}
+
+}  // namespace funicular::objective

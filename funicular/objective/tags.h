@@ -1,0 +1,43 @@
+#pragma once
+// A tag for each word of a text: named entities, parts of speech.
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "funicular/objective/objective.h"
+#include "funicular/objective/sequence.h"
+
+namespace funicular::objective {
+
+struct TagOptions {
+  SequenceOptions sequence;
+  std::vector<std::string> tags;  ///< their names, by number
+  bool labelled = true;           ///< false: for prediction; no `labels`
+};
+
+/// A word is read at its first token, as Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
+/// Understanding", NAACL 2019, section 5.3, do; words that a maximum length cuts off are not learnt.
+///
+/// Batch: token_ids, token_type_ids [T]; tag_rows [R] int64, where in the packed batch the words begin; tag_sequences [R]
+/// int64, the sample of each; labels [R] int64. Count: `tags` = R, so that the loss is transformers' mean over words.
+class Tags : public Objective {
+ public:
+  Tags(const text::Tokenizer& tokenizer, const TagOptions& options);
+  /// Throws InputError naming the sample whose tags are not as many as its words, or out of range.
+  MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
+  int64_t length(const data::Sample& sample) const override;
+  /// Each row is one.
+  std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override;
+  model::Head head() const override;
+  /// See objective/tag_metrics.h.
+  std::unique_ptr<Metrics> metrics() const override;
+  std::map<std::string, std::string> identity() const override;
+
+ private:
+  TagOptions options_;
+  text::SequenceTemplate sequence_;
+};
+
+}  // namespace funicular::objective

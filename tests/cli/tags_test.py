@@ -1,0 +1,134 @@
+"""A tag for each word: from CoNLL files and JSON lines to a model that evaluate and predict read, and transformers too."""
+
+from harness import *
+
+TAGS = {"film": "B-ART", "book": "B-ART", "old": "B-AGE", "very": "B-PRAISE", "good": "I-PRAISE"}
+
+
+def sentences(count, seed):
+    """Lists of words; the tag of each is that of TAGS, else O."""
+    source = random.Random(seed)
+    parts = [["film"], ["book"], ["old"], ["very", "good"], ["the"], ["is"], ["song"], ["not"]]
+    return [sum((source.choice(parts) for _ in range(source.randint(1, 5))), []) for _ in range(count)]
+
+
+def tags_of(words):
+    return [TAGS.get(word, "O") for word in words]
+
+
+class Tags(ProgramTest):
+    def write(self, name, count, seed, tokens="tokens", tags="tags"):
+        path, found = self.folder / name, sentences(count, seed)
+        if path.suffix == ".jsonl":
+            path.write_text("".join(json.dumps({tokens: words, tags: tags_of(words)}) + "\n" for words in found))
+        else:
+            path.write_text("-DOCSTART- O\n\n" + "\n".join("".join(f"{word} x {tag}\n" for word, tag in zip(words, tags_of(words)))
+                                                           for words in found))
+        return path
+
+    def words(self, ending="conll", output="run", **options):
+        model = self.folder / "model"
+        if not model.exists():
+            self.model()
+        files = self.write("train." + ending, 96, 1), self.write("eval." + ending, 40, 2)
+        return self.finetune_words(model, task="tags", output=output, train=files[0], eval=files[1], **{"num_train_epochs": 20, **options})
+
+    def train(self, *more, **options):
+        return self.succeeds(*self.words(**options), *more).json()
+
+    def answers(self, *words, **more):
+        return [json.loads(line) for line in self.succeeds("predict", "--model", self.folder / "run" / "model", *words, **more).out.splitlines()]
+
+    def test_are_learnt_from_columns_and_json_lines_alike(self):
+        found = {ending: self.train(ending=ending, output="run-" + ending) for ending in ("conll", "jsonl")}
+        for metrics in found.values():
+            metrics.pop("seconds")
+        self.assertGreater(found["conll"]["f1"], 0.9)
+        self.assertEqual(found["conll"], found["jsonl"])
+        self.assertEqual(set(found["conll"]) >= {"f1", "precision", "recall", "accuracy", "macro_f1", "loss"}, True)
+        config = json.loads((self.folder / "run-conll" / "model" / "config.json").read_text())
+        self.assertEqual(config["architectures"], ["BertForTokenClassification"])
+        self.assertEqual(list(config["id2label"].values()), sorted({*TAGS.values(), "O"}))
+        weights = read_safetensors(self.folder / "run-conll" / "model" / "model.safetensors")
+        self.assertEqual(weights["classifier.weight"][0], [5, HIDDEN])
+
+    def test_evaluate_and_predict_agree(self):
+        best = self.train()
+        model, data = self.folder / "run" / "model", self.folder / "eval.conll"
+        measured = self.succeeds("evaluate", "--model", model, "--data", data, "--details").json()
+        self.assertAlmostEqual(measured["f1"], best["f1"], places=9)
+        self.assertEqual(set(measured["classes"]), {"ART", "AGE", "PRAISE"})
+        expected = sentences(40, 2)
+        stdin = "".join(" ".join(words) + "\n" for words in expected)
+        answers = self.answers(stdin=stdin)
+        self.assertEqual([answer["words"] for answer in answers], expected)
+        right = sum(tag == own for answer, words in zip(answers, expected) for tag, own in zip(answer["tags"], tags_of(words)))
+        self.assertAlmostEqual(right / sum(map(len, expected)), measured["accuracy"], places=9)
+        for words in (["--input", data], ["--input", self.write("eval.jsonl", 40, 2)], ["--input", data, "--window", "7"]):
+            self.assertEqual([answer["tags"] for answer in self.answers(*words)], [answer["tags"] for answer in answers])
+
+    def test_entities_are_told_with_their_words(self):
+        self.train()
+        [answer] = self.answers(stdin="the old film is very good\n")
+        self.assertEqual(answer["tags"], ["O", "B-AGE", "B-ART", "O", "B-PRAISE", "I-PRAISE"])
+        self.assertEqual([(entity["type"], entity["text"], entity["begin"], entity["end"]) for entity in answer["entities"]],
+                         [("AGE", "old", 1, 2), ("ART", "film", 2, 3), ("PRAISE", "very good", 4, 6)])
+        self.assertTrue(all(0 < entity["score"] <= 1 for entity in answer["entities"]))
+
+    def test_an_empty_line_and_words_that_are_cut_off_have_no_tags(self):
+        self.train()
+        answers = self.answers("--max-length", "6", stdin="\n" + "good " * 9 + "\n")
+        self.assertEqual(answers[0], {"words": [], "tags": [], "entities": []})
+        self.assertEqual(answers[1]["tags"][4:], [None] * 5)
+        self.assertNotIn(None, answers[1]["tags"][:4])
+
+    def test_two_ranks_learn_and_measure_the_same(self):
+        alone = self.train(num_train_epochs=4)
+        launch = ["launch", "-n", "2", "--", PROGRAM]
+        pair = self.succeeds(*launch, *self.words(output="pair", num_train_epochs=4)).json()
+        for name in ("f1", "accuracy", "loss"):
+            self.assertAlmostEqual(pair[name], alone[name], places=5)
+
+    def test_an_interrupted_run_goes_on_to_the_same_bits(self):
+        self.succeeds(*self.words(output="whole", num_train_epochs=3, logging_steps=1))
+        parts = self.words(output="parts", num_train_epochs=3, logging_steps=1)
+        code = run_and_interrupt(self.folder / "parts" / "metrics.jsonl", 5, signal.SIGTERM, *parts).code
+        self.assertEqual(code, 75)
+        self.succeeds(*parts)
+        weights = [read_safetensors(self.folder / output / "model" / "model.safetensors") for output in ("whole", "parts")]
+        self.assertEqual(weights[0], weights[1])
+
+    def test_keys_and_columns_can_be_named(self):
+        self.model()
+        train = self.write("train.jsonl", 40, 1, "words", "ner")
+        options = dict(task="tags", train=train, eval=train, num_train_epochs=1)
+        words = self.finetune_words(self.folder / "model", **options)
+        self.refuses(words, '"tokens"', '"words"')
+        self.succeeds(*words, "--text-column", "words", "--label-column", "ner")
+        self.succeeds("evaluate", "--model", self.folder / "run" / "model", "--data", train)  # the columns are the model's own
+
+    def test_wrong_input_is_refused_by_its_line(self):
+        words = self.words()
+        path = self.folder / "train.conll"
+        path.write_text("old B-AGE\nfilm\n")
+        self.refuses(words, "train.conll:2", "a word and its tag")
+        path.write_text("old B-AGE\nfilm O\n")
+        (self.folder / "eval.conll").write_text("old O\n\nfilm B-NEW\n")
+        self.refuses(words, "eval.conll:3", "B-NEW")
+        (self.folder / "eval.conll").write_text("old O\n")
+        self.refuses([*words, "--class-weights", "balanced"], "--class-weights", "tags")
+
+    def test_models_of_whole_texts_and_of_words_are_told_apart(self):
+        self.train(num_train_epochs=1)
+        tagger = self.folder / "run" / "model"
+        rows = write_rows(self.folder / "rows.tsv", ("label", "text"), sentiment_rows(20))
+        self.refuses(["evaluate", "--model", tagger, "--task", "custom", "--data", rows], "--task tags")
+        done = self.succeeds(*self.finetune_words(tagger, output="texts", train=rows, eval=rows, num_train_epochs=1))
+        self.assertIn("not one of whole texts", done.err)
+        texts = self.folder / "texts" / "model"
+        self.refuses(["evaluate", "--model", texts, "--task", "tags", "--data", self.folder / "eval.conll"], "gives whole texts their classes")
+        self.refuses(["predict", "--model", tagger, "--pairs"], "--pairs")
+
+
+if __name__ == "__main__":
+    unittest.main()
