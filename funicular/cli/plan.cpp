@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <charconv>
+#include <cmath>
 #include <cstdio>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -72,6 +74,10 @@ class Plan final : public Command {
         .letter('v')
         .range(1, 64)
         .default_text("the schedule's least");
+    arguments
+        .add("replicas", "R,…", replicas_,
+             "ranks of each stage, such as 2,1: a stage on several ranks, which take micro-batches in turn")
+        .default_text("one each");
     arguments.add("forward-time", "TIMES", forward_,
                   "of a micro-batch on each stage, or one for all, in any unit");
     arguments.add("input-time", "TIMES", input_, "of the gradient of a stage's input");
@@ -108,13 +114,32 @@ class Plan final : public Command {
 
  private:
   pipeline::Schedule made_or_read() const {
-    if (is_recipe(schedule_) || !fs::exists(schedule_))
+    const bool made = is_recipe(schedule_) || !fs::exists(schedule_);
+    if (made && !replicas_.empty()) return made_replicated();
+    if (made)
       return pipeline::make_schedule(schedule_, static_cast<int>(ranks_), static_cast<int>(micro_batches_),
                                      static_cast<int>(chunks_.value_or(0)));
-    for (const char* option : {"pipeline-parallel", "micro-batches", "stages-per-rank"})
+    for (const char* option : {"pipeline-parallel", "micro-batches", "stages-per-rank", "replicas"})
       if (arguments.given(option))
         throw InputError("usage", "--{} is told by the rows of {}; leave it out", option, schedule_);
     return pipeline::read_schedule(schedule_);
+  }
+
+  pipeline::Schedule made_replicated() const {
+    std::vector<int> replicas;
+    for (const double count : numbers_of("replicas", replicas_)) {
+      if (count != std::floor(count) || count < 1 || count > 4096)
+        throw InputError("usage", "--replicas expects whole numbers from 1 to 4096, found \"{}\"", replicas_);
+      replicas.push_back(static_cast<int>(count));
+    }
+    const int ranks = std::accumulate(replicas.begin(), replicas.end(), 0);
+    if (arguments.given("pipeline-parallel") && ranks != ranks_)
+      throw InputError("usage", "--replicas {} are {} ranks, and --pipeline-parallel says {}; leave one out",
+                       replicas_, ranks, ranks_);
+    if (chunks_.value_or(1) != 1)
+      throw InputError("usage",
+                       "--replicas are of schedules with one stage a rank; leave --stages-per-rank out");
+    return pipeline::make_replicated(schedule_, replicas, static_cast<int>(micro_batches_));
   }
 
   static void print_rows(const pipeline::Schedule& schedule, const pipeline::Schedule& rows,
@@ -146,7 +171,7 @@ class Plan final : public Command {
     fmt::print("{}\n", json.dump(2));
   }
 
-  std::string schedule_, forward_ = "1", input_ = "1", weight_ = "1";
+  std::string schedule_, replicas_, forward_ = "1", input_ = "1", weight_ = "1";
   int64_t ranks_ = 4, micro_batches_ = 8;
   std::optional<int64_t> chunks_;
   double message_ = 0;

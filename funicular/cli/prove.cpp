@@ -86,7 +86,7 @@ class Prove final : public Command {
             "is, in quotes, \"STRATEGY [-n RANKS] [--threads N] [--micro-batch-size N] [--recompute NAME] "
             "[--deterministic] [--servers N] [--fault NAME]\", where the strategy is not of parameter "
             "servers also "
-            "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V] [--stages BEGINS] "
+            "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V] [--stages 0,4 or 0x2,4] "
             "[--tensor-parallel T] [--sequence-parallel] [--data-parallel D] [--zero S]\"; schedules that "
             "update weights while "
             "the pipeline is full are compared with \"reference --schedule NAME --pipeline-parallel P\". "
@@ -352,6 +352,12 @@ class Prove final : public Command {
         add(fmt::format("pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule {} --micro-batch-size 2",
                         schedule),
             "single");
+      // Stages on several ranks, as owner and as user of the table, beside slices and beside replicas' state.
+      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
+        for (const char* stages : {"-n 3 --stages 0x2,2", "-n 3 --stages 0,2x2", "-n 4 --stages 0,1x2,3"})
+          add(fmt::format("pipeline {} --schedule {} --micro-batch-size 3", stages, schedule), "single");
+      add("pipeline -n 4 --stages 0x3,3 --recompute full", "single");
+      add("pipeline-zero1 -n 4 --stages 0,2x3 --micro-batch-size 2", "single");
       // Those that update while they are full follow recurrences of their own.
       if (!prove::reference_refuses(task_).empty()) continue;
       for (const char* schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {

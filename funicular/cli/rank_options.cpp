@@ -63,10 +63,12 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
       .default_text("2")
       .range(1, 64);
   arguments
-      .add("stages", "auto|cost|S,…", options.stages,
+      .add("stages", "auto|cost|cost-replicated|S,…", options.stages,
            "auto: about as many weights in each stage; cost: each as fast as the others, as measured at the "
-           "start; or "
-           "the number of the first segment of each, from 0: embeddings, layers, head")
+           "start; cost-replicated: the same, on as many of the P ranks each as makes them fast; or "
+           "the number of the first segment of each, from 0: embeddings, layers, head; 0x2,4: the first on "
+           "two "
+           "ranks, which take micro-batches in turn")
       .default_text("auto");
 }
 
@@ -126,7 +128,13 @@ parallel::Layout RankOptions::asked_layout() const {
   take("stages-per-rank", stages_per_rank);
   layout.set("schedule", schedule);
   layout.sequence = sequence_parallel;
+  take_stages(layout);
   return layout;
+}
+
+/// Those that are measured are known once there is a model.
+void RankOptions::take_stages(parallel::Layout& layout) const {
+  if (!stages.empty() && stages != "auto" && !measures_stages()) layout.set("stages", stages, strategy);
 }
 
 void RankOptions::settle(int ranks) {
@@ -165,8 +173,7 @@ train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
   options.replay = replay_interleaving;
   options.offload = offload_optimizer;
   parallel::Layout layout = layout_;
-  // A cut by cost is chosen once there is a model (cli/stage_options.h).
-  if (!stages.empty() && stages != "auto" && stages != "cost") layout.begins = parallel::parse_begins(stages);
+  take_stages(layout);
   return [layout, group, options] { return parallel::make_strategy(layout, group, options); };
 }
 

@@ -14,6 +14,9 @@
 
 namespace funicular::cli {
 
+/// Of --stages: stages of one rank, or of any number.
+inline constexpr const char *kMeasuredStages = "cost", *kReplicatedStages = "cost-replicated";
+
 struct RankOptions {
   std::string strategy = "auto";
   bool deterministic = false, debug_collectives = false;
@@ -40,6 +43,8 @@ struct RankOptions {
   /// Into how many parts a batch is cut among `ranks`, and into how many micro-batches a part, unless options say it.
   int64_t parts(int ranks) const;
   int64_t pieces() const { return layout_.staged ? layout_.pipeline : 1; }
+  /// Whether --stages leaves them to what is measured (cli/stage_options.h).
+  bool measures_stages() const { return stages == kMeasuredStages || stages == kReplicatedStages; }
   /// Of a layout whose stages are where --stages has them.
   train::StrategyFactory factory(const comm::Group& group) const;
   /// Says which options were given that do nothing beside the others.
@@ -47,6 +52,7 @@ struct RankOptions {
 
  private:
   parallel::Layout asked_layout() const;
+  void take_stages(parallel::Layout& layout) const;
   parallel::Layout layout_;
   std::string named_ = "auto";  ///< --strategy as it was given
 };

@@ -1,5 +1,5 @@
 #pragma once
-// --stages cost: the cut of a pipeline that is measured once the model is there.
+// --stages cost and cost-replicated: the cut of a pipeline that is measured once the model is there.
 
 #include "funicular/cli/options.h"
 #include "funicular/core/model.h"
@@ -8,8 +8,8 @@
 
 namespace funicular::cli {
 
-/// With --stages cost, of a pipeline: measures the model's segments on the run's data (train/stage_choice.h), puts the cut in
-/// the place of "cost", and adds it to what `trainer` tells run.json. Nothing otherwise. Collective.
+/// With --stages cost or cost-replicated, of a pipeline: measures the model's segments on the run's data
+/// (train/stage_choice.h), puts the cut in its place, and adds it to what `trainer` tells run.json. Nothing otherwise. Collective.
 void choose_stages(TrainingOptions& options, Model& model, const train::Source& source,
                    train::TrainerOptions& trainer);
 

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <limits>
+#include <numeric>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -60,6 +62,11 @@ std::string groups_of(const Layout& layout) {
   return fmt::format("{}", fmt::join(groups, " with "));
 }
 
+/// 0: one for each.
+int64_t ranks_of_stages(const std::vector<int>& replicas) {
+  return std::accumulate(replicas.begin(), replicas.end(), int64_t{0});
+}
+
 void require_alone(const Layout& layout, int ranks) {
   const bool alone = layout.kind == Layout::Kind::single || layout.kind == Layout::Kind::devices;
   if (alone && ranks > 1)
@@ -93,22 +100,40 @@ void require_combinable(const Layout& layout) {
 
 }  // namespace
 
-std::vector<int64_t> parse_begins(const std::string& text) {
-  std::vector<int64_t> begins;
-  for (size_t begin = 0; begin <= text.size();) {
-    const size_t end = std::min(text.find(',', begin), text.size());
+StageList parse_stages(const std::string& text) {
+  constexpr int kMost = 65536;
+  StageList stages;
+  const auto number = [&](size_t begin, size_t end, int64_t least, int64_t most) {
     int64_t value = 0;
     const auto parsed = std::from_chars(text.data() + begin, text.data() + end, value);
-    if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < 0)
-      throw InputError("usage",
-                       "--stages expects the numbers of the segments that stages begin with, such as 0,4,8 "
-                       "(in training also "
-                       "auto or cost); found \"{}\"",
-                       text);
-    begins.push_back(value);
+    if (parsed.ec != std::errc() || parsed.ptr != text.data() + end || value < least || value > most)
+      throw InputError(
+          "usage",
+          "--stages expects the numbers of the segments that stages begin with, such as 0,4,8, or "
+          "0x2,4,8 for a first stage on two ranks (in training also "
+          "auto, cost or cost-replicated); found \"{}\"",
+          text);
+    return value;
+  };
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const size_t times = std::min(text.find('x', begin), end);
+    stages.begins.push_back(number(begin, times, 0, std::numeric_limits<int64_t>::max()));
+    stages.replicas.push_back(times < end ? static_cast<int>(number(times + 1, end, 1, kMost)) : 1);
     begin = end + 1;
   }
-  return begins;
+  if (std::all_of(stages.replicas.begin(), stages.replicas.end(), [](int count) { return count == 1; }))
+    stages.replicas.clear();
+  return stages;
+}
+
+std::string to_text(const StageList& stages) {
+  std::string text;
+  for (size_t s = 0; s < stages.begins.size(); ++s) {
+    text += fmt::format("{}{}", s == 0 ? "" : ",", stages.begins[s]);
+    if (!stages.replicas.empty() && stages.replicas[s] > 1) text += fmt::format("x{}", stages.replicas[s]);
+  }
+  return text;
 }
 
 Layout Layout::of_strategy(const std::string& name) {
@@ -140,6 +165,7 @@ Layout Layout::of_strategy(const std::string& name, const StrategyOptions& optio
     layout.schedule = options.pipeline.schedule;
     layout.stages_per_rank = options.pipeline.chunks;
     layout.begins = options.pipeline.begins;
+    layout.replicas = options.pipeline.replicas;
   }
   layout.sliced = layout.sliced || options.tensor.ranks > 1;
   if (layout.sliced) layout.tensor = options.tensor.ranks;
@@ -166,7 +192,9 @@ bool Layout::set(const std::string& option, const std::string& value, const std:
   } else if (option == "stages-per-rank") {
     stages_per_rank = parse_number(option, value, 1, kMost);
   } else if (option == "stages") {
-    begins = parse_begins(value);
+    StageList list = parse_stages(value);
+    begins = std::move(list.begins);
+    replicas = std::move(list.replicas);
   } else {
     return false;
   }
@@ -199,10 +227,17 @@ Layout Layout::on(int ranks) const {
     layout.data = layout.pipeline = layout.tensor = 1;
     return layout;
   }
-  const int64_t replicas = std::max(1, data);
+  const int64_t pipelines = std::max(1, data);
   const auto rest = [&](int64_t taken) { return static_cast<int>(std::max<int64_t>(1, ranks / taken)); };
-  if (layout.pipeline == 0) layout.pipeline = rest(replicas * std::max(1, tensor));
-  if (layout.tensor == 0) layout.tensor = rest(replicas * layout.pipeline);
+  if (const int64_t each = ranks_of_stages(replicas); staged && each > 0) {
+    if (layout.pipeline == 0) layout.pipeline = static_cast<int>(std::min<int64_t>(each, ranks));
+    if (layout.pipeline != each)
+      throw InputError("usage",
+                       "stages on {} ranks (--stages) take {} in a pipeline, and it has {}; expected as many",
+                       fmt::join(replicas, ", "), each, layout.pipeline);
+  }
+  if (layout.pipeline == 0) layout.pipeline = rest(pipelines * std::max(1, tensor));
+  if (layout.tensor == 0) layout.tensor = rest(pipelines * layout.pipeline);
   const int64_t each = layout.ranks_of_a_replica();
   if (data > 0 && data * each != ranks)
     throw InputError("usage", "{}{}--data-parallel {} take {} ranks, and there are {}", axes_of(layout),
@@ -217,7 +252,11 @@ Layout Layout::on(int ranks) const {
 }
 
 PipelineOptions Layout::pipeline_options() const {
-  return {.ranks = pipeline, .schedule = schedule, .chunks = stages_per_rank, .begins = begins};
+  return {.ranks = pipeline,
+          .schedule = schedule,
+          .chunks = stages_per_rank,
+          .begins = begins,
+          .replicas = replicas};
 }
 
 TensorOptions Layout::tensor_options() const {

@@ -34,6 +34,7 @@ struct Layout {
   std::string schedule = "1f1b";  ///< as PipelineOptions has it, as the following
   int stages_per_rank = 0;
   std::vector<int64_t> begins{};
+  std::vector<int> replicas{};
 
   bool operator==(const Layout&) const = default;
 
@@ -63,8 +64,15 @@ struct Layout {
   TensorOptions tensor_options() const;
 };
 
-/// "0,4,8": where stages begin. Throws InputError.
-std::vector<int64_t> parse_begins(const std::string& text);
+/// Stages by the segments that they begin with.
+struct StageList {
+  std::vector<int64_t> begins{};
+  std::vector<int> replicas{};  ///< on how many ranks each lies; empty: one each
+};
+/// "0,4,8"; "0x2,4" has the first stage on two ranks. Throws InputError.
+StageList parse_stages(const std::string& text);
+/// What parse_stages reads.
+std::string to_text(const StageList& stages);
 
 /// As make_strategy(name, …), whose StrategyOptions::pipeline and ::tensor the layout replaces. With `fault` of pipelines
 /// only.

@@ -10,6 +10,7 @@
 #include <cmath>
 #include <deque>
 #include <map>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "funicular/parallel/weight_versions.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
+#include "funicular/pipeline/placement.h"
 
 namespace funicular::parallel {
 
@@ -30,24 +32,27 @@ namespace {
 using pipeline::Action;
 using pipeline::Kind;
 
-std::vector<int> one_stage_a_rank(int ranks) {
-  std::vector<int> result;
-  for (int rank = 0; rank < ranks; ++rank) result.push_back(rank);
-  return result;
+/// On how many ranks each stage lies.
+std::vector<int> replicas_of(const PipelineOptions& options, int ranks) {
+  return options.replicas.empty() ? std::vector<int>(static_cast<size_t>(ranks), 1) : options.replicas;
+}
+
+/// Throws InputError for chunks that the schedule does not have.
+pipeline::Placement placement_of(const PipelineOptions& options, int ranks) {
+  pipeline::make_schedule(options.schedule, ranks, 1, options.chunks);
+  return pipeline::Placement::consecutive(replicas_of(options, ranks));
 }
 
 class Pipedream final : public StagedModel, public Overlapping {
  public:
   Pipedream(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
-      : StagedModel(world, options, one_stage_a_rank(ranks_of(world, options.pipeline)), zero),
-        fault_(fault) {
-    check_pipedream(options, ranks());
-  }
+      : StagedModel(world, options, placement_of(options.pipeline, ranks_of(world, options.pipeline)), zero),
+        fault_(fault) {}
 
   using StagedModel::check;
   bool synchronous() const override { return false; }
-  int64_t pieces() const override { return pipedream_pieces(schedule_name(), ranks()); }
-  /// Of this rank with its replicas alone, who read the other parts of the batch.
+  int64_t pieces() const override { return pipedream_pieces(options().pipeline, ranks()); }
+  /// Of this rank with those of the other pipelines alone, who read the other parts of the batch.
   Counts global_counts(const Counts& own) const override;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
@@ -72,13 +77,14 @@ class Pipedream final : public StagedModel, public Overlapping {
   /// A copy of a weight that another rank owns.
   struct Copy {
     const Shared* shared = nullptr;
+    int giver = 0;                         ///< the rank of the owner's that this one hears
     std::map<int, at::Tensor> versions{};  ///< whole, or pieces
     int shown = 0;
   };
 
   const std::string& schedule_name() const { return options().pipeline.schedule; }
-  bool doubles() const { return schedule_name() == "pipedream-2bw"; }
-  int least_size() const { return doubles() ? std::max(1, ranks() - 1) : 1; }
+  std::vector<int> replicas_of_stages() const { return replicas_of(options().pipeline, ranks()); }
+  int least_size() const { return pipeline::least_batch(schedule_name(), replicas_of_stages()); }
   /// A stage updates when it can: its norm is its own.
   const comm::Group& ranks_of_norm() const override { return same_stage(); }
 
@@ -126,11 +132,11 @@ class Pipedream final : public StagedModel, public Overlapping {
   std::deque<Step> steps_;  ///< whose places in memory stay
   std::optional<StagePasses> passes_;
   pipeline::Schedule schedule_;
-  std::map<int, size_t> last_use_;            ///< of a version, in this rank's row
-  std::vector<std::vector<int>> version_of_;  ///< [rank][micro-batch]
-  int available_ = 0;                         ///< micro-batches that are there
-  size_t done_ = 0;                           ///< actions of this rank's row
-  double norm_ = 0;                           ///< of the newest gradients
+  std::map<int, size_t> last_use_;                ///< of a version, in this rank's row
+  std::map<int, std::map<int, int>> version_of_;  ///< by the first rank of a stage and micro-batch
+  int available_ = 0;                             ///< micro-batches that are there
+  size_t done_ = 0;                               ///< actions of this rank's row
+  double norm_ = 0;                               ///< of the newest gradients
 
   std::vector<int64_t> histogram_;
   int64_t most_kept_ = 0;  ///< bytes
@@ -138,15 +144,14 @@ class Pipedream final : public StagedModel, public Overlapping {
 
 void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
   if (types.compute == at::kHalf)
-    throw InputError(
-        "pipeline",
-        "{} has no loss scale that all stages share, which fp16 needs; expected --precision bf16 or fp32",
-        schedule_name());
+    throw InputError("pipeline",
+                     "{} has no loss scale that all stages share, which fp16 needs; expected bf16 or fp32",
+                     schedule_name());
   StagedModel::allocate(model, types, target);
-  std::vector<int> same;
-  for (int r = 0; r < ranks(); ++r) same.push_back(replica() * ranks() + r);
-  shared_messages_ = group().subgroup(same);
-  if (replicas() > 1)
+  std::vector<int> same(static_cast<size_t>(ranks()));
+  std::iota(same.begin(), same.end(), 0);
+  shared_messages_ = messages().subgroup(same);
+  if (same_stage().size() > 1)
     target.add_over_ranks = [this](const at::Tensor& sums) {
       divides() ? same_stage().all_reduce(sums) : same_stage().broadcast(sums, 0);
     };
@@ -156,14 +161,15 @@ void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& t
       weights.push_back({const_cast<Parameter*>(parameter), place.matrix, place.begin});
   versions_ = WeightVersions(std::move(weights), matrices(), vectors());
   for (const Shared& each : shared())
-    if (each.used_by(rank())) copies_.push_back({&each});
+    if (each.used_by(home()))
+      exchange_shared(each, [&](int, int owner) { copies_.push_back({&each, owner}); });
 }
 
 Counts Pipedream::global_counts(const Counts& own) const {
   std::map<std::string, TermSums::Total> totals;
   for (const auto& [name, count] : own) totals[name] = {count, 1};
   Counts all;
-  for (const auto& [name, total] : add_over_ranks(same_stage(), totals)) all[name] = total.sum;
+  for (const auto& [name, total] : add_over_ranks(same_rank(), totals)) all[name] = total.sum;
   return all;
 }
 
@@ -192,7 +198,9 @@ StepResult Pipedream::step(std::span<const MicroBatch> micro_batches, const Coun
 std::string Pipedream::versions() const {
   std::vector<size_t> begins;
   for (const Stage& stage : stages()) begins.push_back(stage.begin);
-  return fmt::format("{}, stages from segments {}", schedule_name(), fmt::join(begins, " "));
+  const std::vector<int>& several = options().pipeline.replicas;
+  return fmt::format("{}, stages from segments {}{}{}", schedule_name(), fmt::join(begins, " "),
+                     several.empty() ? "" : " on ranks ", fmt::join(several, " "));
 }
 
 void Pipedream::meet() {
@@ -224,18 +232,24 @@ void Pipedream::start_segment(const StepSettings& settings) {
 /// The schedule of the steps up to here and, as long as there will be more, of a few more: what this rank has done already is
 /// the same in it, and it tells which versions are still needed.
 void Pipedream::plan() {
+  const std::vector<int> replicas = replicas_of_stages();
   std::vector<int> sizes;
   for (const Step& each : steps_) sizes.push_back(each.size);
-  const auto coming = std::min<int64_t>(planned_ - static_cast<int64_t>(steps_.size()), ranks());
-  for (int64_t i = 0; i < coming; ++i) sizes.push_back(least_size());
-  schedule_ = pipeline::with_messages(pipeline::make_asynchronous(schedule_name(), ranks(), sizes));
+  // Of stages on several ranks each has some that are not there: a step of all that the pipeline holds, and a turn.
+  const bool several = placement().replicated();
+  const int size = several ? std::max(least_size(), 3 * ranks()) : least_size();
+  const auto coming =
+      std::min<int64_t>(planned_ - static_cast<int64_t>(steps_.size()), several ? 1 : ranks());
+  for (int64_t i = 0; i < coming; ++i) sizes.push_back(size);
+  schedule_ = pipeline::with_messages(pipeline::make_asynchronous(schedule_name(), replicas, sizes));
   if (fault_ == PipelineFault::stale_version)
     for (Action& action : schedule_.rows.back())
       if (action.version > 0 && pipeline::computes(action.kind)) --action.version;
-  version_of_.assign(schedule_.rows.size(), {});
-  for (size_t r = 0; r < schedule_.rows.size(); ++r)
-    for (const Action& action : schedule_.rows[r])
-      if (action.kind == Kind::forward) version_of_[r].push_back(action.version);
+  version_of_.clear();
+  for (int r = 0; r < ranks(); ++r)
+    for (const Action& action : schedule_.rows[static_cast<size_t>(r)])
+      if (action.kind == Kind::forward)
+        version_of_[placement().first_beside(r)][action.micro_batch] = action.version;
   last_use_.clear();
   const pipeline::Row& row = schedule_.rows[static_cast<size_t>(rank())];
   for (size_t i = 0; i < row.size(); ++i)
@@ -269,8 +283,7 @@ void Pipedream::run_available() {
 void Pipedream::run(const Action& action, size_t place) {
   if (action.kind == Kind::update) {
     const auto last = last_use_.find(action.version - 1);
-    update(action.version, last != last_use_.end() && last->second > place);
-    return;
+    return update(action.version, last != last_use_.end() && last->second > place);
   }
   const bool computes = pipeline::computes(action.kind), here = there(action.micro_batch);
   const bool takes_part = computes && exchanges_in_passes() && any_there(action.micro_batch);
@@ -293,10 +306,10 @@ void Pipedream::forget_unused(size_t place, int micro_batch) {
   for (const auto& [version, last] : last_use_)
     if (last <= place) versions_.drop(version);
   for (Copy& copy : copies_) {
-    const std::vector<int>& used = version_of_[static_cast<size_t>(copy.shared->owner)];
-    const auto next =
-        static_cast<size_t>(micro_batch) + 1;  // backward passes are in order, and versions never go back
-    if (next < used.size()) copy.versions.erase(copy.versions.begin(), copy.versions.lower_bound(used[next]));
+    // Backward passes are in order, and versions never go back.
+    const auto& used = version_of_.at(copy.shared->owner);
+    if (const auto next = used.find(micro_batch + 1); next != used.end())
+      copy.versions.erase(copy.versions.begin(), copy.versions.lower_bound(next->second));
   }
 }
 
@@ -339,7 +352,7 @@ void Pipedream::finish_segment() {
   const int64_t last = steps_.back().settings.update, before = last - static_cast<int64_t>(steps_.size());
   steps_.clear();
   const int64_t every = options().compare_every;
-  if (replicas() > 1 && every > 0 && last / every > before / every) compare_replicas(last);
+  if (same_stage().size() > 1 && every > 0 && last / every > before / every) compare_replicas(last);
 }
 
 // ---- updates
@@ -355,7 +368,7 @@ void Pipedream::update(int version, bool is_needed) {
   if (!std::isfinite(norm_)) refuse_gradient(own, norm_);
   const StepResult result = watcher_ ? whole_result(own, norm_) : StepResult{};
   if (watcher_) watcher_(own.settings.update, false, result);
-  const int used = version_of_[static_cast<size_t>(rank())][static_cast<size_t>(own.begin)];
+  const int used = version_of_.at(home()).at(own.begin);
   const auto age = static_cast<size_t>(version - 1 - used);
   if (histogram_.size() <= age) histogram_.resize(age + 1);
   ++histogram_[age];
@@ -370,30 +383,20 @@ void Pipedream::update(int version, bool is_needed) {
   if (watcher_) watcher_(own.settings.update, true, result);
 }
 
-/// As StagedModel::add_shared_gradients, but that nobody waits to be heard.
+/// Nobody waits to be heard.
 void Pipedream::collect_shared_gradients() {
-  for (const Shared& each : shared()) {
-    const at::Tensor gradient = gradient_of(each);
-    if (gradient.defined() && gradient.numel() == 0) continue;  // a replica without a piece
-    for (const int user : each.users) {
-      if (user == rank()) {
-        send(gradient.clone(), each.owner);
-        gradient.zero_();
-      }
-      if (each.owner != rank()) continue;
-      const at::Tensor theirs = at::empty_like(gradient, at::MemoryFormat::Contiguous);
-      wait(shared_messages_.start_receive(theirs, user));
-      gradient.add_(theirs);
-    }
-  }
+  add_shared_gradients(shared_messages_, [this](const at::Tensor& gradient, int owner) {
+    send(gradient.clone(), owner);
+    gradient.zero_();
+  });
 }
 
 void Pipedream::spread_version() {
   for (const Shared& each : shared()) {
-    if (each.owner != rank()) continue;
+    if (each.owner != home()) continue;
     const at::Tensor value = value_of(each).clone(at::MemoryFormat::Contiguous);
     if (value.numel() == 0) continue;
-    for (const int user : each.users) send(value, user);
+    exchange_shared(each, [&](int user, int) { send(value, user); });
   }
 }
 
@@ -420,8 +423,7 @@ void Pipedream::show_copy(Copy& copy, int version) {
 /// The versions that their owners use for this micro-batch.
 void Pipedream::show_copies(int micro_batch) {
   for (Copy& copy : copies_) {
-    const std::vector<int>& used = version_of_[static_cast<size_t>(copy.shared->owner)];
-    const int version = used[static_cast<size_t>(micro_batch)];
+    const int version = version_of_.at(copy.shared->owner).at(micro_batch);
     receive_versions(copy.shared->owner, version);
     show_copy(copy, version);
   }
@@ -435,7 +437,7 @@ void Pipedream::receive_versions(int owner, int version) {
     for (Copy& copy : copies_) {
       if (copy.shared->owner != owner) continue;
       const at::Tensor value = at::empty_like(value_of(*copy.shared), at::MemoryFormat::Contiguous);
-      if (value.numel() > 0) wait(shared_messages_.start_receive(value, owner));
+      if (value.numel() > 0) wait(shared_messages_.start_receive(value, copy.giver));
       copy.versions[received] = value;
     }
   }
@@ -457,35 +459,34 @@ void Pipedream::send(const at::Tensor& tensor, int to) {
 StepResult Pipedream::whole_result(const Step& step, double norm) const {
   StepResult result;
   add_losses(result, add_over_ranks(group(), step.sums.totals()), step.counts);
-  const at::Tensor squares = at::tensor({norm * norm / replicas()}, at::kDouble);
+  const at::Tensor squares = at::tensor({norm * norm / same_stage().size()}, at::kDouble);
   group().all_reduce(squares);
   result.gradient_norm = std::sqrt(squares.item<double>());
   return result;
 }
 
-/// All replicas and slices of this stage come here together.
+/// All ranks and slices of this stage come here together.
 void Pipedream::refuse_gradient(const Step& step, double norm) const {
   const std::string name = first_non_finite_gradient(same_stage());
+  int stage = 0;
+  while (!placement().has(rank(), stage)) ++stage;
   throw RunError("pipeline",
-                 "update {}: the norm of the gradients of stage {} is {}; the first that is not finite is "
-                 "{}. Nothing was "
-                 "saved after the last checkpoint; a lower learning rate, a longer warm-up or a look at the "
-                 "data of this "
-                 "step may help",
-                 step.settings.update, rank(), norm,
+                 "update {}: the norm of the gradients of stage {} is {}; the first that is not "
+                 "finite is {}. "
+                 "Nothing was saved after the last checkpoint; a lower learning rate, a longer warm-up or a "
+                 "look at the data of this step may help",
+                 step.settings.update, stage, norm,
                  name.empty() ? "none alone: the sum of squares overflows" : "that of " + name);
 }
 
 }  // namespace
 
-int64_t pipedream_pieces(const std::string& schedule, int ranks) {
-  return schedule == "pipedream-2bw" ? ranks : 1;
+int64_t pipedream_pieces(const PipelineOptions& options, int ranks) {
+  return pipeline::usual_batch(options.schedule, replicas_of(options, ranks));
 }
 
-void check_pipedream(const StrategyOptions& options, int ranks) {
-  const PipelineOptions& wanted = options.pipeline;
-  pipeline::make_schedule(wanted.schedule, ranks, 1, wanted.chunks);  // refuses what it does not have
-  Pipedream::check(options, ranks, static_cast<size_t>(ranks));
+void check_pipedream(const StrategyOptions& options, int ranks, int zero) {
+  Pipedream::check(options, ranks, placement_of(options.pipeline, ranks), zero);
 }
 
 std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,

@@ -22,7 +22,9 @@ namespace funicular::parallel {
 /// several stages use all take the version that its owner, the first of them, uses for the same micro-batch: it gathers
 /// the gradients of all of them for its update, and sends the new version to the others.
 ///
-/// With several micro-batches a step, pipedream's stages use for each what is newest then. Gradients are clipped by the
+/// With several micro-batches a step, pipedream's stages use for each what is newest then on the rank that has it: of a stage on
+/// several ranks, which take micro-batches in turn (1F1B-RR, section 3.2) and add up their gradients at each update, what
+/// pipeline::make_asynchronous says. Gradients are clipped by the
 /// norm of each stage's own, over its slices if it has any: nobody has the whole one when a stage updates. A step with fewer
 /// micro-batches than 2BW needs to have its version in time (n − 1) leaves gaps.
 ///
@@ -36,8 +38,8 @@ std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOption
                                          PipelineFault fault = PipelineFault::none, int zero = 0);
 
 /// Into how many micro-batches its step is cut unless the caller says it.
-int64_t pipedream_pieces(const std::string& schedule, int ranks);
+int64_t pipedream_pieces(const PipelineOptions& options, int ranks);
 /// Throws what make_pipedream would on so many ranks of a pipeline, but for the number of ranks in all.
-void check_pipedream(const StrategyOptions& options, int ranks);
+void check_pipedream(const StrategyOptions& options, int ranks, int zero);
 
 }  // namespace funicular::parallel

@@ -1,6 +1,7 @@
 #include "funicular/parallel/pipeline_parallel.h"
 
 #include <ATen/core/grad_mode.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +13,7 @@
 #include "funicular/parallel/staged_model.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
+#include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/validity.h"
 
 namespace funicular::parallel {
@@ -25,27 +27,46 @@ const pipeline::Recipe* find_recipe(const std::string& name) {
   return found == all.end() ? nullptr : &*found;
 }
 
+pipeline::Schedule read_checked(const std::string& path) {
+  pipeline::Schedule schedule = pipeline::read_schedule(path);
+  pipeline::check(schedule);
+  schedule = pipeline::with_messages(schedule);
+  pipeline::check(schedule);
+  return schedule;
+}
+
+/// Where the stages of `any` number of micro-batches lie. A step of few shows not all ranks of a stage.
+pipeline::Placement placement_of(const PipelineOptions& options, const pipeline::Schedule& any,
+                                 bool is_file) {
+  pipeline::Placement placement(any);
+  if (options.replicas.empty()) return placement;
+  if (!is_file) return pipeline::Placement::consecutive(options.replicas);
+  std::vector<int> replicas;
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    replicas.push_back(static_cast<int>(placement.ranks_of(stage).size()));
+  if (replicas != options.replicas)
+    throw InputError("pipeline", "--stages has stages on {} ranks, and {} on {}; expected the same",
+                     fmt::join(options.replicas, ", "), options.schedule, fmt::join(replicas, ", "));
+  return placement;
+}
+
 /// The rows of a step, for any number of micro-batches.
 class Rows {
  public:
   Rows(const PipelineOptions& options, int ranks) : options_(options), ranks_(ranks) {
-    if (!find_recipe(options.schedule) && std::filesystem::exists(options.schedule)) {
-      file_ = pipeline::read_schedule(options.schedule);
-      pipeline::check(file_);
-      file_ = pipeline::with_messages(file_);
-      pipeline::check(file_);
-      if (file_.ranks() != ranks)
-        throw InputError("pipeline", "{} has rows for {} ranks; the pipeline has {}", options.schedule,
-                         file_.ranks(), ranks);
-    }
-    const pipeline::Schedule& any = of(file_.rows.empty() ? 1 : file_.micro_batches());
+    const bool is_file = !find_recipe(options.schedule) && std::filesystem::exists(options.schedule);
+    if (is_file) file_ = read_checked(options.schedule);
+    const pipeline::Schedule& any = of(is_file ? file_.micro_batches() : 1);
+    if (any.ranks() != ranks)
+      throw InputError("pipeline", "{} has rows for {} ranks; the pipeline has {}", options.schedule,
+                       any.ranks(), ranks);
     if (any.asynchronous())
       throw InputError(
           "pipeline",
           "{} updates weights while the pipeline is full; expected a file of a synchronous schedule, or the "
           "name of an asynchronous one",
           options.schedule);
-    rank_of_stage = any.rank_of_stage();
+    placement = placement_of(options, any, is_file);
   }
 
   const pipeline::Schedule& of(int micro_batches) {
@@ -59,15 +80,23 @@ class Rows {
       return file_;
     }
     const auto [found, added] = made_.try_emplace(micro_batches);
-    if (added)
-      found->second = pipeline::with_messages(
-          pipeline::make_schedule(options_.schedule, ranks_, micro_batches, options_.chunks));
+    if (added) found->second = pipeline::with_messages(make(micro_batches));
     return found->second;
   }
 
-  std::vector<int> rank_of_stage;  ///< in the pipeline
+  pipeline::Placement placement;
 
  private:
+  pipeline::Schedule make(int micro_batches) const {
+    if (options_.replicas.empty())
+      return pipeline::make_schedule(options_.schedule, ranks_, micro_batches, options_.chunks);
+    if (options_.chunks > 1)
+      throw InputError(
+          "pipeline", "--stages-per-rank {} and stages on several ranks contradict each other; leave one out",
+          options_.chunks);
+    return pipeline::make_replicated(options_.schedule, options_.replicas, micro_batches);
+  }
+
   const PipelineOptions options_;
   const int ranks_;
   pipeline::Schedule file_;
@@ -89,7 +118,7 @@ class PipelineParallel final : public StagedModel {
  private:
   PipelineParallel(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero,
                    Rows rows)
-      : StagedModel(world, options, rows.rank_of_stage, zero), rows_(std::move(rows)), fault_(fault) {}
+      : StagedModel(world, options, rows.placement, zero), rows_(std::move(rows)), fault_(fault) {}
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   void start_step(const StepSettings&) override { zero_gradients(); }
@@ -110,9 +139,9 @@ class PipelineParallel final : public StagedModel {
 void PipelineParallel::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
   StagedModel::allocate(model, types, target);
   target.add_over_ranks = [this](const at::Tensor& sums) {
-    if (divides()) return group().all_reduce(sums);
-    pipeline().all_reduce(sums);
-    same_stage().broadcast(sums, 0);  // processors of another kind may add up in another order
+    // What several ranks hold one of them gives: processors of another kind may add up in another order.
+    if (!divides() && same_stage().rank() != 0) sums.zero_();
+    group().all_reduce(sums);
   };
 }
 
@@ -141,7 +170,9 @@ void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, con
 
 void PipelineParallel::finish_gradients() {
   const at::NoGradGuard no_gradient;
-  add_shared_gradients();
+  add_shared_gradients(messages(), [this](const at::Tensor& gradient, int owner) {
+    wait(messages().start_send(gradient, owner));
+  });
   reduce_gradients();
 }
 
@@ -157,10 +188,10 @@ const std::vector<std::string>& pipeline_fault_names() {
   return names;
 }
 
-void check_pipeline(const StrategyOptions& options, int ranks) {
-  if (updates_while_full(options.pipeline.schedule)) return check_pipedream(options, ranks);
+void check_pipeline(const StrategyOptions& options, int ranks, int zero) {
+  if (updates_while_full(options.pipeline.schedule)) return check_pipedream(options, ranks, zero);
   const Rows rows(options.pipeline, ranks);
-  PipelineParallel::check(options, ranks, rows.rank_of_stage.size());
+  PipelineParallel::check(options, ranks, rows.placement, zero);
 }
 
 std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,

@@ -32,19 +32,24 @@ const std::vector<std::string>& pipeline_fault_names();
 /// ranks; after the update they get the weight back. So it is counted once in the norm, and has one optimiser state.
 /// Gradients are then reduced over the replicas. The norm adds up the blocks of all weights in the model's order.
 ///
+/// A stage may lie on several ranks of a pipeline (PipelineOptions::replicas, or the rows of a file), which take its
+/// micro-batches in turn: Narayanan et al., "PipeDream: Generalized Pipeline Parallelism for DNN Training", SOSP 2019, section
+/// 3.2, here with a flush. Its gradients are added up over all ranks that hold it once a step, those without a micro-batch too.
+///
 /// Where a schedule splits I from W, the products of matrices' gradients are made in W; what a module of a user's or a
 /// loss computes is made in I.
 ///
 /// Asynchronous schedules are in parallel/pipedream.h, which this makes for their names.
 ///
 /// Throws InputError where the schedule is a file of an asynchronous one, where ranks are no multiple of P, and for what
-/// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, the faults of other strategies.
+/// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, the faults of other strategies; stages on
+/// several ranks of other schedules than pipeline::make_replicated has, or with a `zero` of 2 or 3.
 ///
 /// `zero`: ZeRO's stage among the replicas of each stage, 0 to 3 (parallel/staged_model.h).
 std::unique_ptr<Strategy> make_pipeline(comm::Group group, const StrategyOptions& options,
                                         PipelineFault fault = PipelineFault::none, int zero = 0);
 
 /// Throws what make_pipeline would on so many ranks of a pipeline, but for the number of ranks in all.
-void check_pipeline(const StrategyOptions& options, int ranks);
+void check_pipeline(const StrategyOptions& options, int ranks, int zero);
 
 }  // namespace funicular::parallel

@@ -1,14 +1,14 @@
 #include "funicular/parallel/segment_costs.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <torch/csrc/autograd/autograd.h>
-
-#include <fmt/format.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <limits>
 #include <set>
 #include <utility>
 #include <vector>
@@ -130,20 +130,37 @@ pipeline::SegmentCosts measure_segments(Model& model, std::span<const MicroBatch
   return costs;
 }
 
+double measure_exchange(const comm::Group& group) {
+  if (group.size() == 1) return 0;
+  constexpr int64_t kElements = int64_t{1} << 20;
+  constexpr int kRounds = 4;
+  const at::Tensor tensor = at::ones({kElements}, at::kFloat);
+  double least = std::numeric_limits<double>::infinity();
+  for (int round = 0; round < kRounds; ++round) {
+    group.barrier();
+    const auto start = Clock::now();
+    group.all_reduce(tensor);
+    least = std::min(least, seconds_since(start));
+  }
+  // What the formula of the programme takes for it: pipeline::seconds_of.
+  const double ranks = group.size(), bytes = static_cast<double>(tensor.nbytes());
+  return 4 * (ranks - 1) * bytes / (ranks * std::max(least, 1e-9));
+}
+
 MeasuredCut cut_by_cost(Model& model, std::span<const MicroBatch> batches,
-                        std::optional<at::ScalarType> compute, int stages, int replicas) {
-  const pipeline::SegmentCosts costs = measure_segments(model, batches, compute);
-  const pipeline::Partition cut = pipeline::best_cut(costs, stages),
-                            best = pipeline::best_partition(costs, stages * replicas);
-  MeasuredCut result{{}, costs.seconds, cut.seconds, {}, best.seconds};
-  for (const pipeline::Part& part : cut.parts) result.begins.push_back(static_cast<int64_t>(part.begin));
-  for (const pipeline::Part& part : best.parts)
-    result.best += fmt::format("{}segments {} to {} on {}", result.best.empty() ? "" : ", ", part.begin,
-                               part.end - 1, part.workers);
-  return result;
+                        std::optional<at::ScalarType> compute, const CutRequest& request) {
+  pipeline::SegmentCosts costs = measure_segments(model, batches, compute);
+  MeasuredCut cut;
+  cut.segment_seconds = costs.seconds;
+  cut.equal = pipeline::best_cut(costs, request.stages);
+  costs.bytes_per_second = request.bytes_per_second;
+  for (double& bytes : costs.weight_bytes) bytes /= request.micro_batches;
+  cut.replicated = pipeline::best_partition(costs, request.ranks);
+  return cut;
 }
 
 int stages_of(const PipelineOptions& options, int ranks) {
+  if (!options.replicas.empty()) return static_cast<int>(options.replicas.size());
   const auto& known = pipeline::recipes();
   const bool named = std::any_of(known.begin(), known.end(), [&](const pipeline::Recipe& recipe) {
     return recipe.name == options.schedule;

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <optional>
 #include <span>
-#include <string>
 #include <vector>
 
+#include "funicular/comm/group.h"
 #include "funicular/core/model.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/pipeline/partition.h"
@@ -21,20 +21,31 @@ namespace funicular::parallel {
 pipeline::SegmentCosts measure_segments(Model& model, std::span<const MicroBatch> batches,
                                         std::optional<at::ScalarType> compute, int repeats = 3);
 
-/// A cut by measured cost.
-struct MeasuredCut {
-  std::vector<int64_t> begins;  ///< as PipelineOptions::begins
-  std::vector<double> seconds;  ///< of each segment, for a micro-batch
-  double slowest = 0;           ///< seconds of the slowest stage, for a micro-batch of one of the replicas
-  /// What the programme would take with replicas of stages: "segments 0 to 2 on 3 ranks, 3 to 5 on 1".
-  std::string best;
-  double best_seconds = 0;  ///< of its slowest stage; `slowest` / replicas is what equal replication reaches
+/// The bytes a second that all ranks of a group send and receive at a time while they add up a tensor of some megabytes, in
+/// both directions together, as pipeline::SegmentCosts::bytes_per_second counts them: on rank 0. 0: there is one rank.
+/// Collective.
+double measure_exchange(const comm::Group& group);
+
+/// What a cut by measured cost is made for.
+struct CutRequest {
+  int stages = 1;               ///< of one rank each
+  int ranks = 1;                ///< of a pipeline; stages of several ranks have all of them together
+  int micro_batches = 1;        ///< of a step, at whose end the ranks of a stage exchange gradients once
+  double bytes_per_second = 0;  ///< by measure_exchange
 };
 
-/// The cut into `stages` stages whose slowest is as fast as can be, on `replicas` ranks each, by measure_segments. Messages
-/// count as taking no time. Throws InputError where the model cannot be cut into so many.
+/// Cuts by measured cost. Of both `seconds` are those from one micro-batch to the next.
+struct MeasuredCut {
+  std::vector<double> segment_seconds;  ///< forward and backward, for a micro-batch
+  /// Stages of one rank, of which the slowest is as fast as can be; messages count as taking no time.
+  pipeline::Partition equal;
+  /// Stages of any numbers of ranks, PipeDream's best partition; with the time that the ranks of a stage exchange gradients.
+  pipeline::Partition replicated;
+};
+
+/// By measure_segments. Throws InputError where the model cannot be cut into so many stages.
 MeasuredCut cut_by_cost(Model& model, std::span<const MicroBatch> batches,
-                        std::optional<at::ScalarType> compute, int stages, int replicas);
+                        std::optional<at::ScalarType> compute, const CutRequest& request);
 
 /// How many stages a pipeline of `ranks` ranks has with these options.
 int stages_of(const PipelineOptions& options, int ranks);

@@ -30,15 +30,15 @@ void StagePasses::run(const pipeline::Action& action) {
     case Kind::weight_gradient:
       return make_weight_gradients(s, m);
     case Kind::send_forward:
-      return send(outgoing(s, m, flights_.at({s, m}).outputs), rank_of(s + 1));
+      return send(outgoing(s, m, flights_.at({s, m}).outputs), rank_of(s + 1, m));
     case Kind::receive_forward:
-      return receive(inputs_[{s, m}], stage(s).inputs, m, rank_of(s - 1), false);
+      return receive(inputs_[{s, m}], stage(s).inputs, m, rank_of(s - 1, m), false);
     case Kind::send_backward:
-      send(input_gradients_.at({s, m}), rank_of(s - 1));
+      send(input_gradients_.at({s, m}), rank_of(s - 1, m));
       input_gradients_.erase({s, m});
       return;
     case Kind::receive_backward:
-      return receive(gradients_[{s, m}], stage(s + 1).inputs, m, rank_of(s + 1), true);
+      return receive(gradients_[{s, m}], stage(s + 1).inputs, m, rank_of(s + 1, m), true);
     default:
       return;  // reductions and updates are the strategy's
   }
@@ -51,18 +51,19 @@ std::vector<TensorMap> StagePasses::run_forward_only(int count) {
   for (int m = 0; m < count; ++m) {
     outputs.emplace_back();
     for (int s = 0; s < stages; ++s) {
-      if (rank_of(s) != own) continue;
-      if (s > 0 && rank_of(s - 1) != own) receive(inputs_[{s, m}], stage(s).inputs, m, rank_of(s - 1), false);
+      if (rank_of(s, m) != own) continue;
+      if (s > 0 && rank_of(s - 1, m) != own)
+        receive(inputs_[{s, m}], stage(s).inputs, m, rank_of(s - 1, m), false);
       LossSink sink;
       sink.keep_outputs = true;
       const TensorMap values = forward(s, m, sink, arrived(inputs_, {s, m}), /*training=*/false);
       input_(m).sums.add(sink);
       outputs.back().insert(sink.outputs().begin(), sink.outputs().end());
       if (last(s)) continue;
-      if (rank_of(s + 1) == own)
+      if (rank_of(s + 1, m) == own)
         inputs_[{s + 1, m}].tensors = values;
       else
-        send(outgoing(s, m, values), rank_of(s + 1));
+        send(outgoing(s, m, values), rank_of(s + 1, m));
     }
   }
   finish();
@@ -109,7 +110,8 @@ void StagePasses::forward(int s, int m) {
   input.sums.add(sink);
   flight.total = sink.total(input.counts);
   if (flight.total.defined() && input.loss_scale != 1) flight.total = flight.total * input.loss_scale;
-  if (!last(s) && rank_of(s + 1) == rank_of(s)) inputs_[{s + 1, m}].tensors = outgoing(s, m, flight.outputs);
+  if (!last(s) && rank_of(s + 1, m) == rank_of(s, m))
+    inputs_[{s + 1, m}].tensors = outgoing(s, m, flight.outputs);
   flights_[{s, m}] = std::move(flight);
 }
 
@@ -139,7 +141,7 @@ void StagePasses::backward(int s, int m, Kind kind) {
                  gradient.defined() ? gradient.contiguous() : at::zeros_like(input).detach());
   }
   if (s == 0) return;
-  if (rank_of(s - 1) == rank_of(s))
+  if (rank_of(s - 1, m) == rank_of(s, m))
     gradients_[{s - 1, m}].tensors = std::move(back);
   else
     input_gradients_[{s, m}] = std::move(back);

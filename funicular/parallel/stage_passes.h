@@ -14,6 +14,7 @@
 #include "funicular/core/recompute.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/parallel/term_sums.h"
+#include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/schedule.h"
 
 namespace funicular::parallel {
@@ -22,9 +23,9 @@ namespace funicular::parallel {
 struct StageContext {
   const Model& model;
   const std::vector<Stage>& stages;
-  const std::vector<int>& rank_of_stage;  ///< in `messages`
-  const comm::Group& messages;            ///< of the ranks of one pipeline, for nothing but these messages
-  at::ScalarType type = at::kFloat;       ///< of activations whose port says none
+  const pipeline::Placement& placement;  ///< of ranks in `messages`
+  const comm::Group& messages;           ///< of the ranks of one pipeline, for nothing but these messages
+  at::ScalarType type = at::kFloat;      ///< of activations whose port says none
   std::function<void(const comm::Work&)> wait;
   /// Around each pass of a stage, F, B, I or W; may be empty.
   std::function<void(int stage, pipeline::Kind kind)> begin_pass{};
@@ -53,8 +54,8 @@ class StagePasses {
   /// F, B, I, W, or a message; gradients are added to Parameter::gradient. I leaves to W what can be made later
   /// (core/deferred_gradients.h).
   void run(const pipeline::Action& action);
-  /// The same without gradients, of all stages of this rank and micro-batches [0, count); what the last stage's forward
-  /// pass leaves for the metrics, one a micro-batch.
+  /// The same without gradients, of all stages of this rank and those of the micro-batches [0, count) that it runs of them;
+  /// what the last stage's forward pass leaves for the metrics, one a micro-batch, nothing of those that it does not run.
   std::vector<TensorMap> run_forward_only(int count);
   /// Returns when all messages that this rank has sent are received.
   void finish();
@@ -74,7 +75,7 @@ class StagePasses {
 
   const MicroBatch& batch(int number) const { return input_(number).batch; }
   const Stage& stage(int number) const { return context_.stages[static_cast<size_t>(number)]; }
-  int rank_of(int stage) const { return context_.rank_of_stage[static_cast<size_t>(stage)]; }
+  int rank_of(int stage, int number) const { return context_.placement.rank_of(stage, number); }
   bool last(int stage) const { return static_cast<size_t>(stage) + 1 == context_.stages.size(); }
   TensorMap arrived(std::map<Key, Arriving>& arriving, Key key);
   /// The tensors of these crossings: of the right shape and type, or an InputError.

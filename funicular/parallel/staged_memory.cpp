@@ -15,14 +15,15 @@ namespace funicular::parallel {
 
 void StagedModel::find_holders(const Model& model) {
   std::map<const Parameter*, std::set<int>> users;
-  std::vector<int> rank_of_segment;
+  std::vector<int> home_of_segment;  // the first rank that has it
   for (size_t s = 0; s < stages_.size(); ++s)
-    rank_of_segment.insert(rank_of_segment.end(), stages_[s].end - stages_[s].begin, rank_of_stage_[s]);
+    home_of_segment.insert(home_of_segment.end(), stages_[s].end - stages_[s].begin,
+                           placement_.ranks_of(static_cast<int>(s)).front());
   for (size_t segment = 0; segment < model.segments.size(); ++segment)
     for (const Parameter* parameter : model.segments[segment].parameters)
-      users[parameter].insert(rank_of_segment[segment]);
+      users[parameter].insert(home_of_segment[segment]);
   for (const FlatLayout::Entry& entry : layout().entries()) {
-    const int owner = rank_of_segment[layout().units()[entry.unit].segment];
+    const int owner = home_of_segment[layout().units()[entry.unit].segment];
     owner_of_[entry.parameter] = owner;
     shapes_[entry.parameter] = entry.parameter->compute.sizes().vec();
     std::set<int>& ranks = users[entry.parameter];
@@ -41,14 +42,14 @@ void StagedModel::make_units(const Model& model) {
       for (const Parameter* parameter : model.segments[segment].parameters) {
         ++number_of_uses[parameter];
         const auto s = static_cast<size_t>(&stage - stages_.data());
-        if (rank_of_stage_[s] == rank()) uses[parameter].push_back(segment);
+        if (placement_.has(rank(), static_cast<int>(s))) uses[parameter].push_back(segment);
       }
   std::map<size_t, size_t> unit_of_segment;
   StageUnit vectors;
   if (zero() < 2) units_.emplace_back();
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter* const parameter = entry.parameter;
-    const bool own = owner_of_.at(parameter) == rank();
+    const bool own = owner_of_.at(parameter) == home();
     if (parameter->group != ParameterGroup::decay) {
       if (own) vectors.parameters.emplace_back(parameter, 0);
     } else if (zero() < 2) {
@@ -64,7 +65,7 @@ void StagedModel::make_units(const Model& model) {
       units_[found->second].parameters.emplace_back(parameter, 0);
     }
   }
-  const int parts = divides() ? replicas() : 1, part = divides() ? replica() : 0;
+  const int parts = divides() ? same_stage_.size() : 1, part = divides() ? same_stage_.rank() : 0;
   std::tie(all_matrices_, own_matrices_) = divide_units(units_, layout(), parts, part);
   divide_units(copied_units_, layout(), parts, part);
   std::vector<StageUnit> all_vectors{vectors};
@@ -154,9 +155,9 @@ void StagedModel::put_pieces(const at::Tensor& pieces, const at::Tensor& all) co
 void StagedModel::take_shared_and_release() {
   std::set<const Parameter*> used;
   for (const Shared& shared : shared_)
-    if (shared.used_by(rank())) used.insert(shared.parameter);
+    if (shared.used_by(home())) used.insert(shared.parameter);
   for (const auto& [other, owner] : owner_of_) {
-    if (owner == rank()) continue;
+    if (owner == home()) continue;
     Parameter& parameter = *const_cast<Parameter*>(other);
     const bool matrix = parameter.group == ParameterGroup::decay, low = compute_ && matrix;
     const at::Tensor master = parameter.master.detach();

@@ -5,6 +5,7 @@
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <memory>
@@ -16,22 +17,33 @@
 
 namespace funicular::parallel {
 
-StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage,
+StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, pipeline::Placement placement,
                          int zero)
     : Replicated(std::move(world), options),
       ranks_(ranks_of(group(), options.pipeline)),
       zero_(zero),
-      rank_of_stage_(std::move(rank_of_stage)) {
-  check(options, ranks_, rank_of_stage_.size());
+      placement_(std::move(placement)) {
+  check(options, ranks_, placement_, zero);
 }
 
-void StagedModel::check(const StrategyOptions& options, int ranks, size_t stages) {
+void StagedModel::check(const StrategyOptions& options, int ranks, const pipeline::Placement& placement,
+                        int zero) {
   if (options.deterministic || options.reduce_in || options.fault != Fault::none)
     throw InputError("strategy",
                      "pipelines have no --deterministic, no --reduce-precision and no faults of ddp's");
+  const auto stages = static_cast<size_t>(placement.stages());
   if (!options.pipeline.begins.empty() && options.pipeline.begins.size() != stages)
-    throw InputError("pipeline", "--stages names {} stages; the schedule {} on {} ranks has {}",
+    throw InputError("pipeline",
+                     "--stages names {} stages; the schedule {} on {} ranks has {} (a stage on two ranks is "
+                     "written 0x2)",
                      options.pipeline.begins.size(), options.pipeline.schedule, ranks, stages);
+  // Its replicas would have to exchange in passes, of which each has its own.
+  if (placement.replicated() && zero > 1)
+    throw InputError(
+        "pipeline",
+        "stages on several ranks of a pipeline go with ZeRO's stage 1, found {}; expected --zero 0 "
+        "or 1, or stages on one rank each and --data-parallel",
+        zero);
 }
 
 int StagedModel::ranks_of(const comm::Group& world, const PipelineOptions& options) {
@@ -42,8 +54,8 @@ int StagedModel::ranks_of(const comm::Group& world, const PipelineOptions& optio
   return ranks;
 }
 
-bool StagedModel::Shared::used_by(int rank) const {
-  return std::count(users.begin(), users.end(), rank) > 0;
+bool StagedModel::Shared::used_by(int home) const {
+  return std::count(users.begin(), users.end(), home) > 0;
 }
 
 DataShare StagedModel::data_share() const {
@@ -55,7 +67,7 @@ DataShare StagedModel::data_share() const {
 }
 
 bool StagedModel::owns(const UpdateTarget::Block&) const {
-  return divides() || replica() == 0;
+  return divides() || same_stage_.rank() == 0;
 }
 
 // ---- what lies where
@@ -64,10 +76,15 @@ bool StagedModel::owns(const UpdateTarget::Block&) const {
 void StagedModel::join_groups() {
   std::vector<int> same(static_cast<size_t>(ranks_)), others;
   std::iota(same.begin(), same.end(), replica() * ranks_);
-  for (int d = 0; d < replicas(); ++d) others.push_back(d * ranks_ + rank());
+  for (int other = 0; other < group().size(); ++other)
+    if (placement_.first_beside(other % ranks_) == home()) others.push_back(other);
   messages_ = group().subgroup(same);
   pipeline_ = group().subgroup(same);
   same_stage_ = group().subgroup(others);
+  same_rank_ = same_stage_;
+  if (!placement_.replicated()) return;
+  std::erase_if(others, [&](int other) { return other % ranks_ != rank(); });
+  same_rank_ = group().subgroup(others);
 }
 
 void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
@@ -82,9 +99,8 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
   join_groups();
   target.layout = std::make_shared<FlatLayout>(model);
   const PipelineOptions& wanted = options().pipeline;
-  const int count = static_cast<int>(rank_of_stage_.size());
   stages_ = cut_stages(model, wanted.begins.empty()
-                                  ? balanced_begins(model, count)
+                                  ? balanced_begins(model, placement_.stages())
                                   : std::vector<size_t>(wanted.begins.begin(), wanted.begins.end()));
   tell(model);
   compute_ = types.compute;
@@ -106,8 +122,9 @@ void StagedModel::tell(const Model& model) const {
   for (size_t s = 0; s < stages_.size(); ++s) {
     const std::string &first = model.segments[stages_[s].begin].name,
                       &last = model.segments[stages_[s].end - 1].name;
-    text += fmt::format("{}{}{} on rank {}", s == 0 ? "" : ", ", first, first == last ? "" : " to " + last,
-                        rank_of_stage_[s]);
+    const std::vector<int>& ranks = placement_.ranks_of(static_cast<int>(s));
+    text += fmt::format("{}{}{} on rank{} {}", s == 0 ? "" : ", ", first, first == last ? "" : " to " + last,
+                        ranks.size() == 1 ? "" : "s", fmt::join(ranks, " and "));
   }
   if (group().rank() == 0)
     log::info("[pipeline] {} with {} stages: {}{}", options().pipeline.schedule, stages_.size(), text,
@@ -140,17 +157,17 @@ at::Tensor StagedModel::value_of(const Shared& shared) const {
   return shared.parameter->compute.detach();
 }
 
-void StagedModel::add_shared_gradients() {
+void StagedModel::add_shared_gradients(const comm::Group& messages,
+                                       const std::function<void(const at::Tensor& gradient, int to)>& send) {
   for (const Shared& shared : shared_) {
     const at::Tensor gradient = gradient_of(shared);
     if (gradient.defined() && gradient.numel() == 0) continue;
-    for (const int user : shared.users) {
-      if (user == rank()) wait(messages_.start_send(gradient, shared.owner));
-      if (shared.owner != rank()) continue;
+    exchange_shared(shared, [&](int user, int owner) {
+      if (user == rank()) return send(gradient, owner);
       const at::Tensor theirs = at::empty_like(gradient, at::MemoryFormat::Contiguous);
-      wait(messages_.start_receive(theirs, user));
+      wait(messages.start_receive(theirs, user));
       gradient.add_(theirs);
-    }
+    });
   }
 }
 
@@ -158,15 +175,32 @@ void StagedModel::spread_shared() {
   for (const Shared& shared : shared_) {
     const at::Tensor value = value_of(shared);
     if (value.numel() == 0) continue;
-    for (const int user : shared.users) {
-      if (user == rank()) wait(messages_.start_receive(value, shared.owner));
-      if (shared.owner == rank()) wait(messages_.start_send(value, user));
-    }
+    exchange_shared(shared, [&](int user, int owner) {
+      wait(user == rank() ? messages_.start_receive(value, owner) : messages_.start_send(value, user));
+    });
+  }
+}
+
+/// Every rank of a user has one of the owner's that it sends to, and receives from.
+void StagedModel::exchange_shared(const Shared& shared,
+                                  const std::function<void(int user, int owner)>& use) const {
+  const auto ranks_beside = [&](int home) {
+    std::vector<int> ranks;
+    for (int other = 0; other < ranks_; ++other)
+      if (placement_.first_beside(other) == home) ranks.push_back(other);
+    return ranks;
+  };
+  const std::vector<int> owners = ranks_beside(shared.owner);
+  for (const int home_of_users : shared.users) {
+    const std::vector<int> users = ranks_beside(home_of_users);
+    for (size_t i = 0; i < users.size(); ++i)
+      if (const int owner = owners[i % owners.size()]; users[i] == rank() || owner == rank())
+        use(users[i], owner);
   }
 }
 
 void StagedModel::reduce_gradients() {
-  if (replicas() == 1) return;
+  if (same_stage_.size() == 1) return;
   const auto reduce = [&](const at::Tensor& gradient, const std::vector<comm::Shard>& pieces) {
     if (gradient.numel() == 0) return;
     count_wait(
@@ -194,7 +228,7 @@ void StagedModel::gather_weights() {
 }
 
 StageContext StagedModel::context(Recompute recompute) const {
-  StageContext context{model(),   stages_, rank_of_stage_,
+  StageContext context{model(),   stages_, placement_,
                        messages_, type_,   [this](const comm::Work& work) { wait(work); }};
   if (!exchange_) return context;
   context.begin_pass = [this, recompute](int stage, pipeline::Kind kind) {
@@ -219,7 +253,7 @@ void StagedModel::pass_without_data(int stage, pipeline::Kind kind, Recompute re
 
 int64_t StagedModel::most_of_replicas(int64_t own) const {
   const at::Tensor most = at::tensor({own}, at::kLong);
-  same_stage_.all_reduce(most, comm::Reduction::maximum);
+  same_rank_.all_reduce(most, comm::Reduction::maximum);
   return most.item<int64_t>();
 }
 
@@ -237,8 +271,7 @@ EvalResult StagedModel::evaluate(std::span<const MicroBatch> micro_batches) {
   result.outputs = passes.run_forward_only(static_cast<int>(own));
   for (int64_t number = own; number < count; ++number)
     for (int stage = 0; stage < static_cast<int>(stages_.size()); ++stage)
-      if (rank_of_stage_[static_cast<size_t>(stage)] == rank())
-        pass_without_data(stage, pipeline::Kind::forward, Recompute::none);
+      if (placement_.has(rank(), stage)) pass_without_data(stage, pipeline::Kind::forward, Recompute::none);
   for (const MicroBatch& batch : micro_batches) add_counts(result.counts, batch.counts);
   for (const auto& [name, total] : sums.totals()) {
     result.sums[name] = total.sum;
@@ -303,7 +336,7 @@ void StagedModel::detach() {
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter& parameter = *entry.parameter;
     const int owner = owner_of_.at(&parameter);
-    const at::Tensor whole = owner == rank() ? parameter.master.detach().clone()
+    const at::Tensor whole = owner == home() ? parameter.master.detach().clone()
                                              : at::empty(shape_of(entry), target().vector_master.options());
     pipeline_.broadcast(whole, owner);
     const bool low = compute_ && parameter.group == ParameterGroup::decay;

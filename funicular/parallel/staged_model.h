@@ -16,10 +16,13 @@
 namespace funicular::parallel {
 
 /// Of D · P ranks, rank d · P + r is rank r of the pipeline of replica d. It holds weights, gradients and optimiser state
-/// of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows.
+/// of its own stages alone; frozen weights are everywhere. All ranks of a replica read the same rows. A stage may lie on
+/// several ranks of a pipeline, which take its micro-batches in turn (pipeline/placement.h): of a stage on R of them all D · R
+/// ranks hold the same, and their gradients are added up once a step.
 ///
 /// With ZeRO (Rajbhandari et al., "ZeRO: Memory Optimizations Toward Training Trillion Parameter Models", SC 2020, section 5)
-/// the D replicas of a stage divide what it has. Of P matrix elements of a rank's stages, with w, g, m and s as in
+/// the D replicas of a stage divide what it has; of a stage on R ranks of a pipeline, which goes with ZeRO's stage 1 alone, the
+/// D · R do. Of P matrix elements of a rank's stages, with w, g, m and s as in
 /// parallel/zero.h, a rank holds
 ///
 ///   stage 1   P (w + g) + P (m + s) / D      gradients are reduced once, at the end of the step
@@ -53,25 +56,28 @@ class StagedModel : public Replicated {
   /// After attach: of the whole model, in order.
   const std::vector<Stage>& stages() const { return stages_; }
 
-  /// `rank_of_stage`: in a pipeline. Throws as check() does.
-  StagedModel(comm::Group world, const StrategyOptions& options, std::vector<int> rank_of_stage, int zero);
+  /// `placement`: in a pipeline. Throws as check() does.
+  StagedModel(comm::Group world, const StrategyOptions& options, pipeline::Placement placement, int zero);
 
-  /// Throws InputError for what pipelines cannot do: --deterministic, --reduce-precision, faults; and where options name
-  /// another number of stages.
-  static void check(const StrategyOptions& options, int ranks, size_t stages);
+  /// Throws InputError for what pipelines cannot do: --deterministic, --reduce-precision, faults, ZeRO's stages 2 and 3 with
+  /// stages on several ranks; and where options name another number of stages.
+  static void check(const StrategyOptions& options, int ranks, const pipeline::Placement& placement,
+                    int zero);
   /// Of one pipeline. Throws InputError where the ranks are no multiple.
   static int ranks_of(const comm::Group& world, const PipelineOptions& options);
   int ranks() const { return ranks_; }
-  int replica() const { return group().rank() / ranks_; }
-  int replicas() const { return group().size() / ranks_; }
-  int rank() const { return group().rank() % ranks_; }  ///< in the pipeline
+  int replica() const { return group().rank() / ranks_; }   ///< number of this pipeline
+  int replicas() const { return group().size() / ranks_; }  ///< pipelines
+  int rank() const { return group().rank() % ranks_; }      ///< in the pipeline
+  /// The first rank of the pipeline with this one's stages.
+  int home() const { return placement_.first_beside(rank()); }
 
-  /// A weight that is first used by a stage of another rank than a later one.
+  /// A weight that is first used by a stage of other ranks than a later one.
   struct Shared {
     Parameter* parameter = nullptr;
-    int owner = 0;             ///< in the pipeline, as `users`
-    std::vector<int> users{};  ///< besides the owner, ascending
-    bool used_by(int rank) const;
+    int owner = 0;             ///< the first rank with the owning stage, in the pipeline
+    std::vector<int> users{};  ///< the first ranks with other stages that use it, ascending
+    bool used_by(int home) const;
   };
   const std::vector<Shared>& shared() const { return shared_; }
   /// Where a weight of this rank's lies.
@@ -102,22 +108,29 @@ class StagedModel : public Replicated {
   void after_backward(size_t segment) override { exchange_->after_backward(segment); }
   const comm::Group& replicas_of_weights() const override { return same_stage_; }
   const comm::Group& messages() const { return messages_; }
-  const comm::Group& pipeline() const { return pipeline_; }
   const comm::Group& same_stage() const { return same_stage_; }
+  const comm::Group& same_rank() const { return same_rank_; }
+  const pipeline::Placement& placement() const { return placement_; }
 
   /// All gradients of this rank become zero, those of copies too, and are what backward passes add to.
   void zero_gradients();
-  /// Of weights that several stages use: the owner adds the users' gradients to its own, in the order of the ranks.
-  void add_shared_gradients();
+  /// Calls `use` for each pair of ranks of this pipeline, this one among them, that exchange a weight of several stages: every
+  /// rank of a user has one of the owner's.
+  void exchange_shared(const Shared& shared, const std::function<void(int user, int owner)>& use) const;
+  /// Of weights that several stages use: the owner adds the users' gradients to its own, in the order of the ranks. Where a
+  /// stage has several ranks, each of the users' goes to one of the owner's, whose sum is made by reduce_gradients. `send`
+  /// sends what `messages` receive.
+  void add_shared_gradients(const comm::Group& messages,
+                            const std::function<void(const at::Tensor& gradient, int to)>& send);
   /// The users get what is computed with from the owner.
   void spread_shared();
-  /// Over the replicas: afterwards they are the whole batch's, with ZeRO those of the pieces that this rank updates.
+  /// Over all ranks with the same stages: afterwards they are the whole batch's, with ZeRO those of the pieces that this rank updates.
   void reduce_gradients();
   /// After an update: with ZeRO the other replicas' pieces, and all gradients zero.
   void gather_update();
-  /// ZeRO's stage, where there are replicas that divide anything.
-  int zero() const { return replicas() > 1 ? zero_ : 0; }
-  /// Whether the replicas of a stage divide its state.
+  /// ZeRO's stage, where other ranks with this one's stages divide anything; 0 on others.
+  int zero() const { return same_stage_.size() > 1 ? zero_ : 0; }
+  /// Whether the ranks with this one's stages divide their state.
   bool divides() const { return zero() > 0; }
   /// `recompute`: of the passes.
   StageContext context(Recompute recompute = Recompute::none) const;
@@ -161,12 +174,14 @@ class StagedModel : public Replicated {
   }
 
   const int ranks_, zero_;
-  const std::vector<int> rank_of_stage_;
+  const pipeline::Placement placement_;
   comm::Group messages_;    ///< of this pipeline, for messages alone
   comm::Group pipeline_;    ///< the same ranks, for collectives
-  comm::Group same_stage_;  ///< this rank of all pipelines
+  comm::Group same_stage_;  ///< those of all pipelines that have this rank's stages
+  comm::Group
+      same_rank_;  ///< this rank of all pipelines: the same group unless stages lie on several ranks of one
   std::vector<Stage> stages_;
-  std::map<const Parameter*, int> owner_of_;  ///< of those that train; rank in the pipeline
+  std::map<const Parameter*, int> owner_of_;  ///< of those that train; Shared::owner
   std::vector<Shared> shared_;                ///< in the layout's order
   at::Tensor matrices_, vectors_;             ///< own ones that are computed with
   std::map<const Parameter*, std::vector<int64_t>> shapes_;

@@ -182,6 +182,9 @@ struct PipelineOptions {
   std::string schedule = "1f1b";  ///< a name of pipeline/generators.h, or a file
   int chunks = 0;                 ///< stages a rank; 0: the schedule's least
   std::vector<int64_t> begins{};  ///< the first segment of each stage; empty: about as many weights in each
+  /// On how many ranks each stage lies, which take its micro-batches in turn; together `ranks`. Empty: one each. Of the
+  /// schedules that pipeline::make_replicated has.
+  std::vector<int> replicas{};
   bool operator==(const PipelineOptions&) const = default;
 };
 

@@ -44,7 +44,7 @@ class TensorParallel : public Strategy {
     if (options.tensor.sequence && options.deterministic)
       throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
     if (layout_.staged)
-      check_pipeline(inner_options(), layout_.pipeline);
+      check_pipeline(inner_options(), layout_.pipeline, layout_.zero);
     else
       inner_ = make_inner({});
   }
@@ -65,7 +65,8 @@ class TensorParallel : public Strategy {
     return share;
   }
   int64_t pieces() const override {
-    return layout_.asynchronous() ? pipedream_pieces(layout_.schedule, shape_.pipeline) : shape_.pipeline;
+    return layout_.asynchronous() ? pipedream_pieces(layout_.pipeline_options(), shape_.pipeline)
+                                  : shape_.pipeline;
   }
   Counts global_counts(const Counts& own) const override { return inner_->global_counts(own); }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,

@@ -6,6 +6,7 @@
 #include <iterator>
 
 #include "funicular/base/json.h"
+#include "funicular/pipeline/placement.h"
 
 namespace funicular::pipeline {
 
@@ -31,10 +32,11 @@ Colour colour_of(Kind kind) {
   }
 }
 
-/// Which of its rank's stages it is, from 0.
-int chunk_of(const std::vector<int>& rank_of, int stage) {
-  const int rank = rank_of[static_cast<size_t>(stage)];
-  return static_cast<int>(std::count(rank_of.begin(), rank_of.begin() + stage, rank));
+/// Which of the rank's stages it is, from 0.
+int chunk_of(const Placement& placement, int rank, int stage) {
+  int before = 0;
+  for (int other = 0; other < stage; ++other) before += placement.has(rank, other);
+  return before;
 }
 
 std::string fill(Kind kind, int chunk) {
@@ -65,7 +67,7 @@ std::string draw_svg(const Schedule& schedule, const Timeline& timeline) {
   const double scale = std::min(22 / std::max(shortest, 1e-9), 12000 / makespan);
   const double width = kLeft + std::max(420.0, scale * makespan) + kMargin;
   const double height = kTop + kRow * schedule.ranks() + kMargin;
-  const std::vector<int> rank_of = schedule.rank_of_stage();
+  const Placement placement(schedule);
   std::string svg;
   const auto out = std::back_inserter(svg);
   fmt::format_to(
@@ -100,7 +102,8 @@ std::string draw_svg(const Schedule& schedule, const Timeline& timeline) {
     fmt::format_to(out,
                    "<rect x=\"{:.2f}\" y=\"{}\" width=\"{:.2f}\" height=\"{}\" fill=\"{}\" stroke=\"white\" "
                    "stroke-width=\"0.7\"><title>{} {:g}–{:g}</title></rect>",
-                   left, top, wide, kBox, fill(span.action.kind, chunk_of(rank_of, span.action.stage)),
+                   left, top, wide, kBox,
+                   fill(span.action.kind, chunk_of(placement, span.rank, span.action.stage)),
                    to_text(span.action), span.start, span.end);
     if (wide >= 12)
       fmt::format_to(out, "<text x=\"{:.2f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", left + wide / 2,

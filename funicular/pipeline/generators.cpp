@@ -4,6 +4,8 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -165,54 +167,80 @@ std::vector<int> batch_of_micro_batches(const std::vector<int>& sizes) {
   return batches;
 }
 
-/// The version that micro-batch m uses on a rank that has `behind` ranks behind it in the order of the versions:
-/// as many updates as batches are complete among the micro-batches whose backward pass is over.
-int newest_version(const std::vector<int>& sizes, int m, int behind) {
-  int version = 0;
-  for (int left = m - behind; version < static_cast<int>(sizes.size()); ++version) {
-    left -= sizes[static_cast<size_t>(version)];
-    if (left < 0) break;
-  }
-  return version;
+Row row_of(const std::string& name, const Shape& shape, int rank) {
+  if (name == "naive") return naive_row(shape, rank);
+  if (name == "gpipe" || name == "looped-bfs") return breadth_first_row(shape, rank);
+  if (name == "zb-h1") return zero_bubble_h1_row(shape, rank);
+  if (name == "zb-v") return VShape(shape, rank).row;
+  return interleaved_row(shape, rank);
 }
 
-/// 1f1b without a flush, with an update after the last backward pass of each batch.
-Row asynchronous_row(const std::string& name, int ranks, int rank, const std::vector<int>& sizes) {
-  const std::vector<int> batch_of = batch_of_micro_batches(sizes);
-  const Shape shape{ranks, static_cast<int>(batch_of.size()), 1};
-  Row row;
-  for (Action action :
-       one_forward_one_backward(interleaved_order(shape, rank, Kind::forward),
-                                interleaved_order(shape, rank, Kind::backward), ranks - 1 - rank)) {
-    const auto m = static_cast<size_t>(action.micro_batch);
-    const int batch = batch_of[m];
-    // Weight stashing: what is newest when the forward pass runs, for every micro-batch but those on the way has been
-    // back. Vertical sync: what was newest on the first rank. Two versions: the one before the batch's own.
-    action.version = name == "pipedream-2bw" ? std::max(0, batch - 1)
-                     : name == "pipedream"   ? newest_version(sizes, action.micro_batch, ranks - 1 - rank)
-                                             : newest_version(sizes, action.micro_batch, ranks - 1);
-    row.push_back(action);
-    if (action.kind == Kind::backward && (m + 1 == batch_of.size() || batch_of[m + 1] != batch))
-      row.push_back({rank, Kind::update, -1, batch + 1});
+/// A stage that `replicas` ranks have. Each of them is as far from both ends as a rank of a pipeline with one rank a stage that
+/// has so many before and behind it.
+struct ReplicatedStage {
+  int number = 0, replicas = 1, before = 0, behind = 0;
+};
+
+/// The stages behind are kept busy by as many micro-batches as they hold at most, which the replicas share: so the pipeline
+/// goes as fast as its slowest stage, whatever the numbers. With fewer (of PipeDream, all ranks / replicas) replicas of
+/// neighbours wait for each other's turns.
+std::vector<ReplicatedStage> replicated_stages(const std::vector<int>& replicas) {
+  std::vector<ReplicatedStage> stages(replicas.size());
+  int held = 0, ranks = 0;
+  for (size_t s = stages.size(); s-- > 0;) {
+    stages[s].behind = (held + replicas[s] - 1) / replicas[s];
+    held = replicas[s] * (stages[s].behind + 1);
+  }
+  for (size_t s = 0; s < stages.size(); ++s) {
+    stages[s].number = static_cast<int>(s);
+    stages[s].replicas = replicas[s];
+    stages[s].before = ranks / replicas[s];
+    ranks += replicas[s];
+  }
+  return stages;
+}
+
+Row replica_row(const std::string& name, const ReplicatedStage& stage, int replica, int micro_batches) {
+  const int own = (micro_batches - replica + stage.replicas - 1) / stage.replicas;
+  Row row = row_of(name, {stage.before + 1 + stage.behind, own, 1}, stage.before);
+  for (Action& action : row) {
+    action.stage = stage.number;
+    action.micro_batch = action.micro_batch * stage.replicas + replica;
   }
   return row;
 }
 
-/// How many micro-batches each update takes: one, or of 2BW as many as there are ranks, the last one what is left.
-std::vector<int> sizes_of(const std::string& name, const Shape& shape) {
-  const int every = name == "pipedream-2bw" ? shape.ranks : 1;
-  std::vector<int> sizes;
-  for (int left = shape.micro_batches; left > 0; left -= every) sizes.push_back(std::min(left, every));
-  return sizes;
+/// Puts the updates into the row of a rank of a stage, and says which is the newest version in each pass. An update stands
+/// behind the last of the rank's backward passes of its batch, or before the first of a later one where it has none of them.
+Row with_updates(const Row& row, int stage, const std::vector<int>& batch_of) {
+  Row result;
+  int version = 0;
+  std::map<int, int> used, left;  // by micro-batch, by batch
+  for (const Action& action : row)
+    if (action.kind == Kind::backward) ++left[batch_of[static_cast<size_t>(action.micro_batch)]];
+  const auto update_to = [&](int last) {
+    while (version < last) result.push_back({stage, Kind::update, -1, ++version});
+  };
+  for (Action action : row) {
+    const int batch = batch_of[static_cast<size_t>(action.micro_batch)];
+    const bool backward = action.kind == Kind::backward;
+    if (backward) update_to(batch);
+    if (!backward) used[action.micro_batch] = version;
+    action.version = used.at(action.micro_batch);
+    result.push_back(action);
+    if (backward && --left[batch] == 0) update_to(batch + 1);
+  }
+  update_to(batch_of.back() + 1);
+  return result;
 }
 
-Row row_of(const std::string& name, const Shape& shape, int rank) {
-  if (name == "naive") return naive_row(shape, rank);
-  if (name == "gpipe" || name == "looped-bfs") return breadth_first_row(shape, rank);
-  if (name == "1f1b" || name == "interleaved") return interleaved_row(shape, rank);
-  if (name == "zb-h1") return zero_bubble_h1_row(shape, rank);
-  if (name == "zb-v") return VShape(shape, rank).row;
-  return asynchronous_row(name, shape.ranks, rank, sizes_of(name, shape));
+/// The most micro-batches that the ranks of some stage have before they answer the first of them: wherever a batch of 2BW begins,
+/// each has as many of it.
+int least_for_two_versions(const std::vector<int>& replicas) {
+  int least = 1;
+  for (const ReplicatedStage& stage : replicated_stages(replicas))
+    least = std::max(least, stage.behind * stage.replicas + stage.replicas - 1);
+  return least;
 }
 
 }  // namespace
@@ -220,16 +248,17 @@ Row row_of(const std::string& name, const Shape& shape, int rank) {
 const std::vector<Recipe>& recipes() {
   constexpr int kMost = 64;
   static const std::vector<Recipe> all = {
-      {"naive", "one micro-batch at a time"},
-      {"gpipe", "all forward passes, then all backward passes"},
-      {"1f1b", "one forward, one backward pass in turn, then a flush"},
+      {"naive", "one micro-batch at a time", false, 1, 1, true},
+      {"gpipe", "all forward passes, then all backward passes", false, 1, 1, true},
+      {"1f1b", "one forward, one backward pass in turn, then a flush", false, 1, 1, true},
       {"interleaved", "1f1b with several stages a rank", false, 2, kMost},
       {"looped-bfs", "gpipe with several stages a rank", false, 2, kMost},
-      {"zb-h1", "1f1b whose weight gradients fill the end"},
+      {"zb-h1", "1f1b whose weight gradients fill the end", false, 1, 1, true},
       {"zb-v", "two stages a rank, the first and the last on rank 0", false, 2, 2},
-      {"pipedream", "asynchronous 1f1b, an update a micro-batch", true},
-      {"pipedream-vertical-sync", "pipedream in which all ranks use the first one's version", true},
-      {"pipedream-2bw", "asynchronous 1f1b with two versions of the weights", true}};
+      {"pipedream", "asynchronous 1f1b, an update a micro-batch", true, 1, 1, true},
+      {"pipedream-vertical-sync", "pipedream in which all ranks use the first one's version", true, 1, 1,
+       true},
+      {"pipedream-2bw", "asynchronous 1f1b with two versions of the weights", true, 1, 1, true}};
   return all;
 }
 
@@ -256,6 +285,8 @@ Schedule make_schedule(const std::string& name, int ranks, int micro_batches, in
                      least == recipe.most_chunks ? fmt::format("{}", least)
                                                  : fmt::format("{} to {}", least, recipe.most_chunks),
                      chunks);
+  if (recipe.asynchronous)
+    return make_replicated(name, std::vector<int>(static_cast<size_t>(ranks), 1), micro_batches);
   Schedule schedule;
   schedule.name = name;
   for (int rank = 0; rank < ranks; ++rank)
@@ -263,21 +294,78 @@ Schedule make_schedule(const std::string& name, int ranks, int micro_batches, in
   return schedule;
 }
 
-Schedule make_asynchronous(const std::string& name, int ranks, const std::vector<int>& sizes) {
-  const int least = name == "pipedream-2bw" ? std::max(1, ranks - 1) : 1;
-  if (!recipe_of(name).asynchronous || ranks < 1 || sizes.empty())
+Schedule make_replicated(const std::string& name, const std::vector<int>& replicas, int micro_batches) {
+  if (!recipe_of(name).replicates) {
+    std::vector<std::string> names;
+    for (const Recipe& recipe : recipes())
+      if (recipe.replicates) names.push_back(recipe.name);
+    throw InputError("schedule", "{} has one rank a stage, found stages on {} ranks; expected one of: {}",
+                     name, fmt::join(replicas, ", "), fmt::join(names, ", "));
+  }
+  if (replicas.empty() || *std::min_element(replicas.begin(), replicas.end()) < 1 || micro_batches < 1)
     throw InputError(
         "schedule",
-        "{} on {} ranks with {} updates: expected an asynchronous schedule, and at least 1 of each", name,
-        ranks, sizes.size());
-  for (size_t t = 0; t < sizes.size(); ++t)
-    if (const bool last = t + 1 == sizes.size(); sizes[t] < (last ? 1 : least))
-      throw InputError("schedule", "{} on {} ranks: update {} has {} micro-batches; expected at least {}",
-                       name, ranks, t + 1, sizes[t], least);
+        "{}: expected at least 1 stage, 1 rank for each, and 1 micro-batch, found stages on {} ranks "
+        "and {} micro-batches",
+        name, fmt::join(replicas, ", "), micro_batches);
+  if (recipe_of(name).asynchronous) {
+    const int every = usual_batch(name, replicas);
+    std::vector<int> sizes;
+    for (int left = micro_batches; left > 0; left -= every) sizes.push_back(std::min(left, every));
+    return make_asynchronous(name, replicas, sizes);
+  }
   Schedule schedule;
   schedule.name = name;
-  for (int rank = 0; rank < ranks; ++rank)
-    schedule.rows.push_back(asynchronous_row(name, ranks, rank, sizes));
+  for (const ReplicatedStage& stage : replicated_stages(replicas))
+    for (int replica = 0; replica < stage.replicas; ++replica)
+      schedule.rows.push_back(replica_row(name, stage, replica, micro_batches));
+  return schedule;
+}
+
+int usual_batch(const std::string& name, const std::vector<int>& replicas) {
+  if (name == "pipedream-2bw")
+    return std::max(least_for_two_versions(replicas), std::accumulate(replicas.begin(), replicas.end(), 0));
+  int turn = 1;
+  for (const int count : replicas) turn = std::lcm(turn, count);
+  return turn;
+}
+
+int least_batch(const std::string& name, const std::vector<int>& replicas) {
+  return name == "pipedream-2bw" ? least_for_two_versions(replicas) : 1;
+}
+
+Schedule make_asynchronous(const std::string& name, const std::vector<int>& replicas,
+                           const std::vector<int>& sizes) {
+  if (!recipe_of(name).asynchronous || replicas.empty() ||
+      *std::min_element(replicas.begin(), replicas.end()) < 1 || sizes.empty() ||
+      *std::min_element(sizes.begin(), sizes.end()) < 1)
+    throw InputError(
+        "schedule",
+        "{} on {} ranks with updates of {} micro-batches: expected an asynchronous schedule, and at "
+        "least 1 of each",
+        name, fmt::join(replicas, ", "), fmt::join(sizes, ", "));
+  const int least = least_batch(name, replicas);
+  for (size_t t = 0; t + 1 < sizes.size(); ++t)
+    if (sizes[t] < least)
+      throw InputError("schedule", "{} on {} ranks: update {} has {} micro-batches; expected at least {}",
+                       name, fmt::join(replicas, ", "), t + 1, sizes[t], least);
+  const std::vector<int> batch_of = batch_of_micro_batches(sizes);
+  std::vector<int> first_version(batch_of.size());  // on the first stage
+  Schedule schedule;
+  schedule.name = name;
+  for (const ReplicatedStage& stage : replicated_stages(replicas))
+    for (int replica = 0; replica < stage.replicas; ++replica) {
+      const Row row = replica_row(name, stage, replica, static_cast<int>(batch_of.size()));
+      // Weight stashing: what is newest when the forward pass runs. Vertical sync: what was newest on the first stage.
+      // Two versions: the one before the batch's own.
+      for (Action& action : schedule.rows.emplace_back(with_updates(row, stage.number, batch_of))) {
+        if (action.kind == Kind::update) continue;
+        const auto m = static_cast<size_t>(action.micro_batch);
+        if (stage.number == 0) first_version[m] = action.version;
+        if (name == "pipedream-vertical-sync") action.version = first_version[m];
+        if (name == "pipedream-2bw") action.version = std::max(0, batch_of[m] - 1);
+      }
+    }
   return schedule;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // The known schedules, for any number of ranks and micro-batches.
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct Recipe {
   std::string summary;
   bool asynchronous = false;              ///< weights are updated while the pipeline is full
   int least_chunks = 1, most_chunks = 1;  ///< stages a rank; the least is the default
+  bool replicates = false;                ///< stages may lie on several ranks (make_replicated)
 };
 
 /// naive          one micro-batch at a time
@@ -44,11 +46,36 @@ const Recipe& recipe_of(const std::string& name);
 /// are. Throws InputError for numbers below 1 and for chunks that the schedule does not have.
 Schedule make_schedule(const std::string& name, int ranks, int micro_batches, int chunks = 0);
 
-/// An asynchronous schedule whose update t takes sizes[t] micro-batches. With n ranks and one micro-batch an update,
-/// micro-batch k uses on rank s version max(0, k − (n − 1 − s)) of pipedream, max(0, k − (n − 1)) with vertical sync; a
-/// micro-batch of batch t version max(0, t − 1) of pipedream-2bw, whatever the sizes. Batches may be added at the end:
-/// the rows stay as they are up to the first pass of what is added. Throws InputError for another schedule, sizes below
-/// 1, and for 2BW below n − 1 but in the last update: a version would be needed before it is made.
-Schedule make_asynchronous(const std::string& name, int ranks, const std::vector<int>& sizes);
+/// The rows of the schedule `name` with stage s on replicas[s] ranks, those of the first stage first, without messages.
+/// Of r replicas number j takes the micro-batches j, j + r, j + 2r, …: the round robin of 1F1B-RR (Narayanan et al., SOSP
+/// 2019, section 3.2). With 1f1b each replica of a stage holds at most h of them: one more than ⌈h' r' / r⌉, where r' replicas
+/// of the next stage hold h' each, and 1 on the last. With one rank a stage the rows are those of make_schedule. A replica
+/// without a micro-batch has an empty row. Throws InputError for another schedule than a Recipe that replicates, for numbers
+/// below 1, and where there is no stage.
+Schedule make_replicated(const std::string& name, const std::vector<int>& replicas, int micro_batches);
+
+/// How many micro-batches each update of an asynchronous schedule takes in make_replicated, and unless the caller of
+/// make_asynchronous says otherwise: of pipedream as many as make a turn of every stage's ranks (one, of one rank a stage), of
+/// pipedream-2bw as many as there are ranks, or the least.
+int usual_batch(const std::string& name, const std::vector<int>& replicas);
+/// The fewest that an update of make_asynchronous may have but for the last.
+int least_batch(const std::string& name, const std::vector<int>& replicas);
+
+/// An asynchronous schedule with stage s on replicas[s] ranks as in make_replicated, whose update t takes sizes[t] micro-batches.
+/// On each rank of a stage an update stands behind the last of its own backward passes of the batch or, where it has none, before
+/// its first of a later one; the ranks make it together. Micro-batch k uses with pipedream as many updates as stand before its
+/// forward pass on its rank; with vertical sync, on its rank of the first stage; with 2BW max(0, t − 1) in batch t, whatever the
+/// sizes. So with one rank a stage, n stages and one micro-batch an update it uses version max(0, k − (n − 1 − s)) of pipedream
+/// on stage s, and max(0, k − (n − 1)) with vertical sync; and where the m micro-batches of an update make whole turns of a
+/// stage's r ranks, each of which has c = m / r of them and holds h at most (make_replicated), number i of batch t uses version
+/// max(0, t − max(0, ⌈(h − 1 − ⌊i / r⌋) / c⌉)) of pipedream. Batches may take the place of a last one of three micro-batches a
+/// rank (of any size, with one rank a stage): rows stay as they are up to the first pass of that. Throws InputError for another
+/// schedule, sizes below 1, and for 2BW below least_batch but in the last update: a version would be needed before it is made.
+Schedule make_asynchronous(const std::string& name, const std::vector<int>& replicas,
+                           const std::vector<int>& sizes);
+/// The same of so many ranks with a stage each.
+inline Schedule make_asynchronous(const std::string& name, int ranks, const std::vector<int>& sizes) {
+  return make_asynchronous(name, std::vector<int>(static_cast<size_t>(std::max(0, ranks)), 1), sizes);
+}
 
 }  // namespace funicular::pipeline

@@ -45,14 +45,14 @@ Action counterpart(const Action& message) {
 class Rendezvous {
  public:
   explicit Rendezvous(const Schedule& schedule)
-      : schedule_(schedule), rank_of_(schedule.rank_of_stage()), next_(schedule.rows.size()) {}
+      : schedule_(schedule), placement_(schedule), next_(schedule.rows.size()) {}
 
   std::string run() {
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < schedule_.ranks(); ++rank) {
         while (const Action* action = waiting(rank)) {
-          const int peer = peer_of(*action, rank_of_);
+          const int peer = peer_of(*action, placement_);
           const Action* other = waiting(peer);
           if (!other || *other != counterpart(*action)) break;
           ++next_[static_cast<size_t>(rank)];
@@ -81,7 +81,7 @@ class Rendezvous {
     while (std::find(seen.begin(), seen.end(), rank) == seen.end()) {
       seen.push_back(rank);
       const Action& action = *waiting(rank);
-      const int peer = peer_of(action, rank_of_);
+      const int peer = peer_of(action, placement_);
       text += fmt::format("{}rank {} {} in {} {} rank {}", text.empty() ? "" : ", ", rank,
                           sends(action.kind) ? "sends" : "receives", to_text(action),
                           sends(action.kind) ? "to" : "from", peer);
@@ -92,49 +92,50 @@ class Rendezvous {
   }
 
   const Schedule& schedule_;
-  const std::vector<int> rank_of_;
+  const Placement placement_;
   std::vector<size_t> next_;
 };
 
 }  // namespace
 
-int peer_of(const Action& message, const std::vector<int>& rank_of_stage) {
-  return rank_of_stage[static_cast<size_t>(other_stage(message))];
+int peer_of(const Action& message, const Placement& placement) {
+  return placement.rank_of(other_stage(message), message.micro_batch);
 }
 
 Schedule with_messages(const Schedule& schedule) {
   if (schedule.has_messages()) return schedule;
   Schedule result = schedule;
   const int stages = schedule.stages();
-  const std::vector<int> rank_of = schedule.rank_of_stage();
-  // The simulation gives the order of the starts; reductions and updates keep their places in the rows.
+  const Placement placement(schedule);
+  // The simulation gives the order of the starts. Of reductions and updates one stays right behind the backward pass that
+  // completes its batch, others right before what they precede: wherever, that is, batches to come leave them.
   const std::vector<Span> order = simulate(schedule).spans;
   std::vector<size_t> next(schedule.rows.size());
   for (Row& row : result.rows) row.clear();
-  const auto take = [&](int rank, bool all) {
-    const Row& row = schedule.rows[static_cast<size_t>(rank)];
-    size_t& at = next[static_cast<size_t>(rank)];
-    for (; at < row.size() && !computes(row[at].kind); ++at)
-      result.rows[static_cast<size_t>(rank)].push_back(row[at]);
-    if (!all) result.rows[static_cast<size_t>(rank)].push_back(row[at++]);
+  const auto take_up_to = [&](size_t rank, size_t most) {
+    const Row& row = schedule.rows[rank];
+    for (size_t& at = next[rank]; most > 0 && at < row.size() && !computes(row[at].kind); ++at, --most)
+      result.rows[rank].push_back(row[at]);
+  };
+  const auto send_what_is_needed = [&](const Span& span) {
+    Action send = span.action;
+    send.version = -1;
+    send.kind = send.kind == Kind::forward ? Kind::send_forward : Kind::send_backward;
+    const int stage = other_stage(send);
+    if (stage < 0 || stage >= stages) return;
+    const int to = placement.rank_of(stage, send.micro_batch);
+    if (to == span.rank) return;
+    result.rows[static_cast<size_t>(span.rank)].push_back(send);
+    result.rows[static_cast<size_t>(to)].push_back(counterpart(send));
   };
   for (const Span& span : order) {
-    take(span.rank, false);
-    const Action& action = span.action;
-    Action send = action;
-    send.version = -1;
-    if (action.kind == Kind::forward)
-      send.kind = Kind::send_forward;
-    else if (gives_gradient(action.kind))
-      send.kind = Kind::send_backward;
-    else
-      continue;
-    const int to = other_stage(send);
-    if (to < 0 || to >= stages || rank_of[static_cast<size_t>(to)] == span.rank) continue;
-    result.rows[static_cast<size_t>(span.rank)].push_back(send);
-    result.rows[static_cast<size_t>(rank_of[static_cast<size_t>(to)])].push_back(counterpart(send));
+    const auto rank = static_cast<size_t>(span.rank);
+    take_up_to(rank, schedule.rows[rank].size());
+    result.rows[rank].push_back(schedule.rows[rank][next[rank]++]);
+    if (span.action.kind == Kind::forward || gives_gradient(span.action.kind)) send_what_is_needed(span);
+    if (ends_micro_batch(span.action.kind)) take_up_to(rank, 1);
   }
-  for (int rank = 0; rank < schedule.ranks(); ++rank) take(rank, true);
+  for (size_t rank = 0; rank < next.size(); ++rank) take_up_to(rank, schedule.rows[rank].size());
   return result;
 }
 

@@ -3,12 +3,13 @@
 
 #include <string>
 
+#include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/schedule.h"
 
 namespace funicular::pipeline {
 
 /// The rank that an action sends to or receives from.
-int peer_of(const Action& message, const std::vector<int>& rank_of_stage);
+int peer_of(const Action& message, const Placement& placement);
 
 /// The schedule with a send behind each pass that another rank needs, and the receive on that rank before everything
 /// that starts later. Sends and receives come in pairs in one order of all actions (that of their starts, where each

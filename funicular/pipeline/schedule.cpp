@@ -143,14 +143,6 @@ bool Schedule::asynchronous() const {
   return any(rows, [](const Action& action) { return action.version >= 0; });
 }
 
-std::vector<int> Schedule::rank_of_stage() const {
-  std::vector<int> ranks_of(static_cast<size_t>(stages()), -1);
-  for (int rank = ranks(); rank-- > 0;)
-    for (const Action& action : rows[static_cast<size_t>(rank)])
-      ranks_of[static_cast<size_t>(action.stage)] = rank;
-  return ranks_of;
-}
-
 std::string Schedule::place(int rank) const {
   const auto row = static_cast<size_t>(rank);
   return row < lines.size() ? fmt::format("{}:{}, rank {}", name, lines[row], rank)

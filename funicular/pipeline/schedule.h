@@ -14,7 +14,8 @@
 //   2U    updates the weights; asynchronously 2U4: makes version 4 of them
 //
 // "@3" behind F, B, I or W names the version of the weights that it uses (asynchronous schedules; version 0 is there
-// at the start). A file has one row a rank, from rank 0 on; actions are separated by spaces or commas, "#" begins a
+// at the start). A stage may lie on several ranks, its replicas; each micro-batch of it is on one of them
+// (pipeline/placement.h). A file has one row a rank, from rank 0 on; actions are separated by spaces or commas, "#" begins a
 // comment, and a row of nothing but "-" is that of a rank without actions. Rows may leave out all sends and receives:
 // they follow from the rest (pipeline/messages.h).
 
@@ -72,8 +73,6 @@ struct Schedule {
   bool has_messages() const;
   /// Whether an action names a version.
   bool asynchronous() const;
-  /// The rank on which each stage lies, [stages]; -1: none does.
-  std::vector<int> rank_of_stage() const;
   /// "FILE:LINE, rank 1" of a row, or "1f1b, rank 1".
   std::string place(int rank) const;
 };

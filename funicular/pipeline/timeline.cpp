@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/pipeline/placement.h"
 
 namespace funicular::pipeline {
 
@@ -45,7 +46,7 @@ class Player {
         input_(costs.input_gradient, stages_, "time of the input's gradient"),
         weight_(costs.weight_gradient, stages_, "time of the weights' gradient"),
         message_(costs.message),
-        rank_of_(schedule.rank_of_stage()),
+        placement_(schedule),
         explicit_(schedule.has_messages()),
         next_(schedule.rows.size()),
         free_(schedule.rows.size()) {
@@ -73,6 +74,8 @@ class Player {
   using Key = std::tuple<Kind, int, int>;
   static Key forward_of(int stage, int m) { return {Kind::forward, stage, m}; }
   static Key gradient_of(int stage, int m) { return {Kind::input_gradient, stage, m}; }
+  /// The rank that makes it.
+  int maker_of(const Key& key) const { return placement_.rank_of(std::get<1>(key), std::get<2>(key)); }
 
   const Action* next_of(int rank) const {
     const Row& row = schedule_.rows[static_cast<size_t>(rank)];
@@ -98,8 +101,7 @@ class Player {
   /// When what an action on `rank` needs is there; nothing: not known yet.
   std::optional<double> arrival(int rank, const Key& key) {
     const auto done = done_.find(key);
-    const int from = rank_of_[static_cast<size_t>(std::get<1>(key))];
-    if (from == rank) return done == done_.end() ? std::nullopt : std::optional(done->second);
+    if (maker_of(key) == rank) return done == done_.end() ? std::nullopt : std::optional(done->second);
     const auto arrived = arrivals_.find(key);
     return arrived == arrivals_.end() ? std::nullopt : std::optional(arrived->second);
   }
@@ -116,13 +118,27 @@ class Player {
       post(rank, action);
       return true;
     }
-    if (!computes(action.kind)) return true;
+    if (!computes(action.kind)) return meets(rank, action);
     const double end = start + time_of(action);
     timeline_.spans.push_back({rank, action, start, end});
     free_[static_cast<size_t>(rank)] = end;
     const Kind done = gives_gradient(action.kind) ? Kind::input_gradient : action.kind;
     done_[{done, action.stage, action.micro_batch}] = end;
     if (!explicit_) hand_on(rank, action, end);
+    return true;
+  }
+
+  /// Reductions and updates of a stage on several ranks, which do them together, one after the other.
+  bool meets(int rank, const Action& action) {
+    const std::vector<int>& ranks = placement_.ranks_of(action.stage);
+    if (ranks.size() == 1) return true;
+    int& met = met_[{rank, action.stage}];
+    std::map<int, double>& there = meetings_[{action.kind, action.stage, met}];
+    double& free = free_[static_cast<size_t>(rank)];
+    there.try_emplace(rank, free);
+    if (there.size() < ranks.size()) return false;
+    for (const auto& [other, time] : there) free = std::max(free, time);
+    ++met;
     return true;
   }
 
@@ -144,11 +160,13 @@ class Player {
   void hand_on(int rank, const Action& action, double end) {
     const bool forward = action.kind == Kind::forward;
     if (!forward && !gives_gradient(action.kind)) return;
-    const int to = action.stage + (forward ? 1 : -1);
-    if (to < 0 || to >= stages_ || rank_of_[static_cast<size_t>(to)] == rank) return;
+    const int stage = action.stage + (forward ? 1 : -1);
+    if (stage < 0 || stage >= stages_) return;
+    const int to = placement_.rank_of(stage, action.micro_batch);
+    if (to == rank) return;
     transfer(forward ? forward_of(action.stage, action.micro_batch)
                      : gradient_of(action.stage, action.micro_batch),
-             rank, rank_of_[static_cast<size_t>(to)], end);
+             rank, to, end);
   }
 
   /// A send or receive of the rows: the message is under way once both are posted.
@@ -161,7 +179,7 @@ class Player {
     const double now = free_[static_cast<size_t>(rank)];
     const auto [posted, first] = posted_.try_emplace(key, now);
     if (!first)
-      transfer(key, rank_of_[static_cast<size_t>(giver)], rank_of_[static_cast<size_t>(taker)],
+      transfer(key, maker_of(key), placement_.rank_of(taker, action.micro_batch),
                std::max(now, posted->second));
   }
 
@@ -178,23 +196,26 @@ class Player {
     while (std::find(seen.begin(), seen.end(), rank) == seen.end()) {
       seen.push_back(rank);
       const Action& action = *next_of(rank);
-      const Key missing = missing_of(rank, action);
-      const int other = rank_of_[static_cast<size_t>(std::get<1>(missing))];
-      text += fmt::format(
-          "{}rank {} waits at {} for {} of rank {}", text.empty() ? "" : ", ", rank, to_text(action),
-          to_text(Action{std::get<1>(missing), std::get<0>(missing), std::get<2>(missing)}), other);
+      const auto [missing, other] = missing_of(rank, action);
+      text += fmt::format("{}rank {} waits at {} for {} of rank {}", text.empty() ? "" : ", ", rank,
+                          to_text(action), to_text(missing), other);
       if (!next_of(other)) break;
       rank = other;
     }
     throw InputError("schedule", "{}: ranks wait for each other for ever: {}", schedule_.name, text);
   }
 
-  Key missing_of(int rank, const Action& action) const {
+  /// What it waits for, and the rank that has it.
+  std::pair<Action, int> missing_of(int rank, const Action& action) const {
     for (const Key& key : needs(action)) {
-      const bool here = rank_of_[static_cast<size_t>(std::get<1>(key))] == rank;
-      if (here ? !done_.contains(key) : !arrivals_.contains(key)) return key;
+      const int maker = maker_of(key);
+      if (maker == rank ? !done_.contains(key) : !arrivals_.contains(key))
+        return {Action{std::get<1>(key), std::get<0>(key), std::get<2>(key)}, maker};
     }
-    return needs(action).front();
+    const auto& there = meetings_.at({action.kind, action.stage, met_.at({rank, action.stage})});
+    for (const int other : placement_.ranks_of(action.stage))
+      if (!there.contains(other)) return {action, other};
+    return {action, rank};
   }
 
   void finish() {
@@ -236,12 +257,15 @@ class Player {
   const int stages_;
   const StageTimes forward_, input_, weight_;
   const double message_;
-  const std::vector<int> rank_of_;
+  const Placement placement_;
   const bool explicit_;
   std::vector<size_t> next_;
   std::vector<double> free_;  ///< when each rank has done what stands before its next action
   std::map<Key, double> done_, arrivals_, posted_;
   std::map<std::pair<int, int>, double> links_;
+  std::map<std::pair<int, int>, int> met_;  ///< how many reductions and updates a rank has made of a stage
+  /// When each rank has come, by kind, stage, and how many there were before.
+  std::map<std::tuple<Kind, int, int>, std::map<int, double>> meetings_;
   Timeline timeline_;
 };
 

@@ -36,7 +36,8 @@ struct Timeline {
   std::vector<RankUse> ranks;
 };
 
-/// Of a schedule that pipeline/validity.h accepts. Each rank does its row in order, each action as soon as its inputs are there. Receives and sends take a rank no time.
+/// Of a schedule that pipeline/validity.h accepts. Each rank does its row in order, each action as soon as its inputs are there.
+/// Receives and sends take a rank no time. Of a stage on several ranks each waits at a reduction or update for the others.
 /// Throws InputError for costs that are negative or not as many as stages, and, naming the circle, where ranks wait for
 /// each other for ever.
 Timeline simulate(const Schedule& schedule, const Costs& costs = {});

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/pipeline/messages.h"
+#include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/timeline.h"
 
 namespace funicular::pipeline {
@@ -21,13 +23,14 @@ class Check {
       : schedule_(schedule),
         stages_(schedule.stages()),
         micro_batches_(schedule.micro_batches()),
-        rank_of_(schedule.rank_of_stage()) {}
+        placement_(schedule) {}
 
   void run() {
     index();
     for (int stage = 0; stage < stages_; ++stage)
       for (int m = 0; m < micro_batches_; ++m) check_passes(stage, m);
     for (int rank = 0; rank < schedule_.ranks(); ++rank) check_order(rank);
+    check_replicas();
     if (!schedule_.has_messages()) {
       simulate(schedule_);  // which throws where ranks wait in a circle
       return;
@@ -43,11 +46,17 @@ class Check {
   }
 
  private:
-  using Key = std::tuple<Kind, int, int>;
-  static Key key_of(const Action& action) { return {action.kind, action.stage, action.micro_batch}; }
+  /// Kind, stage, micro-batch, rank: all replicas of a stage have the reductions.
+  using Key = std::tuple<Kind, int, int, int>;
+  static Key key_of(const Action& action, int rank) {
+    return {action.kind, action.stage, action.micro_batch, rank};
+  }
 
+  int rank_of(const Action& action) const { return placement_.rank_of(action.stage, action.micro_batch); }
+
+  /// On the rank that runs this micro-batch on this stage.
   std::optional<size_t> find(const Action& action) const {
-    const auto found = places_.find(key_of(action));
+    const auto found = places_.find(key_of(action, rank_of(action)));
     return found == places_.end() ? std::nullopt : std::optional(found->second);
   }
 
@@ -60,17 +69,17 @@ class Check {
       const Row& row = schedule_.rows[static_cast<size_t>(rank)];
       for (size_t place = 0; place < row.size(); ++place) {
         const Action& action = row[place];
-        const int home = rank_of_[static_cast<size_t>(action.stage)];
+        const int home = action.micro_batch < 0 ? rank : rank_of(action);
         if (home != rank)
           refuse(rank, action,
-                 fmt::format("stands here, and other actions of its stage on rank {}; expected each "
-                             "stage on one rank",
+                 fmt::format("stands here, and other actions of its stage with this micro-batch on rank {}; "
+                             "expected them on one rank",
                              home));
         const bool up = action.kind == Kind::send_forward || action.kind == Kind::receive_backward;
         const int other = action.stage + (up ? 1 : -1);
         if (is_message(action.kind) && (other < 0 || other >= stages_))
           refuse(rank, action, "is a message beyond the first or the last stage; leave it out");
-        if (action.kind != Kind::update && !places_.emplace(key_of(action), place).second)
+        if (action.kind != Kind::update && !places_.emplace(key_of(action, rank), place).second)
           refuse(rank, action, "stands there twice; expected it once");
       }
     }
@@ -78,7 +87,7 @@ class Check {
 
   /// That it is there; where `after` is given, behind that on the same rank.
   size_t require(const Action& action, std::optional<Action> after = {}) const {
-    const int rank = rank_of_[static_cast<size_t>(action.stage)];
+    const int rank = rank_of(action);
     const std::optional<size_t> place = find(action);
     if (!place) {
       const std::string where = rank < 0 ? schedule_.name : schedule_.place(rank);
@@ -97,8 +106,7 @@ class Check {
     const bool split = find(input) || find(weight);
     require(forward);
     if (split && find(both))
-      refuse(rank_of_[static_cast<size_t>(stage)], both,
-             "is there, and its parts I and W too; expected one of both");
+      refuse(rank_of(both), both, "is there, and its parts I and W too; expected one of both");
     require(split ? input : both, forward);
     if (split) require(weight, input);
   }
@@ -143,9 +151,38 @@ class Check {
     }
   }
 
+  /// Of stages on several ranks: these have the same stages, and reduce and update them together.
+  void check_replicas() const {
+    for (int stage = 0; stage < stages_; ++stage) {
+      const std::vector<int>& ranks = placement_.ranks_of(stage);
+      const int first = ranks.front();
+      for (const int rank : ranks) {
+        for (int other = 0; other < stages_; ++other)
+          if (placement_.has(first, other) != placement_.has(rank, other))
+            throw InputError(
+                "schedule",
+                "{}: it has stage {} with rank {}, and only one of them has stage {}; expected ranks "
+                "that share a stage to have the same ones",
+                schedule_.place(rank), stage, first, other);
+        for (const Kind kind : {Kind::reduce, Kind::update})
+          if (const auto here = count(rank, stage, kind), there = count(first, stage, kind); here != there)
+            throw InputError(
+                "schedule",
+                "{}: it has stage {} with rank {}, and has {} of {}, of which that has {}; expected "
+                "as many on all ranks of the stage",
+                schedule_.place(rank), stage, first, here, to_text(Action{stage, kind}), there);
+      }
+    }
+  }
+
+  std::ptrdiff_t count(int rank, int stage, Kind kind) const {
+    const Row& row = schedule_.rows[static_cast<size_t>(rank)];
+    return std::count_if(row.begin(), row.end(),
+                         [&](const Action& action) { return action.stage == stage && action.kind == kind; });
+  }
+
   void check_message(const Action& send, const Action& receive) const {
-    const int from = rank_of_[static_cast<size_t>(send.stage)],
-              to = rank_of_[static_cast<size_t>(receive.stage)];
+    const int from = rank_of(send), to = rank_of(receive);
     if (from == to) {
       for (const Action& message : {send, receive})
         if (find(message)) refuse(from, message, "is a message from a rank to itself; leave it out");
@@ -164,7 +201,7 @@ class Check {
 
   const Schedule& schedule_;
   const int stages_, micro_batches_;
-  const std::vector<int> rank_of_;
+  const Placement placement_;
   std::map<Key, size_t> places_;
 };
 

@@ -6,7 +6,8 @@
 namespace funicular::pipeline {
 
 /// Throws InputError that names the row and the action unless
-/// - every stage lies on one rank, and runs each micro-batch forward once and backward once: B, or I and then W;
+/// - every stage runs each micro-batch forward once and backward once, on one of its ranks: B, or I and then W;
+/// - of a stage on several ranks, these have the same stages and as many reductions and updates, which they make together;
 /// - each of these comes after what it needs: a forward pass after that of the stage before, a backward pass after the
 ///   forward pass and after the gradient from the stage behind, a reduction and an update of a synchronous schedule after
 ///   all backward passes of its stage;

@@ -324,6 +324,9 @@ Layout Layout::parse(const std::string& text) {
   if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
   if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.shared.staged)
     throw InputError("layout", "\"{}\": that fault is of pipelines", text);
+  if (!layout.recurrence().empty() && !layout.shared.replicas.empty())
+    throw InputError(
+        "layout", "\"{}\": the recurrences that the reference follows are of stages on one rank each", text);
   if (layout.strategy == "single" && layout.ranks > 1)
     throw InputError("layout", "\"{}\": single is for one rank", text);
   layout.shared = layout.shared.on(layout.ranks);

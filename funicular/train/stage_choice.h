@@ -16,15 +16,17 @@ namespace funicular::train {
 /// A choice, and what it was made of. In run.json under kStages.
 struct StageChoice {
   std::vector<int64_t> begins;  ///< PipelineOptions::begins
+  std::vector<int> replicas;    ///< PipelineOptions::replicas
   OrderedJson record;           ///< {"begins": [0, 4], "segment_seconds": [...], ...}
 };
 inline constexpr const char* kStages = "stages";
 
 /// Rank 0 runs the first micro-batches of the run through the model, segment by segment (parallel/segment_costs.h), and cuts
-/// where the slowest stage is as fast as can be; all ranks get its choice. A run that is resumed keeps the one in its
+/// where the slowest stage is as fast as can be; all ranks get its choice. With `replicates` stages may lie on several of the
+/// pipeline's ranks, which exchange gradients at the speed that is measured between all ranks. A run that is resumed keeps the one in its
 /// run.json: times differ from start to start, and asynchronous schedules give other weights with another cut. Before the
 /// model is attached. `layout`: one that Layout::on gave. Collective.
 StageChoice choose_stages(Model& model, const Source& source, const TrainerOptions& options,
-                          const parallel::Layout& layout, const comm::Group& group);
+                          const parallel::Layout& layout, const comm::Group& group, bool replicates = false);
 
 }  // namespace funicular::train

@@ -405,6 +405,15 @@ class Prove(ProgramTest):
         self.assertGreater(found["gradient"]["relative"], 0)
         self.assertLess(found["gradient"]["relative"], 1e-10)
 
+    def test_stages_on_several_ranks_agree_with_one_process(self):
+        for layout in ("pipeline -n 3 --stages 0x2,2 --micro-batch-size 3", "pipeline-zero1 -n 3 --stages 0,2x2 --schedule gpipe"):
+            found = json.loads(self.succeeds("prove", layout, "single", "--steps", 2, "--json").out)
+            self.assertTrue(found["holds"], found["first"])
+            self.assertGreater(found["gradient"]["relative"], 0)
+            self.assertLess(found["gradient"]["relative"], 1e-10)
+        self.refuses(["prove", "pipeline -n 4 --stages 0x2,2", "single"], "4 ranks cannot be divided into pipelines of 3")
+        self.refuses(["prove", "pipeline-zero2 -n 3 --stages 0x2,2", "single", "--steps", 1], "expected --zero 0 or 1")
+
     def test_a_fault_ends_with_exit_code_1_and_names_the_tensor(self):
         done = run("prove", "ddp -n 2 --fault dropped-bucket", "single", "--steps", 1)
         self.assertEqual(done.code, 1, done.err)

@@ -104,6 +104,51 @@ TEST(StagesOfSlices, BesideEachOtherShareTheBatchAndOwnEachElementOnceWithEveryS
   });
 }
 
+TEST(StagesOfSlices, OnSeveralRanksTrainAsOneProcess) {
+  with_ranks(6, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* strategy : {"pipeline", "pipeline-zero1"})
+      for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 2}})
+        expect_follows_one_process(
+            group,
+            {.strategy = strategy,
+             .tensor = {.ranks = 2, .sequence = true},
+             .pipeline = {.ranks = 3, .begins = {0, 2}, .replicas = replicas},
+             .optimizer = optim::Lamb{},
+             .recompute = strategy == std::string("pipeline") ? Recompute::none : Recompute::selective});
+    finish_rank();
+  });
+}
+
+TEST(StagesOfSlices, AnOverflowOnOneRankOfAStageOnSeveralIsSeenByAll) {
+  with_ranks(3, [] {
+    const auto group = comm::Group::from_environment();
+    model::BertOptions options = options_of(model::Head::masked_lm, 1);
+    options.dtype = at::kFloat;
+    Rig rig(
+        model::build_bert(options),
+        make_strategy("pipeline", group, {.pipeline = {.ranks = 3, .begins = {0, 2}, .replicas = {2, 1}}}),
+        optim::AdamW{}, {.compute = at::kHalf});
+    rig.settings.loss_scale = 1024;
+    const auto step = [&](int64_t number, int64_t update) {
+      return rig.step({batch_of(number, 0), batch_of(number, 1), batch_of(number, 2)}, update);
+    };
+    EXPECT_TRUE(step(1, 1).finite);
+    Parameter& up = *rig.model.find("bert.encoder.layer.0.intermediate.dense.bias");
+    const bool here = group.rank() == 1;  // which has the second micro-batch
+    const float kept = here ? up.master.detach()[0].item<float>() : 0;
+    if (here) up.master.detach()[0] = INFINITY;
+    const StepResult result = step(2, 2);
+    EXPECT_FALSE(result.finite);
+    const auto names = group.gather_texts(result.non_finite_gradient);
+    for (const std::string& name : names) EXPECT_EQ(name, names[0]);
+    EXPECT_FALSE(names[0].empty());
+    if (here) up.master.detach()[0] = kept;
+    EXPECT_TRUE(step(3, 2).finite);
+    finish_rank();
+  });
+}
+
 TEST(StagesOfSlices, AnOverflowInOneSliceOfOneStageIsSeenByAll) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();

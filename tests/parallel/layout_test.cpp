@@ -82,9 +82,24 @@ TEST(Layouts, AreReadFromOptions) {
                             .schedule = "interleaved",
                             .stages_per_rank = 3,
                             .begins = {0, 1, 2, 3, 4, 5}}));
+  const Layout several = of("pipeline", {{"stages", "0x2,6"}}).on(6);
+  EXPECT_EQ(several.begins, (std::vector<int64_t>{0, 6}));
+  EXPECT_EQ(several.replicas, (std::vector<int>{2, 1}));
+  EXPECT_EQ(several.mesh(), (comm::MeshShape{2, 3, 1}));
+  EXPECT_EQ(several.on(6), several);
+  EXPECT_EQ(of("auto", {{"stages", "0x1,6x1"}, {"pipeline-parallel", "2"}}),
+            of("auto", {{"stages", "0,6"}, {"pipeline-parallel", "2"}}));
+  EXPECT_EQ(to_text(StageList{{0, 6, 9}, {1, 3, 1}}), "0,6x3,9");
   EXPECT_FALSE(layout.set("threads", "2"));
-  for (const auto& [option, value] : std::vector<std::pair<std::string, std::string>>{
-           {"zero", "4"}, {"tensor-parallel", "0"}, {"data-parallel", "2x"}, {"stages", "0,,2"}})
+  for (const auto& [option, value] :
+       std::vector<std::pair<std::string, std::string>>{{"zero", "4"},
+                                                        {"tensor-parallel", "0"},
+                                                        {"data-parallel", "2x"},
+                                                        {"stages", "0,,2"},
+                                                        {"stages", "0x0,2"},
+                                                        {"stages", "0x,2"},
+                                                        {"stages", "x2,2"},
+                                                        {"stages", "0x2x2,2"}})
     EXPECT_THROW(layout.set(option, value), InputError) << option;
 }
 
@@ -148,6 +163,10 @@ TEST(Layouts, ThatDoNotFitNameTheOptionsAndWhatWould) {
   refuses(of("ps-sync", {three_slices}), 3, {"\"ps-sync\" cannot train a model that is cut into slices"});
   refuses(of("ps-async", {two_stages}), 4,
           {"\"ps-async\" goes neither with --pipeline-parallel nor with --zero"});
+  refuses(of("auto", {{"stages", "0x2,4"}, two_stages}), 4,
+          {"stages on 2, 1 ranks (--stages) take 3 in a pipeline, and it has 2"});
+  refuses(of("pipeline", {{"stages", "0x2,4"}}), 4,
+          {"--pipeline-parallel 3: 4 ranks cannot be divided into pipelines of 3"});
   Layout divided;
   divided.sequence = true;
   refuses(divided, 2, {"--sequence-parallel", "--tensor-parallel of at least 2"});

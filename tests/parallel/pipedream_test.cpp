@@ -75,6 +75,11 @@ struct Case {
   bool watched = false;  ///< each update is compared, not the meetings alone
   PipelineFault fault = PipelineFault::none;
   int zero = 0;
+  std::vector<int> replicas{};  ///< ranks of each stage; empty: one
+
+  std::vector<int> ranks_of_stages() const {
+    return replicas.empty() ? std::vector<int>(static_cast<size_t>(pipeline), 1) : replicas;
+  }
 };
 
 constexpr double kRounding = 1e-11;
@@ -99,13 +104,16 @@ void expect_each_update(Strategy& strategy, const std::map<int64_t, Oracle>& aft
 double follow(const comm::Group& group, const Case& each) {
   const int replicas = group.size() / each.pipeline, replica = group.rank() / each.pipeline;
   Model model = make_cut_model(1 + group.rank());
-  const auto strategy =
-      make_pipeline(group,
-                    {.compare_every = 1,
-                     .pipeline = {.ranks = each.pipeline, .schedule = each.schedule, .begins = each.begins}},
-                    each.fault, each.zero);
+  const auto strategy = make_pipeline(group,
+                                      {.compare_every = 1,
+                                       .pipeline = {.ranks = each.pipeline,
+                                                    .schedule = each.schedule,
+                                                    .begins = each.begins,
+                                                    .replicas = each.replicas}},
+                                      each.fault, each.zero);
   strategy->attach(model, optim::make_optimizer(test::optimizer_of(each.update)));
-  Oracle oracle(each.schedule, each.pipeline, first_weights(), each.stage_of, each.update, differentiate);
+  Oracle oracle(each.schedule, each.ranks_of_stages(), first_weights(), each.stage_of, each.update,
+                differentiate);
   const std::string name = each.schedule + " on " + std::to_string(each.pipeline) + " ranks";
   std::map<int64_t, Oracle> after;  // each step; a rank makes its update when others are ahead
   if (each.watched) expect_each_update(*strategy, after, name);
@@ -117,8 +125,10 @@ double follow(const comm::Group& group, const Case& each) {
       ++step;
       // One micro-batch of pipedream, and once two; about as many as ranks of 2BW, and once one.
       const bool odd = step == 4;
-      const int64_t count =
-          each.schedule == "pipedream-2bw" ? (odd ? 1 : each.pipeline + step % 2) : (odd ? 2 : 1);
+      const int64_t count = each.schedule == "pipedream-2bw" ? (odd ? 1 : each.pipeline + step % 2)
+                            : each.replicas.empty()
+                                ? (odd ? 2 : 1)
+                                : (odd ? 5 : 1 + step % 3);  // some ranks have none of a step
       // Of several replicas the last has one less now and then, or none.
       const auto all = batches_of(step, count * replicas - (replicas > 1 && step % 3 == 0 ? 1 : 0));
       std::vector<std::vector<MicroBatch>> parts;
@@ -195,6 +205,46 @@ TEST(PipelinesThatUpdateWhileFull, FollowTheRecurrencesOfThePapersUpdateByUpdate
     });
     if (is_rank()) return;
   }
+}
+
+TEST(PipelinesThatUpdateWhileFull, OfStagesOnSeveralRanksFollowTheRecurrenceUpdateByUpdate) {
+  for (const int ranks : {3, 4}) {
+    with_ranks(ranks, [] {
+      const auto group = comm::Group::from_environment();
+      const auto cuts = group.size() == 3 ? std::vector<std::vector<int>>{{2, 1}, {1, 2}}
+                                          : std::vector<std::vector<int>>{{3, 1}, {2, 2}, {1, 2, 1}};
+      for (const char* schedule : kSchedules)
+        for (const std::vector<int>& replicas : cuts)
+          for (const int zero : {0, 1})
+            expect_follows(group, {.schedule = schedule,
+                                   .pipeline = group.size(),
+                                   .begins = replicas.size() == 2 ? kIn2 : kIn3,
+                                   .stage_of = replicas.size() == 2 ? kStages2 : kStages3,
+                                   .update = zero == 1 ? kAdamW : kSgd,
+                                   .watched = zero == 0,
+                                   .zero = zero,
+                                   .replicas = replicas});
+      finish_rank();
+    });
+    if (is_rank()) return;
+  }
+}
+
+TEST(PipelinesThatUpdateWhileFull, OfStagesOnSeveralRanksBesideEachOtherShareEachBatch) {
+  with_ranks(6, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* schedule : kSchedules)
+      for (const int zero : {0, 1})
+        expect_follows(group, {.schedule = schedule,
+                               .pipeline = 3,
+                               .begins = kIn2,
+                               .stage_of = kStages2,
+                               .update = kAdamW,
+                               .watched = zero == 1,
+                               .zero = zero,
+                               .replicas = {2, 1}});
+    finish_rank();
+  });
 }
 
 TEST(PipelinesThatUpdateWhileFull, BesideEachOtherShareEachBatch) {

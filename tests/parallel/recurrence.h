@@ -17,13 +17,29 @@ namespace funicular::parallel::test {
 
 using Weights = std::map<std::string, at::Tensor>;
 
-/// Which version of its weights stage s of n uses for micro-batch k, of batch t, where ends[t] micro-batches are in the
-/// batches up to t (facts: PipeDream, section 3.3; PipeDream-2BW, section 3.1).
-inline int version_of(const std::string& schedule, int n, int s, int k, int t, const std::vector<int>& ends) {
+/// Which version of its weights stage s uses for micro-batch k, of batch t, where ends[t] micro-batches are in the batches up to
+/// t (PipeDream, section 3.3; PipeDream-2BW, section 3.1), and stage s lies on replicas[s] ranks, which take micro-batches in
+/// turn. A rank has answered its own micro-batches up to k - h r when it begins with k, where r ranks hold h each at most; an
+/// update comes behind its last answer of the batch or, where it has none, right before its next one.
+inline int version_of(const std::string& schedule, const std::vector<int>& replicas, int s, int k, int t,
+                      const std::vector<int>& ends) {
   if (schedule == "pipedream-2bw") return std::max(0, t - 1);
-  const int done = schedule == "pipedream" ? k - (n - 1 - s) : k - (n - 1);
-  int updates = 0;
-  while (updates < static_cast<int>(ends.size()) && ends[static_cast<size_t>(updates)] <= done) ++updates;
+  if (schedule != "pipedream") s = 0;
+  int held = 1;  // by each rank of the last stage
+  for (int stage = static_cast<int>(replicas.size()) - 1; stage-- > s;) {
+    const int all = held * replicas[static_cast<size_t>(stage) + 1],
+              own = replicas[static_cast<size_t>(stage)];
+    held = 1 + (all + own - 1) / own;
+  }
+  const int r = replicas[static_cast<size_t>(s)], answered = k - held * r;
+  int updates = 0, begin = 0;
+  for (const int end : ends) {
+    const int first = begin + ((k - begin) % r + r) % r,
+              behind = end + ((k - end) % r + r) % r;  // of this rank
+    if ((first < end ? behind - r : behind) > answered) break;
+    ++updates;
+    begin = end;
+  }
   return updates;
 }
 
@@ -45,11 +61,16 @@ class Oracle {
   using Gradients = std::function<Weights(const Weights&, const MicroBatch&, const Counts& counts,
                                           std::map<std::string, double>& losses)>;
 
-  /// `weights` at the start; `stage_of` says for each the stage that is the first to use it.
+  /// Of n stages of one rank each.
   Oracle(std::string schedule, int n, const Weights& weights, std::map<std::string, int> stage_of,
          Update update, Gradients gradients)
+      : Oracle(std::move(schedule), std::vector<int>(static_cast<size_t>(n), 1), weights, std::move(stage_of),
+               update, std::move(gradients)) {}
+  /// `weights` at the start; `stage_of` says for each the stage that is the first to use it.
+  Oracle(std::string schedule, std::vector<int> replicas, const Weights& weights,
+         std::map<std::string, int> stage_of, Update update, Gradients gradients)
       : schedule_(std::move(schedule)),
-        n_(n),
+        replicas_(std::move(replicas)),
         stage_of_(std::move(stage_of)),
         update_(update),
         gradients_(std::move(gradients)) {
@@ -93,14 +114,14 @@ class Oracle {
   void differentiate(const MicroBatch& batch, int k, int t, const Counts& counts, Weights& sum) {
     Weights at;
     for (const auto& [name, stage] : stage_of_) {
-      const int used = version_of(schedule_, n_, stage, k, t, ends_);
+      const int used = version_of(schedule_, replicas_, stage, k, t, ends_);
       at[name] = history_.at(static_cast<size_t>(used)).at(name);
     }
     for (auto& [name, found] : gradients_(at, batch, counts, losses))
       sum[name] = sum.contains(name) ? sum[name] + found : found;
   }
   void apply(const Weights& gradients) {
-    std::vector<double> squares(static_cast<size_t>(n_));
+    std::vector<double> squares(replicas_.size());
     for (const auto& [name, stage] : stage_of_)
       squares[static_cast<size_t>(stage)] += gradients.at(name).square().sum().item<double>();
     Weights next;
@@ -129,7 +150,7 @@ class Oracle {
   }
 
   const std::string schedule_;
-  const int n_;
+  const std::vector<int> replicas_;  ///< ranks of each stage
   const std::map<std::string, int> stage_of_;
   Update update_;
   Gradients gradients_;

@@ -57,13 +57,28 @@ TEST(SegmentCosts, CutWhereTheSlowestStageIsAsFastAsCanBe) {
       {};  // no cut behind the first: what it gives has no shape that is known
   const std::vector<MicroBatch> batches = test::batches_of(1, 2);
   EXPECT_FALSE(measure_segments(model, batches, {}).may_cut[0]);
-  const MeasuredCut cut = cut_by_cost(model, batches, {}, 3, 2);
-  EXPECT_EQ(cut.begins, (std::vector<int64_t>{0, 2, 3}));
-  EXPECT_DOUBLE_EQ(cut.slowest, cut.seconds[2]);
-  EXPECT_LE(cut.best_seconds, cut.slowest / 2 + 1e-9) << "replicas of that stage alone are as good as of all";
-  EXPECT_FALSE(cut.best.empty());
+  const MeasuredCut cut = cut_by_cost(model, batches, {}, {.stages = 3, .ranks = 3});
+  EXPECT_EQ(cut.equal.parts, (std::vector<pipeline::Part>{{0, 2, 1}, {2, 3, 1}, {3, 5, 1}}));
+  EXPECT_DOUBLE_EQ(cut.equal.seconds, cut.segment_seconds[2]);
+  // Where nothing is exchanged all ranks may as well have all.
+  EXPECT_EQ(cut.replicated.parts, (std::vector<pipeline::Part>{{0, 5, 3}}));
+  EXPECT_EQ(measure_exchange({}), 0);
   EXPECT_EQ(stages_of({.schedule = "interleaved"}, 3), 6);
+  EXPECT_EQ(stages_of({.schedule = "1f1b", .replicas = {2, 1}}, 3), 2);
   EXPECT_EQ(stages_of({.schedule = "pipedream"}, 3), 3);
+}
+
+/// Of the slow segment's 20 ms and what is behind it the gradients, 376 bytes, take 4 · 2/3 · 376 / 10⁵ s = 10 ms on three ranks:
+/// (20 + 10)/3 = 10 ms; all on four take (20 + 4 · 3/4 · 1240/100)/4 = 14 ms; a message over the cut takes 9.
+TEST(SegmentCosts, CutStagesOfSeveralRanksByTheTimeOfTheirExchange) {
+  Model model = slow_model(std::chrono::milliseconds(20));
+  const std::vector<MicroBatch> batches = test::batches_of(1, 2);
+  CutRequest request{.stages = 1, .ranks = 4, .micro_batches = 1, .bytes_per_second = 1e5};
+  EXPECT_EQ(cut_by_cost(model, batches, {}, request).replicated.parts,
+            (std::vector<pipeline::Part>{{0, 2, 1}, {2, 5, 3}}));
+  request.micro_batches = 100;  // gradients are exchanged once a step
+  EXPECT_EQ(cut_by_cost(model, batches, {}, request).replicated.parts,
+            (std::vector<pipeline::Part>{{0, 5, 4}}));
 }
 
 }  // namespace

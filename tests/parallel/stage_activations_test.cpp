@@ -78,10 +78,11 @@ MicroBatch make_batch(int64_t number) {
 /// The most that this rank holds of inputs of its products at a time, in micro-batches on one of so many stages, over updates of
 /// so many micro-batches each that run between two meetings.
 double measured(const comm::Group& group, const std::string& schedule, const std::vector<int>& sizes,
-                int stages) {
+                int stages, const std::vector<int>& replicas = {}) {
   Held held;
   Model model = make_model(held);
-  const auto strategy = make_strategy("pipeline", group, {.pipeline = {.schedule = schedule}});
+  const auto strategy =
+      make_strategy("pipeline", group, {.pipeline = {.schedule = schedule, .replicas = replicas}});
   strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
   const auto steps = static_cast<int64_t>(sizes.size());
   for (int64_t step = 1; step <= steps; ++step) {
@@ -129,6 +130,21 @@ TEST(ActivationsInFlight, AreAsManyOnEachRankAsTheScheduleSays) {
     });
     if (is_rank()) return;
   }
+}
+
+TEST(ActivationsInFlight, OfStagesOnSeveralRanksAreAsManyAsTheScheduleSays) {
+  with_ranks(3, [] {
+    const auto group = comm::Group::from_environment();
+    for (const std::vector<int>& replicas : {std::vector<int>{2, 1}, {1, 2}})
+      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
+        for (const int count : {1, 3, 8}) {
+          const auto use = pipeline::simulate(pipeline::make_replicated(schedule, replicas, count)).ranks;
+          EXPECT_EQ(measured(group, schedule, {count}, 2, replicas),
+                    use[static_cast<size_t>(group.rank())].peak_in_flight)
+              << schedule << ", " << count << " micro-batches, rank " << group.rank();
+        }
+    if (is_rank() && testing::Test::HasFailure()) std::exit(1);
+  });
 }
 
 TEST(ActivationsInFlight, AreThoseOfThePapersOnFourRanks) {

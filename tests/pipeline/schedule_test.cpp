@@ -105,7 +105,7 @@ TEST(Check, RefusesWhatCannotBeRunOrTrainsSomethingElse) {
       {"0F0 0I0", "0W0 is missing"},
       {"0F0 0W0", "0I0 is missing"},
       {"0F0 0B0 0W0", "0B0 is there, and its parts"},
-      {"0F0 1F0\n1B0 0B0", "1B0 stands here, and other actions of its stage on rank 0"},
+      {"0F0 1F0\n1B0 0B0", "1B0 stands here, and other actions of its stage with this micro-batch on rank 0"},
       {"0F0 0B0\n2F0 2B0", "1F0 is missing"},
       {"0F0 0U 0B0", "0U stands before 1 backward passes"},
       {"0F0 0R 0B0", "0R stands before 1 backward passes"},

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <cstdio>
@@ -22,6 +23,7 @@
 #include "funicular/objective/electra.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/metrics.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/train/checkpoint.h"
 #include "helpers.h"
 
@@ -153,12 +155,19 @@ inline FitResult fit(const Job& job, const comm::Group& group, const objective::
       [&] {
         parallel::StrategyOptions options{.deterministic = job.deterministic};
         if (const size_t plus = job.strategy.find('+');
-            plus != std::string::npos) {  // pipeline+SCHEDULE+RANKS[xSLICES]
-          const size_t last = job.strategy.rfind('+'), times = job.strategy.find('x', last);
-          if (times != std::string::npos) options.tensor.ranks = std::stoi(job.strategy.substr(times + 1));
-          options.pipeline = {.ranks = std::stoi(job.strategy.substr(last + 1)),
-                              .schedule = job.strategy.substr(plus + 1, last - plus - 1)};
-          return parallel::make_strategy(job.strategy.substr(0, plus), group, options);
+            plus != std::string::npos) {  // pipeline+SCHEDULE+RANKS[xSLICES][@STAGES]
+          const size_t at = std::min(job.strategy.find('@'), job.strategy.size());
+          const std::string name = job.strategy.substr(0, at);
+          const size_t last = name.rfind('+'), times = name.find('x', last);
+          if (times != std::string::npos) options.tensor.ranks = std::stoi(name.substr(times + 1));
+          options.pipeline = {.ranks = std::stoi(name.substr(last + 1)),
+                              .schedule = name.substr(plus + 1, last - plus - 1)};
+          if (at < job.strategy.size()) {
+            const parallel::StageList stages = parallel::parse_stages(job.strategy.substr(at + 1));
+            options.pipeline.begins = stages.begins;
+            options.pipeline.replicas = stages.replicas;
+          }
+          return parallel::make_strategy(name.substr(0, plus), group, options);
         }
         if (job.reduce != "own") options.reduce_in = job.reduce == "bf16" ? at::kBFloat16 : at::kHalf;
         return parallel::make_strategy(job.strategy, group, options);
@@ -261,7 +270,9 @@ inline std::vector<Place> all_places() {
                              {"pipeline+1f1b+2", 4},
                              {"pipeline-zero1+1f1b+2", 4},
                              {"pipeline-zero3+interleaved+2", 4},
-                             {"pipeline+1f1b+2x2", 4}})
+                             {"pipeline+1f1b+2x2", 4},
+                             {"pipeline+1f1b+3@0x2,2", 3},
+                             {"pipeline-zero1+gpipe+3@0,2x2", 3}})
     places.push_back(place);
   return places;
 }

@@ -29,7 +29,8 @@ TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
                                {"zero3", 3},
                                {"ps-sync", 3},
                                {"pipeline+1f1b+3", 3},
-                               {"pipeline+gpipe+2", 4}}) {
+                               {"pipeline+gpipe+2", 4},
+                               {"pipeline-zero1+1f1b+3@0,2x2", 3}}) {
       const std::string name = place.name() + suffix, moved = name + "-moved";
       Job whole{place.strategy, place.ranks, folder / name};
       whole.precision = precision;
@@ -69,7 +70,8 @@ TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
                                {"pipeline+1f1b+2", 2},
                                {"pipeline-zero1+1f1b+2", 4},
                                {"pipeline-zero3+1f1b+2", 4},
-                               {"pipeline+1f1b+2x2", 4}}) {
+                               {"pipeline+1f1b+2x2", 4},
+                               {"pipeline+1f1b+3@0x2,2", 3}}) {
       SCOPED_TRACE(place.name() + " in " + precision);
       Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
       job.precision = precision;

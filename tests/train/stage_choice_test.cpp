@@ -56,6 +56,17 @@ TEST(StageChoice, FollowsTheCostAndIsKeptByTheRunThatGoesOn) {
   EXPECT_EQ(choose_stages(model, points, options, {.data = 1, .staged = true, .pipeline = 4}, {}).begins,
             (std::vector<int64_t>{0, 1, 2, 3}))
       << "that is a choice for two stages";
+  // With stages of several ranks: one process exchanges nothing, so that all ranks may have all.
+  const StageChoice many = choose_stages(model, points, options, pipeline, {}, /*replicates=*/true);
+  EXPECT_EQ(many.begins, (std::vector<int64_t>{0}));
+  EXPECT_EQ(many.replicas, (std::vector<int>{2}));
+  write_file_atomically(folder / "run/run.json", R"({"stages": {"begins": [0, 1], "replicas": [2, 1]}})");
+  const parallel::Layout three{.data = 1, .staged = true, .pipeline = 3};
+  EXPECT_EQ(choose_stages(model, points, options, three, {}, true).replicas, (std::vector<int>{2, 1}));
+  EXPECT_EQ(choose_stages(model, points, options, pipeline, {}, true).replicas, (std::vector<int>{2}))
+      << "that is a choice for three ranks";
+  EXPECT_EQ(choose_stages(model, points, options, pipeline, {}).begins, (std::vector<int64_t>{0, 3}))
+      << "and of stages of several";
   options.resume = "never";
   EXPECT_EQ(choose_stages(model, points, options, pipeline, {}).begins, (std::vector<int64_t>{0, 3}));
 }

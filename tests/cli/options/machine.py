@@ -269,6 +269,21 @@ def stages(lab):
     lab.assertIn("teacher.embeddings on rank 0, " if lab.command == "distill" else "embeddings on rank 0, layer.0 to", run.err)
     lab.refuses_to_train("the numbers of the segments that stages begin with", ranks=2, pipeline_parallel=2, stages="0,x")
     lab.refuses_to_train("ascend from 0 and are below ", ranks=2, pipeline_parallel=2, stages="0,9")
+    alone = lab.train(optim="sgd")
+    run = lab.train(ranks=3, strategy="pipeline", stages="0x2,1", optim="sgd")
+    lab.assertIn("embeddings on ranks 0 and 1, ", run.err)
+    lab.assertLess(distance(run.weights, alone.weights), 1e-12)
+    run = lab.train(ranks=2, pipeline_parallel=2, stages="cost-replicated", optim="sgd")
+    lab.assertIn("the cut by measured cost has segments 0 to ", run.err)
+    lab.assertEqual(sum(run.file["stages"]["replicas"]), 2)
+    lab.assertGreater(run.file["stages"]["bytes_per_second"], 0)
+    lab.assertLess(distance(run.weights, alone.weights), 1e-12)
+    lab.refuses_to_train("stages on 2, 1 ranks (--stages) take 3 in a pipeline, and it has 2", ranks=2, pipeline_parallel=2,
+                         stages="0x2,1")
+    lab.refuses_to_train("zb-v has one rank a stage, found stages on 2, 1 ranks", ranks=3, pipeline_parallel=3, stages="0x2,1",
+                         schedule="zb-v")
+    run = lab.train(ranks=3, pipeline_parallel=3, stages="0x2,1", schedule="pipedream-2bw", optim="sgd")
+    lab.assertIn("pipedream-2bw with 2 stages: ", run.err)
 
 
 @RANKS.row("--servers", "so many ranks serve, the others compute")
