@@ -13,8 +13,8 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/data/token_store_builder.h"
-#include "funicular/eval/tasks.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/token_masker.h"
 #include "made_up_text.h"
@@ -101,7 +101,7 @@ void report(const Text& text, int64_t rows, double without, const char* name, Ma
 int main(int count, char** words) {
   try {
     const int64_t rows = count > 1 ? std::atoll(words[1]) : 4096;
-    const eval::TemporaryFolder folder;
+    const TemporaryFolder folder;
     for (const bool chinese : {false, true}) {
       const Text text = make_text(chinese, folder.path());
       const double without = measure(text, rows, [](auto&, size_t, const data::Sample&) {});

@@ -26,9 +26,9 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/random.h"
+#include "funicular/base/temporary_folder.h"
 #include "funicular/data/datasets.h"
 #include "funicular/data/token_store_builder.h"
-#include "funicular/eval/tasks.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/text/tokenizer.h"
 #include "made_up_text.h"
@@ -258,7 +258,7 @@ int main(int count, char** words) {
     return first == "--help" ? 0 : 2;
   }
   try {
-    const eval::TemporaryFolder temporary;
+    const TemporaryFolder temporary;
     const Input input = made_up ? Input{} : Input{words[1], words[2]};
     const fs::path folder = made_up ? temporary.path() : fs::path(words[3]);
     const fs::path corpus = folder / "corpus.txt", store = folder / "corpus.tokens";
