@@ -34,7 +34,8 @@ struct Floor {
   double square_flops_per_second = 0;  ///< of one large square product, beside it
 };
 
-/// Times the products through LibTorch with the threads that it uses now.
+/// Times the products through LibTorch with the threads that it uses now; those of float32 where they are faster than
+/// LibTorch's of a 16-bit type, as with AVX2.
 Floor measure_floor(const std::vector<ProductShape>& products, at::ScalarType type, int repetitions = 5);
 
 }  // namespace funicular::bench

@@ -342,7 +342,10 @@ class Weights(ProgramTest):
         after = read_safetensors(self.folder / "run" / "model" / "model.safetensors")
         self.assertNotEqual(before["classifier.weight"], after["classifier.weight"])
         self.assertEqual(before["encoder.layer.0.output.dense.weight"], after["bert.encoder.layer.0.output.dense.weight"])
-        self.refuses(["predict", "--model", model], "is a BertForTokenClassification", stdin="film\n")
+        self.assertIn('"tags"', self.succeeds("predict", "--model", model, stdin="film\n").out)
+        settings = json.loads((model / "config.json").read_text())
+        (model / "config.json").write_text(json.dumps({**settings, "architectures": ["BertForMultipleChoice"]}))
+        self.refuses(["predict", "--model", model], "is a BertForMultipleChoice", stdin="film\n")
 
     def shard(self, model):
         """Moves the weights into two files and an index, as transformers shards them."""

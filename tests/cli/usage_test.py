@@ -279,7 +279,7 @@ class Completion(ProgramTest):
 
     def test_what_follows_a_command_is_written_as_each_shell_reads_it(self):
         bash, zsh, fish = (self.succeeds("completion", shell, "finetune").out for shell in ("bash", "zsh", "fish"))
-        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte custom"\n', bash)
+        self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte custom tags"\n', bash)
         self.assertEqual(zsh, bash)
         self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte custom\n", fish)
         self.assertEqual(fish.count("\n"), bash.count("\n"))
@@ -325,7 +325,7 @@ class Completion(ProgramTest):
         script = (f"fpath=({functions} $fpath); autoload -Uz compinit; compinit -u -D; compadd() {{ print -l -- $@ }}; "
                   f"words=({PROGRAM} finetune --task c); CURRENT=4; _funicular")
         done = subprocess.run(["zsh", "-f", "-c", script], capture_output=True, text=True, check=True)
-        self.assertEqual(done.stdout.split(), ["--", "cola", "sst2", "mrpc", "stsb", "rte", "custom"])
+        self.assertEqual(done.stdout.split(), ["--", "cola", "sst2", "mrpc", "stsb", "rte", "custom", "tags"])
 
     def test_fish_completes_what_is_typed(self):
         if not shutil.which("fish"):
