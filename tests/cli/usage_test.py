@@ -281,7 +281,7 @@ class Completion(ProgramTest):
         bash, zsh, fish = (self.succeeds("completion", shell, "finetune").out for shell in ("bash", "zsh", "fish"))
         self.assertIn('_funicular_words[finetune:--task]="cola sst2 mrpc stsb rte custom tags"\n', bash)
         self.assertEqual(zsh, bash)
-        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte custom\n", fish)
+        self.assertIn("set -g _funicular_words_finetune___task cola sst2 mrpc stsb rte custom tags\n", fish)
         self.assertEqual(fish.count("\n"), bash.count("\n"))
 
     def recorder(self):
