@@ -25,7 +25,7 @@ struct Task {
   bool multi_label = false;              ///< a row has any number of labels
   std::string label_separator = ",";     ///< between them, see format/list.h
   bool regression = false;               ///< the labels are numbers to predict
-  bool tags = false;                     ///< each word has a tag; see open_task_store for the files
+  bool tags = false;                     ///< each word has a tag; see open_tagged_rows for the files
   bool conll = false;                    ///< of tags: all files are CoNLL's, whatever their names
 
   /// Texts of a row: 1, or 2 for pairs.
