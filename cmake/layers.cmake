@@ -31,6 +31,11 @@ function(funicular_plain_settings target)
   target_compile_definitions(${target} PUBLIC FMT_HEADER_ONLY=1)
 endfunction()
 
+# For layers (COLD) and programs in which no time is spent: -O1 takes two thirds of -O3's time to compile.
+function(funicular_cold target)
+  target_compile_options(${target} PRIVATE $<$<CONFIG:Release>:-O1>)
+endfunction()
+
 function(funicular_layer name)
   file(GLOB sources CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/${name}/*.cpp"
        "${PROJECT_SOURCE_DIR}/funicular/${name}/device/*.cpp")
@@ -44,6 +49,9 @@ function(funicular_layer name)
   funicular_plain_settings(${target})
   if("TORCH" IN_LIST ARGN)
     funicular_torch_target(${target})
+  endif()
+  if("COLD" IN_LIST ARGN)
+    funicular_cold(${target})
   endif()
   file(GLOB byte_kernels CONFIGURE_DEPENDS "${PROJECT_SOURCE_DIR}/funicular/${name}/kernels/bytes/*.cpp")
   if(byte_kernels)

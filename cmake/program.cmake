@@ -9,6 +9,7 @@ list(REMOVE_ITEM commands ${program})
 
 add_executable(funicular_cli ${program})
 target_link_libraries(funicular_cli PRIVATE funicular_plain ${CMAKE_DL_LIBS})
+funicular_cold(funicular_cli)
 # Nothing but the macros of its version.
 set_source_files_properties("${PROJECT_SOURCE_DIR}/funicular/cli/version.cpp" PROPERTIES INCLUDE_DIRECTORIES "${TORCH_INCLUDE_DIRS}")
 # The library uses the program's names.
@@ -20,6 +21,7 @@ set_target_properties(funicular_cli PROPERTIES OUTPUT_NAME funicular LINK_DEPEND
 add_library(funicular_commands SHARED ${commands})
 funicular_plain_settings(funicular_commands)
 funicular_torch_target(funicular_commands)
+funicular_cold(funicular_commands)
 target_link_libraries(funicular_commands PRIVATE funicular)
 funicular_exports(funicular_commands)
 set_target_properties(funicular_commands PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION}
