@@ -1,8 +1,8 @@
 # One object library a layer (a folder under funicular/), and two libraries of them all: funicular_plain has those that do not
 # use LibTorch, so that a program can start without loading it, and funicular the others.
 
-# Of the layers and programs funicular_core compiles the precompiled header, and the others reuse it; tests, whose options are
-# others, name one of their own.
+# Of the layers and programs funicular_core compiles the precompiled header, and the others reuse it; programs that only tests
+# run have one of their own, see funicular_unoptimised.
 set(FUNICULAR_PRECOMPILED_BY funicular_core)
 function(funicular_torch_target target)
   target_link_libraries(${target} PRIVATE ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP})
@@ -30,6 +30,14 @@ function(funicular_plain_settings target)
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}" SYSTEM PUBLIC "${FUNICULAR_FMT_INCLUDE}")
   target_compile_definitions(${target} PUBLIC FMT_HEADER_ONLY=1)
 endfunction()
+
+# For the folders of programs that only tests run: these take longer to compile than to run. test_core compiles their
+# precompiled header, which GCC refuses to a source without GoogleTest's macro.
+macro(funicular_unoptimised)
+  add_compile_options(-O0)
+  add_compile_definitions(GTEST_HAS_PTHREAD=1)
+  set(FUNICULAR_PRECOMPILED_BY test_core)
+endmacro()
 
 # For layers (COLD) and programs in which no time is spent: -O1 takes two thirds of -O3's time to compile.
 function(funicular_cold target)

@@ -42,7 +42,7 @@ class Package(unittest.TestCase):
         shutil.copytree(ROOT / "examples/package", self.folder / "project")
         made = self.folder / "made"
         run("cmake", "-S", self.folder / "project", "-B", made, "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={there}",
-            "-DCMAKE_BUILD_TYPE=Release", "-DCMAKE_CXX_FLAGS=-Wall -Wextra -Werror")
+            "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0 -Wall -Wextra -Werror")
         run("cmake", "--build", made)
         self.assertNotIn(str(ROOT / "funicular"), (made / "build.ninja").read_text(encoding="utf-8"))
         output = run("env", "OMP_DISPLAY_ENV=verbose", "ctest", "--output-on-failure", "-V", folder=made)
@@ -85,12 +85,14 @@ class Package(unittest.TestCase):
         (self.folder / "CMakeLists.txt").write_text(
             "cmake_minimum_required(VERSION 3.25)\nproject(holds_it LANGUAGES CXX)\n"
             f'add_subdirectory("{ROOT}" funicular)\nadd_library(user OBJECT user.cpp)\n'
+            "set_target_properties(user PROPERTIES UNITY_BUILD OFF)\n"
             "target_link_libraries(user PRIVATE Funicular::funicular)\n", encoding="utf-8")
         (self.folder / "user.cpp").write_text(
             '#include "funicular/base/version.h"\n#include "funicular/train/trainer.h"\n'
             "const char* version() { return FUNICULAR_VERSION; }\n", encoding="utf-8")
         made = self.folder / "made"
-        run("cmake", "-S", self.folder, "-B", made, "-G", "Ninja", f"-DTORCH_DIR={torch_dir()}", "-DCMAKE_BUILD_TYPE=Release")
+        run("cmake", "-S", self.folder, "-B", made, "-G", "Ninja", f"-DTORCH_DIR={torch_dir()}", "-DCMAKE_BUILD_TYPE=None",
+            "-DCMAKE_CXX_FLAGS=-O0", "-DCMAKE_UNITY_BUILD=ON")
         targets = run("ninja", "-C", made, "-t", "targets", "all")
         self.assertIn("libfunicular.so", targets)
         self.assertNotIn("test_base", targets)
