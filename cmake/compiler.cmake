@@ -8,7 +8,7 @@ if(NOT CMAKE_BUILD_TYPE)
 endif()
 
 # GCC 12 reports false overlaps in std::string concatenation (GCC bug 105651).
-add_compile_options(-Wall -Wextra $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
+add_compile_options(-Wall -Wextra -Werror=invalid-pch $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict>)
 if(FUNICULAR_ASSERTIONS)
   string(REPLACE "-DNDEBUG" "" CMAKE_CXX_FLAGS_RELWITHDEBINFO "${CMAKE_CXX_FLAGS_RELWITHDEBINFO}")
 endif()

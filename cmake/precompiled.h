@@ -3,6 +3,5 @@
 #include <fmt/format.h>
 #include <torch/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
-#include <torch/nn/module.h>
 #include <torch/types.h>
 #include <nlohmann/json.hpp>

@@ -8,8 +8,9 @@ results=$PWD/build/release/tests.xml
 rm -f "$results"
 start=$SECONDS
 status=0
-# Tests may use threads of their own; one a test keeps parallel tests from fighting over the cores.
-OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir build/release --parallel "$(nproc)" --no-tests=error \
+# Tests may use threads of their own; one a test keeps parallel tests from fighting over the cores. One test more than there are
+# cores, since tests also wait: for files, for timeouts, for other ranks.
+OMP_NUM_THREADS=${OMP_NUM_THREADS:-1} ctest --test-dir build/release --parallel "$(($(nproc) + 1))" --no-tests=error \
   --output-on-failure --progress --output-junit "$results" "$@" >"$logs/ctest.log" 2>&1 </dev/null || status=$?
 [ -f "$results" ] || { tail -n 40 "$logs/ctest.log"; die "ctest left no results (exit code $status); its output is in $logs/ctest.log"; }
 if [ "$status" != 0 ]; then

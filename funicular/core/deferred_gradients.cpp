@@ -4,20 +4,20 @@ namespace funicular {
 
 namespace {
 
-thread_local DeferredGradients* innermost = nullptr;
+thread_local DeferredGradients* innermost_deferred = nullptr;
 
 }  // namespace
 
-DeferredGradients::DeferredGradients() : outer_(innermost) {
-  innermost = this;
+DeferredGradients::DeferredGradients() : outer_(innermost_deferred) {
+  innermost_deferred = this;
 }
 
 DeferredGradients::~DeferredGradients() {
-  innermost = outer_;
+  innermost_deferred = outer_;
 }
 
 DeferredGradients* DeferredGradients::current() {
-  return innermost;
+  return innermost_deferred;
 }
 
 }  // namespace funicular

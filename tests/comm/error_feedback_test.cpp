@@ -2,7 +2,8 @@
 #include "funicular/comm/error_feedback.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 

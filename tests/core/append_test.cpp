@@ -1,13 +1,13 @@
 // Claims about models that become parts of others.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include "funicular/base/error.h"
 #include "funicular/core/flat_layout.h"
 #include "funicular/core/precision.h"
 #include "funicular/core/recompute.h"
 
-namespace funicular {
+namespace funicular::append_tests {
 namespace {
 
 /// What a segment saw of its pass.
@@ -249,4 +249,4 @@ TEST(Append, RecomputationLeavesTheFrozenSegmentsInFrontAlone) {
 }
 
 }  // namespace
-}  // namespace funicular
+}  // namespace funicular::append_tests

@@ -1,6 +1,10 @@
 // Claims about batches, models and flat parameters.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "funicular/base/error.h"
 #include "funicular/core/flat_parameters.h"

@@ -15,7 +15,7 @@
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
 
-namespace funicular::model {
+namespace funicular::model::family_tests {
 namespace {
 
 format::BertConfig roberta_base() {
@@ -229,4 +229,4 @@ TEST(Families, ClassifiersWithALayerOfTheirOwnDropOnBothSidesOfIt) {
 }
 
 }  // namespace
-}  // namespace funicular::model
+}  // namespace funicular::model::family_tests

@@ -4,14 +4,15 @@
 #include "funicular/nn/distances.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <vector>
 
 #include "funicular/base/error.h"
 
-namespace funicular::nn {
+namespace funicular::nn::distances_tests {
 namespace {
 
 Packing packing_of(const std::vector<int32_t>& lengths) {
@@ -168,4 +169,4 @@ TEST(SquaredDistance, IsTheSumOfSquaresInAnyType) {
 }
 
 }  // namespace
-}  // namespace funicular::nn
+}  // namespace funicular::nn::distances_tests

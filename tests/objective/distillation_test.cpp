@@ -16,7 +16,7 @@
 #include "funicular/base/json.h"
 #include "funicular/text/word_piece.h"
 
-namespace funicular::objective {
+namespace funicular::objective::distillation_tests {
 namespace {
 
 text::WordPiece make_tokenizer() {
@@ -377,4 +377,4 @@ TEST(Distillation, ACacheStandsForTheTeacher) {
 }
 
 }  // namespace
-}  // namespace funicular::objective
+}  // namespace funicular::objective::distillation_tests

@@ -18,7 +18,7 @@
 #include "funicular/text/word_piece.h"
 #include "funicular/train/source.h"
 
-namespace funicular::objective {
+namespace funicular::objective::sentence_order_tests {
 namespace {
 
 constexpr int kWords = 300;
@@ -219,4 +219,4 @@ TEST_F(SentenceOrders, WholeRowsFillASequenceWithSeparatorsBetweenDocuments) {
 }
 
 }  // namespace
-}  // namespace funicular::objective
+}  // namespace funicular::objective::sentence_order_tests

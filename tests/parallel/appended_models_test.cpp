@@ -1,12 +1,13 @@
 // Claims about strategies with models that are made of several: chains of segments that gradients do not join.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "../comm/ranks.h"
 #include "funicular/base/error.h"
 #include "funicular/parallel/strategy.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::appended_models_tests {
 namespace {
 
 using comm::test::is_rank;
@@ -204,4 +205,4 @@ TEST(AppendedModels, CheckpointsHoldNothingOfATeacher) {
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::appended_models_tests

@@ -1,7 +1,9 @@
 // Claims about asynchronous parameter servers: on real processes that take their time, against the recurrence
 // computed by torch alone.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <chrono>
 #include <fstream>

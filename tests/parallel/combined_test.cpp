@@ -14,7 +14,7 @@
 #include "funicular/core/region.h"
 #include "sliced_bert.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::combined_tests {
 namespace {
 
 using comm::test::Endings;
@@ -209,4 +209,4 @@ TEST(StagesOfSlices, ARankThatIsKilledInAScheduleIsNamedByTheOthers) {
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::combined_tests

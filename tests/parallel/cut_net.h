@@ -1,7 +1,8 @@
 #pragma once
 // A model with what makes cuts hard, and batches for it.
 
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <functional>
 #include <string>
@@ -9,6 +10,7 @@
 
 #include "funicular/nn/functional.h"
 #include "funicular/parallel/strategy.h"
+#include "tests/parallel/own_part.h"
 
 namespace funicular::parallel::test {
 
@@ -115,13 +117,6 @@ inline std::vector<MicroBatch> wide_batches(int64_t width, int64_t count) {
     batch.counts = {{"squares", static_cast<double>(3 + i)}};
   }
   return batches;
-}
-
-inline std::vector<MicroBatch> own_part(const std::vector<MicroBatch>& all, const DataShare& share) {
-  std::vector<MicroBatch> own;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (static_cast<int64_t>(i) % share.count == share.index) own.push_back(all[i]);
-  return own;
 }
 
 }  // namespace funicular::parallel::test

@@ -2,7 +2,7 @@
 // The model of cut_net.h under a strategy, and the comparison of pipelines with one process.
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <map>
 #include <set>

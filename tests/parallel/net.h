@@ -1,7 +1,9 @@
 #pragma once
 // A module of a user's kind, and batches for it.
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include <vector>
 

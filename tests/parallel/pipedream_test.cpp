@@ -1,7 +1,8 @@
 // Claims about pipelines that update weights while they are full: on real processes, against the recurrences of the papers
 // computed by one process with plain autograd.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
 
 #include <cmath>
 #include <tuple>
@@ -14,7 +15,7 @@
 #include "funicular/parallel/pipedream.h"
 #include "recurrence.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::pipedream_tests {
 namespace {
 
 using comm::test::finish_rank;
@@ -395,4 +396,4 @@ TEST(PipelinesThatUpdateWhileFull, AreNotWhatTheyShouldBeWithAFault) {
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::pipedream_tests

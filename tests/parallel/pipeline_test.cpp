@@ -1,6 +1,6 @@
 // Claims about models that are cut into stages: on real processes, against one process.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <csignal>
 #include <map>
@@ -13,7 +13,7 @@
 #include "funicular/parallel/stages.h"
 #include "funicular/parallel/strategy.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::pipeline_tests {
 namespace {
 
 using comm::test::Endings;
@@ -306,4 +306,4 @@ INSTANTIATE_TEST_SUITE_P(Ranks, PipelineFaults, testing::Bool(),
                          [](const auto& info) { return info.param ? "Stopped" : "Killed"; });
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::pipeline_tests

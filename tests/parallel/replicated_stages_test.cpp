@@ -1,6 +1,6 @@
 // Claims about stages that lie on several ranks of a pipeline: on real processes, against one process.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -14,7 +14,7 @@
 #include "funicular/base/error.h"
 #include "funicular/base/file.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::replicated_stages_tests {
 namespace {
 
 using comm::test::finish_rank;
@@ -186,4 +186,4 @@ TEST(ReplicatedStages, AreRefusedWhereTheyCannotBe) {
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::replicated_stages_tests

@@ -1,6 +1,6 @@
 // Claims about what segments are measured to cost, and the cuts that follow.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
 
 #include <chrono>
 #include <thread>

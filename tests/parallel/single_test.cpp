@@ -1,6 +1,9 @@
 // Claims about one process: accumulation is one large batch, and what is not finite changes nothing.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <cmath>
 #include <limits>

@@ -12,6 +12,7 @@
 
 #include "funicular/model/bert.h"
 #include "funicular/parallel/layout.h"
+#include "tests/parallel/own_part.h"
 
 namespace funicular::parallel::test {
 
@@ -73,13 +74,6 @@ struct Rig {
     return all;
   }
 };
-
-inline std::vector<MicroBatch> own_part(const std::vector<MicroBatch>& all, const DataShare& share) {
-  std::vector<MicroBatch> own;
-  for (size_t i = 0; i < all.size(); ++i)
-    if (static_cast<int64_t>(i) % share.count == share.index) own.push_back(all[i]);
-  return own;
-}
 
 struct Case {
   std::string strategy = "tensor";

@@ -1,7 +1,9 @@
 // Claims about what ranks of a pipeline hold between forward and backward passes: measured on real processes, against the
 // simulation of the schedule, whose figures are those of the papers (tests/pipeline).
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <algorithm>
 #include <string>
@@ -14,7 +16,7 @@
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/timeline.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::stage_activations_tests {
 namespace {
 
 using comm::test::is_rank;
@@ -159,4 +161,4 @@ TEST(ActivationsInFlight, AreThoseOfThePapersOnFourRanks) {
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::stage_activations_tests

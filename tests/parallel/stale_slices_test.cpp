@@ -16,7 +16,7 @@
 #include "recurrence.h"
 #include "sliced_bert.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::stale_slices_tests {
 namespace {
 
 using comm::test::Endings;
@@ -293,4 +293,4 @@ TEST(SlicesThatUpdateWhileFull, NameTheSameGradientThatIsNotFiniteOnAllSlicesOfT
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::stale_slices_tests

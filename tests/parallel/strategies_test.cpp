@@ -1,6 +1,10 @@
 // Claims about strategies with modules of users: on real processes, against one process.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/autograd.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <unistd.h>
 

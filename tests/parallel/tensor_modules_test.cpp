@@ -1,13 +1,16 @@
 // Claims about users' modules whose Linear layers may be cut into slices.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/cloneable.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include "../comm/ranks.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/nn/slice_linear.h"
 #include "funicular/parallel/strategy.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::tensor_modules_tests {
 namespace {
 
 using comm::test::is_rank;
@@ -99,4 +102,4 @@ TEST(SlicedModules, WithoutAStrategyAreLinearLayersAndCanBeCloned) {
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::tensor_modules_tests

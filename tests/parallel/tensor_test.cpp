@@ -21,7 +21,7 @@
 #include "funicular/parallel/strategy.h"
 #include "sliced_bert.h"
 
-namespace funicular::parallel {
+namespace funicular::parallel::tensor_tests {
 namespace {
 
 using comm::test::Endings;
@@ -248,4 +248,4 @@ TEST(TensorSlices, ARankThatIsKilledInAStepIsNamedByTheOthers) {
 }
 
 }  // namespace
-}  // namespace funicular::parallel
+}  // namespace funicular::parallel::tensor_tests

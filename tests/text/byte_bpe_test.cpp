@@ -11,7 +11,7 @@
 #include "funicular/text/nfc.h"
 #include "funicular/text/utf8.h"
 
-namespace funicular::text {
+namespace funicular::text::byte_bpe_tests {
 namespace {
 
 using Ids = std::vector<int32_t>;
@@ -365,4 +365,4 @@ TEST(Nfc, WhatIsSurelyComposedIsItsOwnComposition) {
 }
 
 }  // namespace
-}  // namespace funicular::text
+}  // namespace funicular::text::byte_bpe_tests

@@ -1,6 +1,8 @@
 // Claims about mixed precision for modules that know nothing of it.
 #include <ATen/autocast_mode.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/container/sequential.h>
 
 #include <algorithm>
 #include <cmath>

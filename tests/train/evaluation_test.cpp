@@ -2,7 +2,9 @@
 #include "funicular/train/evaluation.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
 
 #include "funicular/bench/generated_text.h"
 #include "funicular/core/wrap_module.h"

@@ -2,7 +2,12 @@
 // A small network with everything that makes a resume hard: dropout, batch statistics, a tied weight; and its
 // data.
 
-#include <torch/torch.h>
+#include <torch/nn/module.h>
+#include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/dropout.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <unistd.h>
 #include <filesystem>

@@ -1,6 +1,7 @@
 // Claims about where a run cuts its model by measured cost.
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/types.h>
+#include <torch/utils.h>
 
 #include <chrono>
 #include <thread>
