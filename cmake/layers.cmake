@@ -4,13 +4,13 @@
 # Of the layers and programs funicular_core compiles the precompiled header, and the others reuse it; programs that only tests
 # run have one of their own, see funicular_unoptimised.
 set(FUNICULAR_PRECOMPILED_BY funicular_core)
-set(FUNICULAR_PRECOMPILED precompiled.h)
+set(FUNICULAR_PRECOMPILED_HEADER precompiled.h)
 function(funicular_torch_target target)
   target_link_libraries(${target} PRIVATE ${TORCH_LIBRARIES} ${FUNICULAR_TORCH_OPENMP})
   target_compile_options(${target} PRIVATE -fopenmp)
   target_include_directories(${target} SYSTEM PRIVATE ${TORCH_INCLUDE_DIRS})
   if(target STREQUAL FUNICULAR_PRECOMPILED_BY)
-    target_precompile_headers(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/${FUNICULAR_PRECOMPILED}")
+    target_precompile_headers(${target} PRIVATE "${PROJECT_SOURCE_DIR}/cmake/${FUNICULAR_PRECOMPILED_HEADER}")
   else()
     target_precompile_headers(${target} REUSE_FROM ${FUNICULAR_PRECOMPILED_BY})
   endif()
@@ -38,7 +38,7 @@ macro(funicular_unoptimised)
   add_compile_options(-O0)
   add_compile_definitions(GTEST_HAS_PTHREAD=1)
   set(FUNICULAR_PRECOMPILED_BY test_core)
-  set(FUNICULAR_PRECOMPILED precompiled_tests.h)
+  set(FUNICULAR_PRECOMPILED_HEADER precompiled_tests.h)
 endmacro()
 
 # For layers (COLD) and programs in which no time is spent: -O1 takes two thirds of -O3's time to compile.

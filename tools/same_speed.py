@@ -10,6 +10,7 @@ count; the second ratio, of BEFORE beside itself a round earlier, tells how much
 """
 
 import argparse
+import functools
 import json
 import pathlib
 import random
@@ -35,9 +36,10 @@ def two_ranks(program):
     return json.loads(answer[answer.index("[{"):])[0]["tokens_per_second"]  # older programs put the rank's number before it
 
 
-def prediction(classifier, texts, precision):
+def prediction(make_classifier, precision):
     """Lines a second, the program's start included."""
     def measure(program):
+        classifier, texts = make_classifier()
         start = time.monotonic()
         call(program, "predict", "--model", classifier, "--input", texts, "--precision", precision)
         return TEXTS / (time.monotonic() - start)
@@ -64,10 +66,10 @@ def classifier_of(program, model, folder):
 
 
 def cases(program, model, folder):
-    classifier = classifier_of(program, model, folder)
+    classifier = functools.cache(lambda: classifier_of(program, model, folder))
     return {"step, MiniLM, fp32": step("minilm", "fp32", 8), "step, MiniLM, bf16": step("minilm", "bf16", 12),
             "step, BERT-base, fp32": step("base", "fp32", 2), "step, BERT-base, bf16": step("base", "bf16", 3),
-            "predict, MiniLM, bf16": prediction(*classifier, "bf16"), "predict, MiniLM, int8": prediction(*classifier, "int8"),
+            "predict, MiniLM, bf16": prediction(classifier, "bf16"), "predict, MiniLM, int8": prediction(classifier, "int8"),
             "two ranks, MiniLM, fp32": two_ranks}
 
 
@@ -83,6 +85,8 @@ def main():
     with tempfile.TemporaryDirectory(prefix="funicular-speed-") as name:
         measures = {case: measure for case, measure in cases(before, args.model.resolve(), pathlib.Path(name)).items()
                     if re.search(args.only, case)}
+        if not measures:
+            parser.error(f"--only {args.only} matches no case")
         seen = {case: ([], []) for case in measures}
         for turn in range(args.rounds):
             for case, measure in measures.items():

@@ -10,7 +10,7 @@
 
 #include "funicular/nn/functional.h"
 #include "funicular/parallel/strategy.h"
-#include "tests/parallel/own_part.h"
+#include "own_part.h"
 
 namespace funicular::parallel::test {
 

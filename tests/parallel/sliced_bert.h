@@ -12,7 +12,7 @@
 
 #include "funicular/model/bert.h"
 #include "funicular/parallel/layout.h"
-#include "tests/parallel/own_part.h"
+#include "own_part.h"
 
 namespace funicular::parallel::test {
 
