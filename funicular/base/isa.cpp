@@ -20,46 +20,53 @@ namespace funicular {
 
 namespace {
 
+#if defined(__x86_64__) && defined(__linux__)
 /// Intel's tiles of 16 rows by 64 bytes. Their registers are so large that Linux hands them out to processes
 /// that ask (Documentation/arch/x86/xstate.rst); threads and forked processes inherit the answer.
 bool may_use_tiles() {
-#if defined(__x86_64__) && defined(__linux__)
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  constexpr unsigned kWanted = 1u << 22 | 1u << 24 | 1u << 25;  // AMX-BF16, AMX-TILE, AMX-INT8
-  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || (d & kWanted) != kWanted) return false;
   constexpr int kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM
   return ::syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
-#else
-  return false;
-#endif
 }
+#endif
 
 std::string_view wanted_isa() {
   const char* text = std::getenv("FUNICULAR_ISA");
   return text ? text : "";
 }
 
-Isa detect() {
-  Isa best = Isa::baseline;
+ProcessorFlags read_flags() {
+  ProcessorFlags flags;
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
-      __builtin_cpu_supports("bmi2"))  // F16C is older than AVX2
-    best = Isa::avx2;
-  if (best == Isa::avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq"))
-    best = Isa::avx512;
-  if (best == Isa::avx512 && __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni"))
-    best = Isa::avx512_bf16;
+  flags.avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+               __builtin_cpu_supports("bmi2");  // F16C is older than AVX2
+  flags.avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                 __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
+  flags.bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
+  flags.intel = __builtin_cpu_is("intel");
+#if defined(__linux__)
+  unsigned a = 0, b = 0, c = 0, d = 0;
+  if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
+    constexpr unsigned kTiles = 1u << 22 | 1u << 24 | 1u << 25;  // AMX-BF16, AMX-TILE, AMX-INT8
+    flags.tiles = (d & kTiles) == kTiles;
+    flags.fp16 = (d & 1u << 23) != 0;
+  }
 #endif
-  const std::string_view wanted = wanted_isa();
-  if (wanted == "baseline") return Isa::baseline;
-  if (wanted == "avx2" || wanted == "avx2_vnni") return std::min(best, Isa::avx2);
-  if (wanted == "avx512" || wanted == "avx512_vnni") return std::min(best, Isa::avx512);
-  if (wanted == "avx512_bf16") return std::min(best, Isa::avx512_bf16);
+#endif
+  return flags;
+}
+
+Isa detect() {
+  ProcessorFlags flags = read_flags();
+  const Isa isa = choose_isa(flags, wanted_isa());
+#if defined(__x86_64__) && defined(__linux__)
   // Asked for only where it is used: from then on Linux refuses small alternate signal stacks.
-  if (best == Isa::avx512_bf16 && may_use_tiles()) best = Isa::amx;
-  return best;
+  if (isa == Isa::amx && !may_use_tiles()) {
+    flags.tiles = false;
+    return choose_isa(flags, wanted_isa());
+  }
+#endif
+  return isa;
 }
 
 /// CPUID's leaf 7.1, EAX bit 4.
@@ -85,6 +92,21 @@ ByteProducts detect_byte_products() {
 }
 
 }  // namespace
+
+Isa choose_isa(const ProcessorFlags& processor, std::string_view wanted) {
+  Isa best = Isa::baseline;
+  if (processor.avx2) best = Isa::avx2;
+  if (best == Isa::avx2 && processor.avx512) best = Isa::avx512;
+  if (best == Isa::avx512 && processor.bf16) best = Isa::avx512_bf16;
+  if (wanted == "baseline") return Isa::baseline;
+  if (wanted == "avx2" || wanted == "avx2_vnni") return std::min(best, Isa::avx2);
+  if (wanted == "avx512" || wanted == "avx512_vnni") return std::min(best, Isa::avx512);
+  if (wanted == "avx512_bf16" || best < Isa::avx512_bf16) return best;
+  if (processor.tiles) return Isa::amx;
+  // Intel's processors that have AMX do one VDPBF16PS in the time of four VFMADD, which is half as many multiplications.
+  // They tell themselves by AVX512-FP16 where a virtual machine or the system keeps AMX from us.
+  return processor.intel && processor.fp16 ? Isa::avx512 : Isa::avx512_bf16;
+}
 
 ByteProducts byte_products() {
   static const ByteProducts products = detect_byte_products();

@@ -6,13 +6,28 @@
 // templates, since the linker keeps one copy of an inline function and it might be the one compiled for a
 // newer processor.
 
+#include <string_view>
+
 namespace funicular {
 
 enum class Isa { baseline, avx2, avx512, avx512_bf16, amx };  // each holds those before it
 
-/// The best one of this processor, or the one that the environment variable FUNICULAR_ISA names if it is
-/// lower.
+/// The one whose kernels are fastest on this processor, or the one that the environment variable FUNICULAR_ISA names
+/// if the processor has it.
 Isa best_isa();
+
+/// What a processor says of itself, as far as the choice needs it.
+struct ProcessorFlags {
+  bool avx2 = false;    ///< AVX2, FMA and BMI2
+  bool avx512 = false;  ///< AVX-512 F, BW, VL and DQ
+  bool bf16 = false;    ///< AVX512-BF16, which is VDPBF16PS, and AVX512-VNNI
+  bool fp16 = false;    ///< AVX512-FP16
+  bool tiles = false;   ///< AMX-TILE, AMX-BF16 and AMX-INT8, and a system that lets this process use them
+  bool intel = false;   ///< made by Intel
+};
+
+/// The instruction set that best_isa() takes on a processor. `wanted` is FUNICULAR_ISA's value, or empty.
+Isa choose_isa(const ProcessorFlags& processor, std::string_view wanted);
 
 /// VPDPBUSD, the product of bytes, where a processor has it without the next instruction set: newer laptops in
 /// AVX-VNNI's encoding beside AVX2, servers from Cascade Lake on beside AVX-512. avx_vnni_evex is the former's

@@ -55,16 +55,18 @@ __attribute__((constructor)) static void initialise_mutants() {
 def native_isa() -> str:
     """The instruction set that funicular/base/isa.cpp would choose."""
     try:
-        match = re.search(r"^flags\s*:(.*)$", Path("/proc/cpuinfo").read_text(encoding="utf-8"), re.MULTILINE)
+        processor = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
-        match = None
+        processor = ""
+    match = re.search(r"^flags\s*:(.*)$", processor, re.MULTILINE)
     flags = set(match[1].split()) if match else set()
     needs = (("avx2", "fma", "bmi2"), ("avx512f", "avx512bw", "avx512vl", "avx512dq"), ("avx512_bf16", "avx512_vnni"),
              ("amx_tile", "amx_bf16", "amx_int8"))
     best = 0
     while best < len(needs) and flags.issuperset(needs[best]):
         best += 1
-    return ISAS[best]
+    slow = "GenuineIntel" in processor and "avx512_fp16" in flags  # VDPBF16PS is
+    return "avx512" if ISAS[best] == "avx512_bf16" and slow else ISAS[best]
 
 
 def sources_of(file: Path) -> list[str]:

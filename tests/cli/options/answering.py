@@ -60,10 +60,6 @@ def masked(lab):
             "data": lab.tokenized("rows", lab.texts())}
 
 
-def flags_of_processor():
-    return next((line.split() for line in open("/proc/cpuinfo") if line.startswith("flags")), [])
-
-
 def answers_of_processor(lab, isa, command, *words, stdin=""):
     """What a command prints, and what it says, where the processor has no more than that instruction set."""
     limited = {**environment(), **({"FUNICULAR_ISA": isa} if isa else {})}
@@ -422,7 +418,7 @@ def answering_precision(lab):
     for name, least, most in (("fp16", 1e-7, 1e-3), ("bf16", 1e-6, 1e-2), ("int8", 1e-6, 3e-2)):
         lab.assertTrue(least < max(map(abs, less(found[name], found["fp32"]))) < most, name)
     lab.assertEqual(len(set(map(tuple, found.values()))), 4)
-    for isa, chosen in (("avx2", "fp32"), (None, "bf16" if "avx512_bf16" in flags_of_processor() else "fp32")):
+    for isa, chosen in (("avx2", "fp32"), (None, fastest_precision())):
         out, err = answers_of_processor(lab, isa, "predict", "--precision", "auto", stdin=text)
         lab.assertIn(f"precision: {chosen}", err)
         if isa is None:

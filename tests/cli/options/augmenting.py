@@ -2,7 +2,6 @@
 
 from harness import HIDDEN, VOCABULARY, environment, json, write_model, write_rows
 
-from .answering import flags_of_processor
 from .lab import *
 from .tokenizing import TABLE, tabs
 
@@ -191,7 +190,7 @@ def precision(lab):
         lab.assertEqual(augment(lab, "--precision", name)[0]["variants"], 12)
         record = json.loads(max(lab.folder.glob("out-*.made.json"), key=lambda path: path.stat().st_mtime_ns).read_text())
         lab.assertEqual(record["made_of"]["precision"], name)
-    for isa, chosen in (("avx2", "fp32"), (None, "bf16" if "avx512_bf16" in flags_of_processor() else "fp32")):
+    for isa, chosen in (("avx2", "fp32"), (None, fastest_precision())):
         variables = {**environment(), **({"FUNICULAR_ISA": isa} if isa else {})}
         result = lab.run_with(variables, "augment", "--model", guesser(lab), "--task", "custom", "--input", rows(lab), "--output",
                               lab.folder / f"auto-{isa}.tsv", "--precision", "auto")

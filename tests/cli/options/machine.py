@@ -1,6 +1,6 @@
 """What the options of pretrain and finetune do: machine and randomness, ranks."""
 
-from harness import PROGRAM, environment, json, pathlib, read_safetensors
+from harness import PROGRAM, environment, json, read_safetensors
 
 from .lab import *
 
@@ -25,9 +25,7 @@ def precision(lab):
     lab.assertTrue(error["fp32"] < error["fp16"] < 2e-2, error)  # 11 bits
     lab.assertTrue(error["fp16"] < error["bf16"] < 1e-1, error)  # 8 bits
     # auto: what the processor multiplies, and what the run that goes on has.
-    flags = [line for line in pathlib.Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
-    best = "bf16" if flags and "avx512_bf16" in flags[0].split() else "fp32"
-    for isa, chosen in (("avx2", "fp32"), (None, best)):
+    for isa, chosen in (("avx2", "fp32"), (None, fastest_precision())):
         other, output = "avx512_bf16" if isa else "avx2", lab.folder / f"auto-{isa}"
         words = lab.words(output, {"precision": "auto", "max_steps": 1, "learning_rate": NOTHING})
         for steps, limit in ((1, isa), (2, other)):

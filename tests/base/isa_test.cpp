@@ -1,0 +1,47 @@
+#include "funicular/base/isa.h"
+
+#include <gtest/gtest.h>
+
+namespace funicular::isa_tests {
+
+constexpr ProcessorFlags kHaswell{.avx2 = true};
+constexpr ProcessorFlags kSkylake{.avx2 = true, .avx512 = true, .intel = true};
+constexpr ProcessorFlags kCooperLake{.avx2 = true, .avx512 = true, .bf16 = true, .intel = true};
+constexpr ProcessorFlags kZen4{.avx2 = true, .avx512 = true, .bf16 = true};
+constexpr ProcessorFlags kNextZen{.avx2 = true, .avx512 = true, .bf16 = true, .fp16 = true};
+constexpr ProcessorFlags kSapphireRapids{
+    .avx2 = true, .avx512 = true, .bf16 = true, .fp16 = true, .tiles = true, .intel = true};
+constexpr ProcessorFlags kWithoutTiles{
+    .avx2 = true, .avx512 = true, .bf16 = true, .fp16 = true, .intel = true};
+
+TEST(Isa, IsTheFastestOfEachProcessor) {
+  EXPECT_EQ(choose_isa({}, ""), Isa::baseline);
+  EXPECT_EQ(choose_isa(kHaswell, ""), Isa::avx2);
+  EXPECT_EQ(choose_isa(kSkylake, ""), Isa::avx512);
+  EXPECT_EQ(choose_isa(kCooperLake, ""), Isa::avx512_bf16);
+  EXPECT_EQ(choose_isa(kZen4, ""), Isa::avx512_bf16);
+  EXPECT_EQ(choose_isa(kNextZen, ""), Isa::avx512_bf16);
+  EXPECT_EQ(choose_isa(kSapphireRapids, ""), Isa::amx);
+}
+
+TEST(Isa, IsNotVdpbf16psWhereIntelHasTilesForIt) {
+  EXPECT_EQ(choose_isa(kWithoutTiles, ""), Isa::avx512);
+  EXPECT_EQ(choose_isa(kWithoutTiles, "amx"), Isa::avx512);
+}
+
+TEST(Isa, IsTheOneThatIsAskedForWhereTheProcessorHasIt) {
+  EXPECT_EQ(choose_isa(kWithoutTiles, "avx512_bf16"), Isa::avx512_bf16);
+  EXPECT_EQ(choose_isa(kSapphireRapids, "avx512_bf16"), Isa::avx512_bf16);
+  EXPECT_EQ(choose_isa(kSapphireRapids, "avx512"), Isa::avx512);
+  EXPECT_EQ(choose_isa(kZen4, "avx512_vnni"), Isa::avx512);
+  EXPECT_EQ(choose_isa(kZen4, "avx2"), Isa::avx2);
+  EXPECT_EQ(choose_isa(kZen4, "baseline"), Isa::baseline);
+  EXPECT_EQ(choose_isa(kHaswell, "avx512_bf16"), Isa::avx2);
+}
+
+TEST(Isa, DoesNotPassOverOneThatIsMissing) {
+  EXPECT_EQ(choose_isa({.avx512 = true, .bf16 = true}, ""), Isa::baseline);
+  EXPECT_EQ(choose_isa({.avx2 = true, .bf16 = true, .tiles = true}, ""), Isa::avx2);
+}
+
+}  // namespace funicular::isa_tests
