@@ -34,8 +34,8 @@ struct BertOptions {
   Head head = Head::masked_lm;
   at::ScalarType dtype = at::kFloat;  ///< kFloat or kDouble
   uint64_t seed = 42;                 ///< of the random weights, and of nothing else
-  /// Whether a matrix of this name will be loaded (model/weights.h, weights_in): it is 0 until then, since
-  /// random numbers take longer than loading. Null: none.
+  /// Whether a matrix of this name will be loaded (model/weights.h, weights_in): its values are undefined until then,
+  /// since random numbers take longer than loading. Null: none.
   std::function<bool(const std::string& name)> loaded = nullptr;
   at::Device device = at::kCPU;  ///< where the weights lie
   bool repeatable = false;       ///< on a GPU: only what repeats bit for bit, see nn/functional.h, attention

@@ -48,8 +48,8 @@ Builder::Builder(const BertOptions& options)
   slicing_ = Slicing::declare(model_);
 }
 
-at::Tensor Builder::zeros(at::IntArrayRef shape) const {
-  return at::zeros(shape, at::TensorOptions(options_.dtype).device(options_.device));
+at::TensorOptions Builder::type() const {
+  return at::TensorOptions(options_.dtype).device(options_.device);
 }
 
 void Builder::fill(const at::Tensor& value, const std::string& name) const {
@@ -58,13 +58,13 @@ void Builder::fill(const at::Tensor& value, const std::string& name) const {
 }
 
 Parameter* Builder::add_weight(const std::string& name, int64_t rows, int64_t columns) {
-  const at::Tensor value = zeros({rows, columns});
+  const at::Tensor value = at::empty({rows, columns}, type());
   fill(value, name);
   return model_.add_parameter(name, value, ParameterGroup::decay);
 }
 
 Parameter* Builder::add_bias(const std::string& name, int64_t size) {
-  return model_.add_parameter(name, zeros({size}), ParameterGroup::no_decay);
+  return model_.add_parameter(name, at::zeros({size}, type()), ParameterGroup::no_decay);
 }
 
 LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t in) {
@@ -74,14 +74,14 @@ LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t 
 
 NormParameters Builder::add_norm(const std::string& name, int64_t width) {
   Parameter* const gamma =
-      model_.add_parameter(name + ".weight", zeros({width}).fill_(1), ParameterGroup::no_decay);
+      model_.add_parameter(name + ".weight", at::ones({width}, type()), ParameterGroup::no_decay);
   return {gamma, add_bias(name + ".bias", width), config().layer_norm_eps};
 }
 
 LinearWeights Builder::add_fused_linear(const std::string& prefix, const std::string& joint,
                                         const std::vector<std::string>& parts, int64_t out, int64_t in) {
   const auto count = static_cast<int64_t>(parts.size());
-  const at::Tensor weight = zeros({count * out, in});
+  const at::Tensor weight = at::empty({count * out, in}, type());
   std::vector<Parameter::Slice> weight_slices, bias_slices;
   for (int64_t part = 0; part < count; ++part) {
     const std::string name = prefix + "." + parts[static_cast<size_t>(part)];

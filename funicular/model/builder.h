@@ -80,8 +80,9 @@ class Builder {
   Model finish() { return std::move(model_); }
 
  private:
+  /// Random numbers, unless the weight is to be loaded: then the value stays as it is, which is undefined.
   void fill(const at::Tensor& value, const std::string& name) const;
-  at::Tensor zeros(at::IntArrayRef shape) const;
+  at::TensorOptions type() const;
 
   const BertOptions& options_;
   const Family& family_;

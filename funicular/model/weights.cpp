@@ -76,8 +76,11 @@ void copy_into(const at::Tensor& target, const TensorEntry& entry, const fs::pat
   if (!type)
     throw InputError("weights", "{}: {} is of type {}; expected F32, F16, BF16 or F64", path.string(),
                      entry.name, format::dtype_name(entry.dtype));
-  const at::Tensor value = at::empty(expected, *type);
-  std::memcpy(value.data_ptr(), entry.data.data(), entry.data.size());  // the mapping may be unaligned
+  auto* const data = const_cast<std::byte*>(entry.data.data());  // of the mapped file; copy_ only reads it
+  const bool aligned = reinterpret_cast<uintptr_t>(data) % c10::elementSize(*type) == 0;
+  const at::Tensor value =
+      aligned ? at::from_blob(data, expected, at::TensorOptions(*type)) : at::empty(expected, *type);
+  if (!aligned) std::memcpy(value.data_ptr(), data, entry.data.size());
   target.copy_(value);
 }
 
