@@ -26,14 +26,14 @@ check() {
 failed=0
 if [ $which != thread ]; then
   # LibTorch keeps what it allocates at the start to the end of the process, and the library that watches files is
-  # loaded before the sanitizer's own.
-  export ASAN_OPTIONS=detect_leaks=0:verify_asan_link_order=0:detect_stack_use_after_return=1
+  # loaded before the sanitizer's own. Memory that cannot be had is an error that we report, not the sanitizer.
+  export ASAN_OPTIONS=allocator_may_return_null=1:detect_leaks=0:verify_asan_link_order=0:detect_stack_use_after_return=1
   export UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1
   check asan "$@" || failed=1
 fi
 if [ $which != address ]; then
   # Neither LibTorch nor the OpenMP runtime is instrumented: what they order among threads is not seen.
-  export TSAN_OPTIONS="suppressions=$PWD/tools/tsan.suppressions ignore_noninstrumented_modules=1 halt_on_error=1"
+  export TSAN_OPTIONS="allocator_may_return_null=1 suppressions=$PWD/tools/tsan.suppressions ignore_noninstrumented_modules=1 halt_on_error=1"
   check tsan -R '^(base|text|data|launch|pipeline|core|runtime|comm|nn|optim|parallel|horovod|train|eval|prove)/|^cli/.*Ranks' -E 'nn/kernels_|golden' "$@" || failed=1
 fi
 exit $failed

@@ -1,11 +1,9 @@
 // funicular predict: lines in, JSON lines out.
 
-#include <fcntl.h>
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
 #include <functional>
 #include <memory>
@@ -17,13 +15,14 @@
 #include "funicular/base/log.h"
 #include "funicular/base/temporary.h"
 #include "funicular/cli/command.h"
+#include "funicular/cli/input.h"
 #include "funicular/cli/options.h"
 #include "funicular/cli/sharing_ranks.h"
 #include "funicular/cli/task_options.h"
+#include "funicular/cli/word_input.h"
 #include "funicular/comm/together.h"
 #include "funicular/eval/predictor.h"
 #include "funicular/eval/tagger.h"
-#include "funicular/format/list.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/token_classifier.h"
@@ -33,24 +32,6 @@
 namespace funicular::cli {
 
 namespace {
-
-/// A file to read, or standard input.
-class Input {
- public:
-  explicit Input(const fs::path& path) : name(path.empty() ? "standard input" : path.string()) {
-    if (path.empty()) return;
-    descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (descriptor < 0) throw InputError("predict", "cannot read --input {}: {}", name, errno_text(errno));
-  }
-  ~Input() {
-    if (descriptor > STDIN_FILENO) ::close(descriptor);
-  }
-  Input(const Input&) = delete;
-  Input& operator=(const Input&) = delete;
-
-  std::string name;
-  int descriptor = STDIN_FILENO;
-};
 
 /// Standard output, or a file that gets its name when it is complete.
 class Output {
@@ -172,10 +153,7 @@ class Predict final : public Command {
     options_.multi_label = objective::is_multi_label(config);
     options_.thresholds = objective::thresholds_in(note.source, config.num_labels);
     const Model model = load(pretrained, *tokenizer);
-    require_same_work(group_, "predict", [&] {
-      return fmt::format("{:016x} {} {} {} {} {} {}", hash_file(input_), pretrained.weights_hash(),
-                         precision_, length, with_window().window, options_.batch_tokens, skip_bad_rows_);
-    });
+    require_same_rows(pretrained);
     answer(eval::Predictor(model, *tokenizer, model::class_names(config), with_window()), layout, columns);
     return 0;
   }
@@ -199,76 +177,58 @@ class Predict final : public Command {
                        "lists of words in "
                        "JSON lines; leave out --pairs, --header and --format {}",
                        model_.string(), format_.empty() ? "tsv or csv" : format_);
-    if (group_.size() > 1)
-      throw InputError("usage", "the tags of words are found by one process; leave out funicular launch");
-    if (skip_bad_rows_)
-      throw InputError("usage", "--skip-bad-rows is of models of whole texts; {} gives words their tags",
-                       model_.string());
     columns_.name = eval::kTagTask;
     columns_.take_note(note.source, arguments);
-    columns_.custom.format = format_ == "lines" ? "" : format_;
     const Model model = load(pretrained, tokenizer);
+    require_same_rows(pretrained);
     const eval::Tagger tagger(model, tokenizer, model::class_names(pretrained.config()),
-                              {options_.sequence, options_.batch_tokens});
+                              {options_.sequence, options_.batch_tokens, with_window().window});
     refuse_to_replace_input();
-    require_new_file(output_, "--output", overwrite_);
+    const auto bad_rows = bad_rows_of_input();
     const InterruptGuard guard;
-    Output output(output_);
-    std::vector<eval::Tagger::Words> window;
-    int64_t texts = 0, cut = 0;
-    const auto answer = [&] {
-      std::string lines;
-      const std::vector<eval::TaggedWords> tagged = tagger.tag(window);
-      for (size_t i = 0; i < window.size(); ++i) {
-        lines += tagger.to_json(window[i], tagged[i]) + "\n";
-        cut += tagged[i].tags.size() < window[i].size();
-      }
-      if (!lines.empty()) output.write(lines);
-      texts += std::ssize(window);
-      window.clear();
-    };
-    const int64_t most = with_window().window;
-    read_words([&](std::string_view words) {
-      const auto found = format::split_list(words, " ");
-      window.emplace_back(found.begin(), found.end());
-      if (std::ssize(window) >= most) answer();
+    std::unique_ptr<WordInput> input;
+    std::optional<Output> output;
+    comm::together(group_, [&] {
+      input = open_words(input_, format_, columns_.custom, bad_rows);
+      open(output);
     });
-    answer();
-    output.finish();
-    report_truncated(cut, texts, input_.empty() ? "standard input" : input_.string(),
+    const auto done = tagger.stream([&] { return input->next(); }, writer(output), share());
+    finish(output, *bad_rows);
+    report_truncated(done.cut, done.texts, input_.empty() ? "standard input" : input_.string(),
                      options_.sequence.max_length);
   }
 
-  /// Gives the words of each text: blanks between them, or a list (format/list.h).
-  void read_words(const std::function<void(std::string_view)>& use) const {
-    const std::string ending = input_.extension().string();
-    const bool json = format_ == "jsonl" || (format_.empty() && (ending == ".jsonl" || ending == ".ndjson"));
-    const bool conll = format_ == "conll" || (format_.empty() && is_conll_name(ending));
-    if (conll && input_.empty()) throw InputError("usage", "--format conll reads a file; give --input FILE");
-    if (conll) {
-      eval::CustomColumns custom = columns_.custom;
-      custom.format = "conll";
-      const auto rows =
-          eval::open_tagged_rows(eval::find_task(eval::kTagTask, custom), input_, /*tagged=*/false);
-      for (size_t piece = 0; piece < rows->pieces(); ++piece)
-        rows->read(piece, [&](const data::SourceRow& row) { use(row.columns.front()); });
-      return;
-    }
-    const Input input(input_);
-    format::TextOptions layout;
-    layout.format = json ? format::TextFormat::jsonl : format::TextFormat::lines;
-    layout.keep_blank_lines = !json;
-    layout.lists = format::Lists::all;
-    if (json)
-      layout.columns = {
-          format::column_from_text(columns_.custom.text.empty() ? "tokens" : columns_.custom.text.front())};
-    format::StreamRowReader rows(input.descriptor, input.name, layout);
-    while (const format::Row* row = rows.next()) use(row->columns.front());
+  /// Rank 0 alone has an output.
+  void open(std::optional<Output>& output) const {
+    if (group_.rank() > 0) return;
+    require_new_file(output_, "--output", overwrite_);
+    output.emplace(output_);
   }
 
-  static bool is_conll_name(const std::string& ending) {
-    const std::array names{".conll", ".conllu", ".iob", ".iob2", ".bio"};
-    return std::find(names.begin(), names.end(), ending) != names.end();
+  static std::function<void(std::string_view)> writer(std::optional<Output>& output) {
+    return [&output](std::string_view lines) {
+      if (output) output->write(lines);
+    };
+  }
+
+  std::shared_ptr<format::BadRows> bad_rows_of_input() const {
+    return std::make_shared<format::BadRows>(
+        skip_bad_rows_, "--skip-bad-rows answers such rows by {\"error\": …} and goes on");
+  }
+
+  void finish(std::optional<Output>& output, const format::BadRows& bad_rows) const {
+    comm::together(group_, [&] {
+      if (output) output->finish();
+    });
+    if (bad_rows.count() > 0) log::warning("{}", bad_rows.summary("gave an error instead of an answer to"));
+  }
+
+  void require_same_rows(const model::Pretrained& pretrained) {
+    require_same_work(group_, "predict", [&] {
+      return fmt::format("{:016x} {} {} {} {} {} {}", hash_file(input_), pretrained.weights_hash(),
+                         precision_, options_.sequence.max_length, with_window().window,
+                         options_.batch_tokens, skip_bad_rows_);
+    });
   }
 
   eval::PredictorOptions with_window() const {
@@ -364,25 +324,14 @@ class Predict final : public Command {
     std::optional<Input> opened;
     std::optional<Output> output;
     comm::together(group_, [&] {
-      if (group_.rank() == 0) require_new_file(output_, "--output", overwrite_);
       opened.emplace(input_);
-      if (group_.rank() == 0) output.emplace(output_);
+      open(output);
     });
     const Input& input = *opened;
-    constexpr const char* kRemedy = "--skip-bad-rows answers such rows by {\"error\": …} and goes on";
-    layout.bad_rows = std::make_shared<format::BadRows>(skip_bad_rows_, kRemedy);
+    layout.bad_rows = bad_rows_of_input();
     format::StreamRowReader rows(input.descriptor, input.name, layout);
-    const auto done = predictor.stream(
-        rows, columns, input.name,
-        [&](std::string_view lines) {
-          if (output) output->write(lines);
-        },
-        share());
-    comm::together(group_, [&] {
-      if (output) output->finish();
-    });
-    if (layout.bad_rows->count() > 0)
-      log::warning("{}", layout.bad_rows->summary("gave an error instead of an answer to"));
+    const auto done = predictor.stream(rows, columns, input.name, writer(output), share());
+    finish(output, *layout.bad_rows);
     report_truncated(done.truncated, done.rows, input.name, options_.sequence.max_length);
     if (done.tabs > 0 && layout.format == format::TextFormat::lines)
       log::warning(

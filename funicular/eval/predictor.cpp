@@ -10,7 +10,6 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
 #include "funicular/eval/length_batches.h"
 #include "funicular/train/prefetch.h"
@@ -21,29 +20,6 @@ namespace {
 
 objective::ClassificationOptions unlabelled(const PredictorOptions& options, size_t labels) {
   return {.sequence = options.sequence, .num_labels = static_cast<int32_t>(labels), .labelled = false};
-}
-
-void stop_if_interrupted() {
-  if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
-}
-
-/// The answer to a row that cannot be read.
-std::string error_json(const std::string& problem) {
-  // The name of a file need not be UTF-8.
-  return fmt::format("{{\"error\": {}}}", Json(problem).dump(-1, ' ', false, Json::error_handler_t::replace));
-}
-
-/// Lines in the order of their rows: of the first row from the first text, of the second from the second, and so on.
-std::string in_turn(const std::vector<std::string>& texts) {
-  if (texts.size() == 1) return texts.front();
-  std::vector<std::string_view> left(texts.begin(), texts.end());
-  std::string lines;
-  for (size_t turn = 0; !left[turn].empty(); turn = (turn + 1) % left.size()) {
-    const size_t size = left[turn].find('\n') + 1;
-    lines += left[turn].substr(0, size);
-    left[turn].remove_prefix(size);
-  }
-  return lines;
 }
 
 /// Of regression the numbers themselves.
@@ -202,7 +178,7 @@ Predictor::TokenisedRows Predictor::read_window(format::StreamRowReader& rows, i
                               : columns == 2 ? "two texts separated by a tab"
                                              : fmt::format("{} texts", columns),
                               row->columns.size()));
-    if (window.read() % share.ranks != share.rank) {
+    if (!share.has(window.read())) {
       window.pass_over();
     } else if (!rows.problem().empty()) {
       window.add_problem(fmt::format("{}:{}: {}", origin, rows.line(), rows.problem()));
@@ -238,12 +214,9 @@ Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns
     format::StreamRowReader& rows;
     ~StopReading() { rows.stop(); }
   } const stop_reading{rows};
-  const auto exchange = [&](const std::function<std::string()>& make) {
-    return share.exchange ? share.exchange(make) : std::vector<std::string>{make()};
-  };
   Streamed done;
   for (bool last = false; !last;) {
-    const std::vector<std::string> answers = exchange([&] {
+    const std::string lines = share.in_turn([&] {
       const TokenisedRows window = windows.next();
       stop_if_interrupted();  // the reader ends at an interrupt, too
       last = window.read() < options_.window * share.ranks;
@@ -254,15 +227,10 @@ Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns
       });
       return answer(window);
     });
-    if (const std::string lines = in_turn(answers); !lines.empty()) write(lines);
+    if (!lines.empty()) write(lines);
   }
-  // Each process has counted its own.
-  int64_t* const counts[] = {&done.tabs, &done.truncated};
-  for (int64_t* const count : counts) {
-    const std::vector<std::string> all = exchange([&] { return std::to_string(*count); });
-    *count = 0;
-    for (const std::string& part : all) *count += std::stoll(part);
-  }
+  done.tabs = share.sum(done.tabs);
+  done.truncated = share.sum(done.truncated);
   return done;
 }
 

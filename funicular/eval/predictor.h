@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "funicular/core/model.h"
+#include "funicular/eval/row_share.h"
 #include "funicular/format/row_stream.h"
 #include "funicular/objective/classification.h"
 #include "funicular/text/tokenizer.h"
@@ -36,15 +37,6 @@ struct Prediction {
 
 /// A text, or a pair of texts.
 using TextRow = std::array<std::string, 2>;
-
-/// The part of one of several processes in the rows of one input: each reads all of them, and answers every `ranks`-th from its
-/// own number on.
-struct RowShare {
-  int rank = 0, ranks = 1;
-  /// Of several processes: calls `make` on all of them, and returns what it returned on each, by number; where it throws on
-  /// one, throws on all.
-  std::function<std::vector<std::string>(const std::function<std::string()>& make)> exchange = nullptr;
-};
 
 /// Refers to the model and the tokeniser, which must outlive it. The model has a classification head.
 class Predictor {

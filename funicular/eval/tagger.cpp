@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
 #include "funicular/eval/length_batches.h"
 #include "funicular/objective/tag_metrics.h"
@@ -40,8 +39,9 @@ Tagger::Tagger(const Model& model, const text::Tokenizer& tokenizer, std::vector
       entities_(objective::are_entity_tags(tags_)),
       options_(options),
       objective_(tokenizer, {.sequence = options.sequence, .tags = tags_, .labelled = false}) {
-  if (options.batch_tokens < 1)
-    throw InputError("predict", "expected a batch of at least 1 token, found {}", options.batch_tokens);
+  if (options.window < 1 || options.batch_tokens < 1)
+    throw InputError("predict", "expected a window and a batch of at least 1, found {} texts and {} tokens",
+                     options.window, options.batch_tokens);
 }
 
 std::vector<TaggedWords> Tagger::tag(std::span<const Words> texts) const {
@@ -62,7 +62,7 @@ std::vector<TaggedWords> Tagger::tag(std::span<const Words> texts) const {
   }
   std::vector<TaggedWords> result(texts.size());
   for_length_batches(lengths, options_.batch_tokens, [&](std::span<const size_t> rows) {
-    if (interrupt_requested()) throw RunError("predict", "interrupted; the answers are not complete");
+    stop_if_interrupted();
     std::vector<data::Sample> batch;
     std::vector<size_t> of;
     for (const size_t row : rows) {
@@ -120,6 +120,47 @@ std::string Tagger::to_json(const Words& words, const TaggedWords& tagged) const
   OrderedJson answer{{"words", words}, {"tags", tags}};
   if (entities_) answer["entities"] = entities;
   return answer.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
+
+std::string Tagger::answer(std::span<const Row> rows, Streamed& done) const {
+  std::vector<Words> texts;
+  for (const Row& row : rows)
+    if (row.problem.empty()) texts.push_back(row.words);
+  const std::vector<TaggedWords> tagged = tag(texts);
+  std::string lines;
+  size_t next = 0;
+  for (const Row& row : rows) {
+    if (row.problem.empty()) {
+      done.cut += tagged[next].tags.size() < row.words.size();
+      lines += to_json(row.words, tagged[next++]);
+    } else {
+      lines += error_json(row.problem);
+    }
+    lines += '\n';
+  }
+  return lines;
+}
+
+Tagger::Streamed Tagger::stream(const std::function<std::optional<Row>()>& next,
+                                const std::function<void(std::string_view)>& write,
+                                const RowShare& share) const {
+  Streamed done;
+  for (bool last = false; !last;) {
+    const std::string lines = share.in_turn([&] {
+      std::vector<Row> own;
+      for (int64_t row = 0; row < options_.window * share.ranks && !last; ++row) {
+        std::optional<Row> read = next();
+        last = !read;
+        done.texts += !last;
+        if (!last && share.has(row)) own.push_back(std::move(*read));
+      }
+      stop_if_interrupted();  // a reader of a stream ends at an interrupt, too
+      return answer(own, done);
+    });
+    if (!lines.empty()) write(lines);
+  }
+  done.cut = share.sum(done.cut);
+  return done;
 }
 
 }  // namespace funicular::eval

@@ -2,11 +2,15 @@
 // Tagging: the words of texts in, a tag for each out, in the same order.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "funicular/core/model.h"
+#include "funicular/eval/row_share.h"
 #include "funicular/objective/tags.h"
 #include "funicular/text/tokenizer.h"
 
@@ -15,6 +19,7 @@ namespace funicular::eval {
 struct TaggerOptions {
   objective::SequenceOptions sequence;  ///< words that do not fit get no tag
   int64_t batch_tokens = 4096;          ///< tokens a forward pass at most; a longer text stands alone
+  int64_t window = 1024;                ///< texts read ahead and sorted by length; bounds the memory
 };
 
 /// Of the first words of a text: those that fit into a sequence.
@@ -28,6 +33,12 @@ class Tagger {
  public:
   using Words = std::vector<std::string>;
 
+  /// A text as it was read: its words, or what is wrong with it.
+  struct Row {
+    Words words;
+    std::string problem;
+  };
+
   /// `tags`: their names, by number. Throws InputError for a vocabulary without [CLS] or [SEP].
   Tagger(const Model& model, const text::Tokenizer& tokenizer, std::vector<std::string> tags,
          TaggerOptions options);
@@ -40,7 +51,17 @@ class Tagger {
   /// words [begin, end), counted from 0; the score is the mean of theirs.
   std::string to_json(const Words& words, const TaggedWords& tagged) const;
 
+  struct Streamed {
+    int64_t texts = 0;
+    int64_t cut = 0;  ///< texts some of whose words got no tag
+  };
+  /// Takes texts from `next` until it gives none, and writes one JSON line each, window by window, those of all processes; a
+  /// text that could not be read is answered by {"error": …}. Throws what `next` throws.
+  Streamed stream(const std::function<std::optional<Row>()>& next,
+                  const std::function<void(std::string_view)>& write, const RowShare& share = {}) const;
+
  private:
+  std::string answer(std::span<const Row> rows, Streamed& done) const;
   struct Tokens;
   void forward(std::span<const data::Sample> samples, std::span<const size_t> texts,
                std::vector<TaggedWords>& result) const;

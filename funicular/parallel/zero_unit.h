@@ -44,7 +44,8 @@ inline std::vector<comm::Shard> relative_pieces(const std::vector<FlatRange>& ra
 
 /// Raw bytes, of which autograd's version counters do not hear: the values are those that were there before.
 inline void copy_bytes(const at::Tensor& from, const at::Tensor& to) {
-  if (DryRun::is_on()) return;
+  if (DryRun::is_on() || from.nbytes() == 0)
+    return;  // no bytes may lie at a null pointer, which memcpy refuses
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
 }
 

@@ -1,5 +1,7 @@
 """A tag for each word: from CoNLL files and JSON lines to a model that evaluate and predict read, and transformers too."""
 
+import re
+
 from harness import *
 
 TAGS = {"film": "B-ART", "book": "B-ART", "old": "B-AGE", "very": "B-PRAISE", "good": "I-PRAISE"}
@@ -88,6 +90,43 @@ class Tags(ProgramTest):
         pair = self.succeeds(*launch, *self.words(output="pair", num_train_epochs=4)).json()
         for name in ("f1", "accuracy", "loss"):
             self.assertAlmostEqual(pair[name], alone[name], places=5)
+
+    def test_ranks_answer_as_one_process_does(self):
+        self.train(num_train_epochs=1)
+        path = self.folder / "words.txt"
+        for count in (0, 1, 5, 23):
+            lines = [" ".join(words) for words in sentences(count, 3)]
+            path.write_text("".join(line + "\n" for line in [*lines[:2], *([""] if count > 2 else []), *lines[2:]]))
+            alone = self.succeeds("predict", "--model", self.folder / "run" / "model", "--input", path, "--max-length", 6)
+            for ranks, window in ((2, 3), (3, 100)):
+                shared = self.succeeds("launch", "-n", ranks, "--", PROGRAM, "predict", "--model", self.folder / "run" / "model", "--input", path,
+                                       "--window", window, "--max-length", 6)
+                self.assertEqual(*[[json.loads(line)["tags"] for line in done.out.splitlines()] for done in (shared, alone)])
+                self.assertEqual(*[re.findall(r"\d+ of \d+ rows", done.err) for done in (shared, alone)])
+        self.assertRegex(alone.err, r"\d+ of 24 rows")
+        shared = self.succeeds("launch", "-n", 2, "--", PROGRAM, "predict", "--model", self.folder / "run" / "model", "--input",
+                               self.folder / "eval.conll", "--output", self.folder / "answers.jsonl")
+        self.assertEqual(shared.out, "")
+        self.assertEqual([json.loads(line)["words"] for line in (self.folder / "answers.jsonl").read_text().splitlines()], sentences(40, 2))
+
+    def test_texts_that_cannot_be_read_are_refused_or_answered_in_their_place(self):
+        self.train(num_train_epochs=1)
+        words = ["predict", "--model", self.folder / "run" / "model", "--input", self.folder / "texts.jsonl"]
+        lists = [json.dumps({"tokens": text}) for text in sentences(9, 4)]
+        lines = [lists[0], '{"tokens": 3', *lists[1:5], '{"other": ["film"]}', *lists[5:]]
+        (self.folder / "texts.jsonl").write_text("\n".join(lines) + "\n")
+        self.refuses(words, "texts.jsonl:2", "--skip-bad-rows answers such rows")
+        done = self.succeeds(*words, "--skip-bad-rows")
+        answers = [json.loads(line) for line in done.out.splitlines()]
+        self.assertEqual([answer.get("words") for answer in answers], [json.loads(line)["tokens"] if line in lists else None for line in lines])
+        self.assertEqual([answer["tags"] for answer in answers if "tags" in answer],
+                         [answer["tags"] for answer in self.answers(stdin="".join(" ".join(text) + "\n" for text in sentences(9, 4)))])
+        self.assertIn("texts.jsonl:7: ", answers[6]["error"])
+        self.assertIn("gave an error instead of an answer to 2 rows", done.err)
+        shared = self.succeeds("launch", "-n", 2, "--", PROGRAM, *words, "--skip-bad-rows", "--window", 2)
+        self.assertEqual(*[[json.loads(line).get("tags") for line in output.splitlines()] for output in (shared.out, done.out)])
+        self.refuses(["predict", "--model", self.folder / "run" / "model", "--input", self.folder / "eval.conll", "--skip-bad-rows"],
+                     "--skip-bad-rows is of lines and JSON lines")
 
     def test_an_interrupted_run_goes_on_to_the_same_bits(self):
         self.succeeds(*self.words(output="whole", num_train_epochs=3, logging_steps=1))
