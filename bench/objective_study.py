@@ -11,7 +11,6 @@ leaves a result.json and is not repeated; table.md is written after each.
 """
 import argparse
 import json
-import math
 import re
 import shutil
 import statistics
@@ -174,14 +173,6 @@ def untrained(args, paths, seed):
 # Report.
 
 
-def spread(values):
-    mean = statistics.mean(values)
-    if len(values) < 2:
-        return f"{mean:.3f}"
-    students = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 2.2)  # 95 % of Student's distribution
-    return f"{mean:.3f} ± {students * statistics.stdev(values) / math.sqrt(len(values)):.3f}"
-
-
 def report(args, results):
     lines = [f"| objective | tokens | steps | held-out loss (its own) | {METRICS[args.language]}, mean and 95 % interval | seeds | seconds |",
              "|---|---|---|---|---|---|---|"]
@@ -190,7 +181,7 @@ def report(args, results):
         if not runs:
             continue
         mean = lambda key, digits=0: f"{statistics.mean(each[key] for each in runs):.{digits}f}" if key in runs[0] else "–"
-        lines.append(f"| {name} | {mean('tokens')} | {mean('steps')} | {mean('eval_loss', 3)} | {spread([each['score'] for each in runs])} | "
+        lines.append(f"| {name} | {mean('tokens')} | {mean('steps')} | {mean('eval_loss', 3)} | {tools.spread([each['score'] for each in runs])} | "
                      f"{len(runs)} | {mean('seconds')} |")
     tools.write_atomically(args.results / "table.md", "\n".join(lines) + "\n")
     return "\n".join(lines)

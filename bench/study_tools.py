@@ -8,6 +8,7 @@ import html
 import json
 import math
 import re
+import statistics
 import subprocess
 import sys
 import unicodedata
@@ -165,6 +166,15 @@ def read_metrics(run: Path) -> tuple[list[dict], list[dict]]:
     """The records of steps, and those of evaluations, of a run's metrics.jsonl."""
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
     return [line for line in lines if "loss" in line], [line for line in lines if "eval_loss" in line]
+
+
+def spread(values: list[float]) -> str:
+    """The mean, and its interval of 95 % by Student's distribution."""
+    mean = statistics.mean(values)
+    if len(values) < 2:
+        return f"{mean:.3f}"
+    students = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}.get(len(values), 2.2)
+    return f"{mean:.3f} ± {students * statistics.stdev(values) / math.sqrt(len(values)):.3f}"
 
 
 def stop(problem: Exception) -> None:
