@@ -71,6 +71,7 @@ class Steps(ProgramTest):
                 open_ends.append(end)
 
 
+@counting
 class Memory(ProgramTest):
     def test_every_combination_is_measured_beside_what_is_predicted(self):
         result = self.succeeds("bench", "memory", "--model", self.model(), "--json", "--batch-size", "8", "16",
@@ -121,6 +122,7 @@ class Memory(ProgramTest):
             self.assertAlmostEqual(use["measured"]["peak"] / use["predicted"]["peak"], 1, delta=0.03)
 
 
+@counting
 class Techniques(ProgramTest):
     NAMES = ["loader worker", "packing", "masked-only head", "bf16", "fused optimiser", "larger batch", "accumulation",
              "recomputation", "no-grad evaluation"]

@@ -534,6 +534,7 @@ class Told(ProgramTest):
                                                        "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"})
         self.assertEqual((alone.code, alone.err), (2, ""))
 
+    @counting
     def test_techniques_end_with_how_long_they_took(self):
         result = self.succeeds("bench", "techniques", "--model", self.model(), "--steps", 1, "--batch-size", 2, "--max-length", 32)
         self.assertRegex(result.err, r"bench techniques  done in \d+:\d\d")

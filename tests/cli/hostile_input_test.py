@@ -95,6 +95,7 @@ class Sizes(HostileInput):
                                     num_hidden_layers=2**10)
         self.refuses(words, "a model of 5.77e+12 weights (vocab_size 16777216", "which take 21506", "GiB of memory", timeout=LIMIT)
 
+    @unittest.skipIf(SANITIZED, "sanitizers reserve more addresses than that")
     def test_memory_that_the_system_refuses(self):
         words = self.pretrain_alone(vocab_size=2**22)  # 512 MiB of weights, and as much again to make them
         def limit():

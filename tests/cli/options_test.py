@@ -161,9 +161,11 @@ class DoesWhatItSays(Lab):
     def test_bench_time(self):
         self.show()
 
+    @counting
     def test_bench_others(self):
         self.show()
 
+    @counting
     def test_doctor_checks(self):
         self.show()
 

@@ -242,6 +242,7 @@ class EveryCommandRuns(unittest.TestCase):
     def test_of_the_scripts(self):
         self.check("bench/", "tests/", "tools/", ".deps/", "build/")
 
+    @harness.counting
     def test_of_funicular(self):
         self.check("funicular")
 
