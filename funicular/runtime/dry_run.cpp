@@ -48,8 +48,10 @@ bool is_small(const at::Tensor& tensor) {
 
 /// Where it is small: memory of malloc may hold what is no number, and losses and norms are looked at.
 void set_to_zero(const at::Tensor& tensor) {
-  if (tensor.layout() == at::kStrided && static_cast<int64_t>(tensor.storage().nbytes()) < kSmallestCached)
-    std::memset(tensor.storage().mutable_data(), 0, tensor.storage().nbytes());
+  if (tensor.layout() != at::kStrided) return;
+  const size_t bytes = tensor.storage().nbytes();
+  if (bytes > 0 && static_cast<int64_t>(bytes) < kSmallestCached)
+    std::memset(tensor.storage().mutable_data(), 0, bytes);
 }
 
 /// One call of an operator: its arguments are the last of the stack.
