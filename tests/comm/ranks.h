@@ -2,12 +2,16 @@
 // Tests of several processes: the test program starts itself once a rank.
 
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <spawn.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
 #include <csignal>
+#include <cstddef>
 #include <cstdlib>
 #include <cstring>
 #include <random>
@@ -22,9 +26,30 @@ extern char** environ;
 
 namespace funicular::comm::test {
 
-/// Above those that funicular launch takes: tests run beside each other, and a rank must not meet another test's.
+/// Whether a socket could be bound there. `keep`: it stays, until this process ends.
+inline bool can_bind(int family, const void* address, size_t size, bool keep) {
+  const int socket = ::socket(family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const bool bound = ::bind(socket, static_cast<const sockaddr*>(address), static_cast<socklen_t>(size)) == 0;
+  if (!bound || !keep) ::close(socket);
+  return bound;
+}
+
+/// A port that no other process listens on and that no other test has taken. Above those that funicular launch takes: tests
+/// run beside each other, and a rank must not meet another test's. A name among the abstract sockets tells that it is taken.
 inline int some_port() {
-  return 61000 + static_cast<int>(std::random_device{}() % 4500);
+  for (;;) {
+    const int port = 61000 + static_cast<int>(std::random_device{}() % 4500);
+    sockaddr_un name{AF_UNIX, {}};
+    const std::string text = "funicular test's port " + std::to_string(port);
+    text.copy(name.sun_path + 1, text.size());  // behind a zero byte: of no file
+    sockaddr_in place{};
+    place.sin_family = AF_INET;
+    place.sin_port = htons(static_cast<uint16_t>(port));
+    place.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    if (can_bind(AF_UNIX, &name, offsetof(sockaddr_un, sun_path) + 1 + text.size(), true) &&
+        can_bind(AF_INET, &place, sizeof place, false))
+      return port;
+  }
 }
 
 /// Whether this process is one of the ranks of a test.
