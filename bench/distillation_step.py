@@ -8,7 +8,7 @@ learns scores of attention and hidden states, through a projection; step two the
 rows, batch size and number of steps, with dropout in the student and none in the teacher. --data has the columns label,
 text and perhaps text2, with a header; without it rows of 16 to 96 words are made up.
 
-The peer is written for speed: the teacher's weights in 16 bits and under inference_mode, the student in autocast, scaled_dot_product_attention,
+The peer is written for speed: the teacher's weights in 16 bits and without gradients, the student in autocast, scaled_dot_product_attention,
 scores of attention from the queries and keys of the layers that are compared alone, a fused AdamW, rows grouped by length,
 memory that is kept. It runs once in bfloat16 and once in float32, and the faster one is measured. `published` is the
 published program's pace: float32, all rows padded to 128 tokens. Sides take turns; the figure is the median of the ratios of
@@ -24,15 +24,12 @@ import sys
 import time
 from pathlib import Path
 
+import study_tools
+from peer_sides import KEEP_MEMORY
+
 ROOT = Path(__file__).resolve().parents[1]
 WARMUP, PADDED, RATE = 3, 128, 5e-5
 STAGES = ("intermediate", "prediction")
-
-
-def run_program(program, *words):
-    done = subprocess.run([program, *map(str, words)], capture_output=True, text=True, check=False)
-    if done.returncode != 0:
-        sys.exit(done.stderr)
 
 
 def read_rows(path):
@@ -74,10 +71,10 @@ def ours(args, teacher, rows, stage, number):
     """Rows a second of the steps behind the warm-up."""
     output = args.results / "runs" / f"{time.time_ns()}"
     columns = ["--text-column", *read_header(rows)[1:]]
-    run_program(args.program, "distill", "--teacher", teacher, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage", stage, "--task",
-                "custom", "--train", rows, *columns, "--precision", "bf16", "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP,
-                "--max-length", PADDED, "--learning-rate", RATE, "--lr-scheduler-type", "constant", "--logging-steps", 1, "--save-steps", 0, "--seed",
-                number, "--output", output, "--threads", args.threads)
+    study_tools.call(args.program, [
+        "distill", "--teacher", teacher, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage", stage, "--task", "custom", "--train", rows,
+        *columns, "--precision", "bf16", "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP, "--max-length", PADDED, "--learning-rate", RATE,
+        "--lr-scheduler-type", "constant", "--logging-steps", 1, "--save-steps", 0, "--seed", number, "--output", output, "--threads", args.threads])
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     steps = [record for record in records if "step_seconds" in record][WARMUP:]
     return {"rows_per_second": len(steps) * args.batch_size / sum(record["step_seconds"] for record in steps), "loss": steps[0]["loss"]}
@@ -127,22 +124,21 @@ class Peer:
 
     def loss(self, batch):
         torch = self.torch
-        with torch.inference_mode():
-            told = self.teacher(**batch, output_hidden_states=self.stage == "intermediate") if self.stage == "prediction" else \
-                self.teacher.bert(**batch, output_hidden_states=True)
+        with torch.no_grad():
+            told = self.teacher(**batch) if self.stage == "prediction" else self.teacher.bert(**batch, output_hidden_states=True)
             scores = self.scores("teacher") if self.stage == "intermediate" else []
         if self.stage == "prediction":
             own = self.student(**batch).logits
-            return -(told.logits.float().softmax(-1).clone() * own.float().log_softmax(-1)).mean()
+            return -(told.logits.float().softmax(-1) * own.float().log_softmax(-1)).mean()
         own = self.student.bert(**batch, output_hidden_states=True)
         real = batch["attention_mask"].float()
         pairs, tokens = (real[:, None, :, None] * real[:, None, None, :]), real[:, :, None]
         loss = 0
         for mine, theirs in zip(self.scores("student"), scores):
-            loss = loss + ((mine.float() - theirs.float().clone()).square() * pairs).sum() / (pairs.sum() * self.heads)
+            loss = loss + ((mine.float() - theirs.float()).square() * pairs).sum() / (pairs.sum() * self.heads)
         hidden = [told.hidden_states[0], *(told.hidden_states[layer + 1] for layer in self.map)]
         for mine, theirs in zip(own.hidden_states, hidden):
-            loss = loss + ((self.projection(mine).float() - theirs.float().clone()).square() * tokens).sum() / (tokens.sum() * theirs.shape[-1])
+            loss = loss + ((self.projection(mine).float() - theirs.float()).square() * tokens).sum() / (tokens.sum() * theirs.shape[-1])
         return loss
 
     def step(self, batch):
@@ -184,8 +180,7 @@ def peer(args):
 def run_python(args, *more):
     words = [args.python, __file__, "--results", args.results, "--model", args.model, "--layers", args.layers, "--batch-size", args.batch_size, "--steps",
              args.steps, "--threads", args.threads, *more]
-    # glibc gives large tensors back to the system and faults their pages in again; this makes it keep them.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296", "HF_HUB_OFFLINE": "1"}
+    environment = {**os.environ, **KEEP_MEMORY, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
         sys.exit(done.stderr)
@@ -240,7 +235,10 @@ def main():
     elif args.make_teacher:
         make_teacher(args)
     else:
-        compare(args)
+        try:
+            compare(args)
+        except (study_tools.Failed, OSError) as problem:
+            study_tools.stop(problem)
 
 
 if __name__ == "__main__":

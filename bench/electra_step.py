@@ -19,6 +19,8 @@ import sys
 import time
 from pathlib import Path
 
+from peer_sides import KEEP_MEMORY
+
 ROOT = Path(__file__).resolve().parents[1]
 VOCABULARY, CLS, SEP, MASK = 30522, 101, 102, 103
 WARMUP = 2
@@ -147,8 +149,7 @@ def peer(args):
 def peers_speed(args, store, number, grouped, attention):
     words = [args.python, __file__, "--peer", "--store", store, "--results", args.results, "--number", number, "--batch-size", args.batch_size,
              "--threads", args.threads, "--attention", attention, *(["--grouped"] if grouped else [])]
-    # glibc gives large tensors back to the system and faults their pages in again; this makes it keep them.
-    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "4294967296", "MALLOC_TRIM_THRESHOLD_": "4294967296"}
+    environment = {**os.environ, **KEEP_MEMORY}
     done = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True, env=environment)
     return json.loads(done.stdout)["tokens_per_second"]
 

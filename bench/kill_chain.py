@@ -25,8 +25,8 @@ import tempfile
 import time
 from pathlib import Path
 
-WORDS = "good bad film book very the is not fine dull song long short old".split()
-SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+from kill_ranks import WORDS, read, write_model
+
 TRAINING = "batch-size = 8\nmax-length = 32\nsave-steps = 1\nlogging-steps = 1\nprecision = \"fp32\"\nlearning-rate = 0.001\n"
 CHAIN = f"""[store]
 command = "tokenize"
@@ -117,13 +117,7 @@ PRODUCTS = ["texts.tokens/tokens.bin", "words.txt", "more.tsv", "teacher.jsonl",
 
 
 def make_inputs(folder: Path, steps: int) -> Path:
-    model = folder / "model"
-    model.mkdir(parents=True)
-    vocabulary = SPECIAL + WORDS
-    (model / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
-    (model / "config.json").write_text(json.dumps({
-        "model_type": "bert", "vocab_size": len(vocabulary), "hidden_size": 64, "num_hidden_layers": 4,
-        "num_attention_heads": 4, "intermediate_size": 256, "max_position_embeddings": 64}))
+    write_model(folder / "model", layers=4, width=64)
     source = random.Random(5)
     texts = [" ".join(source.choice(WORDS) for _ in range(source.randint(8, 28))) for _ in range(600)]
     (folder / "texts.txt").write_text("\n\n".join(texts) + "\n")
@@ -133,13 +127,6 @@ def make_inputs(folder: Path, steps: int) -> Path:
     chain = folder / "chain.toml"
     chain.write_text(CHAIN.replace("STEPS", str(steps)))
     return chain
-
-
-def read(path) -> str:
-    try:
-        return Path(path).read_text(errors="replace")
-    except OSError:
-        return ""
 
 
 class Call:

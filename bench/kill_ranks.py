@@ -40,15 +40,20 @@ PIPELINES = ["pipeline:1f1b", "pipeline:zb-v", "pipeline:pipedream", "tensor", "
              "pipeline-zero3:pipedream,pipeline-parallel=2@4"]
 
 
-def make_inputs(program: str, folder: Path) -> tuple[Path, Path]:
-    """A configuration with its vocabulary, and a token store of random words."""
-    model = folder / "model"
-    model.mkdir()
+def write_model(model: Path, layers: int, width: int) -> None:
+    """A configuration with its vocabulary."""
+    model.mkdir(parents=True)
     vocabulary = SPECIAL + WORDS
     (model / "vocab.txt").write_text("\n".join(vocabulary) + "\n")
     (model / "config.json").write_text(json.dumps({
-        "model_type": "bert", "vocab_size": len(vocabulary), "hidden_size": 128, "num_hidden_layers": 3,
-        "num_attention_heads": 4, "intermediate_size": 512, "max_position_embeddings": 64}))
+        "model_type": "bert", "vocab_size": len(vocabulary), "hidden_size": width, "num_hidden_layers": layers,
+        "num_attention_heads": 4, "intermediate_size": 4 * width, "max_position_embeddings": 64}))
+
+
+def make_inputs(program: str, folder: Path) -> tuple[Path, Path]:
+    """A model without weights, and a token store of random words."""
+    model = folder / "model"
+    write_model(model, layers=3, width=128)
     source = random.Random(5)
     rows = [" ".join(source.choice(WORDS) for _ in range(source.randint(10, 40))) for _ in range(400)]
     (folder / "text.txt").write_text("\n\n".join(rows))
@@ -58,7 +63,7 @@ def make_inputs(program: str, folder: Path) -> tuple[Path, Path]:
     return model, store
 
 
-def read(path: str) -> str:
+def read(path: str | Path) -> str:
     try:
         return Path(path).read_text()
     except OSError:

@@ -223,7 +223,7 @@ class Predict final : public Command {
     if (bad_rows.count() > 0) log::warning("{}", bad_rows.summary("gave an error instead of an answer to"));
   }
 
-  void require_same_rows(const model::Pretrained& pretrained) {
+  void require_same_rows(const model::Pretrained& pretrained) const {
     require_same_work(group_, "predict", [&] {
       return fmt::format("{:016x} {} {} {} {} {} {}", hash_file(input_), pretrained.weights_hash(),
                          precision_, options_.sequence.max_length, with_window().window,

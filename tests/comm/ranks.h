@@ -15,6 +15,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <random>
+#include <stdexcept>
 #include <string>
 #include <thread>
 #include <vector>
@@ -37,7 +38,7 @@ inline bool can_bind(int family, const void* address, size_t size, bool keep) {
 /// A port that no other process listens on and that no other test has taken. Above those that funicular launch takes: tests
 /// run beside each other, and a rank must not meet another test's. A name among the abstract sockets tells that it is taken.
 inline int some_port() {
-  for (;;) {
+  for (int attempt = 0; attempt < 10'000; ++attempt) {
     const int port = 61000 + static_cast<int>(std::random_device{}() % 4500);
     sockaddr_un name{AF_UNIX, {}};
     const std::string text = "funicular test's port " + std::to_string(port);
@@ -50,6 +51,7 @@ inline int some_port() {
         can_bind(AF_INET, &place, sizeof place, false))
       return port;
   }
+  throw std::runtime_error("no port is free for the ranks of a test");
 }
 
 /// Whether this process is one of the ranks of a test.
