@@ -131,9 +131,7 @@ void declare_arithmetic(TrainingOptions& options, Arguments& arguments) {
   arguments.section("Machine and randomness");
   arguments
       .add("precision", "NAME", options.precision,
-           "arithmetic; auto: bf16 where the processor multiplies it faster, else fp32, and that of the run "
-           "that "
-           "goes on")
+           "arithmetic; auto: bf16 where it is faster, else fp32, and that of the run that goes on")
       .choices({kAutoPrecision, "fp32", "fp64", "bf16", "fp16"})
       .accept("float32", "fp32")
       .accept("32-true", "fp32")
@@ -225,9 +223,7 @@ Option& declare_inference_precision(Arguments& arguments, std::string& target,
   std::vector<std::string> names{kAutoPrecision};
   names.insert(names.end(), model::inference_precisions().begin(), model::inference_precisions().end());
   names.insert(names.end(), more.begin(), more.end());
-  return arguments
-      .add("precision", "NAME", target,
-           "arithmetic; auto: bf16 where the processor multiplies it faster, else fp32")
+  return arguments.add("precision", "NAME", target, "arithmetic; auto: bf16 where it is faster, else fp32")
       .choices(std::move(names));
 }
 
