@@ -91,6 +91,8 @@ int flags_of(Opening opening) {
       return O_TRUNC | O_NOFOLLOW;
     case Opening::fresh:
       return O_EXCL | O_NOFOLLOW;
+    case Opening::go_on:
+      return O_APPEND | O_NOFOLLOW;
     case Opening::follow:
       return O_TRUNC;
   }
@@ -196,10 +198,6 @@ MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
   return *this;
 }
 
-void MappedFile::advise_random() const {
-  if (data_) ::madvise(data_, size_, MADV_RANDOM);
-}
-
 void MappedFile::advise_sequential() const {
   if (data_) ::madvise(data_, size_, MADV_SEQUENTIAL);
 }
@@ -230,6 +228,10 @@ void FileWriter::write(const void* data, size_t size) {
     cursor += count;
     size -= static_cast<size_t>(count);
   }
+}
+
+void FileWriter::cut(uint64_t size) {
+  if (::ftruncate(descriptor_, static_cast<off_t>(size)) != 0) throw write_error(named_, errno);
 }
 
 void FileWriter::flush() {

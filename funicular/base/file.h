@@ -57,8 +57,7 @@ class MappedFile {
   std::span<const T> as() const {
     return {static_cast<const T*>(data_), size_ / sizeof(T)};
   }
-  /// Tells the kernel that access will be random (no read-ahead) or sequential.
-  void advise_random() const;
+  /// Tells the kernel that access will be sequential: it reads ahead.
   void advise_sequential() const;
 
  private:
@@ -70,7 +69,8 @@ class MappedFile {
 enum class Opening {
   replace,  ///< a file of the name is emptied; a symbolic link is refused
   fresh,    ///< the file must be new; whatever has the name is refused
-  follow    ///< as `replace`, and through symbolic links: for a name that a person gave
+  go_on,  ///< what a file of the name holds stays, and writing goes on behind it; a symbolic link is refused
+  follow  ///< as `replace`, and through symbolic links: for a name that a person gave
 };
 
 /// Sequential buffered writer over a file descriptor; every failure (disk full, quota) throws RunError with
@@ -85,7 +85,10 @@ class FileWriter {
 
   void write(const void* data, size_t size);
   void write(std::string_view text) { write(text.data(), text.size()); }
+  /// Bytes written by this writer.
   uint64_t position() const { return position_; }
+  /// Of a file opened to go on: leaves its first `size` bytes. Before anything is written.
+  void cut(uint64_t size);
   /// Hands the buffer to the system, so that other processes see it.
   void flush();
   /// Flushes the buffer and, if `sync`, the disk; then closes. Without it the destructor closes and ignores

@@ -345,7 +345,10 @@ class Distill final : public Command {
     for (int64_t i = 0; i < rows.size(); ++i)
       lengths.push_back(static_cast<int32_t>(objective_->length(rows.get(i))));
     const std::vector<objective::KeptActivation> kept = objective_->teacher_activations();
-    if (!fills) return objective::open_teacher_cache(cache_ / name, identity, kept, lengths, 0, nullptr);
+    // A cache may be larger than memory: the first rank of each host reads it whole, and no other.
+    if (!fills)
+      return objective::open_teacher_cache(cache_ / name, identity, kept, lengths, 0, nullptr,
+                                           launch::read_environment().local_rank == 0);
     std::optional<Model> teacher;  // made if it is asked
     std::map<std::string, at::Tensor> found;
     return objective::open_teacher_cache(cache_ / name, identity, kept, lengths,

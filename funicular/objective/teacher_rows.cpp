@@ -6,10 +6,12 @@
 #include <charconv>
 #include <cmath>
 #include <cstring>
-#include <fstream>
+#include <memory>
+#include <optional>
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
@@ -50,7 +52,9 @@ double probability(std::string_view text, const format::TextFile& file, uint64_t
 
 // ---- the cache's files
 
-constexpr int64_t kVersion = 1;
+constexpr int64_t kVersion = 2;
+/// In cache.json: the rows that are kept, in blocks, each with the checksum of its bytes in every file.
+constexpr const char* kBlocks = "blocks";
 
 at::ScalarType kept_type(const KeptActivation& kept) {
   return kept.of_tokens ? at::kBFloat16 : at::kFloat;
@@ -76,9 +80,11 @@ class Cache final : public TeacherRows {
   }
 
   int64_t rows() const { return static_cast<int64_t>(starts_.size()) - 1; }
-  /// How many rows are there. Throws InputError for another identity.
-  int64_t done() const;
-  void fill(int64_t begin, int64_t tokens, const TeacherPass& pass) const;
+  /// Reads what is there and says how many rows it is. Throws InputError for another identity, and with `verify` where a block's
+  /// bytes are not those that were written.
+  int64_t read(bool verify);
+  /// Asks the teacher for the rows from `begin` on.
+  void fill(int64_t begin, int64_t tokens, const TeacherPass& pass);
   void map();
   void add(MicroBatch& batch, std::span<const data::Sample> samples) const override;
 
@@ -89,74 +95,121 @@ class Cache final : public TeacherRows {
   int64_t start(const KeptActivation& kept, int64_t row) const {
     return kept.of_tokens ? starts_[static_cast<size_t>(row)] : row;
   }
-  void state(int64_t rows) const;
-  void append(int64_t begin, int64_t end, const TensorMap& found) const;
+  /// A file that grows, and the checksum of what it has got since the last block.
+  struct Growing {
+    explicit Growing(const fs::path& path) : file(path, Opening::go_on) {}
+    FileWriter file;
+    std::optional<StreamHash> hash{std::in_place};
+  };
+  void check(int64_t begin, const OrderedJson& block, bool verify) const;
+  void state() const;
+  /// Ends a block with the rows before `end`.
+  void keep(int64_t end, std::vector<std::unique_ptr<Growing>>& files);
+  void append(int64_t begin, int64_t end, const TensorMap& found,
+              std::vector<std::unique_ptr<Growing>>& files) const;
+  [[noreturn]] void refuse(const std::string& what, const std::string& theirs, const std::string& ours) const;
 
   fs::path folder_;
   std::vector<KeptActivation> activations_;
   std::vector<int64_t> starts_;  ///< tokens before each sample
   OrderedJson stated_;
+  OrderedJson blocks_ = OrderedJson::array();  ///< {"end": 128, "xxh3": ["…" a file]}
   std::vector<MappedFile> files_;
 };
 
-int64_t Cache::done() const {
+void Cache::refuse(const std::string& what, const std::string& theirs, const std::string& ours) const {
+  throw InputError(
+      "distillation",
+      "--cache-teacher {}: the cache there is of another {} ({}; this run has {}); choose another folder, "
+      "or delete that one",
+      folder_.string(), what, theirs, ours);
+}
+
+int64_t Cache::read(bool verify) {
   if (!fs::exists(meta())) return 0;
   const OrderedJson found = parse_json_or_null<OrderedJson>(read_file(meta()));
-  const auto refuse = [&](const std::string& what, const std::string& theirs, const std::string& ours) {
-    throw InputError(
-        "distillation",
-        "--cache-teacher {}: the cache there is of another {} ({}; this run has {}); choose another folder, "
-        "or delete that one",
-        folder_.string(), what, theirs, ours);
-  };
-  if (!found.is_object()) refuse("kind: cache.json is damaged", "no object", "version 1");
+  if (!found.is_object()) refuse("kind: cache.json is damaged", "no object", "version 2");
   for (const auto& [key, value] : stated_.items())
     if (const OrderedJson theirs = found.value(key, OrderedJson()); theirs != value)
       refuse(key, theirs.dump(), value.dump());
-  const OrderedJson done = found.value("done", OrderedJson());
-  if (!done.is_number_integer() || done < 0 || done > rows())
-    refuse("kind: cache.json is damaged", done.dump(), "rows");
-  for (const KeptActivation& kept : activations_) {
-    std::error_code error;
-    const auto size = fs::file_size(file(kept), error);
-    if (error || static_cast<int64_t>(size) < start(kept, done) * row_bytes(kept))
-      refuse("size: a file is cut off", file(kept).string(), fmt::format("{} rows", done.get<int64_t>()));
+  blocks_ = found.value(kBlocks, OrderedJson());
+  if (!blocks_.is_array()) refuse("kind: cache.json is damaged", blocks_.dump(), kBlocks);
+  int64_t done = 0;
+  for (const OrderedJson& block : blocks_) {
+    const OrderedJson whole = block.is_object() ? block : OrderedJson::object();
+    const OrderedJson end = whole.value("end", OrderedJson()), sums = whole.value("xxh3", OrderedJson());
+    if (!end.is_number_integer() || end <= done || end > rows() || !sums.is_array() ||
+        sums.size() != activations_.size())
+      refuse("kind: cache.json is damaged", block.dump(), "a block of rows");
+    check(done, block, verify);
+    done = end;
   }
   return done;
 }
 
-void Cache::state(int64_t rows) const {
-  OrderedJson all = stated_;
-  all["done"] = rows;
-  write_file_atomically(meta(), all.dump(2) + "\n");
+/// Nothing else would notice a flipped byte: another teacher's answers are learned as well.
+void Cache::check(int64_t begin, const OrderedJson& block, bool verify) const {
+  const int64_t end = block["end"];
+  for (size_t i = 0; i < activations_.size(); ++i) {
+    const KeptActivation& kept = activations_[i];
+    const auto first = static_cast<size_t>(start(kept, begin) * row_bytes(kept)),
+               last = static_cast<size_t>(start(kept, end) * row_bytes(kept));
+    const MappedFile mapped(file(kept));
+    if (mapped.bytes().size() < last)
+      refuse("size: a file is cut off", file(kept).string(), fmt::format("{} rows", end));
+    if (!verify) continue;
+    mapped.advise_sequential();
+    const std::string sum = hash_text(hash_bytes(mapped.bytes().data() + first, last - first));
+    if (block["xxh3"][i] != sum)
+      throw InputError(
+          "distillation",
+          "--cache-teacher {}: rows {} to {} of {} are damaged (their checksum is {}, written was "
+          "{}); delete that folder and give the command again",
+          folder_.string(), begin, end - 1, file(kept).filename().string(), sum, block["xxh3"][i].dump());
+  }
 }
 
-void Cache::append(int64_t begin, int64_t end, const TensorMap& found) const {
-  for (const KeptActivation& kept : activations_) {
+void Cache::state() const {
+  OrderedJson all = stated_;
+  all[kBlocks] = blocks_;
+  write_file_atomically(meta(), all.dump(1) + "\n");
+}
+
+void Cache::append(int64_t begin, int64_t end, const TensorMap& found,
+                   std::vector<std::unique_ptr<Growing>>& files) const {
+  for (size_t i = 0; i < activations_.size(); ++i) {
+    const KeptActivation& kept = activations_[i];
     const at::Tensor value = found.at(kept.name).to(at::kCPU, kept_type(kept)).contiguous();
-    const int64_t first = start(kept, begin), count = start(kept, end) - first;
+    const int64_t count = start(kept, end) - start(kept, begin);
     if (value.dim() != 2 || value.size(0) != count || value.size(1) != kept.width)
       throw InputError("distillation", "the teacher gave {} of [{}, {}]; expected [{}, {}]", kept.name,
                        value.size(0), value.size(1), count, kept.width);
-    std::ofstream out(file(kept), std::ios::binary | std::ios::app);
-    out.write(static_cast<const char*>(value.const_data_ptr()), static_cast<std::streamsize>(value.nbytes()));
-    out.close();
-    if (!out) throw write_error(file(kept), errno);
+    files[i]->file.write(value.const_data_ptr(), value.nbytes());
+    files[i]->hash->update(value.const_data_ptr(), value.nbytes());
   }
 }
 
-void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) const {
-  constexpr int64_t kBatchesPerState = 16;
-  make_directories(folder_);
-  for (const KeptActivation& kept : activations_) {
-    if (!fs::exists(file(kept))) std::ofstream(file(kept), std::ios::binary).close();
-    fs::resize_file(file(kept), static_cast<uintmax_t>(start(kept, begin) * row_bytes(kept)));
+void Cache::keep(int64_t end, std::vector<std::unique_ptr<Growing>>& files) {
+  OrderedJson sums = OrderedJson::array();
+  for (size_t i = 0; i < activations_.size(); ++i) {
+    files[i]->file.flush();
+    sync_path(file(activations_[i]));
+    sums.push_back(hash_text(files[i]->hash->digest()));
+    files[i]->hash.emplace();
   }
-  const auto keep = [&](int64_t rows) {
-    for (const KeptActivation& kept : activations_) sync_path(file(kept));
-    state(rows);
-  };
-  if (begin == 0) keep(0);
+  blocks_.push_back({{"end", end}, {"xxh3", sums}});
+  state();
+}
+
+void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) {
+  constexpr int64_t kBatchesPerBlock = 16;
+  make_directories(folder_);
+  std::vector<std::unique_ptr<Growing>> files;
+  for (const KeptActivation& kept : activations_) {
+    files.push_back(std::make_unique<Growing>(file(kept)));
+    files.back()->file.cut(static_cast<uint64_t>(start(kept, begin) * row_bytes(kept)));
+  }
+  if (begin == 0) state();
   const InterruptGuard guard;
   ProgressOptions shown;
   shown.unit = "rows";
@@ -167,11 +220,11 @@ void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) const {
     while (end < rows() &&
            starts_[static_cast<size_t>(end) + 1] - starts_[static_cast<size_t>(begin)] <= tokens)
       ++end;
-    append(begin, end, pass(begin, end));
+    append(begin, end, pass(begin, end), files);
     begin = end;
     progress.update(static_cast<uint64_t>(begin));
     const bool stop = interrupt_requested() != 0;
-    if (stop || begin == rows() || batch % kBatchesPerState == 0) keep(begin);
+    if (stop || begin == rows() || batch % kBatchesPerBlock == 0) keep(begin, files);
     if (stop) throw CacheInterrupted{};
   }
 }
@@ -229,9 +282,9 @@ std::shared_ptr<const TeacherRows> read_soft_labels(const fs::path& path, format
 std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, const CacheIdentity& identity,
                                                       const std::vector<KeptActivation>& activations,
                                                       const std::vector<int32_t>& lengths, int64_t tokens,
-                                                      const TeacherPass& pass) {
+                                                      const TeacherPass& pass, bool verify) {
   auto cache = std::make_shared<Cache>(folder, identity, activations, lengths);
-  if (const int64_t done = cache->done();
+  if (const int64_t done = cache->read(verify);
       pass && (done < cache->rows() || !fs::exists(folder / "cache.json"))) {
     if (done > 0)
       log::info("the teacher's cache {} has {} of {} rows; going on", folder.string(), done, cache->rows());

@@ -51,11 +51,12 @@ using TeacherPass = std::function<TensorMap(int64_t begin, int64_t end)>;
 /// Opens the cache in `folder`, or makes it: `lengths[i]` is how many tokens the sequence of sample i has. What an
 /// interrupted process has left is gone on with. `pass` is called for neighbouring samples of at most `tokens`
 /// tokens (one longer sequence stands alone); null: the cache must be whole. Throws InputError for a cache of
-/// another identity, naming what differs; Interrupted where a signal came: what is done is kept.
+/// another identity, naming what differs, and with `verify` for one whose bytes are not those that were written, naming the rows;
+/// CacheInterrupted where a signal came: what is done is kept.
 struct CacheInterrupted {};
 std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, const CacheIdentity& identity,
                                                       const std::vector<KeptActivation>& activations,
                                                       const std::vector<int32_t>& lengths, int64_t tokens,
-                                                      const TeacherPass& pass);
+                                                      const TeacherPass& pass, bool verify = true);
 
 }  // namespace funicular::objective

@@ -100,8 +100,22 @@ TEST_F(Files, AnEmptyFileMapsToAnEmptySpan) {
   const MappedFile file(folder_ / "empty");
   EXPECT_TRUE(file.bytes().empty());
   EXPECT_TRUE(file.text().empty());
-  file.advise_random();
   EXPECT_EQ(hash_file(folder_ / "empty"), hash_bytes("", 0));
+}
+
+TEST_F(Files, AWriterGoesOnBehindWhatIsThereAndCutsIt) {
+  write_file_atomically(folder_ / "a", "abcdefgh");
+  {
+    FileWriter writer(folder_ / "a", Opening::go_on);
+    writer.cut(3);
+    writer.write("XY");
+    writer.close(/*sync=*/false);
+  }
+  EXPECT_EQ(read_file(folder_ / "a"), "abcXY");
+  FileWriter(folder_ / "a", Opening::go_on).close(/*sync=*/false);
+  EXPECT_EQ(read_file(folder_ / "a"), "abcXY");
+  fs::create_symlink(folder_ / "a", folder_ / "link");
+  EXPECT_THROW(FileWriter(folder_ / "link", Opening::go_on), RunError);
 }
 
 TEST_F(Files, AMappingMovesWithItsObject) {

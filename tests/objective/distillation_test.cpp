@@ -6,7 +6,9 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <fstream>
+#include <functional>
 #include <set>
 #include <string>
 #include <vector>
@@ -282,13 +284,15 @@ struct Asked {
 };
 
 std::shared_ptr<const TeacherRows> open_cache(const fs::path& folder, Asked* asked,
-                                              const std::string& teacher = "one", int64_t stop_at = -1) {
+                                              const std::string& teacher = "one", int64_t stop_at = -1,
+                                              const std::function<void(int64_t, int64_t)>& told = {}) {
   const std::vector<int32_t> lengths{5, 3, 9, 7};
   const std::vector<KeptActivation> kept{{"teacher.logits", 3, false}, {"teacher.hidden.1", 4, true}};
   TeacherPass pass;
   if (asked)
     pass = [=](int64_t begin, int64_t end) {
       asked->ranges.emplace_back(begin, end);
+      if (told) told(begin, end);
       if (begin <= stop_at && stop_at < end) throw InputError("test", "the process ends");
       int64_t tokens = 0, before = 0;
       for (int64_t i = 0; i < end; ++i) (i < begin ? before : tokens) += lengths[static_cast<size_t>(i)];
@@ -341,6 +345,94 @@ TEST(TeacherCache, OfAnotherTeacherOrCutOffIsRefused) {
     write(folder.path / "c" / "cache.json", text);
     EXPECT_THROW(open_cache(folder.path / "c", &asked), InputError) << text;
   }
+}
+
+TEST(TeacherCache, OfWhichAByteWasFlippedIsRefusedWithItsRows) {
+  const Folder folder;
+  Asked asked;
+  // Rows 0 to 2 are a block of the process that was interrupted behind them, row 3 one of the next.
+  const auto interrupt = [](int64_t begin, int64_t) {
+    if (begin == 2) std::raise(SIGTERM);
+  };
+  EXPECT_THROW(open_cache(folder.path / "c", &asked, "one", -1, interrupt), CacheInterrupted);
+  clear_interrupt();
+  open_cache(folder.path / "c", &asked);
+  EXPECT_EQ(asked.ranges, (std::vector<std::pair<int64_t, int64_t>>{{0, 2}, {2, 3}, {3, 4}}));
+  const fs::path file = folder.path / "c" / "teacher.hidden.1.bin";
+  const std::string written = read_file(file);
+  for (const auto& [at, rows] :
+       std::vector<std::pair<size_t, std::string>>{{0, "rows 0 to 2"},
+                                                   {17 * 4 * 2 - 1, "rows 0 to 2"},
+                                                   {17 * 4 * 2, "rows 3 to 3"},
+                                                   {written.size() - 1, "rows 3 to 3"}}) {
+    std::string flipped = written;
+    flipped[at] ^= 4;
+    write(file, flipped);
+    try {
+      open_cache(folder.path / "c", nullptr);
+      ADD_FAILURE() << at;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(rows + " of teacher.hidden.1.bin are damaged"),
+                std::string::npos)
+          << error.what();
+    }
+  }
+  write(file, written);
+  EXPECT_NO_THROW(open_cache(folder.path / "c", nullptr));
+}
+
+TEST(TeacherCache, WhoseBlocksMakeNoSenseIsRefused) {
+  const Folder folder;
+  Asked asked;
+  open_cache(folder.path / "c", &asked);
+  const fs::path file = folder.path / "c" / "cache.json";
+  const OrderedJson whole = parse_json_or_null<OrderedJson>(read_file(file));
+  const OrderedJson block = whole["blocks"].at(0);
+  const auto with = [&](const char* key, const OrderedJson& value) {
+    OrderedJson changed = block;
+    changed[key] = value;
+    return changed;
+  };
+  const OrderedJson list = OrderedJson::array();
+  std::vector<OrderedJson> wrong{OrderedJson::object(), OrderedJson(),     {1},
+                                 {with("end", 0)},      {with("end", 5)},  {with("end", "4")},
+                                 {with("xxh3", list)},  {with("xxh3", 1)}, {block, block}};
+  for (const OrderedJson& blocks : wrong) {
+    OrderedJson changed = whole;
+    changed["blocks"] = blocks;
+    write(file, changed.dump());
+    EXPECT_THROW(open_cache(folder.path / "c", &asked), InputError) << blocks;
+  }
+  write(file, whole.dump());
+  EXPECT_NO_THROW(open_cache(folder.path / "c", nullptr));
+}
+
+TEST(TeacherCache, OfManyRowsHasABlockForEverySixteenPasses) {
+  const Folder folder;
+  const std::vector<int32_t> lengths(40, 2);
+  const auto open = [&] {
+    return open_teacher_cache(
+        folder.path / "c", {"one", "data", "sequences"}, {{"teacher.logits", 1, false}}, lengths, 2,
+        [](int64_t begin, int64_t end) {
+          return TensorMap{{"teacher.logits", at::arange(begin, end, at::kFloat).view({end - begin, 1})}};
+        });
+  };
+  open();
+  const OrderedJson blocks =
+      parse_json_or_null<OrderedJson>(read_file(folder.path / "c" / "cache.json"))["blocks"];
+  ASSERT_EQ(blocks.size(), 3u);
+  for (const size_t i : {0, 1, 2}) EXPECT_EQ(blocks[i]["end"], (std::vector<int>{16, 32, 40})[i]);
+  EXPECT_NO_THROW(open());
+}
+
+TEST(TeacherCache, WritesThroughNoSymbolicLink) {
+  const Folder folder;
+  const fs::path victim = write(folder.path / "victim", "keep this");
+  fs::create_directories(folder.path / "c");
+  fs::create_symlink(victim, folder.path / "c" / "teacher.logits.bin");
+  Asked asked;
+  EXPECT_THROW(open_cache(folder.path / "c", &asked), RunError);
+  EXPECT_EQ(read_file(victim), "keep this");
 }
 
 TEST(Distillation, ACacheStandsForTheTeacher) {

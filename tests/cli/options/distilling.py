@@ -140,7 +140,7 @@ def cache_teacher(lab):
     cached = lab.train(cache_teacher=lab.folder / "cache", **words)
     lab.assertLess(distance(cached.weights, plain.weights), 1e-6)
     kept = json.loads((lab.folder / "cache" / "train" / "cache.json").read_text())
-    lab.assertEqual((kept["rows"], kept["done"]), (len(LENGTHS), len(LENGTHS)))
+    lab.assertEqual((kept["rows"], kept["blocks"][-1]["end"]), (len(LENGTHS), len(LENGTHS)))
     again = lab.train(cache_teacher=lab.folder / "cache", save_total_limit=1, **words)
     lab.assertEqual(again.weights, cached.weights)
     lab.refuses_to_train("the cache there is of another teacher", cache_teacher=lab.folder / "cache",
