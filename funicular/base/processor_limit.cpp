@@ -29,12 +29,22 @@ std::optional<double> old_quota_in(const fs::path& folder) {
   return quota / period;
 }
 
-/// The path of this process's group: "0::/a/b" is /a/b. In a container it is the root, or is not shown there.
-fs::path own_group(const fs::path& own) {
+/// The paths of this process's groups: "0::/a/b" is a/b of the second version, "4:cpu,cpuacct:/a" is a of the first one's
+/// processors. In a container it is the root, or is not shown there.
+struct OwnGroups {
+  fs::path unified, processors;
+};
+OwnGroups own_groups(const fs::path& own) {
+  OwnGroups found;
   std::ifstream file(own);
-  for (std::string line; std::getline(file, line);)
-    if (line.starts_with("0::/")) return line.substr(4);
-  return {};
+  for (std::string line; std::getline(file, line);) {
+    const size_t first = line.find(':'), second = line.find(":/", first + 1);
+    if (second == std::string::npos) continue;
+    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
+    if (controllers == ",,") found.unified = line.substr(second + 2);
+    if (controllers.find(",cpu,") != std::string::npos) found.processors = line.substr(second + 2);
+  }
+  return found;
 }
 
 }  // namespace
@@ -44,10 +54,13 @@ std::optional<double> processor_quota(const fs::path& groups, const fs::path& ow
   const auto take = [&](std::optional<double> quota) {
     if (quota && (!least || *quota < *least)) least = quota;
   };
-  take(quota_in(groups));
+  const OwnGroups paths = own_groups(own);
   fs::path folder = groups;
-  for (const fs::path& part : own_group(own)) take(quota_in(folder /= part));
-  take(old_quota_in(groups / "cpu"));
+  take(quota_in(folder));
+  for (const fs::path& part : paths.unified) take(quota_in(folder /= part));
+  folder = groups / "cpu";
+  take(old_quota_in(folder));
+  for (const fs::path& part : paths.processors) take(old_quota_in(folder /= part));
   return least;
 }
 

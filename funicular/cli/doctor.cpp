@@ -18,6 +18,7 @@
 #include "funicular/base/file.h"
 #include "funicular/base/isa.h"
 #include "funicular/base/memory.h"
+#include "funicular/base/processor_limit.h"
 #include "funicular/base/progress.h"
 #include "funicular/bench/rank_use.h"
 #include "funicular/cli/command.h"
@@ -60,13 +61,17 @@ Finding check_processor() {
 Finding check_threads() {
   const long online = ::sysconf(_SC_NPROCESSORS_ONLN);
   const int used = at::get_num_threads();
+  const std::optional<double> quota = processor_quota();
+  const int allowed = threads_within_quota(static_cast<int>(online), quota);
   Finding finding{Verdict::ok, fmt::format("{} of {} processors", used, online), ""};
-  if (used == 1 && online > 1) {
+  if (quota && *quota < static_cast<double>(online))
+    finding.text += fmt::format("; a control group allows {:.3g} of them at a time", *quota);
+  if (used == 1 && allowed > 1) {
     finding.verdict = Verdict::warn;
     finding.remedy = "give --threads, or unset OMP_NUM_THREADS";
-  } else if (used > online) {
+  } else if (used > allowed) {
     finding.verdict = Verdict::warn;
-    finding.remedy = fmt::format("more threads than processors is slow; give --threads {}", online);
+    finding.remedy = fmt::format("more threads than processors is slow; give --threads {}", allowed);
   }
   return finding;
 }

@@ -10,6 +10,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/base/processor_limit.h"
 #include "funicular/launch/environment.h"
 #include "funicular/launch/processors.h"
 
@@ -202,8 +203,12 @@ void warn_unless_used(const Arguments& arguments, const std::vector<std::string>
 void share_threads(const launch::Environment& place) {
   if (place.local_size == 1 || std::getenv("OMP_NUM_THREADS")) return;
   const std::vector<launch::Processor> processors = launch::available_processors();
-  if (static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN)) return;  // bound to some
-  at::set_num_threads(launch::divide_processors(processors, place.local_size).front().threads);
+  const bool bound = static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN);
+  const std::optional<double> quota = processor_quota();
+  // A rank that is bound to some is taken to have them to itself; the quota is of all ranks.
+  at::set_num_threads(bound ? threads_within_quota(at::get_num_threads(),
+                                                   quota ? std::optional(*quota / place.local_size) : quota)
+                            : launch::divide_processors(processors, place.local_size, quota).front().threads);
 }
 
 }  // namespace funicular::cli

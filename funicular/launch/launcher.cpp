@@ -26,6 +26,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/base/processor_limit.h"
 #include "funicular/launch/hosts.h"
 #include "funicular/launch/processors.h"
 #include "funicular/launch/rank_process.h"
@@ -406,7 +407,8 @@ bool fork_ranks(const LaunchOptions& options) {
   if (!options.own_program || !options.hosts.empty() || has_other_threads() ||
       !is_this_program(find_program(options.command[0])))
     return false;
-  const int share = divide_processors(available_processors(), options.ranks).front().threads;
+  const int share =
+      divide_processors(available_processors(), options.ranks, processor_quota()).front().threads;
   if (!std::getenv(kThreads)) restart_with_threads(share);
   // OpenMP has also read how many processors there are: those of all ranks. With more threads than its own, a
   // rank's threads would wait for each other without giving way.
@@ -444,7 +446,7 @@ std::vector<RankStart> rank_starts(const LaunchOptions& options, const std::stri
   if (!secret.empty()) set_variable(common, kSecretVariable, secret);
   set_variable(common, "FUNICULAR_RESTART", fmt::to_string(restart));
   const bool threads_given = std::getenv(kThreads) != nullptr;
-  const auto shares = divide_processors(available_processors(), options.ranks);
+  const auto shares = divide_processors(available_processors(), options.ranks, processor_quota());
   std::vector<RankStart> starts;
   for (int local = 0; local < options.ranks; ++local) {
     const ProcessorShare& share = shares[static_cast<size_t>(local)];

@@ -8,6 +8,8 @@
 #include <fstream>
 #include <tuple>
 
+#include "funicular/base/processor_limit.h"
+
 namespace funicular::launch {
 
 namespace {
@@ -37,7 +39,9 @@ std::vector<Processor> available_processors() {
   return result;
 }
 
-std::vector<ProcessorShare> divide_processors(std::span<const Processor> processors, int ranks) {
+std::vector<ProcessorShare> divide_processors(std::span<const Processor> processors, int ranks,
+                                              std::optional<double> quota) {
+  if (quota) *quota /= ranks;
   std::vector<std::vector<int>> cores;
   for (size_t i = 0; i < processors.size(); ++i) {
     const bool same = i > 0 && processors[i].package == processors[i - 1].package &&
@@ -48,7 +52,7 @@ std::vector<ProcessorShare> divide_processors(std::span<const Processor> process
   const size_t each = cores.size() / static_cast<size_t>(ranks);
   std::vector<ProcessorShare> shares(static_cast<size_t>(ranks));
   for (size_t rank = 0; rank < shares.size() && each > 0; ++rank) {
-    shares[rank].threads = static_cast<int>(each);
+    shares[rank].threads = threads_within_quota(static_cast<int>(each), quota);
     for (size_t core = rank * each; core < (rank + 1) * each; ++core)
       shares[rank].ids.insert(shares[rank].ids.end(), cores[core].begin(), cores[core].end());
   }

@@ -1,6 +1,7 @@
 #pragma once
 // Which processors the ranks of one host compute on.
 
+#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,7 +22,9 @@ struct ProcessorShare {
 };
 
 /// Cuts the processors into `ranks` (at least 1) disjoint shares of equally many whole cores; cores that do
-/// not divide evenly are left over, for ranks with unequal threads would wait for each other.
-std::vector<ProcessorShare> divide_processors(std::span<const Processor> processors, int ranks);
+/// not divide evenly are left over, for ranks with unequal threads would wait for each other. Of `quota` processors, which
+/// base/processor_limit.h reads, each rank has its part, and no more threads than that rounded up.
+std::vector<ProcessorShare> divide_processors(std::span<const Processor> processors, int ranks,
+                                              std::optional<double> quota);
 
 }  // namespace funicular::launch

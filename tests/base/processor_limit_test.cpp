@@ -53,6 +53,15 @@ TEST_F(ProcessorLimit, OfTheFirstVersionIsReadToo) {
   EXPECT_DOUBLE_EQ(quota().value(), 3);
 }
 
+TEST_F(ProcessorLimit, OfTheFirstVersionIsTheProcesssOwn) {
+  write("own", "5:memory:/pod\n4:cpu,cpuacct:/pod/box\n1:cpuset:/other\n");
+  write("groups/cpu/pod/box/cpu.cfs_quota_us", "150000\n");
+  write("groups/cpu/pod/box/cpu.cfs_period_us", "100000\n");
+  write("groups/cpu/other/cpu.cfs_quota_us", "10000\n");
+  write("groups/cpu/other/cpu.cfs_period_us", "100000\n");
+  EXPECT_DOUBLE_EQ(quota().value(), 1.5);
+}
+
 TEST_F(ProcessorLimit, ThatMakesNoSenseIsNone) {
   for (const char* text : {"", "x", "100000", "-5 100000", "0 100000", "5 0", "max"}) {
     write("groups/cpu.max", text);

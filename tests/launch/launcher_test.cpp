@@ -76,7 +76,7 @@ TEST(Processors, SharesAreDisjointAndOfWholeCores) {
     for (int core : {0, 1, 2})
       for (int thread : {0, 1}) processors.push_back({package * 3 + core + 6 * thread, package, core});
   for (int ranks = 1; ranks <= 6; ++ranks) {
-    const auto shares = divide_processors(processors, ranks);
+    const auto shares = divide_processors(processors, ranks, {});
     std::set<int> seen;
     size_t count = 0;
     for (const ProcessorShare& share : shares) {
@@ -93,10 +93,26 @@ TEST(Processors, SharesAreDisjointAndOfWholeCores) {
 }
 
 TEST(Processors, MoreRanksThanCoresShareThemAll) {
-  for (const ProcessorShare& share : divide_processors(std::vector<Processor>{{0, 0, 0}, {1, 0, 1}}, 3)) {
+  for (const ProcessorShare& share : divide_processors(std::vector<Processor>{{0, 0, 0}, {1, 0, 1}}, 3, {})) {
     EXPECT_TRUE(share.ids.empty());
     EXPECT_EQ(share.threads, 1);
   }
+}
+
+TEST(Processors, OfAQuotaEachRankHasItsPart) {
+  std::vector<Processor> processors;
+  for (int core = 0; core < 8; ++core) processors.push_back({core, 0, core});
+  const auto threads = [&](int ranks, double quota) {
+    const auto shares = divide_processors(processors, ranks, quota);
+    for (const ProcessorShare& share : shares) EXPECT_EQ(share.threads, shares[0].threads);
+    return shares[0].threads;
+  };
+  EXPECT_EQ(threads(1, 2), 2);
+  EXPECT_EQ(threads(2, 4), 2);
+  EXPECT_EQ(threads(2, 3), 2) << "one and a half are two";
+  EXPECT_EQ(threads(2, 0.5), 1);
+  EXPECT_EQ(threads(2, 64), 4) << "a quota adds no core";
+  EXPECT_EQ(threads(16, 4), 1);
 }
 
 TEST(Processors, ThisProcessHasOne) {
