@@ -1,6 +1,5 @@
 #include "funicular/augment/masked_words.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <torch/types.h>
 
@@ -12,6 +11,7 @@
 #include "funicular/base/error.h"
 #include "funicular/model/builder.h"
 #include "funicular/nn/functional.h"
+#include "funicular/runtime/parallel_loop.h"
 
 namespace funicular::augment {
 
@@ -215,7 +215,7 @@ void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> re
     const int64_t rows = std::min(kRows, hidden.size(0) - begin);
     const at::Tensor logits = nn::linear(hidden.narrow(0, begin, rows), decoder_).to(at::kCPU).contiguous();
     const float* const values = logits.const_data_ptr<float>();
-    at::parallel_for(0, rows, 1, [&](int64_t from, int64_t to) {
+    parallel_loop(0, rows, 1, [&](int64_t from, int64_t to) {
       for (int64_t row = from; row < to; ++row) {
         const auto at = static_cast<size_t>(begin + row);
         results[batch.words[at]] =

@@ -1,6 +1,5 @@
 #include "funicular/augment/near_words.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -15,6 +14,7 @@
 #include "funicular/augment/masked_words.h"
 #include "funicular/augment/text_words.h"
 #include "funicular/base/error.h"
+#include "funicular/runtime/parallel_loop.h"
 
 namespace funicular::augment {
 
@@ -80,7 +80,7 @@ std::vector<std::vector<int64_t>> NearWords::nearest(std::span<const int64_t> wo
                   vectors_->vectors() + words[begin + static_cast<size_t>(row)] * size,
                   static_cast<size_t>(size) * sizeof(float));
     const at::Tensor cosines = at::mm(asked, all.t());
-    at::parallel_for(0, rows, 1, [&](int64_t from, int64_t to) {
+    parallel_loop(0, rows, 1, [&](int64_t from, int64_t to) {
       for (int64_t row = from; row < to; ++row) {
         const size_t at = begin + static_cast<size_t>(row);
         results[at] = best_of(words[at], cosines.const_data_ptr<float>() + row * vectors_->words());

@@ -13,6 +13,7 @@
 #include "funicular/augment/text_words.h"
 #include "funicular/base/error.h"
 #include "funicular/base/temporary.h"
+#include "funicular/runtime/parallel_loop.h"
 
 namespace funicular::augment {
 
@@ -61,7 +62,7 @@ template <class Use>
 void for_each_text(const data::RowSource& source, int workers, const Use& use,
                    const std::function<void(double)>& show) {
   std::atomic<size_t> next{0};
-  at::parallel_for(0, workers, 1, [&](int64_t begin, int64_t end) {
+  parallel_loop(0, workers, 1, [&](int64_t begin, int64_t end) {
     for (int64_t worker = begin; worker < end; ++worker)
       for (size_t piece; (piece = next.fetch_add(1)) < source.pieces();) {
         source.read(piece, [&](const data::SourceRow& row) {
@@ -263,7 +264,7 @@ class Training {
     const RandomKey key = make_key(options_.seed, kVectorTraining, layer);
     std::atomic<int64_t> next{0};
     // Frequent words, which come first, have most of the pairs: threads take words one after the other.
-    at::parallel_for(0, workers_, 1, [&](int64_t begin, int64_t end) {
+    parallel_loop(0, workers_, 1, [&](int64_t begin, int64_t end) {
       for (int64_t worker = begin; worker < end; ++worker)
         for (int64_t word; (word = next.fetch_add(1)) < words;)
           losses[static_cast<size_t>(word)] = learn_row(side, other, word, key, static_cast<uint64_t>(epoch));

@@ -1,6 +1,5 @@
 #include "funicular/comm/error_feedback.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/BFloat16.h>
@@ -11,6 +10,7 @@
 #include <limits>
 
 #include "funicular/base/error.h"
+#include "funicular/runtime/parallel_loop.h"
 
 namespace funicular::comm {
 
@@ -20,7 +20,7 @@ constexpr int64_t kGrain = 1 << 14;
 
 template <class Value, class Short>
 void round_all(const Value* gradient, Value* residual, Short* out, int64_t size, Value largest) {
-  at::parallel_for(0, size, kGrain, [&](int64_t begin, int64_t end) {
+  parallel_loop(0, size, kGrain, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
       const Value whole = gradient[i] + residual[i];
       // What is not finite stays so: the step is to fail as it would have without rounding.

@@ -8,6 +8,7 @@
 #include <cstdint>
 
 #include "funicular/runtime/dry_run.h"
+#include "funicular/runtime/parallel_loop.h"
 
 namespace funicular {
 
@@ -19,7 +20,7 @@ template <class Body>
 void for_each_item(int64_t count, int64_t workers, Body body) {
   if (DryRun::is_on()) return;
   std::atomic<int64_t> next{0};
-  at::parallel_for(0, std::min(count, workers), 1, [&](int64_t first, int64_t last) {
+  parallel_loop(0, std::min(count, workers), 1, [&](int64_t first, int64_t last) {
     for (int64_t worker = first; worker < last; ++worker)
       for (int64_t item = next++; item < count; item = next++) body(item, worker);
   });
@@ -35,7 +36,7 @@ void for_each_item(int64_t count, Body body) {
 /// called.
 template <class Body>
 void for_each_range(int64_t begin, int64_t end, int64_t grain, const Body& body) {
-  if (!DryRun::is_on()) at::parallel_for(begin, end, grain, body);
+  if (!DryRun::is_on()) parallel_loop(begin, end, grain, body);
 }
 
 }  // namespace funicular

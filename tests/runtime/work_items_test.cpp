@@ -5,6 +5,8 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
+#include <numeric>
 #include <stdexcept>
 #include <vector>
 
@@ -50,6 +52,30 @@ TEST(Items, AnErrorReachesTheCaller) {
                              }),
                std::runtime_error);
 }
+
+#ifdef __SANITIZE_THREAD__
+void add_up_in_all_threads() {
+  std::vector<int64_t> sum(1);
+  for (int round = 0; round < 100; ++round)
+    parallel_loop(0, 1000, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) sum[0] += i;
+    });
+  std::exit(sum[0] == 0 ? 1 : 0);
+}
+
+TEST(ParallelLoop, IsWatchedForRaces) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  std::vector<int64_t> values(1000);
+  for (int round = 0; round < 20; ++round) {
+    for (int64_t& value : values) value = round;
+    parallel_loop(0, 1000, 1, [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) values[static_cast<size_t>(i)] += i;
+    });
+    EXPECT_EQ(std::accumulate(values.begin(), values.end(), int64_t{0}), 1000 * round + 499500);
+  }
+  EXPECT_EXIT(add_up_in_all_threads(), testing::ExitedWithCode(66), "data race");
+}
+#endif
 
 }  // namespace
 }  // namespace funicular
