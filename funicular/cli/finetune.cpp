@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <numeric>
 
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
@@ -47,7 +48,9 @@ std::string show(const std::vector<std::string>& classes) {
   return text + (kClassesShown < std::ssize(classes) ? ", …" : "");
 }
 
-bool is_number(const std::string& text) {
+/// With a decimal point or a decimal comma.
+bool is_number(std::string text) {
+  if (const size_t comma = text.find(','); comma != text.npos && comma > 0) text[comma] = '.';
   double value = 0;
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
   return parsed.ec == std::errc() && parsed.ptr == text.data() + text.size();
@@ -154,10 +157,10 @@ class Finetune final : public Command {
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices(text::truncation_names());
     arguments
-        .add(
-            "class-weights", "WEIGHT", class_weights_,
-            "how much a row of each class counts in training: a number for each class, in the order of their "
-            "names; or balanced, where all classes count as much in all")
+        .add("class-weights", "WEIGHT", class_weights_,
+             "how much a row (of tags a word) of each class counts in training: a number for each class, in "
+             "the "
+             "order of their names; or balanced, where all classes count as much in all")
         .default_text("1 each");
     arguments
         .add("label-smoothing", "SHARE", label_smoothing_,
@@ -173,8 +176,7 @@ class Finetune final : public Command {
         objective::make_classifier(*tokenizer_, config_,
                                    {.sequence = {static_cast<int32_t>(max_length_), note_.pair_truncation()},
                                     .metrics = task_.metrics,
-                                    .class_weights = class_weights(),
-                                    .label_smoothing = label_smoothing_});
+                                    .loss = {class_weights(), label_smoothing_}});
     model::BertOptions encoder = pretrained_->options(training_.dtype(), training_.device.place(),
                                                       model::classes_layer(config_, objective->head()));
     encoder.config = config_;
@@ -241,7 +243,7 @@ class Finetune final : public Command {
     if (!task_.regression && names.size() > kMostGrades &&
         std::all_of(names.begin(), names.end(), is_number) &&
         std::any_of(names.begin(), names.end(),
-                    [](const std::string& name) { return name.find('.') != name.npos; }))
+                    [](const std::string& name) { return name.find_first_of(".,") != name.npos; }))
       throw InputError("task",
                        "{}: the labels are {} different numbers ({}), which would be a class each; to learn "
                        "the numbers give "
@@ -251,19 +253,21 @@ class Finetune final : public Command {
 
   /// Of --class-weights, one a class; empty: all the same.
   std::vector<double> class_weights() const {
+    if (label_smoothing_ > 0 && (task_.regression || task_.multi_label))
+      throw InputError("usage", "--label-smoothing is of one class a text or a word, not of {}",
+                       task_.regression ? "--regression" : "--multi-label");
     if (class_weights_.empty()) return {};
-    if (task_.regression || task_.multi_label || task_.tags)
-      throw InputError("usage", "--class-weights is of one class a text, not of {}",
-                       task_.tags         ? "tags"
-                       : task_.regression ? "--regression"
-                                          : "--multi-label");
+    if (task_.regression || task_.multi_label)
+      throw InputError("usage", "--class-weights is of one class a text or a word, not of {}",
+                       task_.regression ? "--regression" : "--multi-label");
     const size_t classes = config_.id2label.size();
     std::vector<double> weights;
     if (class_weights_ == std::vector<std::string>{"balanced"}) {
-      // Rows / (classes * rows of the class), as scikit-learn has it.
-      for (const int64_t rows : rows_of_classes(*train_store_))
-        weights.push_back(static_cast<double>(train_store_->rows()) /
-                          (static_cast<double>(classes) * static_cast<double>(rows)));
+      // Rows / (classes * rows of the class), as scikit-learn has it; of tags words.
+      const std::vector<int64_t> counts = rows_of_classes(*train_store_);
+      const auto all = static_cast<double>(std::accumulate(counts.begin(), counts.end(), int64_t{0}));
+      for (const int64_t rows : counts)
+        weights.push_back(all / (static_cast<double>(classes) * static_cast<double>(rows)));
       return weights;
     }
     for (const std::string& text : class_weights_) {
@@ -304,8 +308,6 @@ class Finetune final : public Command {
     task_.metrics = objective::tag_metric_names(config_.id2label);
     task_.best_metric = task_.metrics.front();
     check_best_metric();
-    if (label_smoothing_ > 0)
-      throw InputError("usage", "--label-smoothing is of one class a text, not of tags");
   }
 
   void open_own_stores() {

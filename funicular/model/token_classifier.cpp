@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "funicular/model/builder.h"
 #include "funicular/nn/functional.h"
@@ -20,7 +21,9 @@ at::Tensor dropped(const at::Tensor& hidden, const MicroBatch& batch, const nn::
                      packing.token_draws.index_select(0, rows), packing.random, site);
 }
 
-void add_token_classifier(Builder& builder) {
+using Loss = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels, bool training)>;
+
+void add_token_classifier(Builder& builder, const Loss& loss) {
   const format::BertConfig& config = builder.config();
   const LinearWeights classifier = builder.add_linear("classifier", config.num_labels, config.hidden_size);
   const nn::DropoutSite site{config.classifier_dropout_probability(), Purpose::dropout_classifier, 0};
@@ -36,7 +39,9 @@ void add_token_classifier(Builder& builder) {
         pass.loss.output("sequences", pass.batch["tag_sequences"]);
         if (const auto labels = pass.batch.tensors.find("labels"); labels != pass.batch.tensors.end()) {
           pass.loss.output("labels", labels->second);
-          pass.loss.add("tags", at::cross_entropy_loss(logits, labels->second, {}, at::Reduction::Sum));
+          pass.loss.add("tags", loss
+                                    ? loss(logits, labels->second, pass.batch.packing.random.training)
+                                    : at::cross_entropy_loss(logits, labels->second, {}, at::Reduction::Sum));
         }
         return Activations{};
       });
@@ -44,12 +49,12 @@ void add_token_classifier(Builder& builder) {
 
 }  // namespace
 
-Head token_classifier() {
+Head token_classifier(Loss loss) {
   return {"token_classification",
           kArchitecture,
           "fine-tuned for it (funicular finetune --task tags)",
           [](const MicroBatch& batch) { return batch.on_host("tag_rows"); },
-          add_token_classifier,
+          [loss = std::move(loss)](Builder& builder) { add_token_classifier(builder, loss); },
           [](const format::BertConfig& config) { return (config.hidden_size + 1) * config.num_labels; },
           {}};
 }

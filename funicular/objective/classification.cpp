@@ -1,10 +1,7 @@
 #include "funicular/objective/classification.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 #include <torch/types.h>
-
-#include <cmath>
 
 #include "funicular/base/error.h"
 #include "funicular/data/datasets.h"
@@ -15,33 +12,18 @@ namespace funicular::objective {
 Classification::Classification(const text::Tokenizer& tokenizer, const ClassificationOptions& options)
     : options_(options), sequence_(tokenizer.sequence()) {
   check_sequence_options(sequence_, options.sequence);
-  const auto& weights = options.class_weights;
-  if (has_own_loss() && options.regression)
+  if (!options.loss.is_plain() && options.regression)
     throw InputError("classification", "class weights and label smoothing are of classes, not of regression");
-  if (!weights.empty() && weights.size() != static_cast<size_t>(options.num_labels))
-    throw InputError("classification", "expected a weight for each of the {} classes, found {}", options.num_labels,
-                     weights.size());
-  for (const double weight : weights)
-    if (!(weight > 0 && std::isfinite(weight)))
-      throw InputError("classification", "expected class weights above 0, found {}", weight);
-  if (!(options.label_smoothing >= 0 && options.label_smoothing < 1))
-    throw InputError("classification", "expected a label smoothing of at least 0 and below 1, found {}",
-                     options.label_smoothing);
+  options.loss.check("classification", static_cast<size_t>(options.num_labels));
 }
 
 model::Head Classification::head() const {
-  if (!has_own_loss()) return model::Head::classification;
-  return model::classifier([weights = options_.class_weights, smoothing = options_.label_smoothing](
-                               const at::Tensor& logits, const Pass& pass) {
+  if (options_.loss.is_plain()) return model::Head::classification;
+  return model::classifier([loss = options_.loss](const at::Tensor& logits, const Pass& pass) {
     const auto found = pass.batch.tensors.find("labels");
     if (found == pass.batch.tensors.end()) return;
     pass.loss.output("labels", found->second);
-    const bool training = pass.batch.packing.random.training;
-    const at::Tensor scale =
-        training && !weights.empty() ? at::tensor(weights, at::kDouble).to(logits.options()) : at::Tensor();
-    pass.loss.add("classification",
-                  at::cross_entropy_loss(logits, found->second, scale, at::Reduction::Sum, /*ignore_index=*/-100,
-                                         training ? smoothing : 0));
+    pass.loss.add("classification", loss.sum(logits, found->second, pass.batch.packing.random.training));
   });
 }
 
@@ -59,9 +41,7 @@ std::map<std::string, std::string> Classification::identity() const {
   std::map<std::string, std::string> all{
       {"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
                                text::truncation_name(options_.sequence.truncation))}};
-  if (!options_.class_weights.empty())
-    all["class_weights"] = fmt::format("{}", fmt::join(options_.class_weights, ", "));
-  if (options_.label_smoothing > 0) all["label_smoothing"] = fmt::format("{}", options_.label_smoothing);
+  options_.loss.add_identity(all);
   return all;
 }
 
@@ -88,11 +68,8 @@ MicroBatch Classification::collate(std::span<const data::Sample> samples, const 
   if (options_.labelled) {
     batch.tensors["labels"] =
         options_.regression ? at::tensor(targets, at::kDouble) : at::tensor(classes, at::kLong);
-    double count = static_cast<double>(samples.size());
-    if (random.training && !options_.class_weights.empty()) {
-      count = 0;
-      for (const int64_t label : classes) count += options_.class_weights[static_cast<size_t>(label)];
-    }
+    const double count = options_.regression ? static_cast<double>(samples.size())
+                                             : options_.loss.count(classes, random.training);
     batch.counts[options_.regression ? "regression" : "classification"] = count;
   }
   return batch;

@@ -21,7 +21,8 @@ std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, con
   if (model::is_token_classifier(config))
     return std::make_unique<Tags>(tokenizer, TagOptions{.sequence = options.sequence,
                                                         .tags = model::class_names(config),
-                                                        .labelled = options.labelled});
+                                                        .labelled = options.labelled,
+                                                        .loss = options.loss});
   if (is_multi_label(config))
     return std::make_unique<MultiLabel>(tokenizer, MultiLabelOptions{.sequence = options.sequence,
                                                                      .num_labels = config.num_labels,
@@ -33,8 +34,7 @@ std::unique_ptr<Objective> make_classifier(const text::Tokenizer& tokenizer, con
                                                                 .regression = model::is_regression(config),
                                                                 .labelled = options.labelled,
                                                                 .metrics = options.metrics,
-                                                                .class_weights = options.class_weights,
-                                                                .label_smoothing = options.label_smoothing});
+                                                                .loss = options.loss});
 }
 
 namespace {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "funicular/format/bert_config.h"
+#include "funicular/objective/class_loss.h"
 #include "funicular/objective/electra.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
@@ -18,8 +19,7 @@ struct ClassifierOptions {
   bool labelled = true;                          ///< false: for prediction
   std::vector<std::string> metrics{"accuracy"};  ///< of single labels: names of objective/metrics.h
   std::vector<double> thresholds = {};           ///< of several labels, see MultiLabelOptions
-  std::vector<double> class_weights = {};        ///< of single labels, see ClassificationOptions
-  double label_smoothing = 0;
+  ClassLoss loss = {};                           ///< of single labels and of tags
 };
 
 /// What a classifier of this configuration learns: of a token classifier Tags; else, by its problem_type, MultiLabel, or

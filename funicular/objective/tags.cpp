@@ -13,6 +13,7 @@ namespace funicular::objective {
 Tags::Tags(const text::Tokenizer& tokenizer, const TagOptions& options)
     : options_(options), sequence_(tokenizer.sequence()) {
   check_sequence_options(sequence_, options.sequence);
+  options.loss.check("tags", options.tags.size());
 }
 
 int64_t Tags::length(const data::Sample& sample) const {
@@ -24,7 +25,11 @@ std::shared_ptr<const data::Dataset> Tags::samples(std::shared_ptr<const data::T
 }
 
 model::Head Tags::head() const {
-  return model::token_classifier();
+  if (options_.loss.is_plain()) return model::token_classifier();
+  return model::token_classifier(
+      [loss = options_.loss](const at::Tensor& logits, const at::Tensor& labels, bool training) {
+        return loss.sum(logits, labels, training);
+      });
 }
 
 std::unique_ptr<Metrics> Tags::metrics() const {
@@ -32,9 +37,12 @@ std::unique_ptr<Metrics> Tags::metrics() const {
 }
 
 std::map<std::string, std::string> Tags::identity() const {
-  return {{"objective", "tags"},
-          {"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
-                                   text::truncation_name(options_.sequence.truncation))}};
+  std::map<std::string, std::string> all{
+      {"objective", "tags"},
+      {"sequence", fmt::format("at most {} tokens, {}", options_.sequence.max_length,
+                               text::truncation_name(options_.sequence.truncation))}};
+  options_.loss.add_identity(all);
+  return all;
 }
 
 namespace {
@@ -73,7 +81,7 @@ MicroBatch Tags::collate(std::span<const data::Sample> samples, const RandomStat
   batch.tensors["tag_sequences"] = at::tensor(sequences, at::kLong);
   if (options_.labelled) {
     batch.tensors["labels"] = at::tensor(labels, at::kLong);
-    batch.counts["tags"] = static_cast<double>(labels.size());
+    batch.counts["tags"] = options_.loss.count(labels, random.training);
   }
   return batch;
 }

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/objective/class_loss.h"
 #include "funicular/objective/objective.h"
 #include "funicular/objective/sequence.h"
 
@@ -15,15 +16,18 @@ struct TagOptions {
   SequenceOptions sequence;
   std::vector<std::string> tags;  ///< their names, by number
   bool labelled = true;           ///< false: for prediction; no `labels`
+  ClassLoss loss = {};            ///< of a word's tag
 };
 
 /// A word is read at its first token, as Devlin et al., "BERT: Pre-training of Deep Bidirectional Transformers for Language
 /// Understanding", NAACL 2019, section 5.3, do; words that a maximum length cuts off are not learnt.
 ///
 /// Batch: token_ids, token_type_ids [T]; tag_rows [R] int64, where in the packed batch the words begin; tag_sequences [R]
-/// int64, the sample of each; labels [R] int64. Count: `tags` = R, so that the loss is transformers' mean over words.
+/// int64, the sample of each; labels [R] int64. Count: `tags` = R, so that the loss is transformers' mean over words; in training the
+/// sum of the words' class weights.
 class Tags : public Objective {
  public:
+  /// Throws InputError for class weights or a label smoothing out of range.
   Tags(const text::Tokenizer& tokenizer, const TagOptions& options);
   /// Throws InputError naming the sample whose tags are not as many as its words, or out of range.
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;

@@ -229,6 +229,8 @@ class Numbers(ProgramTest):
         measured = write_rows(self.folder / "measured.tsv", ("label", "text"), rows)
         model = self.model()
         self.refuses(self.finetune_words(model, train=measured, eval=None), "147 different numbers", "--regression")
+        comma = write_rows(self.folder / "comma.tsv", ("label", "text"), [(label.replace(".", ","), text) for label, text in rows])
+        self.refuses(self.finetune_words(model, train=comma, eval=None), "147 different numbers", "--regression")
         graded = write_rows(self.folder / "graded.tsv", ("label", "text"), [(str(i % 5 / 2), text) for i, (_, text) in enumerate(rows)])
         self.succeeds(*self.finetune_words(model, output="graded", train=graded, eval=None, max_steps=1, num_train_epochs=None))
 
@@ -278,6 +280,10 @@ class Losses(ProgramTest):
         self.refuses([*words, "--class-weights", 1, 2, 3], "there are 2 classes", "found 3 weights")
         self.refuses([*words, "--class-weights", "heavy", 1], "expects numbers above 0, or balanced")
         self.refuses([*words, "--label-smoothing", 1], "--label-smoothing must be at least 0")
+        for kind in ("--multi-label", "--regression"):
+            file = write_rows(self.folder / "numbers.tsv", ("label", "text"), numbers(8, 1))
+            rows = self.finetune_words(self.folder / "model", output=kind.strip("-"), train=file, eval=file)
+            self.refuses([*rows, kind, "--label-smoothing", 0.1], "--label-smoothing is of one class", kind)
 
 
 class Details(ProgramTest):

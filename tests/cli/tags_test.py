@@ -1,5 +1,6 @@
 """A tag for each word: from CoNLL files and JSON lines to a model that evaluate and predict read, and transformers too."""
 
+import json
 import re
 
 from harness import *
@@ -155,7 +156,24 @@ class Tags(ProgramTest):
         (self.folder / "eval.conll").write_text("old O\n\nfilm B-NEW\n")
         self.refuses(words, "eval.conll:3", "B-NEW")
         (self.folder / "eval.conll").write_text("old O\n")
-        self.refuses([*words, "--class-weights", "balanced"], "--class-weights", "tags")
+        self.refuses([*words, "--class-weights", 1, 2, 3], "there are 2 classes", "found 3 weights")
+
+    def test_rare_tags_may_count_as_much_as_frequent_ones(self):
+        """A rate that moves nothing: the losses are of the same model, so that the weighted one is the words' own, weighted."""
+        losses = {}
+        for name, weights in {"plain": [], "ones": [1, 1], "rare": [5, 1], "more": [10, 2], "balanced": ["balanced"]}.items():
+            words = self.words(output=name, max_steps=1, num_train_epochs=None, learning_rate=1e-30, logging_steps=1)
+            for file in ("train.conll", "eval.conll"):
+                (self.folder / file).write_text("old B-AGE\nfilm O\nbook O\nsong O\n")
+            self.succeeds(*words, *(["--class-weights", *weights] if weights else []))
+            losses[name] = json.loads((self.folder / name / "metrics.jsonl").read_text().splitlines()[0])["loss"]
+        self.assertAlmostEqual(losses["plain"], losses["ones"], places=6)
+        self.assertAlmostEqual(losses["rare"], losses["more"], places=6, msg="the mean is weighted")
+        self.assertNotAlmostEqual(losses["rare"], losses["plain"], places=3)
+        # Of 4 words one is B-AGE: balanced is 4 / (2 * 1) to 4 / (2 * 3), three to one; the classes' means are linear in it.
+        age = (8 * losses["rare"] - 4 * losses["plain"]) / 4
+        others = (4 * losses["plain"] - age) / 3
+        self.assertAlmostEqual(losses["balanced"], (age + others) / 2, places=4)
 
     def test_models_of_whole_texts_and_of_words_are_told_apart(self):
         self.train(num_train_epochs=1)

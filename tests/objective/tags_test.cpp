@@ -187,6 +187,48 @@ TEST(TagsTest, OfWordsThatAreCutOffAreNotLearnt) {
   EXPECT_EQ(batch.counts.at("tags"), 3);
 }
 
+TEST(TagsTest, AreWeighedAndSmoothedInTrainingAlone) {
+  const text::WordPiece tokenizer = tagging_tokenizer();
+  const ClassLoss loss{{1, 4, 2.5}, 0.3};
+  const Tags objective(tokenizer, {.sequence = {.max_length = 16}, .tags = kTags, .loss = loss});
+  format::BertConfig config;
+  config.vocab_size = 55;
+  config.hidden_size = 16;
+  config.num_hidden_layers = 1;
+  config.num_attention_heads = 2;
+  config.intermediate_size = 32;
+  config.max_position_embeddings = 32;
+  config.num_labels = 3;
+  config.hidden_dropout_prob = config.attention_probs_dropout_prob = 0;
+  config.architectures = {"BertForTokenClassification"};
+  const Model model = objective.build({.config = config, .dtype = at::kDouble, .seed = 5});
+  const TaggedSample first({1, 2}, {1, 2}), second({3, 1}, {0, 1});
+  const std::vector<data::Sample> samples{first.sample(0), second.sample(1)};
+  for (const bool training : {true, false}) {
+    const MicroBatch batch = objective.collate(samples, {.training = training});
+    LossSink sink;
+    sink.keep_outputs = true;
+    model.forward({}, batch, Taps{}, sink);
+    const at::Tensor shares = at::log_softmax(sink.outputs().at("logits"), 1);
+    double expected = 0;
+    const std::vector<int64_t> labels{1, 2, 0, 1};
+    for (int64_t word = 0; word < 4; ++word)
+      for (int64_t tag = 0; tag < 3; ++tag) {
+        const bool own = tag == labels[static_cast<size_t>(word)];
+        const double share = training ? (own ? 0.7 : 0) + 0.1 : own;
+        expected -= share * (training ? loss.weights[static_cast<size_t>(tag)] : 1) *
+                    shares[word][tag].item<double>();
+      }
+    EXPECT_NEAR(sink.terms().at(0).sum.item<double>(), expected, 1e-12) << training;
+    EXPECT_EQ(batch.counts.at("tags"), training ? 4 + 2.5 + 1 + 4 : 4);
+  }
+  EXPECT_THROW(Tags(tokenizer, {.sequence = {.max_length = 16}, .tags = kTags, .loss = {{1, 2}, 0}}),
+               InputError);
+  EXPECT_THROW(Tags(tokenizer, {.sequence = {.max_length = 16}, .tags = kTags, .loss = {{}, 1}}), InputError);
+  EXPECT_NE(objective.identity(),
+            Tags(tokenizer, {.sequence = {.max_length = 16}, .tags = kTags}).identity());
+}
+
 TEST(TagsTest, ThatDoNotFitTheWordsAreRefused) {
   const text::WordPiece tokenizer = tagging_tokenizer();
   const Tags objective(tokenizer, {.sequence = {.max_length = 16}, .tags = kTags});
