@@ -13,6 +13,7 @@
 #include "funicular/bench/training_step.h"
 #include "funicular/model/bert.h"
 #include "funicular/objective/masked_lm.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/trainer.h"
 
@@ -32,6 +33,10 @@ double sum(const comm::Group& group, double value) {
   const at::Tensor all = at::full({1}, value, at::kDouble);
   group.all_reduce(all);
   return all.item<double>();
+}
+
+bool is_devices(const std::string& strategy) {
+  return parallel::Layout::parse(strategy).kind == parallel::Layout::Kind::devices;
 }
 
 /// What all strategies are measured on.
@@ -54,7 +59,7 @@ class RankBench {
     RankUse use;
     use.strategy = name;
     use.ranks = group.size();
-    if (name != "dp") use.predicted = predict(name, comm::Group::imagined(group.rank(), group.size()));
+    if (!is_devices(name)) use.predicted = predict(name, comm::Group::imagined(group.rank(), group.size()));
     auto strategy = make_strategy(name, group);
     const train::BatchPlan plan = plan_of(*strategy);
     TrainingStep step(build(), step_options(plan), nullptr, std::move(strategy));
@@ -81,10 +86,11 @@ class RankBench {
   }
 
   std::unique_ptr<parallel::Strategy> make_strategy(const std::string& name, const comm::Group& group) const {
-    if (name == "ps-async")
+    const parallel::Layout layout = parallel::Layout::parse(name);
+    if (layout.kind == parallel::Layout::Kind::asynchronous_servers)
       throw InputError(
           "bench", "ps-async has no step that all ranks take together; expected one of the other strategies");
-    return parallel::make_strategy(name, group, {.compare_every = 0, .devices = options_.devices});
+    return parallel::make_strategy(layout, group, {.compare_every = 0, .devices = options_.devices});
   }
   train::BatchPlan plan_of(const parallel::Strategy& strategy) const {
     return train::plan_batches(sizes_, strategy.parts(), strategy.pieces());
@@ -154,7 +160,7 @@ namespace {
 
 /// Its first step is the one whose memory is told.
 RankUseOptions first_step(const std::string& strategy, RankUseOptions options) {
-  if (strategy == "dp")
+  if (is_devices(strategy))
     throw InputError("bench",
                      "what dp needs cannot be predicted: its devices compute on threads of their own; "
                      "expected another strategy, or funicular bench ranks --strategy dp");

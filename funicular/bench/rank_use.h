@@ -18,7 +18,7 @@
 namespace funicular::bench {
 
 struct RankUse {
-  std::string strategy;
+  std::string strategy;  ///< as it was asked for
   int ranks = 1;
   StepMemory measured;                       ///< of the last step, which is not timed
   std::optional<StepMemory> predicted;       ///< of the same; none of dp (see predict_memory)
@@ -43,7 +43,8 @@ struct RankUseOptions {
   int64_t steps = 5, warmup = 2;
 };
 
-/// Trains a BERT with random weights by masked LM under each strategy in turn; on each rank its own use. Collective.
+/// Trains a BERT with random weights by masked LM under each strategy in turn, named as parallel::Layout::parse reads them;
+/// on each rank its own use. Collective.
 std::vector<RankUse> measure_ranks(const comm::Group& group, const std::vector<std::string>& strategies,
                                    const RankUseOptions& options);
 

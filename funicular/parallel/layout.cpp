@@ -7,6 +7,7 @@
 #include <charconv>
 #include <limits>
 #include <numeric>
+#include <sstream>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -170,6 +171,34 @@ Layout Layout::of_strategy(const std::string& name, const StrategyOptions& optio
   layout.sliced = layout.sliced || options.tensor.ranks > 1;
   if (layout.sliced) layout.tensor = options.tensor.ranks;
   layout.sequence = options.tensor.sequence;
+  return layout;
+}
+
+Layout Layout::parse(const std::string& text) {
+  std::istringstream words(text);
+  std::string name;
+  words >> name;
+  Layout layout = of_strategy(name);
+  for (std::string option, value; words >> option;) {
+    if (option == "--sequence-parallel") {
+      layout.sequence = true;
+      continue;
+    }
+    const bool known =
+        option.starts_with("--") && words >> value && layout.set(option.substr(2), value, name);
+    if (!known)
+      throw InputError("layout",
+                       "\"{}\": expected behind {} --pipeline-parallel, --tensor-parallel, --data-parallel, "
+                       "--zero, --schedule, --stages-per-rank or --stages with a value each, or "
+                       "--sequence-parallel; found \"{}\"",
+                       text, name, option);
+  }
+  const Layout without;
+  if (!layout.staged &&
+      (layout.schedule != without.schedule || layout.stages_per_rank > 0 || !layout.begins.empty()))
+    throw InputError("layout", "\"{}\": --schedule, --stages-per-rank and --stages are of pipelines", text);
+  if (layout.kind != Kind::ranks && layout.data > 0)
+    throw InputError("layout", "\"{}\": --data-parallel is not of {}", text, name);
   return layout;
 }
 

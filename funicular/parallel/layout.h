@@ -42,9 +42,11 @@ struct Layout {
   static Layout of_strategy(const std::string& name);
   /// The same with the stages and slices of `options`.
   static Layout of_strategy(const std::string& name, const StrategyOptions& options);
+  /// A name with options behind it: "pipeline --schedule gpipe --stages 0,7", "tensor --sequence-parallel". Throws InputError.
+  static Layout parse(const std::string& text);
   /// An option by its name, without "--": pipeline-parallel, tensor-parallel, data-parallel, zero, schedule,
-  /// stages-per-rank, stages. False for any other. `name`: that of the strategy which was given and of which the layout was
-  /// made; auto: none was. Throws InputError for a value that is none, and for one that contradicts the name.
+  /// stages-per-rank, stages. False for any other. `name` is the strategy that the user gave and the layout was made of; auto
+  /// where none was given. Throws InputError for a value that cannot be read, and for one that contradicts the name.
   bool set(const std::string& option, const std::string& value, const std::string& name = "auto");
 
   /// The name of strategy_names() that is the nearest.

@@ -110,12 +110,15 @@ class Memory(ProgramTest):
         self.assertIn("pipeline, fp32, 8 rows of 48, none", lines[1])
         self.assertIn("rank 1", lines[2])
         self.refuses([*words, "--strategy", "dp"], "what dp needs cannot be predicted")
+        self.refuses([*words, "--strategy", "pipeline --schedul gpipe"], "--schedul", "--schedule")
 
     def test_what_ranks_need_is_measured_beside_what_was_predicted(self):
         words = ["bench", "ranks", "--model", self.model(), *SMALL, "--steps", "1", "--warmup", "1"]
-        out = self.succeeds("launch", "-n", "2", "--", PROGRAM, *words, "--json", "--strategy", "zero2", "zero3", "pipeline").out
+        out = self.succeeds("launch", "-n", "2", "--", PROGRAM, *words, "--json", "--strategy", "zero2", "zero3", "pipeline",
+                            "pipeline --schedule gpipe --stages 0,1").out
         uses = json.loads(next(line for line in out.splitlines() if line.startswith("[{")))
-        self.assertEqual([use["strategy"] for use in uses], ["zero2", "zero3", "pipeline"])
+        self.assertEqual([use["strategy"] for use in uses], ["zero2", "zero3", "pipeline", "pipeline --schedule gpipe --stages 0,1"])
+        self.assertNotEqual(uses[2]["measured"]["weights"], uses[3]["measured"]["weights"], "the stages are those that were asked for")
         for use in uses:
             for kind in ("weights", "gradients", "optimizer", "gathered"):
                 self.assertEqual(use["measured"][kind], use["predicted"][kind], (use["strategy"], kind))

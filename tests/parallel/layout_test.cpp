@@ -103,6 +103,19 @@ TEST(Layouts, AreReadFromOptions) {
     EXPECT_THROW(layout.set(option, value), InputError) << option;
 }
 
+TEST(Layouts, AreParsedFromANameWithOptionsBehindIt) {
+  EXPECT_EQ(Layout::parse("zero2"), Layout::of_strategy("zero2"));
+  EXPECT_EQ(Layout::parse(" pipeline  --schedule gpipe --stages 0,7 --zero 1"),
+            of("pipeline", {{"schedule", "gpipe"}, {"stages", "0,7"}, {"zero", "1"}}));
+  EXPECT_TRUE(Layout::parse("tensor --sequence-parallel --data-parallel 2").sequence);
+  EXPECT_EQ(Layout::parse("tensor --sequence-parallel --data-parallel 2").data, 2);
+  for (const char* const text :
+       {"", "pipelin", "ddp 2", "ddp --threads 2", "pipeline --stages", "pipeline schedule gpipe",
+        "zero2 --stages 0,7", "ddp --schedule gpipe", "tensor --stages-per-rank 2", "dp --data-parallel 1",
+        "ddp --zero 2", "pipeline --zero 4"})
+    EXPECT_THROW(Layout::parse(text), InputError) << text;
+}
+
 TEST(Layouts, ContradictNoNameThatWasGivenWithTheirOptions) {
   const auto set = [](const std::string& name, const std::string& option, const std::string& value) {
     Layout layout = Layout::of_strategy(name);

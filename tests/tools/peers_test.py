@@ -9,8 +9,9 @@ import tempfile
 import unittest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-sys.path.insert(0, str(ROOT / "bench/peers"))
+sys.path[:0] = [str(ROOT / "bench/peers"), str(ROOT / "bench")]
 import batch_plan
+import cut_models
 import make_batches
 
 # Answers to both programs' options; each call leaves a line in calls.txt, and takes its seconds from seconds.json.
@@ -48,6 +49,17 @@ print(json.dumps({{"step_seconds_median": took, "step_seconds": [took], "tokens_
                   "start_seconds": 1, "probed_seconds": {{"8": 2 * took, "16": took}}, "probed_lines": 10, "batch_size": 16,
                   "lines_per_second": 5, "peak_resident_bytes": 10, "options": {{"attention": "sdpa", "threads": 2}}, "versions": {{"torch": "2"}}}}))
 """
+
+
+class CutModels(unittest.TestCase):
+    def test_two_equal_stages_stand_still_for_one_micro_batch(self):
+        self.assertAlmostEqual(cut_models.bound([1, 2, 3], [0, 2], 16), 16 / 17)
+        self.assertAlmostEqual(cut_models.bound([1, 2, 3], [0, 2], 1), 1 / 2)
+
+    def test_the_slower_stage_sets_the_pace(self):
+        # Both at once would take 16 * 5 / 2; the stages of 3 and 2 take 16 * 3, and 2 once.
+        self.assertAlmostEqual(cut_models.bound([2, 1, 2], [0, 2], 16), 40 / 50)
+        self.assertAlmostEqual(cut_models.bound([2, 1, 2], [0, 1], 16), 40 / 50)
 
 
 class Batches(unittest.TestCase):
