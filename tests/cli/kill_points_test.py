@@ -4,6 +4,7 @@ FUNICULAR_KILL_POINTS says how many of those calls are tried, spread over all of
 """
 
 import shutil
+import sys
 
 from harness import *
 import os
@@ -45,6 +46,7 @@ class KillPoints(ProgramTest):
         expected, total = contents(whole), len(log.read_text().splitlines())
         self.assertGreater(total, 5)
         count = total if POINTS == "all" else int(POINTS)
+        print(f"{min(count, total)} of {total} calls that change a file", file=sys.stderr)
         for point in sorted({1 + total * i // count for i in range(count)}):
             with self.subTest(point=point, of=total):
                 shutil.rmtree(run, ignore_errors=True)

@@ -218,8 +218,17 @@ class EarlierRuns(unittest.TestCase):
             (self.tree.root / path).write_text(before, encoding="utf-8")
         self.assertIsNotNone(self.opened().verdict(self.mutant))
 
-    def test_the_sources_of_a_test_of_the_program_are_its_file(self):
-        self.assertEqual(kept.sources_of_test(ROOT, "cli usage_test.A.test_b"), [ROOT / "tests/cli/usage_test.py"])
+    def test_the_sources_of_a_test_of_the_program_are_its_file_and_what_it_imports(self):
+        found = kept.sources_of_test(ROOT, "cli options_test.EveryOption.test_pretrain")
+        for name in ("options_test.py", "harness.py", "options/training.py"):
+            self.assertIn(ROOT / "tests/cli" / name, found)
+        self.assertNotIn(ROOT / "tests/cli/usage_test.py", found)
+
+    def test_the_sources_of_a_layers_test_are_its_folder_and_the_headers_of_tests(self):
+        found = kept.sources_of_test(ROOT, "test_parallel Layouts.*")
+        for name in ("parallel/layout_test.cpp", "comm/ranks.h", "train/helpers.h"):
+            self.assertIn(ROOT / "tests" / name, found)
+        self.assertNotIn(ROOT / "tests/comm/group_test.cpp", found)
 
 
 class TheTable(unittest.TestCase):

@@ -11,12 +11,16 @@ from judge import Verdict
 
 
 def sources_of_test(root: Path, test: str) -> list[Path]:
-    """The sources of "test_LAYER FILTER", or of "cli FILE.Class.method"."""
+    """Of "test_LAYER FILTER" the layer's tests and the headers that tests share; of "cli FILE.Class.method" the file and all that
+    it may import: what stands beside it but other files of tests."""
     program, _, names = test.partition(" ")
+    tests = root / "tests"
     if program.startswith("test_"):
-        folder = root / "tests" / program.removeprefix("test_")
-        return sorted(path for path in folder.rglob("*") if path.is_file())
-    return [root / "tests" / program / f"{names.partition('.')[0]}.py"]
+        found = set((tests / program.removeprefix("test_")).rglob("*")) | set(tests.glob("*/*.h"))
+    else:
+        own = tests / program / f"{names.partition('.')[0]}.py"
+        found = {own, *(path for path in (tests / program).rglob("*") if path.suffix != ".pyc" and not path.name.endswith("_test.py"))}
+    return sorted(path for path in found if path.is_file())
 
 
 class Kept:
@@ -40,7 +44,8 @@ class Kept:
         return self.contents[path]
 
     def key(self, mutant: Mutant) -> str:
-        """Of the mutant, the sources that are compiled with it, its tests' sources and the processor."""
+        """Of the mutant, the sources that are compiled with it, its tests' sources and the processor. Of the rest of the library nothing:
+        --anew judges all again."""
         digest = hashlib.sha256(repr((mutant, self.isa)).encode())
         files = [self.root / "funicular" / file for file in (mutant.file, *mutant.through)]
         files += [source for test in mutant.tests for source in sources_of_test(self.root, test)]
