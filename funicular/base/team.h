@@ -7,8 +7,8 @@
 //   int64_t row(), column()   which of the launch's teams this is
 //   int rank(), size()        which of the team's threads calls, and how many they are
 //   void sync()               waits for all threads of the team; what they wrote before is seen after
-//   T sum(T), T max(T)        over all threads, to all; every thread must call. No promise about what else is
-//   seen unsigned char* shared()   the team's memory, of the size that the launch asked for, aligned to 16
+//   T sum(T), T max(T)        over all threads, to all; every thread must call; nothing else is seen by it
+//   unsigned char* shared()   the team's memory, of the size that the launch asked for, aligned to 16
 //
 // Nothing depends on the size of the team but the order of sums.
 

@@ -1,5 +1,5 @@
 #pragma once
-// A step's process.
+// Runs a step of a chain as a process of its own and waits for its end.
 
 #include <string>
 #include <vector>

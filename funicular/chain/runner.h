@@ -1,5 +1,5 @@
 #pragma once
-// A chain, run: what is done stays, what is not is done, and whoever kills it loses nothing.
+// Runs the steps of a chain that are not done yet. After a kill the same command goes on.
 
 #include <functional>
 #include <string>

@@ -23,8 +23,8 @@ struct Output {
   std::string option;
   fs::path path;
   std::string origin;
-  /// Names within a folder that are there when the step is done, of which the first is what it was done for; empty: the path
-  /// itself, and all that is in it.
+  /// Names within a folder that exist when the step is done, its product first. Empty: the product is the path itself, with all
+  /// that is in it.
   std::vector<std::string> made = {};
   fs::path product() const { return made.empty() ? path : path / made.front(); }
 };

@@ -1,5 +1,5 @@
 #pragma once
-// What is said of a token store: read whole, for the commands whose purpose that is; and whether it fits its tokeniser.
+// Verifies a token store for the commands that tell a user about it: its checksums, and whether it fits a tokeniser.
 
 #include <string>
 

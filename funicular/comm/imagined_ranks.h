@@ -1,5 +1,5 @@
 #pragma once
-// Ranks that are not there.
+// The ranks of a group without other processes: a memory prediction builds a strategy on one of them and exchanges nothing.
 
 #include <memory>
 

@@ -1,5 +1,5 @@
 #pragma once
-// Who carries out the collectives of a group of several ranks.
+// The interface behind comm::Group: sums, gathers and messages between several ranks, by sockets or in imagination.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// The types that one forward pass sees.
+// The types of a forward pass: named tensors, a micro-batch of packed sequences, and what random numbers are keyed by.
 
 #include <ATen/core/Tensor.h>
 

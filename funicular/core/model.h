@@ -5,8 +5,8 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -16,7 +16,8 @@
 
 namespace funicular {
 
-/// Optimiser groups, by what weight decay does to them.
+/// Whether weight decay acts on a weight. Matrices are `decay`, vectors (biases, normalisation) `no_decay`; mixed precision, ZeRO's
+/// pieces, int8 and trust ratios tell matrices from vectors by the same mark.
 enum class ParameterGroup : int { decay = 0, no_decay = 1 };
 
 /// One weight, however often it is used: tied weights are one Parameter.

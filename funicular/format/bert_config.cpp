@@ -254,11 +254,6 @@ void warn_of_misspelt_keys(const Json& json, std::string_view origin) {
 
 }  // namespace
 
-int BertConfig::label_id(std::string_view name) const {
-  const auto found = std::find(id2label.begin(), id2label.end(), name);
-  return found == id2label.end() ? -1 : static_cast<int>(found - id2label.begin());
-}
-
 int64_t BertConfig::first_position() const {
   const ModelType* const type = find_model_type(model_type);
   return type && type->positions_after_padding ? pad_token_id + 1 : 0;

@@ -63,8 +63,6 @@ struct BertConfig {
   /// Tokens of the longest sequence that there are positions for.
   int64_t longest_sequence() const { return max_position_embeddings - first_position(); }
   double classifier_dropout_probability() const { return classifier_dropout.value_or(hidden_dropout_prob); }
-  /// The label's id, or -1.
-  int label_id(std::string_view name) const;
 };
 
 /// The values of "model_type" that can be read.

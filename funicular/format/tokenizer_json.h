@@ -13,7 +13,7 @@
 
 namespace funicular::format {
 
-/// The "type" of a part of tokenizer.json; "none" for null, and other words for what is no part.
+/// The "type" of a part of tokenizer.json; "none" for null, and a description in words where there is no type to read.
 std::string found_type(const Json& part);
 /// root[key], which must be of one of these types ("none": null or missing); `whose` says of which tokenizers
 /// in the message. Throws InputError.

@@ -1,5 +1,5 @@
 #pragma once
-// What one rank has becomes what all have: weights, an optimiser's state, bytes.
+// Broadcasts from one rank to all others: weights, an optimiser's state, bytes.
 
 #include <ATen/core/Tensor.h>
 #include <torch/ordered_dict.h>

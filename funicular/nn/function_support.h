@@ -1,5 +1,5 @@
 #pragma once
-// What autograd functions of packed operations have in common: those of nn/functional.cpp and nn/slices.cpp.
+// Helpers of the autograd functions in nn/functional.cpp and nn/slices.cpp.
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros_like.h>

@@ -1,5 +1,5 @@
 #pragma once
-// What the products of our own have in common: which types have them, and matrices as they find them.
+// Shared by the matrix products that this library computes itself: which number types they take, and how they see a tensor as a matrix.
 
 #include <ATen/core/Tensor.h>
 

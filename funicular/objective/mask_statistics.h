@@ -1,5 +1,5 @@
 #pragma once
-// What tells whether a masking does what is meant: counted over masked sequences.
+// Counts over masked sequences by which a user sees whether the masking is as intended: rates, lengths, whole words.
 
 #include <array>
 #include <cstdint>

@@ -1,5 +1,5 @@
 #pragma once
-// Chooses units in the order of keyed random numbers.
+// Chooses which units (tokens, words, spans) of a sequence are hidden, in the order of keyed random numbers.
 
 #include <memory>
 #include <utility>

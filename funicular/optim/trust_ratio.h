@@ -10,14 +10,11 @@ namespace funicular::optim {
 enum class TrustRatio {
   /// Matrices only; biases and normalisations (ParameterGroup::no_decay) are updated at the plain rate. So do
   /// NVIDIA's apex (FusedLAMB without use_nvlamb: where the weight decay is not 0) and the code that the
-  /// authors of
-  /// LAMB published (exclude_from_layer_adaptation is exclude_from_weight_decay unless given). Unlike apex,
-  /// matrices
-  /// keep their ratio where the weight decay is 0.
+  /// authors of LAMB published (exclude_from_layer_adaptation is exclude_from_weight_decay unless given).
+  /// Unlike apex, matrices keep their ratio where the weight decay is 0.
   apex,
   /// Every layer, as the papers' algorithms say and apex does with use_nvlamb. A bias that starts at 0 then
-  /// grows
-  /// slowly.
+  /// grows slowly.
   paper
 };
 

@@ -1,5 +1,5 @@
 #pragma once
-// Strategies whose steps overlap: what the trainer asks of them besides Strategy.
+// Strategies whose steps overlap (PipeDream): what the trainer needs of them besides Strategy.
 
 #include <cstdint>
 #include <functional>
@@ -9,7 +9,7 @@
 
 namespace funicular::parallel {
 
-/// Of a strategy that is not synchronous because its ranks are at different steps, though they all take part in each.
+/// A strategy whose ranks work on different steps at one time, though every rank takes part in every step.
 /// Strategy::step gives what this rank has of the step that it is called for: the losses that arise here, a part of the
 /// global batch's, which add up over the ranks to the whole; and the norm of the newest gradients that were made here.
 /// A collective between two steps that all ranks call after the same step waits for nothing but their arrival.
@@ -18,8 +18,8 @@ class Overlapping {
  public:
   virtual ~Overlapping() = default;
 
-  /// In words, after attach: what else than in a synchronous strategy decides at which weights gradients are taken. A
-  /// run that goes on with another one ends at other weights.
+  /// After attach, in words: all that decides at which versions of the weights gradients are taken. A run that is resumed
+  /// with another description would end at other weights.
   virtual std::string versions() const = 0;
 
   /// Called on every rank before (`updated` false) and after the update that `update` counts: all ranks take part in one

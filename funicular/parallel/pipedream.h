@@ -24,9 +24,9 @@ namespace funicular::parallel {
 ///
 /// With several micro-batches a step, pipedream's stages use for each what is newest then on the rank that has it: of a stage on
 /// several ranks, which take micro-batches in turn (1F1B-RR, section 3.2) and add up their gradients at each update, what
-/// pipeline::make_asynchronous says. Gradients are clipped by the
-/// norm of each stage's own, over its slices if it has any: nobody has the whole one when a stage updates. A step with fewer
-/// micro-batches than 2BW needs to have its version in time (n − 1) leaves gaps.
+/// pipeline::make_asynchronous says. Each stage clips by the norm of its own gradients, over its slices if it has any: when a
+/// stage updates, the gradients of the other stages are not there yet. A step with fewer micro-batches than n − 1 leaves gaps
+/// under 2BW, which waits for its version.
 ///
 /// With ZeRO's stages 2 and 3 the replicas of a stage exchange in its passes, as in synchronous schedules: those with fewer
 /// micro-batches in a step take part without data. With stage 3 an older version is this rank's pieces of it, and the passes

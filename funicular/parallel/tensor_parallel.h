@@ -14,8 +14,7 @@ namespace funicular::parallel {
 /// "pipeline" and so on, by the layout) trains that among the D · P ranks that hold slices of the same number. So weights,
 /// gradients and optimiser state that are cut take 1/T of the memory, and with ZeRO 1/(D·T); what is not cut is on every rank
 /// of its stage, and stays the same there, because its gradients do. Stages are cut by the whole weights, the same for all
-/// slices, and send to the rank of the same slice; the ranks of a tensor group go through one row of the schedule side by
-/// side.
+/// slices, and send to the rank of the same slice; the ranks of a tensor group go through one row of the schedule together.
 /// (With three replicas or more on several hosts, slices of unequal sizes have their gradients added in different orders, so
 /// that what is whole may drift apart; the comparison of replicas notices it. Take a T that divides heads and vocabulary.)
 ///

@@ -1,5 +1,5 @@
 #pragma once
-// Sums in the order of a tree, whatever the number of terms is known to be.
+// Sums of tensors in the order of a binary tree, for terms that come one after the other and whose number is not known before.
 
 #include <ATen/core/Tensor.h>
 

@@ -13,14 +13,13 @@ namespace funicular::parallel {
 /// weight that is computed with, g of a gradient, m of a master weight where that is not the weight itself (4
 /// in mixed precision, else 0) and s of optimiser state (8 for AdamW), a rank holds
 ///
-///   stage 1   P (w + g) + P (m + s) / R      gradients reduced while the backward pass goes on
-///   stage 2   P w + P (g + m + s) / R        and two units' whole gradients at a time, one being reduced
-///   while the next
-///                                            is made, in every micro-batch
-///   stage 3   P (w' + g + m + s) / R         and the weights of two units at a time, gathered before they
-///   are used and
-///                                            released after; w' = w in mixed precision, else 4 for the
-///                                            master
+///   stage 1   P (w + g) + P (m + s) / R
+///   stage 2   P w + P (g + m + s) / R
+///   stage 3   P (w' + g + m + s) / R        w' = w in mixed precision, else 4 for the master
+///
+/// Stage 1 reduces gradients while the backward pass goes on. Stage 2 also holds the whole gradients of two units at a time, one
+/// being reduced while the next is made, in every micro-batch. Stage 3 also holds the weights of two units at a time, gathered
+/// before they are used and released afterwards.
 ///
 /// A unit that two segments share (tied word embeddings) keeps its gradient from the one to the other.
 ///

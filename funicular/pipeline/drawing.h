@@ -1,5 +1,5 @@
 #pragma once
-// Timelines to look at.
+// Draws what each rank of a pipeline does when: as an SVG image, and as a trace for chrome://tracing.
 
 #include <string>
 

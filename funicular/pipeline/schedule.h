@@ -77,8 +77,8 @@ struct Schedule {
   std::string place(int rank) const;
 };
 
-/// Reads the notation. Throws InputError that names `name`:LINE for what is none, for numbers above 65535, and where
-/// there is no row.
+/// Reads the notation. Throws InputError naming `name`:LINE for a word that is no action and for numbers above 65535, and for a
+/// text without a row.
 Schedule parse_schedule(std::string_view text, const std::string& name);
 /// The same of a file.
 Schedule read_schedule(const std::string& path);

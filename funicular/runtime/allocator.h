@@ -10,10 +10,10 @@ namespace funicular {
 
 /// From now on every CPU tensor of the process takes its memory from here; tensors made before keep theirs.
 /// May be called any number of times, from one thread, before the work begins: Trainer::fit and the program
-/// do it. Returns whether it is so. It is not where the program or a library has set an allocator of its own,
-/// and where the environment variable FUNICULAR_ALLOCATOR says `system`; `small-pages` there does without huge pages, for
-/// comparison, and `caching` asks for it under AddressSanitizer too, which then no longer sees overruns. Any other value is an
-/// InputError.
+/// do it. Returns whether tensors come from here now. They do not where the program or a library has set an allocator of its
+/// own, and where the environment variable FUNICULAR_ALLOCATOR says `system`. There `small-pages` does without huge pages, for
+/// comparison, and `caching` asks for it under AddressSanitizer too, which then no longer sees overruns. Throws InputError for
+/// any other value.
 bool use_caching_allocator();
 
 /// Of the tensors of at least kSmallestCached bytes. All 0 unless use_caching_allocator returned true.

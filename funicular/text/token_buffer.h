@@ -1,5 +1,5 @@
 #pragma once
-// Tokens on their way to the result, moved there in blocks.
+// Collects tokens in a small buffer and moves them to the result in blocks: pushing one at a time would be slow.
 
 #include <cstdint>
 

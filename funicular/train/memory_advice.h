@@ -17,8 +17,8 @@ namespace funicular::train {
 
 /// What a training holds however small its batches are.
 struct TrainingNeeds {
-  int64_t parameters = 0;  ///< that learn
-  int64_t constants = 0;   ///< and that do not, as those of a teacher
+  int64_t parameters = 0;  ///< weights that are trained
+  int64_t constants = 0;   ///< weights that are not, such as a teacher's
   Precision precision = Precision::fp32;
   optim::OptimizerSpec optimizer = optim::AdamW{};
   int parts = 1;     ///< ranks of a replica (stages, slices), which have parts of the model

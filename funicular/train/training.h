@@ -1,5 +1,5 @@
 #pragma once
-// One call of Trainer::fit as its parts see it: what the run is made of, and where it stands.
+// The state of one call of Trainer::fit, shared by the parts of the trainer: model, optimiser, data, and the step it is at.
 
 #include <cstdint>
 #include <memory>
