@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""BERT cut in two on two ranks, each with half of the cores: a pipeline and tensor slices beside one process of two threads, and beside torch's
-pipelining with transformers.
+"""BERT cut in two on two ranks, each with half of the cores: a pipeline and tensor slices beside one process with all of them, and
+beside torch's pipelining with transformers.
 
 usage: cut_models.py --results FOLDER [--precision bf16|fp32] [--micro-batches 16] [--micro-batch 4] [--repetitions 3] [--steps 2]
 
@@ -9,36 +9,28 @@ measured times of the segments are most equal), two slices of all weights, one p
 torch.distributed.pipelining on the same two ranks (bench/peers/hf_stages.py), on the same rows, in batches as they were drawn and,
 like for like, of rows of similar length as its Trainer groups them. Before its first run the peer is tuned. It computes logits of all
 positions and pads a batch to its longest row, as it does; it neither clips nor adds up the two gradients of the table that
-its stages share, as ours does.
+its stages share, as ours does. torch.compile is not tried on its stages.
 
 A pipeline of two stages stands still for the first forward pass and the last backward pass: it takes at least the time of its slower
 stage for all m micro-batches and of the other for one. That is the bound, from stage times that the program itself measures (`--stages cost`),
-as a share of one process's speed in micro-batches of the same size; beside it stands its
-speed in larger ones, which a process alone may take. Prints medians and the ratios of neighbours, and writes them to FOLDER/cut_models.json.
+as a share of one process's speed in micro-batches of the same size; beside it stands its speed in larger ones, which a process
+alone may take. Prints medians and the ratios of neighbours, and writes them to FOLDER/cut_models.json.
 """
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 from pathlib import Path
 
-from peer_sides import HUGE_PAGES, KEEP_MEMORY, PEERS, ROOT, write_json
+from peer_sides import HUGE_PAGES, KEEP_MEMORY, PEERS, ROOT, last_json, write_json
 
 import batch_plan  # in bench/peers, which peer_sides names
 import make_batches
+import measure
 
 WARMUP, TUNING_STEPS = 1, 1
-LAYERS = {"base": 12, "minilm": 6, "small": 4}
-SIZES = {"base": {}, "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
-         "small": {"hidden_size": 312, "num_hidden_layers": 4, "intermediate_size": 1200}}
-
-
-def last_json(words: list, **variables: str):
-    """The last line that holds JSON, as rank 0 prints it under a launcher or alone."""
-    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, check=True, text=True, env={**os.environ, **variables})
-    return json.loads([line for line in done.stdout.splitlines() if line.endswith(("}", "]"))][-1])
+LAYERS = {name: size.get("num_hidden_layers", 12) for name, size in measure.SIZES.items()}
 
 
 def write_batches(args, rows: str, steps: int) -> dict[str, Path]:
@@ -98,7 +90,7 @@ def measured_stages(args) -> dict:
         rows = [make_batches.make_row(1, 0, number, "ragged", 30522)["token_ids"][1:-1] for number in range(args.micro_batches * args.micro_batch)]
         text, store = folder / "rows.txt", folder / "rows.tokens"
         text.write_text("\n\n".join(" ".join(words[token % len(words)] for token in row) for row in rows) + "\n")
-        config = {"model_type": "bert", **SIZES[args.model]}
+        config = {"model_type": "bert", **measure.SIZES[args.model]}
         (folder / "config.json").write_text(json.dumps(config))
         subprocess.run([args.program, "tokenize", "--tokenizer", args.tokenizer, "--input", text, "--output", store, "--overwrite"], check=True)
         subprocess.run([str(word) for word in (

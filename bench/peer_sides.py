@@ -86,6 +86,12 @@ def json_of(command: list, environment: dict[str, str] | None = None) -> dict:
     raise Failed(f"{' '.join(map(str, command))}\nprinted no JSON object: {output.strip()[-500:]}")
 
 
+def last_json(words: list, **variables: str):
+    """What a command printed as its last line of JSON, as rank 0 does under a launcher or alone; its errors are shown."""
+    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, check=True, text=True, env={**os.environ, **variables})
+    return json.loads([line for line in done.stdout.splitlines() if line.endswith(("}", "]"))][-1])
+
+
 def limit(isa: str) -> None:
     """From now on commands use no more than these instructions; "": what they find."""
     for name in LIMIT_NAMES:

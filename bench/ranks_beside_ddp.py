@@ -12,26 +12,18 @@ Example: bench/ranks_beside_ddp.py --batches 32 256 --repetitions 3
 """
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from peer_sides import HUGE_PAGES, KEEP_MEMORY, PEERS, ROOT, STEP_CANDIDATES
+from peer_sides import HUGE_PAGES, KEEP_MEMORY, PEERS, ROOT, STEP_CANDIDATES, last_json
 
 import batch_plan  # in bench/peers, which peer_sides names
 
 RANKS, WARMUP, TUNING_STEPS = 2, 1, 2
 CANDIDATES = [*STEP_CANDIDATES["eager"], (["--attention", "sdpa", "--compile"], KEEP_MEMORY | HUGE_PAGES)]
-
-
-def last_json(words: list, **variables: str):
-    """The last line, as rank 0 prints it under a launcher or alone."""
-    done = subprocess.run([str(word) for word in words], stdout=subprocess.PIPE, check=True, text=True,
-                          env={**os.environ, **variables})
-    return json.loads([line for line in done.stdout.splitlines() if line.endswith(("}", "]"))][-1])
 
 
 def write_plan(folder: Path, rows: str, batch: int, steps: int) -> dict[str, Path]:

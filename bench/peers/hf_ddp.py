@@ -28,24 +28,14 @@ os.environ["OMP_NUM_THREADS"] = str(THREADS)
 import torch
 import torch.distributed as dist
 import transformers
-from hf_step import make_model, pad, real_tokens
+from hf_step import declare_options_of_ranks, make_model, pad, real_tokens
 from torch.nn.parallel import DistributedDataParallel
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="base")
-    parser.add_argument("--batches", type=Path, required=True)
-    parser.add_argument("--micro-batch", type=int, default=16)
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
-    parser.add_argument("--steps", type=int, default=5)
-    parser.add_argument("--warmup", type=int, default=2)
-    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
-    parser.add_argument("--pad-multiple", type=int, default=1, metavar="N")
+    declare_options_of_ranks(parser)
     parser.add_argument("--compile", action="store_true", help="torch.compile, one graph for all lengths")
-    parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
-    parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
 

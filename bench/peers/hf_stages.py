@@ -28,7 +28,7 @@ os.environ["OMP_NUM_THREADS"] = str(THREADS)
 import torch
 import torch.distributed as dist
 import transformers
-from hf_step import make_model, pad, real_tokens
+from hf_step import declare_options_of_ranks, make_model, pad, real_tokens
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 
 SCHEDULES = {"1f1b": Schedule1F1B, "gpipe": ScheduleGPipe}
@@ -93,19 +93,10 @@ def tensors_of(rows: list, args) -> dict:
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="base")
-    parser.add_argument("--batches", type=Path, required=True)
-    parser.add_argument("--micro-batch", type=int, default=4)
+    declare_options_of_ranks(parser)
+    parser.set_defaults(micro_batch=4, steps=3, warmup=1, pad_multiple=8)
     parser.add_argument("--cut", type=int, default=6, help="layers of the first stage")
     parser.add_argument("--schedule", choices=list(SCHEDULES), default="1f1b")
-    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
-    parser.add_argument("--steps", type=int, default=3)
-    parser.add_argument("--warmup", type=int, default=1)
-    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
-    parser.add_argument("--pad-multiple", type=int, default=8, metavar="N")
-    parser.add_argument("--dropout", type=float, default=0.1)
-    parser.add_argument("--learning-rate", type=float, default=5e-5)
-    parser.add_argument("--seed", type=int, default=1)
     return parser.parse_args()
 
 

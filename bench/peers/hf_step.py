@@ -28,8 +28,20 @@ import torch
 import transformers
 from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, TrainingArguments
 
-SIZES = {"base": {}, "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
-         "small": {"hidden_size": 312, "num_hidden_layers": 4, "intermediate_size": 1200}}
+
+def declare_options_of_ranks(parser: argparse.ArgumentParser) -> None:
+    """Those that hf_ddp.py and hf_stages.py have in common."""
+    parser.add_argument("--model", default="base")
+    parser.add_argument("--batches", type=Path, required=True)
+    parser.add_argument("--micro-batch", type=int, default=16)
+    parser.add_argument("--precision", choices=["fp32", "bf16"], default="bf16")
+    parser.add_argument("--steps", type=int, default=5)
+    parser.add_argument("--warmup", type=int, default=2)
+    parser.add_argument("--attention", choices=["sdpa", "eager"], default="sdpa")
+    parser.add_argument("--pad-multiple", type=int, default=1, metavar="N")
+    parser.add_argument("--dropout", type=float, default=0.1)
+    parser.add_argument("--learning-rate", type=float, default=5e-5)
+    parser.add_argument("--seed", type=int, default=1)
 
 
 def make_model(args) -> BertForMaskedLM:
@@ -37,9 +49,9 @@ def make_model(args) -> BertForMaskedLM:
     chosen = {"attn_implementation": args.attention, "hidden_dropout_prob": args.dropout,
               "attention_probs_dropout_prob": args.dropout}
     torch.manual_seed(args.seed)
-    if args.model in SIZES:
+    if args.model in measure.SIZES:
         implementation = chosen.pop("attn_implementation")
-        model = BertForMaskedLM(BertConfig(**SIZES[args.model], **chosen))
+        model = BertForMaskedLM(BertConfig(**measure.SIZES[args.model], **chosen))
         model.set_attn_implementation(implementation)
     else:
         model = BertForMaskedLM.from_pretrained(args.model, **chosen)

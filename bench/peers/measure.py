@@ -11,6 +11,11 @@ ROOT = Path(__file__).resolve().parents[2]
 TUNING = re.compile(r"^(OMP_|KMP_|GOMP_|MALLOC_|GLIBC_TUNABLES|LD_PRELOAD|THP_|ONEDNN_|DNNL_|MKL_|RAYON_)")
 
 
+# BERT's configuration of the sizes that have a name, as far as it differs from BERT-base's.
+SIZES = {"base": {}, "minilm": {"hidden_size": 384, "num_hidden_layers": 6, "intermediate_size": 1536},
+         "small": {"hidden_size": 312, "num_hidden_layers": 4, "intermediate_size": 1200}}
+
+
 def cores() -> int:
     return len(os.sched_getaffinity(0))
 

@@ -64,9 +64,9 @@ std::optional<double> processor_quota(const fs::path& groups, const fs::path& ow
   return least;
 }
 
-int threads_within_quota(int processors, std::optional<double> quota) {
+int threads_within_quota(int processors, std::optional<double> quota, int sharing) {
   if (!quota) return processors;
-  return std::clamp(static_cast<int>(std::ceil(*quota - 1e-6)), 1, std::max(1, processors));
+  return std::clamp(static_cast<int>(std::ceil(*quota / sharing - 1e-6)), 1, std::max(1, processors));
 }
 
 }  // namespace funicular

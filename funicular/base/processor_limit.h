@@ -12,7 +12,8 @@ namespace funicular {
 std::optional<double> processor_quota(const std::filesystem::path& groups = "/sys/fs/cgroup",
                                       const std::filesystem::path& own = "/proc/self/cgroup");
 
-/// Of `processors` that a process may run on, how many threads have one at a time: a quota of 1.5 is two, of 0.2 one.
-int threads_within_quota(int processors, std::optional<double> quota);
+/// Of `processors` that a process may run on, how many threads have one at a time: a quota of 1.5 is two, of 0.2 one. `sharing`:
+/// how many processes share the quota.
+int threads_within_quota(int processors, std::optional<double> quota, int sharing = 1);
 
 }  // namespace funicular

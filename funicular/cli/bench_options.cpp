@@ -69,9 +69,8 @@ void BenchOptions::declare(Arguments& arguments) {
   arguments.section("Of ranks and memory");
   arguments
       .add("strategy", "NAME", strategies,
-           "strategies to compare (of ranks: under funicular launch), each with its own options where it "
-           "needs "
-           "them: \"pipeline --schedule gpipe --stages 0,7\"")
+           "strategies to compare (of ranks: under funicular launch), each with options of its own: "
+           "\"pipeline --schedule gpipe --stages 0,7\"")
       .default_text("ddp and zero1 to zero3 on several ranks");
   arguments
       .add("ranks", "N", ranks, "of memory: predict what each of so many ranks needs, none of which is there")

@@ -158,9 +158,8 @@ class Finetune final : public Command {
         .choices(text::truncation_names());
     arguments
         .add("class-weights", "WEIGHT", class_weights_,
-             "how much a row (of tags a word) of each class counts in training: a number for each class, in "
-             "the "
-             "order of their names; or balanced, where all classes count as much in all")
+             "how much a row (of tags a word) of each class counts in training: a number for each class, by "
+             "their names in order; or balanced, where all classes count as much in all")
         .default_text("1 each");
     arguments
         .add("label-smoothing", "SHARE", label_smoothing_,

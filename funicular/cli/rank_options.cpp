@@ -206,8 +206,7 @@ void share_threads(const launch::Environment& place) {
   const bool bound = static_cast<long>(processors.size()) < ::sysconf(_SC_NPROCESSORS_ONLN);
   const std::optional<double> quota = processor_quota();
   // A rank that is bound to some is taken to have them to itself; the quota is of all ranks.
-  at::set_num_threads(bound ? threads_within_quota(at::get_num_threads(),
-                                                   quota ? std::optional(*quota / place.local_size) : quota)
+  at::set_num_threads(bound ? threads_within_quota(at::get_num_threads(), quota, place.local_size)
                             : launch::divide_processors(processors, place.local_size, quota).front().threads);
 }
 

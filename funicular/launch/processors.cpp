@@ -41,7 +41,6 @@ std::vector<Processor> available_processors() {
 
 std::vector<ProcessorShare> divide_processors(std::span<const Processor> processors, int ranks,
                                               std::optional<double> quota) {
-  if (quota) *quota /= ranks;
   std::vector<std::vector<int>> cores;
   for (size_t i = 0; i < processors.size(); ++i) {
     const bool same = i > 0 && processors[i].package == processors[i - 1].package &&
@@ -52,7 +51,7 @@ std::vector<ProcessorShare> divide_processors(std::span<const Processor> process
   const size_t each = cores.size() / static_cast<size_t>(ranks);
   std::vector<ProcessorShare> shares(static_cast<size_t>(ranks));
   for (size_t rank = 0; rank < shares.size() && each > 0; ++rank) {
-    shares[rank].threads = threads_within_quota(static_cast<int>(each), quota);
+    shares[rank].threads = threads_within_quota(static_cast<int>(each), quota, ranks);
     for (size_t core = rank * each; core < (rank + 1) * each; ++core)
       shares[rank].ids.insert(shares[rank].ids.end(), cores[core].begin(), cores[core].end());
   }

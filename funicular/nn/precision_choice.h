@@ -13,8 +13,8 @@ struct PrecisionChoice {
   std::string name, reason;
 };
 
-/// For training: bf16 where the processor has products of 16 bits that are faster, else fp32, which bf16 widened in registers outruns
-/// by a tenth at most (docs/measurements). On GPUs fp32.
+/// For training: bf16 where the processor has products of 16 bits that are faster, else fp32: bf16, which is widened in registers
+/// there, is faster by a tenth at most (docs/measurements). On GPUs fp32.
 PrecisionChoice choose_training_precision(at::Device device);
 
 /// For a model that is only used: the same. int8 is never chosen: its answers differ more.

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <torch/types.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
 #include <cstring>
@@ -202,7 +203,9 @@ void Cache::keep(int64_t end, std::vector<std::unique_ptr<Growing>>& files) {
 }
 
 void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) {
-  constexpr int64_t kBatchesPerBlock = 16;
+  // At most about a thousand blocks: cache.json is written anew with each.
+  const int64_t batches_of_a_block =
+      std::max<int64_t>(16, starts_.back() / std::max<int64_t>(tokens, 1) / 1000);
   make_directories(folder_);
   std::vector<std::unique_ptr<Growing>> files;
   for (const KeptActivation& kept : activations_) {
@@ -224,7 +227,7 @@ void Cache::fill(int64_t begin, int64_t tokens, const TeacherPass& pass) {
     begin = end;
     progress.update(static_cast<uint64_t>(begin));
     const bool stop = interrupt_requested() != 0;
-    if (stop || begin == rows() || batch % kBatchesPerBlock == 0) keep(begin, files);
+    if (stop || begin == rows() || batch % batches_of_a_block == 0) keep(begin, files);
     if (stop) throw CacheInterrupted{};
   }
 }

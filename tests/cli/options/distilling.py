@@ -147,6 +147,11 @@ def cache_teacher(lab):
                          teacher=lab.teacher(layer_norm_eps=0.5), **words)
     lab.refuses_to_train("the cache there is of another sequences", cache_teacher=lab.folder / "cache", max_length=12,
                          **{name: value for name, value in words.items() if name != "max_length"})
+    kept = lab.folder / "cache" / "train" / "teacher.logits.bin"
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+    lab.refuses_to_train("of teacher.logits.bin are damaged", cache_teacher=lab.folder / "cache", **words)
+    kept.write_bytes(whole)
     deep = {**words, "stage": "intermediate", "terms": ["attention", "hidden"]}
     lab.assertLess(distance(lab.train(cache_teacher=lab.folder / "layers", **deep).weights, lab.train(**deep).weights), 1e-2)
 
