@@ -1,8 +1,6 @@
 """What the tests of the program share: running it, and tiny models and data made on the spot."""
 
 import array
-import atexit
-import functools
 import json
 import os
 import pathlib
@@ -17,10 +15,10 @@ import time
 import unittest
 import unittest.mock
 
-import fork_server as fork_server_module
-
 PROGRAM = str(pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "funicular")
 SANITIZED = "san.so" in subprocess.run(["ldd", PROGRAM], capture_output=True, text=True, check=False).stdout
+# Runs it in a fork of one that has loaded LibTorch already; sanitizers have to be loaded first.
+FORKED = pathlib.Path(os.environ["FUNICULAR_BUILD_DIR"]) / "tests" / "forked"
 WORDS = ["good", "bad", "film", "book", "very", "the", "is", "not", "fine", "dull", "song", "long", "short", "old"]
 VOCABULARY = (["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"] + list(string.ascii_lowercase) +
               ["##" + letter for letter in string.ascii_lowercase] + list(string.digits) + [".", ",", "'"] + WORDS)
@@ -147,26 +145,15 @@ def exact(words):
     return [*words, "--precision", "fp32"]
 
 
-@functools.cache
-def fork_server():
-    """None where sanitizers have to be loaded first."""
-    if SANITIZED or not fork_server_module.LIBRARY.exists():
-        return None
-    server = fork_server_module.ForkServer(PROGRAM, environment())
-    atexit.register(server.stop)
-    return server
-
-
 def run(*words, stdin="", timeout=300, **more):
     """Runs the program to its end, at most `timeout` seconds. stdin: text or bytes. more: for subprocess.run."""
     data = stdin if isinstance(stdin, bytes) else stdin.encode()
     # Libraries read variables as they are loaded: with others than usual the program is started as people start it.
     variables = more.get("env", environment())
     changed = {name for name, _ in variables.items() ^ environment().items()}
-    if more.keys() <= {"env"} and all(name == "PATH" or name.startswith("FUNICULAR_") for name in changed) and (server := fork_server()):
-        code, out, err = server.run(exact(words), variables, data, timeout)
-        return Result(code, out.decode(), err.decode())
-    done = subprocess.run([PROGRAM, *exact(words)], input=data, capture_output=True, timeout=timeout, check=False,
+    usual = more.keys() <= {"env"} and all(name == "PATH" or name.startswith("FUNICULAR_") for name in changed)
+    program = [FORKED, PROGRAM] if usual and not SANITIZED else [PROGRAM]
+    done = subprocess.run([*program, *exact(words)], input=data, capture_output=True, timeout=timeout, check=False,
                           **{"env": environment(), **more})
     return Result(done.returncode, done.stdout.decode(), done.stderr.decode())
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -87,13 +88,13 @@ class Ranks {
       for (char** entry = environ; *entry; ++entry)
         if (std::strncmp(*entry, "OMP_NUM_THREADS=", 16) != 0 && std::strncmp(*entry, "GTEST_", 6) != 0)
           variables.emplace_back(*entry);
-      std::string program = "/proc/self/exe", words = filter, brief = "--gtest_brief=1";
-      char* arguments[] = {program.data(), words.data(), brief.data(), nullptr};
-      std::vector<char*> environment;
-      for (std::string& variable : variables) environment.push_back(variable.data());
-      environment.push_back(nullptr);
+      std::vector<std::string> words{std::filesystem::read_symlink("/proc/self/exe"), filter,
+                                     "--gtest_brief=1"};
+      // Where this process is a fork of one that has loaded LibTorch, so are the ranks.
+      if (const char* const forked = std::getenv("FUNICULAR_FORKED")) words.insert(words.begin(), forked);
       pid_t pid = -1;
-      if (::posix_spawn(&pid, program.c_str(), nullptr, nullptr, arguments, environment.data()) != 0)
+      if (::posix_spawn(&pid, words[0].c_str(), nullptr, nullptr, pointers(words).data(),
+                        pointers(variables).data()) != 0)
         ADD_FAILURE() << "no process";
       processes_.push_back(pid);
     }
@@ -131,6 +132,12 @@ class Ranks {
   }
 
  private:
+  static std::vector<char*> pointers(std::vector<std::string>& texts) {
+    std::vector<char*> result;
+    for (std::string& text : texts) result.push_back(text.data());
+    result.push_back(nullptr);
+    return result;
+  }
   bool reap(int rank, int flags, Endings& endings) {
     int status = 0;
     if (::waitpid(processes_[size_t(rank)], &status, flags) <= 0) return false;
