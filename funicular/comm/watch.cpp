@@ -33,14 +33,6 @@ struct Beat {
   }
 };
 
-/// The state letter of a process of this host, or 0.
-char state_of(int process) {
-  std::ifstream file(fmt::format("/proc/{}/stat", process));
-  std::string text((std::istreambuf_iterator<char>(file)), {});
-  const size_t end = text.rfind(')');
-  return end == std::string::npos || end + 2 >= text.size() ? '\0' : text[end + 2];
-}
-
 }  // namespace
 
 Watch::Watch(Meeting meeting, int rank, int size, std::chrono::milliseconds silence)
@@ -70,7 +62,8 @@ bool Watch::stop() {
   stopping_ = true;
   if (state_ == "lives") state_ = "left";
   changed_.notify_all();
-  const bool ended = changed_.wait_for(lock, rank_ == 0 ? 2s + kKeepStore : 2s, [&] { return beater_ended_; });
+  const bool ended =
+      changed_.wait_for(lock, rank_ == 0 ? 2s + kKeepStore : 2s, [&] { return beater_ended_; });
   lock.unlock();
   if (alarmer_.joinable()) alarmer_.join();
   if (ended) {
@@ -95,10 +88,19 @@ void Watch::open_processes() {
   }
 }
 
+char state_of_process(int process) {
+  std::ifstream file(fmt::format("/proc/{}/stat", process));
+  std::string text;
+  // A stream's iterators would throw where the process ends between opening and reading.
+  std::getline(file, text, '\0');
+  const size_t end = text.rfind(')');
+  return end == std::string::npos || end + 2 >= text.size() ? '\0' : text[end + 2];
+}
+
 std::string Watch::describe(int rank) const {
   for (const Process& one : processes_) {
     if (one.rank != rank) continue;
-    const char state = state_of(one.process);
+    const char state = state_of_process(one.process);
     const bool stopped = state == 'T' || state == 't';
     return fmt::format("rank {} (process {}{})", rank, one.process, stopped ? ", which is stopped" : "");
   }

@@ -15,6 +15,9 @@
 
 namespace funicular::comm {
 
+/// How the system calls what a process of this host does: 'R' (runs), 'T' (is stopped), 'Z' (has ended), …; 0 where there is none.
+char state_of_process(int process);
+
 /// Every rank tells the store once a second that it lives and what it does; rank 0 reads that of all and
 /// tells who has fallen silent, the others read this and rank 0's own. Ranks of this host are also seen to
 /// die at once, by their process.

@@ -1,9 +1,16 @@
 // Ranks that die, freeze, or do something else: the others say so, and none hangs.
 
 #include <ATen/ops/ones.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <string>
+#include <thread>
 
 #include "funicular/base/error.h"
 #include "funicular/comm/group.h"
+#include "funicular/comm/watch.h"
 #include "tests/comm/ranks.h"
 
 namespace funicular::comm {
@@ -35,6 +42,26 @@ GroupOptions options(bool shared_memory) {
           .silence = std::chrono::seconds(2),
           .patience = std::chrono::seconds(60),
           .shared_memory = shared_memory};
+}
+
+TEST(StatesOfProcesses, OfOnesThatEndMeanwhileAreNoErrors) {
+  std::atomic<pid_t> child{0};
+  std::atomic<bool> ended{false};
+  std::string seen;
+  std::thread looks([&] {
+    while (!ended)
+      if (const char state = state_of_process(child.load())) seen += state;
+  });
+  for (int i = 0; i < 2000; ++i) {
+    const pid_t process = ::fork();
+    if (process == 0) ::_exit(0);
+    child = process;
+    ::waitpid(process, nullptr, 0);
+  }
+  ended = true;
+  looks.join();
+  EXPECT_NE(seen, "");
+  EXPECT_EQ(seen.find_first_not_of("RSDZX"), seen.npos) << seen;
 }
 
 class Faults : public testing::TestWithParam<bool> {};

@@ -65,6 +65,13 @@ inline void finish_rank() {
   if (is_rank() && testing::Test::HasFailure()) std::exit(1);
 }
 
+/// How long a rank may take.
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+inline constexpr std::chrono::seconds kPatience{3000};
+#else
+inline constexpr std::chrono::seconds kPatience{240};
+#endif
+
 /// How the ranks of a test ended: exit codes, or minus the signal.
 using Endings = std::vector<int>;
 
@@ -107,7 +114,7 @@ class Ranks {
   Endings end(const std::vector<int>& ranks) {
     Endings endings(processes_.size(), 0);
     std::vector<bool> ended(processes_.size(), false);
-    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(240);
+    const auto deadline = std::chrono::steady_clock::now() + kPatience;
     for (int rank : ranks) {
       while (!ended[size_t(rank)]) {
         if (std::chrono::steady_clock::now() > deadline) {

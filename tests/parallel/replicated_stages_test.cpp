@@ -81,8 +81,9 @@ TEST(ReplicatedStages, OfPipelinesBesideEachOtherShareTheBatch) {
 }
 
 TEST(ReplicatedStages, OfAFileTrainAsOneProcess) {
-  const std::string path = testing::TempDir() + "replicated-" + std::to_string(::getppid()) + ".txt";
-  with_ranks(3, [&] {
+  with_ranks(3, [] {
+    // The port is this test's alone.
+    const std::string path = testing::TempDir() + "replicated-" + std::getenv("MASTER_PORT") + ".txt";
     const auto group = comm::Group::from_environment();
     // Not in turn: the second replica has the two in the middle.
     if (group.rank() == 0)

@@ -2,6 +2,7 @@
 // A small network with everything that makes a resume hard: dropout, batch statistics, a tied weight; and its
 // data.
 
+#include <gtest/gtest.h>
 #include <torch/nn/module.h>
 #include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/dropout.h>
@@ -51,11 +52,12 @@ inline void squared_error(NetImpl& net, const MicroBatch& batch, LossSink& sink)
   sink.output("prediction", output);
 }
 
-/// The networks here are too small for threads to help.
-inline const bool kOneThread = [] {
-  at::set_num_threads(1);
-  return true;
-}();
+/// The networks here are too small for threads to help. Not before main: this program is forked there, and LibTorch makes its
+/// threads anew in a forked process, which two threads of ours must not ask for at once.
+class OneThread : public testing::Environment {
+  void SetUp() override { at::set_num_threads(1); }
+};
+inline testing::Environment* const kOneThread = testing::AddGlobalTestEnvironment(new OneThread);
 
 inline Net make_net(int64_t seed = 1) {
   torch::manual_seed(seed);
