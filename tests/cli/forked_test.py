@@ -1,0 +1,71 @@
+"""What runs tests in forks of their program (tests/fork_server) hides nothing of how they end."""
+import os
+import pathlib
+import signal
+import subprocess
+import time
+import unittest
+
+from harness import FORKED, SANITIZED
+
+
+def run(script, **more):
+    return subprocess.run([FORKED, "/bin/sh", "-c", script], capture_output=True, text=True, timeout=60, check=False, **more)
+
+
+def until(condition):
+    deadline = time.monotonic() + 30
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return condition()
+
+
+def servers_of(owner):
+    """The processes that serve forks as long as the process `owner` lives."""
+    found = []
+    for folder in pathlib.Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(variable.startswith(b"FUNICULAR_FORK_SERVER=") and variable.endswith(f" {owner}".encode()) for variable in variables):
+            found.append(int(folder.name))
+    return found
+
+
+@unittest.skipIf(SANITIZED, "sanitizers have to be loaded first")
+class Forked(unittest.TestCase):
+    def test_programs_end_with_their_own_codes_and_signals(self):
+        self.assertEqual(run("exit 3").returncode, 3)
+        self.assertEqual(run("kill -SEGV $$").returncode, -signal.SIGSEGV)
+        self.assertEqual(run("exit 0").returncode, 0)
+
+    def test_programs_have_the_streams_the_folder_and_the_variables_of_their_caller(self):
+        done = run('cat; pwd; echo "$COLOUR" >&2', input="given\n", cwd="/usr", env={**os.environ, "COLOUR": "red"})
+        self.assertEqual((done.stdout, done.stderr, done.returncode), ("given\n/usr\n", "red\n", 0))
+        self.assertEqual(run('echo "[$COLOUR]"').stdout, "[]\n")
+
+    def test_programs_are_killed_with_their_caller(self):
+        with subprocess.Popen([FORKED, "/bin/sh", "-c", "echo $$; sleep 100"], stdout=subprocess.PIPE, text=True) as caller:
+            process = pathlib.Path("/proc") / caller.stdout.readline().strip()
+            self.assertTrue(process.exists())
+            caller.kill()
+        self.assertTrue(until(lambda: not process.exists()), process)
+
+    def test_the_server_is_used_again_and_ends_with_its_owner(self):
+        with subprocess.Popen(["sleep", "100"]) as owner:
+            variables = {**os.environ, "FUNICULAR_FORK_OWNER": str(owner.pid)}
+            for _ in range(3):
+                self.assertEqual(run("echo x", env=variables).stdout, "x\n")
+            self.assertEqual(len(servers_of(owner.pid)), 1)
+            owner.kill()
+        self.assertTrue(until(lambda: not servers_of(owner.pid)))
+
+    def test_a_program_that_cannot_be_loaded_says_why(self):
+        done = subprocess.run([FORKED, "/nowhere/program"], capture_output=True, text=True, timeout=60, check=False)
+        self.assertEqual(done.returncode, 127)
+        self.assertIn("/nowhere/program: No such file", done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()
