@@ -30,7 +30,7 @@ from transformers import BertConfig, BertForMaskedLM, Trainer, TrainerCallback, 
 
 
 def declare_options_of_ranks(parser: argparse.ArgumentParser) -> None:
-    """Those that hf_ddp.py and hf_stages.py have in common."""
+    """The options that hf_ddp.py and hf_stages.py have in common."""
     parser.add_argument("--model", default="base")
     parser.add_argument("--batches", type=Path, required=True)
     parser.add_argument("--micro-batch", type=int, default=16)

@@ -75,6 +75,10 @@ TEST_F(ProcessorLimit, BecomesWholeThreads) {
   EXPECT_EQ(threads_within_quota(8, 2), 2);
   EXPECT_EQ(threads_within_quota(8, 0.2), 1);
   EXPECT_EQ(threads_within_quota(2, 16), 2);
+  EXPECT_EQ(threads_within_quota(8, 4, 2), 2);
+  EXPECT_EQ(threads_within_quota(8, 3, 2), 2);
+  EXPECT_EQ(threads_within_quota(8, 1, 4), 1);
+  EXPECT_EQ(threads_within_quota(8, std::nullopt, 2), 8);
 }
 
 }  // namespace

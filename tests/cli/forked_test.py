@@ -1,4 +1,4 @@
-"""What runs tests in forks of their program (tests/fork_server) hides nothing of how they end."""
+"""What runs tests in forks of their program (tests/fork_server): what they are given, and how they end."""
 import os
 import pathlib
 import signal
@@ -45,21 +45,39 @@ class Forked(unittest.TestCase):
         self.assertEqual((done.stdout, done.stderr, done.returncode), ("given\n/usr\n", "red\n", 0))
         self.assertEqual(run('echo "[$COLOUR]"').stdout, "[]\n")
 
-    def test_programs_are_killed_with_their_caller(self):
-        with subprocess.Popen([FORKED, "/bin/sh", "-c", "echo $$; sleep 100"], stdout=subprocess.PIPE, text=True) as caller:
-            process = pathlib.Path("/proc") / caller.stdout.readline().strip()
-            self.assertTrue(process.exists())
+    def test_programs_are_killed_with_their_caller_and_what_they_have_started_too(self):
+        with subprocess.Popen([FORKED, "/bin/sh", "-c", "sleep 100 & echo $$ $!; wait"], stdout=subprocess.PIPE, text=True) as caller:
+            processes = [pathlib.Path("/proc") / number for number in caller.stdout.readline().split()]
+            self.assertEqual([process.exists() for process in processes], [True, True])
             caller.kill()
-        self.assertTrue(until(lambda: not process.exists()), process)
+        self.assertTrue(until(lambda: not any(process.exists() for process in processes)), processes)
 
-    def test_the_server_is_used_again_and_ends_with_its_owner(self):
-        with subprocess.Popen(["sleep", "100"]) as owner:
-            variables = {**os.environ, "FUNICULAR_FORK_OWNER": str(owner.pid)}
-            for _ in range(3):
-                self.assertEqual(run("echo x", env=variables).stdout, "x\n")
-            self.assertEqual(len(servers_of(owner.pid)), 1)
-            owner.kill()
+    def test_a_server_is_used_again_and_ends_with_its_owner(self):
+        owner = subprocess.Popen(["sleep", "100"])
+        self.addCleanup(owner.wait)
+        self.addCleanup(owner.kill)
+        variables = {**os.environ, "FUNICULAR_FORK_OWNER": str(owner.pid)}
+        for _ in range(3):
+            self.assertEqual(run("echo x", env=variables).stdout, "x\n")
+        self.assertTrue(until(lambda: len(servers_of(owner.pid)) == 1))
+        # Of what libraries read as they are loaded it has its own.
+        self.assertEqual(run("echo x", env={**variables, "OMP_SCHEDULE": "static"}).stdout, "x\n")
+        self.assertTrue(until(lambda: len(servers_of(owner.pid)) == 2))
+        owner.kill()
         self.assertTrue(until(lambda: not servers_of(owner.pid)))
+
+    def test_a_server_that_is_gone_is_an_error(self):
+        owner = subprocess.Popen(["sleep", "100"])
+        self.addCleanup(owner.wait)
+        self.addCleanup(owner.kill)
+        variables = {**os.environ, "FUNICULAR_FORK_OWNER": str(owner.pid)}
+        with subprocess.Popen([FORKED, "/bin/sh", "-c", "echo begun; sleep 100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                              env=variables) as caller:
+            self.assertEqual(caller.stdout.readline(), "begun\n")
+            for process in servers_of(owner.pid):
+                os.kill(process, signal.SIGKILL)
+            self.assertEqual(caller.wait(timeout=60), 99)
+            self.assertIn("no answer from the server of /bin/sh", caller.stderr.read())
 
     def test_a_program_that_cannot_be_loaded_says_why(self):
         done = subprocess.run([FORKED, "/nowhere/program"], capture_output=True, text=True, timeout=60, check=False)

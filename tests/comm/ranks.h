@@ -110,7 +110,7 @@ class Ranks {
   int port() const { return port_; }
 
   /// Waits for those of `ranks`, then kills the others. Processes that hang are killed too, and fail the
-  /// test.
+  /// test. In forks one that is killed here ends a moment later than this.
   Endings end(const std::vector<int>& ranks) {
     Endings endings(processes_.size(), 0);
     std::vector<bool> ended(processes_.size(), false);

@@ -1,6 +1,6 @@
 // usage: forked PROGRAM WORDS…: runs the program in a fork of one that has loaded its libraries already (server.cpp), and ends as it
 // does. The first request starts the server; it lives as long as the ctest that runs us or, without one, as our parent.
-// Where there can be no server, the program is started as ever.
+// Where there is no program to serve, or no connection to its server, the program is started as ever.
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -32,33 +32,33 @@ namespace {
   std::exit(127);
 }
 
-struct Parent {
-  pid_t number = 0;
+struct Process {
   std::string name;
+  pid_t parent = 0;
 };
 
-/// The parent of a process, and the name of the process itself.
-Parent parent_of(pid_t process) {
-  std::ifstream file("/proc/" + std::to_string(process) + "/stat");
+/// What the system knows of a process; nothing where there is none.
+Process look_up(pid_t number) {
+  std::ifstream file("/proc/" + std::to_string(number) + "/stat");
   std::string line;
   std::getline(file, line);
   const size_t open = line.find('('), shut = line.rfind(')');
   if (open == line.npos || shut == line.npos) return {};
-  return {std::atoi(line.c_str() + shut + 4), line.substr(open + 1, shut - open - 1)};
+  return {line.substr(open + 1, shut - open - 1), std::atoi(line.c_str() + shut + 4)};
 }
 
 /// Below a server nobody's ancestor is ctest: there the variable tells.
 pid_t owner() {
   if (const char* const told = std::getenv("FUNICULAR_FORK_OWNER")) return std::atoi(told);
-  for (pid_t process = getppid(); process > 1;) {
-    const Parent parent = parent_of(process);
-    if (parent.name == "ctest") return process;
-    process = parent.number;
+  for (pid_t number = getppid(); number > 1;) {
+    const Process process = look_up(number);
+    if (process.name == "ctest") return number;
+    number = process.parent;
   }
   return getppid();
 }
 
-/// A server's name in the abstract space of sockets. Libraries read some variables as they are loaded: with others, another server.
+/// A server's name in the abstract space of sockets. Some variables are read as libraries are loaded: with others, another server.
 sockaddr_un name_of_server(const char* program, pid_t owner) {
   struct stat file {};
   if (stat(program, &file) != 0) return {};
@@ -66,7 +66,8 @@ sockaddr_un name_of_server(const char* program, pid_t owner) {
       std::to_string(file.st_dev) + " " + std::to_string(file.st_ino) + " " + std::to_string(file.st_mtime);
   std::vector<std::string> variables;
   for (char** variable = environ; *variable; ++variable)
-    for (const std::string_view prefix : {"OMP_", "GOMP_", "KMP_", "MKL_", "LD_", "MALLOC_", "GLIBC_"})
+    for (const std::string_view prefix : {"OMP_", "GOMP_", "KMP_", "MKL_", "ATEN_", "ONEDNN_", "DNNL_", "LD_",
+                                          "MALLOC_", "GLIBC_", "GTEST_", "FUNICULAR_MUTANT"})
       if (std::string_view(*variable).starts_with(prefix)) variables.emplace_back(*variable);
   std::sort(variables.begin(), variables.end());
   for (const std::string& variable : variables) what += "\n" + variable;
@@ -81,11 +82,14 @@ sockaddr_un name_of_server(const char* program, pid_t owner) {
 [[noreturn]] void become_server(const char* program, int listening, pid_t owner, const std::string& library) {
   setsid();
   if (fork() != 0) _exit(0);
+  // Above the streams first: one of them may have been closed, and then its number is that of the socket.
+  const int kept = fcntl(listening, F_DUPFD, 3);
   const int nothing = open("/dev/null", O_RDWR);
   for (int stream = 0; stream < 3; ++stream) dup2(nothing, stream);
-  const int kept = dup2(listening, 3);
-  close_range(4, ~0U, 0);
-  setenv("LD_PRELOAD", library.c_str(), 1);
+  if (kept > 3) close_range(3, static_cast<unsigned>(kept) - 1, 0);
+  close_range(static_cast<unsigned>(kept) + 1, ~0U, 0);
+  const char* const others = std::getenv("LD_PRELOAD");
+  setenv("LD_PRELOAD", (others ? library + ":" + others : library).c_str(), 1);
   setenv("FUNICULAR_FORK_SERVER", (std::to_string(kept) + " " + std::to_string(owner)).c_str(), 1);
   execl(program, program, nullptr);
   _exit(1);
@@ -96,7 +100,7 @@ int connect_to_server(const char* program, const std::string& library, pid_t own
   const sockaddr_un name = name_of_server(program, owner);
   const auto* const address = reinterpret_cast<const sockaddr*>(&name);
   if (name.sun_family != AF_UNIX) return -1;
-  for (int attempt = 0; attempt < 1000; ++attempt) {
+  for (int attempt = 0, starts = 0; attempt < 1000 && starts < 3; ++attempt) {
     const int connection = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (connect(connection, address, sizeof name) == 0) return connection;
     close(connection);
@@ -106,6 +110,7 @@ int connect_to_server(const char* program, const std::string& library, pid_t own
       const pid_t starter = fork();
       if (starter == 0) become_server(program, listening, owner, library);
       waitpid(starter, nullptr, 0);
+      ++starts;
     } else {
       usleep(1000);
     }
@@ -118,6 +123,7 @@ bool send_request(int connection, char** words) {
   int count = 0;
   while (words[count]) ++count;
   char* const folder = get_current_dir_name();
+  if (!folder) return false;
   std::string text = folder + std::string(1, '\0') + std::to_string(count) + '\0';
   for (char** word = words; *word; ++word) text += *word + std::string(1, '\0');
   for (char** variable = environ; *variable; ++variable) text += *variable + std::string(1, '\0');
@@ -171,7 +177,6 @@ int main(int count, char** words) {
   int32_t status = 0;
   const ssize_t got = recv(connection, &status, sizeof status, MSG_WAITALL);
   if (got == sizeof status) end_as(status);
-  std::fprintf(stderr, "forked: the server of %s has ended; with tests/forked left out it would say why\n",
-               words[1]);
+  std::fprintf(stderr, "forked: no answer from the server of %s; the program alone may say why\n", words[1]);
   return 99;
 }

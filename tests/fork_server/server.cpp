@@ -8,7 +8,6 @@
 // The answer is the wait status of the process, 4 bytes. Where the connection ends before, the process is killed.
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
@@ -79,18 +78,21 @@ int become(Request& request) {
   std::vector<char*> words;
   for (int word = 0; word < count; ++word) words.push_back(next());
   words.push_back(nullptr);
-  clearenv();
-  while (at < end) putenv(next());
+  // Of a variable that is there twice getenv gives the first, as after exec.
+  static std::vector<char*> variables;
+  while (at < end) variables.push_back(next());
+  variables.push_back(nullptr);
+  environ = variables.data();
   return program_main(count, words.data(), environ);
 }
 
-/// Until the process ends, or its client does: then the process is killed with those that it has started.
-int wait_for(pid_t process, int client, const sigset_t& usual) {
-  int status = 0;
+/// Until the process ends, or its client does: then the process is killed, and with it what it has started in its process group.
+int wait_for(pid_t process, int client, const sigset_t& waiting) {
+  int status = kFailed << 8;
   while (waitpid(process, &status, WNOHANG) == 0) {
     pollfd ended{client, POLLRDHUP, 0};
     // SIGCHLD is let in here alone, so none comes unseen between waitpid and this.
-    if (ppoll(&ended, 1, nullptr, &usual) > 0) {
+    if (ppoll(&ended, 1, nullptr, &waiting) > 0) {
       kill(-process, SIGKILL);
       waitpid(process, &status, 0);
       break;
@@ -106,6 +108,8 @@ void answer(int client) {
   sigemptyset(&child);
   sigaddset(&child, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child, &usual);
+  sigset_t waiting = usual;
+  sigdelset(&waiting, SIGCHLD);
   std::signal(SIGCHLD, [](int) {});
   const pid_t process = fork();
   if (process < 0) return;
@@ -121,7 +125,7 @@ void answer(int client) {
   }
   setpgid(process, process);
   for (const int stream : request.streams) close(stream);
-  const int32_t status = wait_for(process, client, usual);
+  const int32_t status = wait_for(process, client, waiting);
   (void)!write(client, &status, sizeof status);
 }
 
@@ -136,6 +140,7 @@ int serve(int, char**, char**) {
     pollfd asked{socket, POLLIN, 0};
     if (poll(&asked, 1, /*milliseconds=*/500) <= 0) continue;
     const int client = accept4(socket, nullptr, nullptr, SOCK_CLOEXEC);
+    if (client < 0 && (errno == EBADF || errno == ENOTSOCK || errno == EINVAL)) break;
     if (client < 0) continue;
     if (fork() == 0) {
       close(socket);

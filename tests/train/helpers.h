@@ -52,8 +52,8 @@ inline void squared_error(NetImpl& net, const MicroBatch& batch, LossSink& sink)
   sink.output("prediction", output);
 }
 
-/// The networks here are too small for threads to help. Not before main: this program is forked there, and LibTorch makes its
-/// threads anew in a forked process, which two threads of ours must not ask for at once.
+/// The networks here are too small for threads to help. Set within main: the fork server forks before it, and LibTorch makes the
+/// pool of its threads again in a fork, which is not safe where two threads ask for it at once.
 class OneThread : public testing::Environment {
   void SetUp() override { at::set_num_threads(1); }
 };
