@@ -2,8 +2,10 @@
 #include "funicular/base/processor_limit.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <fstream>
+#include <string>
 
 namespace funicular {
 namespace {
@@ -20,7 +22,7 @@ class ProcessorLimit : public testing::Test {
   }
   std::optional<double> quota() const { return processor_quota(folder_ / "groups", folder_ / "own"); }
 
-  fs::path folder_ = fs::path(testing::TempDir()) / "processor_limit_test";
+  fs::path folder_ = fs::path(testing::TempDir()) / ("processor_limit_test-" + std::to_string(::getpid()));
 };
 
 TEST_F(ProcessorLimit, IsTheLeastOfTheGroupsThatTheProcessIsIn) {

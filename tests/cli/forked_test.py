@@ -64,6 +64,7 @@ class Forked(unittest.TestCase):
         self.assertEqual(run("echo x", env={**variables, "OMP_SCHEDULE": "static"}).stdout, "x\n")
         self.assertTrue(until(lambda: len(servers_of(owner.pid)) == 2))
         owner.kill()
+        owner.wait()
         self.assertTrue(until(lambda: not servers_of(owner.pid)))
 
     def test_a_server_that_is_gone_is_an_error(self):
@@ -71,8 +72,8 @@ class Forked(unittest.TestCase):
         self.addCleanup(owner.wait)
         self.addCleanup(owner.kill)
         variables = {**os.environ, "FUNICULAR_FORK_OWNER": str(owner.pid)}
-        with subprocess.Popen([FORKED, "/bin/sh", "-c", "echo begun; sleep 100"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                              env=variables) as caller:
+        with subprocess.Popen([FORKED, "/bin/sh", "-c", "echo begun; read x"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True, env=variables) as caller:
             self.assertEqual(caller.stdout.readline(), "begun\n")
             for process in servers_of(owner.pid):
                 os.kill(process, signal.SIGKILL)
