@@ -14,11 +14,16 @@ Model two_layers() {
   };
   Parameter* const in = weight("in", torch::randn({2, 16}));
   Parameter* const out = weight("out", torch::randn({16, 1}) * 0.1);
-  model.segments.push_back({.name = "hidden", .parameters = {in}, .inputs = {{"point"}}, .outputs = {{"features"}},
+  model.segments.push_back({.name = "hidden",
+                            .parameters = {in},
+                            .inputs = {{"point"}},
+                            .outputs = {{"features"}},
                             .forward = [=](Activations given, const Pass&) {
                               return Activations{{"features", given.at("point").matmul(in->compute).tanh()}};
                             }});
-  model.segments.push_back({.name = "output", .parameters = {out}, .inputs = {{"features"}},
+  model.segments.push_back({.name = "output",
+                            .parameters = {out},
+                            .inputs = {{"features"}},
                             .forward = [=](Activations given, const Pass& pass) {
                               const at::Tensor value = given.at("features").matmul(out->compute);
                               pass.loss.add("squared", (value - pass.batch["value"]).square().sum());

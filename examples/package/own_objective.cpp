@@ -20,7 +20,9 @@ class WordOrder : public objective::Objective {
   std::shared_ptr<const data::Dataset> samples(std::shared_ptr<const data::TokenStore> store) const override {
     return std::make_shared<data::RowDataset>(std::move(store));
   }
-  int64_t length(const data::Sample& sample) const override { return objective::sequence_length(sample, form_, sequence_); }
+  int64_t length(const data::Sample& sample) const override {
+    return objective::sequence_length(sample, form_, sequence_);
+  }
   model::Head head() const override { return model::Head::classification; }
   std::map<std::string, std::string> identity() const override { return {{"objective", "word order"}}; }
 
@@ -48,16 +50,19 @@ class WordOrder : public objective::Objective {
 };
 
 int main() {
-  const text::WordPiece tokenizer({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three", "four", "five"}, {}, {});
+  const text::WordPiece tokenizer(
+      {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three", "four", "five"}, {}, {});
   const char* const words[] = {"one ", "two ", "three ", "four ", "five "};
   std::vector<data::MemorySource::Row> rows;
-  for (int i = 0; i < 400; ++i) rows.push_back({{std::string(words[i % 3]) + words[i % 3 + 1] + words[i % 3 + 2]}, "", true});
+  for (int i = 0; i < 400; ++i)
+    rows.push_back({{std::string(words[i % 3]) + words[i % 3 + 1] + words[i % 3 + 2]}, "", true});
   const fs::path path = fs::temp_directory_path() / ("word_order_" + std::to_string(::getpid()) + ".tokens");
   data::build_token_store(tokenizer, data::MemorySource(rows, 1, false), path);
 
   const WordOrder objective(tokenizer);
   format::BertConfig config;
-  config.vocab_size = 10, config.hidden_size = 32, config.num_hidden_layers = 2, config.num_attention_heads = 2;
+  config.vocab_size = 10, config.hidden_size = 32, config.num_hidden_layers = 2,
+  config.num_attention_heads = 2;
   config.intermediate_size = 64, config.max_position_embeddings = 16, config.num_labels = 2;
   Model model = objective.build({.config = config});
   Trainer trainer({.num_train_epochs = 8, .batch_size = 32, .progress = false}, parallel::make_single,

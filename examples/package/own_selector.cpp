@@ -22,14 +22,17 @@ class LongestWords : public objective::Selector {
       return objective::keyed_bits(key, Purpose::user, static_cast<size_t>(a.begin)) <
              objective::keyed_bits(key, Purpose::user, static_cast<size_t>(b.begin));
     });
-    for (size_t i = 0; i < words.size() && budget > 0; budget -= words[i++].size()) chosen.push_back(words[i]);
+    for (size_t i = 0; i < words.size() && budget > 0; budget -= words[i++].size())
+      chosen.push_back(words[i]);
   }
 };
 
 int main() {
-  const text::WordPiece tokenizer({"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "glass", "un", "##break", "##able"}, {}, {});
+  const text::WordPiece tokenizer(
+      {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "glass", "un", "##break", "##able"}, {}, {});
   const std::vector<data::MemorySource::Row> rows{{{"glass unbreakable glass glass"}, "", true}};
-  const fs::path path = fs::temp_directory_path() / ("longest_words_" + std::to_string(::getpid()) + ".tokens");
+  const fs::path path =
+      fs::temp_directory_path() / ("longest_words_" + std::to_string(::getpid()) + ".tokens");
   data::build_token_store(tokenizer, data::MemorySource(rows, 1, false), path);
 
   objective::MaskedLmOptions options;
@@ -38,7 +41,8 @@ int main() {
   options.rules_name = "the longest words first";
   const objective::MaskedLm objective(tokenizer, options);
   const auto dataset = objective.samples(data::TokenStore::open(path));
-  const std::vector<data::Sample> samples{dataset->get(0)};  // a view of the store, which the data set keeps open
+  const std::vector<data::Sample> samples{
+      dataset->get(0)};  // a view of the store, which the data set keeps open
   const MicroBatch batch = objective.collate(samples, {.seed = 1, .training = true});
   fs::remove_all(path);
   const bool right = at::equal(batch["mlm_labels"], torch::tensor({6, 7, 8}, torch::kLong));

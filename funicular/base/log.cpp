@@ -34,8 +34,8 @@ void require_one_of(const char* name, const std::vector<std::string>& values) {
   const std::string value = variable(name);
   if (value.empty() || std::find(values.begin(), values.end(), value) != values.end()) return;
   const std::string near = nearest(value, values.data(), values.data() + values.size());
-  throw InputError("environment", "{} expects one of {}, found \"{}\"{}", name, fmt::join(values, ", "), value,
-                   near.empty() ? "" : "; did you mean " + near + "?");
+  throw InputError("environment", "{} expects one of {}, found \"{}\"{}", name, fmt::join(values, ", "),
+                   value, near.empty() ? "" : "; did you mean " + near + "?");
 }
 
 std::atomic<Level>& current_level() {
@@ -78,8 +78,8 @@ void write(Level level, fmt::string_view format, fmt::format_args arguments) {
   if (!enabled(level)) return;
   static constexpr const char* kPrefix[] = {"debug: ", "", "warning: ", "error: "};
   // One write call a message, so that lines of several threads or processes do not mix.
-  const std::string line =
-      fmt::format("{}{}{}\n", time_stamp(), kPrefix[static_cast<int>(level)], fmt::vformat(format, arguments));
+  const std::string line = fmt::format("{}{}{}\n", time_stamp(), kPrefix[static_cast<int>(level)],
+                                       fmt::vformat(format, arguments));
   if (auto* hook = before_message.load()) hook();
   std::fwrite(line.data(), 1, line.size(), stderr);
   std::fflush(stderr);

@@ -139,8 +139,8 @@ void Progress::finish(std::string_view message) {
   const double seconds = seconds_between(start_, now);
   std::string text = fmt::format("{}  {}", name_, message);
   if (message.empty() && last_done_ > 0)
-    text = fmt::format("{}  {} in {}", name_, amount(static_cast<double>(last_done_)),
-                       short_duration(seconds));
+    text =
+        fmt::format("{}  {} in {}", name_, amount(static_cast<double>(last_done_)), short_duration(seconds));
   else if (message.empty())  // nothing was counted
     text = fmt::format("{}  done in {}", name_, short_duration(seconds));
   std::fputs((stamp() + text + "\n").c_str(), options_.stream);

@@ -4,15 +4,14 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/text/tokenizer.h"
 #include "funicular/format/tokenizer_json.h"
+#include "funicular/text/tokenizer.h"
 
 namespace funicular::format {
 namespace {
 
 using text::SequenceTemplate;
 using Step = SequenceTemplate::Step;
-
 
 int32_t id_of(const std::string& token, const std::vector<std::string>& tokens, const std::string& origin) {
   const auto found = std::find(tokens.begin(), tokens.end(), token);
@@ -29,8 +28,9 @@ int32_t id_of(const std::string& token, const std::vector<std::string>& tokens, 
 // says.
 void check_id(const std::string& token, const Json& stated, int32_t own, const std::string& origin) {
   if (!json_holds<int32_t>(stated) || stated.get<int32_t>() != own)
-    throw InputError(text::kTokenizerComponent, "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin,
-                     token, stated.dump().substr(0, 80), own);
+    throw InputError(text::kTokenizerComponent,
+                     "{}: the post-processor gives \"{}\" the id {}, the vocabulary {}", origin, token,
+                     stated.dump().substr(0, 80), own);
 }
 
 SequenceTemplate template_of(const std::string& cls, const std::string& sep,
@@ -66,8 +66,9 @@ std::vector<int32_t> ids_in(const Json& part, const std::string& name, const std
   const Json entry = json_get<Json>(all, name.c_str(), origin);
   const Json ids = json_get<Json>(entry, "ids", origin), names = json_get<Json>(entry, "tokens", origin);
   if (!ids.is_array() || !names.is_array() || ids.size() != names.size() || ids.empty())
-    throw InputError(text::kTokenizerComponent, "{}: the post-processor's token \"{}\" has the ids {} and the tokens {}",
-                     origin, name, ids.dump().substr(0, 80), names.dump().substr(0, 80));
+    throw InputError(text::kTokenizerComponent,
+                     "{}: the post-processor's token \"{}\" has the ids {} and the tokens {}", origin, name,
+                     ids.dump().substr(0, 80), names.dump().substr(0, 80));
   std::vector<int32_t> result;
   for (size_t i = 0; i < ids.size(); ++i) {
     if (!names[i].is_string())
@@ -89,8 +90,9 @@ std::vector<Step> read_steps(const Json& part, const char* key, const std::vecto
     int type = 0;
     const std::string name = template_step(item, type, origin);
     if (type < 0)
-      throw InputError(text::kTokenizerComponent, "{}: the post-processor's \"{}\" has the token type {}; expected 0 or more",
-                       origin, key, type);
+      throw InputError(text::kTokenizerComponent,
+                       "{}: the post-processor's \"{}\" has the token type {}; expected 0 or more", origin,
+                       key, type);
     if (name == "$A" || name == "$B") {
       steps.push_back(Step::text(name == "$B", type));
     } else {

@@ -9,8 +9,7 @@ namespace funicular::format {
 
 using text::AddedToken;
 
-namespace {
-}
+namespace {}
 
 std::string found_type(const Json& part) {
   if (part.is_null()) return "none";
@@ -28,7 +27,8 @@ const Json& part_of(const Json& root, const char* key, std::initializer_list<std
   if (std::find(supported.begin(), supported.end(), type) != supported.end()) return part;
   std::string names;
   for (const std::string_view name : supported) names.append(names.empty() ? "" : " or ").append(name);
-  throw InputError(text::kTokenizerComponent, "{}: the {} is {}; supported: {} ({})", origin, key, type, names, whose);
+  throw InputError(text::kTokenizerComponent, "{}: the {} is {}; supported: {} ({})", origin, key, type,
+                   names, whose);
 }
 
 std::vector<std::string> read_vocabulary(const Json& ids, const std::string& origin) {
@@ -37,11 +37,12 @@ std::vector<std::string> read_vocabulary(const Json& ids, const std::string& ori
   for (const auto& [token, value] : ids.items()) {
     const int64_t id = json_holds<int64_t>(value) ? value.get<int64_t>() : -1;
     if (id < 0 || id >= static_cast<int64_t>(vocabulary.size()))
-      throw InputError(text::kTokenizerComponent, "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}",
-                       origin, token, value.dump(), static_cast<int64_t>(vocabulary.size()) - 1);
+      throw InputError(text::kTokenizerComponent,
+                       "{}: the token \"{}\" has the id {}; expected an integer from 0 to {}", origin, token,
+                       value.dump(), static_cast<int64_t>(vocabulary.size()) - 1);
     if (taken[id])
-      throw InputError(text::kTokenizerComponent, "{}: the tokens \"{}\" and \"{}\" share the id {}", origin, vocabulary[id],
-                       token, id);
+      throw InputError(text::kTokenizerComponent, "{}: the tokens \"{}\" and \"{}\" share the id {}", origin,
+                       vocabulary[id], token, id);
     taken[id] = true;
     vocabulary[id] = token;
   }
@@ -63,7 +64,8 @@ std::vector<AddedToken> read_added(const Json& root, const std::string& origin) 
   std::vector<AddedToken> result;
   const auto list = root.find("added_tokens");
   if (list == root.end() || list->is_null()) return result;
-  if (!list->is_array()) throw InputError(text::kTokenizerComponent, "{}: \"added_tokens\" is no list", origin);
+  if (!list->is_array())
+    throw InputError(text::kTokenizerComponent, "{}: \"added_tokens\" is no list", origin);
   for (const Json& item : *list) {
     if (!item.is_object())
       throw InputError(text::kTokenizerComponent, "{}: an added token is no object: {}", origin, item.dump());
@@ -93,7 +95,8 @@ std::string template_step(const Json& step, int& type_id, const std::string& ori
     type_id = json_get_or(step[kind], "type_id", 0, origin);
     return (*kind == 'S' && kind[1] == 'e' ? "$" : "") + json_get<std::string>(step[kind], "id", origin);
   }
-  throw InputError(text::kTokenizerComponent, "{}: the post-processor has an unknown step {}", origin, step.dump());
+  throw InputError(text::kTokenizerComponent, "{}: the post-processor has an unknown step {}", origin,
+                   step.dump());
 }
 
 OrderedJson step_json(const char* kind, const std::string& id, int type) {
@@ -106,7 +109,8 @@ Json read_tokenizer_config(const fs::path& folder, std::string& origin) {
   if (!fs::exists(path)) return Json::object();
   Json config = read_json(path);
   if (!config.is_object())
-    throw InputError(text::kTokenizerComponent, "{}: expected an object, found {}", origin, config.type_name());
+    throw InputError(text::kTokenizerComponent, "{}: expected an object, found {}", origin,
+                     config.type_name());
   return config;
 }
 

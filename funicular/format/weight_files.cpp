@@ -18,8 +18,10 @@ constexpr const char* kPickle = "pytorch_model.bin";
 /// What a person runs to make model.safetensors of pytorch_model.bin: torch reads it without running what is in it.
 std::string conversion_of(const fs::path& folder) {
   return fmt::format(
-      "python3 -c \"import torch, safetensors.torch as s; s.save_file({{k: v.clone().contiguous() for k, v in "
-      "torch.load('{0}/{1}', map_location='cpu', weights_only=True).items()}}, '{0}/{2}', {{'format': 'pt'}})\"",
+      "python3 -c \"import torch, safetensors.torch as s; s.save_file({{k: v.clone().contiguous() for k, v "
+      "in "
+      "torch.load('{0}/{1}', map_location='cpu', weights_only=True).items()}}, '{0}/{2}', {{'format': "
+      "'pt'}})\"",
       folder.string(), kPickle, kFile);
 }
 
@@ -30,13 +32,15 @@ std::string conversion_of(const fs::path& folder) {
                      "once:\n  {}",
                      folder.string(), kFile, kPickle, conversion_of(folder));
   if (fs::exists(folder / "pytorch_model.bin.index.json"))
-    throw InputError("weights",
-                     "{} has no {}, but pickles in several files: load it with transformers and save_pretrained "
-                     "it again",
-                     folder.string(), kFile);
-  throw InputError("weights",
-                   "{} has no {}; download or copy the model whole, or save_pretrained it again with transformers",
-                   folder.string(), kFile);
+    throw InputError(
+        "weights",
+        "{} has no {}, but pickles in several files: load it with transformers and save_pretrained "
+        "it again",
+        folder.string(), kFile);
+  throw InputError(
+      "weights",
+      "{} has no {}; download or copy the model whole, or save_pretrained it again with transformers",
+      folder.string(), kFile);
 }
 
 }  // namespace
@@ -62,7 +66,8 @@ void WeightFiles::open_shards() {
   const Json index = read_json(path_);
   const auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object() || map->empty())
-    throw InputError("weights", "{}: expected \"weight_map\", an object from tensors to files", path_.string());
+    throw InputError("weights", "{}: expected \"weight_map\", an object from tensors to files",
+                     path_.string());
   std::set<std::string> names;
   for (const auto& [tensor, file] : map->items()) {
     if (!file.is_string())
@@ -70,8 +75,8 @@ void WeightFiles::open_shards() {
                        file.dump().substr(0, 80));
     const std::string name = file.get<std::string>();
     if (name.empty() || name != fs::path(name).filename().string() || name == "." || name == "..")
-      throw InputError("weights", "{}: expected a file of the same folder for {}, found \"{}\"", path_.string(),
-                       tensor, name);
+      throw InputError("weights", "{}: expected a file of the same folder for {}, found \"{}\"",
+                       path_.string(), tensor, name);
     names.insert(name);
   }
   std::set<std::string, std::less<>> found;
@@ -87,7 +92,8 @@ void WeightFiles::open_shards() {
   }
   for (const auto& [tensor, file] : map->items())
     if (!found.contains(tensor))
-      throw InputError("weights", "{} says that {} is in {}, which lacks it; download or copy the model whole",
+      throw InputError("weights",
+                       "{} says that {} is in {}, which lacks it; download or copy the model whole",
                        path_.string(), tensor, file.get<std::string>());
 }
 

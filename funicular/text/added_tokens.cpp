@@ -6,20 +6,20 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/text/tokenizer.h"
 #include "funicular/text/normalizer.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/unicode_tables.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
 namespace {
 
-
 void check_id(const AddedToken& token, const std::vector<std::string>& vocabulary, size_t model_size) {
   const auto id = static_cast<size_t>(token.id);  // a negative one becomes too large
   if (id < model_size && vocabulary[id] != token.content)
-    throw InputError(kTokenizerComponent, "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary",
-                     token.content, token.id, vocabulary[id]);
+    throw InputError(kTokenizerComponent,
+                     "the added token \"{}\" has the id {}, which is \"{}\" in the vocabulary", token.content,
+                     token.id, vocabulary[id]);
   if (id >= model_size && id != vocabulary.size())
     throw InputError(kTokenizerComponent,
                      "the added token \"{}\" has the id {}: expected {}, the next one after the vocabulary",

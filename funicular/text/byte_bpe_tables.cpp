@@ -5,15 +5,14 @@
 #include <utility>
 
 #include "funicular/base/error.h"
-#include "funicular/text/tokenizer.h"
 #include "funicular/base/hash.h"
 #include "funicular/text/byte_level.h"
 #include "funicular/text/nfc.h"
+#include "funicular/text/tokenizer.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::text {
 namespace {
-
 
 std::unordered_map<std::string_view, int32_t> index_of(const std::vector<std::string>& vocabulary,
                                                        size_t size) {
@@ -25,8 +24,9 @@ std::unordered_map<std::string_view, int32_t> index_of(const std::vector<std::st
                        "token {} of the vocabulary is not valid UTF-8; save the vocabulary as UTF-8", i);
     const auto [first, fresh] = ids.emplace(vocabulary[i], static_cast<int32_t>(i));
     if (!fresh)
-      throw InputError(kTokenizerComponent, "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one",
-                       vocabulary[i], first->second, i);
+      throw InputError(kTokenizerComponent,
+                       "the vocabulary holds \"{}\" twice, as tokens {} and {}; remove one", vocabulary[i],
+                       first->second, i);
   }
   return ids;
 }
@@ -37,12 +37,13 @@ std::vector<Merge> checked(std::vector<Merge> merges, const std::vector<std::str
     const Merge& merge = merges[i];
     const auto known = [&](int32_t id) { return id >= 0 && static_cast<size_t>(id) < size; };
     if (!known(merge.left) || !known(merge.right) || !known(merge.result))
-      throw InputError(kTokenizerComponent, "merge {} joins the tokens {} and {} to {}: expected ids from 0 to {}",
-                       i + 1, merge.left, merge.right, merge.result, static_cast<int64_t>(size) - 1);
+      throw InputError(kTokenizerComponent,
+                       "merge {} joins the tokens {} and {} to {}: expected ids from 0 to {}", i + 1,
+                       merge.left, merge.right, merge.result, static_cast<int64_t>(size) - 1);
     const auto token = [&](int32_t id) -> const std::string& { return vocabulary[static_cast<size_t>(id)]; };
     if (token(merge.left) + token(merge.right) != token(merge.result))
-      throw InputError(kTokenizerComponent, "merge {} joins \"{}\" and \"{}\" to \"{}\"; expected \"{}{}\"", i + 1,
-                       token(merge.left), token(merge.right), token(merge.result), token(merge.left),
+      throw InputError(kTokenizerComponent, "merge {} joins \"{}\" and \"{}\" to \"{}\"; expected \"{}{}\"",
+                       i + 1, token(merge.left), token(merge.right), token(merge.result), token(merge.left),
                        token(merge.right));
   }
   return merges;

@@ -25,7 +25,8 @@ void add_difference(const std::string& name, const std::string& before, const st
     return text.starts_with('{') ? parse_json_or_null<OrderedJson>(text) : OrderedJson();
   };
   OrderedJson old_fields = object(before), fields = object(now);
-  if (!old_fields.is_object() || !fields.is_object() || old_fields.value("name", "") != fields.value("name", ""))
+  if (!old_fields.is_object() || !fields.is_object() ||
+      old_fields.value("name", "") != fields.value("name", ""))
     return found.push_back(fmt::format("{} was {} and is {}", name, before, now));
   const auto show = [](const OrderedJson& fields_of, const std::string& key) {
     return fields_of.contains(key) ? fields_of[key].dump() : std::string("nothing");
@@ -46,7 +47,8 @@ std::string difference(const std::map<std::string, std::string>& old_values,
   std::map<std::string, std::string> all = old_values;
   all.insert(values.begin(), values.end());
   std::vector<std::string> found;
-  for (const auto& [name, unused] : all) add_difference(name, value_in(old_values, name), value_in(values, name), found);
+  for (const auto& [name, unused] : all)
+    add_difference(name, value_in(old_values, name), value_in(values, name), found);
   if (found.empty()) return {};
   return found.size() == 1 ? " " + found.front() : fmt::format("\n  {}", fmt::join(found, "\n  "));
 }

@@ -83,13 +83,15 @@ TEST(Progress, WhatIsSpentBesideIsNoneOfTheRatesAndPartOfTheTimeLeft) {
   progress.update(1, "", 3600);  // a step in a tenth of a second, and an hour of evaluations to come
   std::smatch found;
   const std::string text = stream.text();
-  ASSERT_TRUE(std::regex_search(text, found, std::regex("  ([0-9.]+) steps/s  (1:00:[0-9][0-9]) left"))) << text;
+  ASSERT_TRUE(std::regex_search(text, found, std::regex("  ([0-9.]+) steps/s  (1:00:[0-9][0-9]) left")))
+      << text;
   EXPECT_GT(std::stod(found[1]), 2.5);  // 2 with the evaluation
 }
 
 TEST(Progress, WhereNothingWasCountedItEndsWithTheTimeAlone) {
   const Stream stream;
-  Progress progress("bench", 0, {.unit = "", .plain_seconds = 3600, .stream = stream.file(), .terminal = false});
+  Progress progress("bench", 0,
+                    {.unit = "", .plain_seconds = 3600, .stream = stream.file(), .terminal = false});
   progress.show("1 of 2: adamw");
   progress.finish();
   EXPECT_EQ(stream.text(), "bench  done in 0:00\n");

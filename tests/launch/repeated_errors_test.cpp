@@ -22,7 +22,8 @@ TEST(RepeatedErrors, OfOtherRanksAreRecognisedWithTheirLines) {
 TEST(RepeatedErrors, AreNoOtherLinesHoweverOftenTheyCome) {
   RepeatedErrors errors;
   RepeatedErrors::Reader reader, other;
-  for (const char* line : {"warning: slow", "", "error", "loss error: 3", "  error: x", "2026-11-24 06:58:03 hello"})
+  for (const char* line :
+       {"warning: slow", "", "error", "loss error: 3", "  error: x", "2026-11-24 06:58:03 hello"})
     for (auto* one : {&reader, &other}) EXPECT_FALSE(errors.is_repeated(line, *one)) << line;
   EXPECT_FALSE(errors.is_repeated("error: one", reader));
   EXPECT_FALSE(errors.is_repeated("error: two", other));
