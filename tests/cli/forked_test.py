@@ -60,9 +60,10 @@ class Forked(unittest.TestCase):
         for _ in range(3):
             self.assertEqual(run("echo x", env=variables).stdout, "x\n")
         self.assertTrue(until(lambda: len(servers_of(owner.pid)) == 1))
-        # Of what libraries read as they are loaded it has its own.
-        self.assertEqual(run("echo x", env={**variables, "OMP_SCHEDULE": "static"}).stdout, "x\n")
-        self.assertTrue(until(lambda: len(servers_of(owner.pid)) == 2))
+        # What is read while libraries are loaded asks for a server of its own.
+        for number, name in enumerate(("OMP_SCHEDULE", "FUNICULAR_MUTANT"), 2):
+            self.assertEqual(run("echo x", env={**variables, name: "1"}).stdout, "x\n")
+            self.assertTrue(until(lambda expected=number: len(servers_of(owner.pid)) == expected), name)
         owner.kill()
         owner.wait()
         self.assertTrue(until(lambda: not servers_of(owner.pid)))

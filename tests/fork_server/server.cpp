@@ -119,7 +119,7 @@ void answer(int client) {
     std::signal(SIGCHLD, SIG_DFL);
     sigprocmask(SIG_SETMASK, &usual, nullptr);
     const int code = become(request);
-    // Without what LibTorch does at its end, which takes longer than most tests.
+    // LibTorch's end takes longer than most tests, so it is left out.
     std::fflush(nullptr);
     _exit(code);
   }
@@ -134,7 +134,7 @@ int serve(int, char**, char**) {
   int socket = -1, owner = 0;
   if (std::sscanf(std::getenv("FUNICULAR_FORK_SERVER"), "%d %d", &socket, &owner) != 2) return kFailed;
   if (void* const load = dlsym(RTLD_DEFAULT, "funicular_load_commands")) reinterpret_cast<void (*)()>(load)();
-  // Of those who answer nobody asks how they ended.
+  // Nobody waits for the processes that answer.
   std::signal(SIGCHLD, SIG_IGN);
   while (kill(owner, 0) == 0) {
     pollfd asked{socket, POLLIN, 0};
