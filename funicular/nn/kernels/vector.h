@@ -248,7 +248,7 @@ FUNICULAR_INLINE Vec<double> exp_negative(Vec<double> x) {
 
 using Words = uint32_t __attribute__((vector_size(64)));  // 16 counters at once, whatever the register width
 
-#if !defined(__AVX512F__)
+#if !defined(__AVX2__)
 struct WordPair {
   Words high, low;
 };
@@ -264,6 +264,81 @@ FUNICULAR_INLINE WordPair multiply_wide(Words x, uint32_t factor) {
 }
 #endif
 
+#if defined(__AVX2__)
+/// A register of 64-bit products: the operations that philox_registers needs.
+#if defined(__AVX512F__)
+using Wide = __m512i;
+FUNICULAR_INLINE Wide all_words(uint32_t word) {
+  return _mm512_set1_epi32(static_cast<int>(word));
+}
+FUNICULAR_INLINE Wide multiply_low_halves(Wide x, uint32_t factor) {
+  return _mm512_mul_epu32(x, all_words(factor));
+}
+FUNICULAR_INLINE Wide high_half(Wide x) {
+  return _mm512_srli_epi64(x, 32);
+}
+FUNICULAR_INLINE Wide xor_of(Wide a, Wide b, Wide c) {
+  return _mm512_ternarylogic_epi32(a, b, c, 0x96);
+}
+FUNICULAR_INLINE Wide interleaved(Wide even, Wide odd) {
+  return _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
+}
+#else
+using Wide = __m256i;
+FUNICULAR_INLINE Wide all_words(uint32_t word) {
+  return _mm256_set1_epi32(static_cast<int>(word));
+}
+FUNICULAR_INLINE Wide multiply_low_halves(Wide x, uint32_t factor) {
+  return _mm256_mul_epu32(x, all_words(factor));
+}
+FUNICULAR_INLINE Wide high_half(Wide x) {
+  return _mm256_srli_epi64(x, 32);
+}
+FUNICULAR_INLINE Wide xor_of(Wide a, Wide b, Wide c) {
+  return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
+}
+FUNICULAR_INLINE Wide interleaved(Wide even, Wide odd) {
+  return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
+}
+#endif
+
+/// A round of Philox of counters that lie in the lower halves of 64 bits, the only ones that VPMULUDQ reads; what lies in the upper
+/// ones does not matter.
+struct PhiloxCounters {
+  Wide c0, c1, c2, c3;
+  FUNICULAR_INLINE void round(Wide low, Wide high) {
+    const Wide a = multiply_low_halves(c0, 0xD2511F53u), b = multiply_low_halves(c2, 0xCD9E8D57u);
+    c0 = xor_of(high_half(b), c1, low);
+    c1 = b;
+    c2 = xor_of(high_half(a), c3, high);
+    c3 = a;
+  }
+};
+
+struct PhiloxRegisters {
+  Bits words[4];
+};
+/// Philox's blocks for a register of counters {index, position, draw}, the even and the odd ones apart.
+FUNICULAR_INLINE PhiloxRegisters philox_registers(Bits index, uint32_t position, uint64_t draw,
+                                                  const DropoutArguments& dropout) {
+  const auto first = reinterpret_cast<Wide>(index);
+  const Wide place = all_words(position), draw_low = all_words(static_cast<uint32_t>(draw)),
+             draw_high = all_words(static_cast<uint32_t>(draw >> 32));
+  PhiloxCounters even{first, place, draw_low, draw_high}, odd{high_half(first), place, draw_low, draw_high};
+  uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
+  for (int round = 0; round < 10; ++round) {
+    const Wide low = all_words(key_low), high = all_words(key_high);
+    even.round(low, high);
+    odd.round(low, high);
+    key_low += 0x9E3779B9u;
+    key_high += 0xBB67AE85u;
+  }
+  const auto together = [](Wide a, Wide b) { return reinterpret_cast<Bits>(interleaved(a, b)); };
+  return {{together(even.c0, odd.c0), together(even.c1, odd.c1), together(even.c2, odd.c2),
+           together(even.c3, odd.c3)}};
+}
+#endif
+
 /// Philox's blocks (funicular/base/random.h) for 16 counters {first_index + lane, position, draw}: word w of
 /// all of them in words[w].
 struct PhiloxWords {
@@ -272,42 +347,21 @@ struct PhiloxWords {
 FUNICULAR_INLINE PhiloxWords philox_words(uint32_t first_index, uint32_t position, uint64_t draw,
                                           const DropoutArguments& dropout) {
   const Words lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
-#if defined(__AVX512F__)
-  // Even and odd counters apart, each in the lower half of 64 bits: VPMULUDQ reads these halves, and what
-  // lies in the upper ones does not matter.
-  struct Counters {
-    __m512i c0, c1, c2, c3;
-    FUNICULAR_INLINE void round(uint32_t low, uint32_t high) {
-      const __m512i a = _mm512_mul_epu32(c0, _mm512_set1_epi64(0xD2511F53)),
-                    b = _mm512_mul_epu32(c2, _mm512_set1_epi64(0xCD9E8D57));
-      const auto mixed = [](__m512i product, __m512i c, uint32_t key) {
-        return _mm512_ternarylogic_epi32(_mm512_srli_epi64(product, 32), c,
-                                         _mm512_set1_epi32(static_cast<int>(key)), 0x96);  // a ^ b ^ c
-      };
-      c0 = mixed(b, c1, low);
-      c1 = b;
-      c2 = mixed(a, c3, high);
-      c3 = a;
-    }
-  };
-  const auto index = reinterpret_cast<__m512i>(lane + first_index);
-  const auto all = [](uint32_t word) { return _mm512_set1_epi32(static_cast<int>(word)); };
-  const auto draw_low = static_cast<uint32_t>(draw), draw_high = static_cast<uint32_t>(draw >> 32);
-  Counters even{index, all(position), all(draw_low), all(draw_high)};
-  Counters odd{_mm512_srli_epi64(index, 32), all(position), all(draw_low), all(draw_high)};
-  for (int round = 0; round < 10; ++round) {
-    even.round(key_low, key_high);
-    odd.round(key_low, key_high);
-    key_low += 0x9E3779B9u;
-    key_high += 0xBB67AE85u;
+#if defined(__AVX2__)
+  PhiloxWords result;
+  constexpr int kParts = sizeof(Words) / sizeof(Bits);  // registers of counters
+  for (int part = 0; part < kParts; ++part) {
+    Bits index;
+    __builtin_memcpy(&index, reinterpret_cast<const unsigned char*>(&lane) + part * sizeof(Bits),
+                     sizeof index);
+    const PhiloxRegisters words = philox_registers(index + first_index, position, draw, dropout);
+    for (int w = 0; w < 4; ++w)
+      __builtin_memcpy(reinterpret_cast<unsigned char*>(&result.words[w]) + part * sizeof(Bits),
+                       &words.words[w], sizeof(Bits));
   }
-  const auto together = [](__m512i low, __m512i high) {
-    return reinterpret_cast<Words>(_mm512_mask_blend_epi32(0xAAAA, low, _mm512_slli_epi64(high, 32)));
-  };
-  return {{together(even.c0, odd.c0), together(even.c1, odd.c1), together(even.c2, odd.c2),
-           together(even.c3, odd.c3)}};
+  return result;
 #else
+  uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
   Words c0 = lane + first_index, c1 = Words{} + position;
   Words c2 = Words{} + static_cast<uint32_t>(draw), c3 = Words{} + static_cast<uint32_t>(draw >> 32);
   for (int round = 0; round < 10; ++round) {
@@ -333,7 +387,19 @@ FUNICULAR_INLINE void write_multipliers(const PhiloxWords& random, const Dropout
   for (int field = 0; field < 8; ++field) {
     // The field in the upper half; what lies below it decides nothing.
     const Words bits = field % 2 ? random.words[field / 2] : random.words[field / 2] << 16;
-    for (int i = 0; i < 16; ++i) out[field * from_field_to_field + i] = bits[i] >= threshold ? scale : T{0};
+    T* const to = out + field * from_field_to_field;
+#if defined(__AVX2__)
+    if constexpr (sizeof(T) == sizeof(uint32_t)) {
+      const auto one = reinterpret_cast<Bits>(splat<T>(scale));
+      for (int i = 0; i < 16; i += kLanes<T>) {
+        Bits own;
+        __builtin_memcpy(&own, reinterpret_cast<const uint32_t*>(&bits) + i, sizeof own);
+        store(to + i, reinterpret_cast<Vec<T>>(own >= threshold ? one : Bits{}));
+      }
+      continue;
+    }
+#endif
+    for (int i = 0; i < 16; ++i) to[i] = bits[i] >= threshold ? scale : T{0};
   }
 }
 
