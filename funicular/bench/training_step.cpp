@@ -65,6 +65,7 @@ StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64
     times.losses.push_back(step.run(batch).loss);
     if (number < warmup) continue;
     times.seconds.push_back(seconds_since(start));
+    times.speeds.push_back(static_cast<double>(batch.tokens) / times.seconds.back());
     times.tokens += batch.tokens;
     times.forwards += static_cast<int64_t>(batch.micro_batches.size());
     times.masked += static_cast<int64_t>(batch.counts.at("mlm"));

@@ -55,6 +55,7 @@ train::GlobalBatch make_batch(const Rows& rows, int64_t number, int64_t micro_ba
 
 struct StepTimes {
   std::vector<double> seconds;  ///< of each timed step, its batch's packing included
+  std::vector<double> speeds;   ///< of each timed step, in real tokens a second
   std::vector<double> losses;   ///< of all steps, those that warm up first
   int64_t tokens = 0;           ///< real tokens of the timed steps
   int64_t masked = 0;           ///< predicted tokens of the timed steps
