@@ -41,8 +41,8 @@ void add_floor(OrderedJson& result, const bench::BertShape& shape, const bench::
   result["floor"] = {{"seconds", floor.seconds / static_cast<double>(times.seconds.size())},
                      {"tokens_per_second", static_cast<double>(times.tokens) / floor.seconds},
                      {"share", floor.seconds / times.total()},
-                     {"share_of_fastest", *std::max_element(times.speeds.begin(), times.speeds.end()) *
-                                              floor.seconds / static_cast<double>(times.tokens)},
+                     {"fastest_step_share", *std::max_element(times.speeds.begin(), times.speeds.end()) *
+                                                floor.seconds / static_cast<double>(times.tokens)},
                      {"flops_per_second", floor.flops / floor.seconds},
                      {"square_flops_per_second", floor.square_flops_per_second}};
 }
@@ -98,7 +98,7 @@ void print_times(const OrderedJson& result, const std::string& precision, int64_
         "{:.0f} %, the fastest at {:.0f} %\n",
         floor["tokens_per_second"].get<double>(), floor["flops_per_second"].get<double>() / 1e9,
         floor["square_flops_per_second"].get<double>() / 1e9, 100 * floor["share"].get<double>(),
-        100 * floor["share_of_fastest"].get<double>());
+        100 * floor["fastest_step_share"].get<double>());
   }
   if (!result.contains("profile")) return;
   fmt::print("\n");

@@ -19,7 +19,7 @@ class Steps(ProgramTest):
         self.assertLessEqual(result["step_seconds_best"], result["step_seconds_median"])
         self.assertEqual(len(result["losses"]), 3)
         self.assertGreater(result["floor"]["share"], 0)
-        self.assertGreater(result["floor"]["share_of_fastest"], result["floor"]["share"])  # of two steps
+        self.assertGreater(result["floor"]["fastest_step_share"], result["floor"]["share"])  # of two steps
         compute = result["floor"]["flops_per_second"] * result["floor"]["share"]
         self.assertAlmostEqual(result["model_flops_per_second"] / compute, 1, delta=0.02)  # whole tokens of the mean
         self.assertLess(sum(part["share"] for part in result["profile"]), 1.001)

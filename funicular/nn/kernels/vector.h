@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#if defined(__AVX512F__) || defined(__AVX2__)
+#if defined(__SSE2__)
 #include <immintrin.h>
 #endif
 
@@ -246,160 +246,83 @@ FUNICULAR_INLINE Vec<double> exp_negative(Vec<double> x) {
 // ---- Dropout bits
 // -----------------------------------------------------------------------------------------------
 
-using Words = uint32_t __attribute__((vector_size(64)));  // 16 counters at once, whatever the register width
+/// A register of 64-bit products.
+using Wide = uint64_t __attribute__((vector_size(kRegisterBytes)));
 
-#if !defined(__AVX2__)
-struct WordPair {
-  Words high, low;
-};
-
-FUNICULAR_INLINE WordPair multiply_wide(Words x, uint32_t factor) {
-  WordPair result;
-  for (int i = 0; i < 16; ++i) {
-    const uint64_t p = uint64_t{factor} * x[i];
-    result.high[i] = static_cast<uint32_t>(p >> 32);
-    result.low[i] = static_cast<uint32_t>(p);
-  }
-  return result;
-}
-#endif
-
-#if defined(__AVX2__)
-/// A register of 64-bit products: the operations that philox_registers needs.
+/// The lower halves of x, times `factor`; what lies in the upper ones does not matter.
+FUNICULAR_INLINE Wide multiply_lower_halves(Wide x, uint32_t factor) {
 #if defined(__AVX512F__)
-using Wide = __m512i;
-FUNICULAR_INLINE Wide all_words(uint32_t word) {
-  return _mm512_set1_epi32(static_cast<int>(word));
-}
-FUNICULAR_INLINE Wide multiply_low_halves(Wide x, uint32_t factor) {
-  return _mm512_mul_epu32(x, all_words(factor));
-}
-FUNICULAR_INLINE Wide high_half(Wide x) {
-  return _mm512_srli_epi64(x, 32);
-}
-FUNICULAR_INLINE Wide xor_of(Wide a, Wide b, Wide c) {
-  return _mm512_ternarylogic_epi32(a, b, c, 0x96);
-}
-FUNICULAR_INLINE Wide interleaved(Wide even, Wide odd) {
-  return _mm512_mask_blend_epi32(0xAAAA, even, _mm512_slli_epi64(odd, 32));
-}
+  return reinterpret_cast<Wide>(_mm512_mul_epu32(reinterpret_cast<__m512i>(x), _mm512_set1_epi64(factor)));
+#elif defined(__AVX2__)
+  return reinterpret_cast<Wide>(_mm256_mul_epu32(reinterpret_cast<__m256i>(x), _mm256_set1_epi64x(factor)));
+#elif defined(__SSE2__)
+  return reinterpret_cast<Wide>(_mm_mul_epu32(reinterpret_cast<__m128i>(x), _mm_set1_epi64x(factor)));
 #else
-using Wide = __m256i;
-FUNICULAR_INLINE Wide all_words(uint32_t word) {
-  return _mm256_set1_epi32(static_cast<int>(word));
-}
-FUNICULAR_INLINE Wide multiply_low_halves(Wide x, uint32_t factor) {
-  return _mm256_mul_epu32(x, all_words(factor));
-}
-FUNICULAR_INLINE Wide high_half(Wide x) {
-  return _mm256_srli_epi64(x, 32);
-}
-FUNICULAR_INLINE Wide xor_of(Wide a, Wide b, Wide c) {
-  return _mm256_xor_si256(_mm256_xor_si256(a, b), c);
-}
-FUNICULAR_INLINE Wide interleaved(Wide even, Wide odd) {
-  return _mm256_blend_epi32(even, _mm256_slli_epi64(odd, 32), 0xAA);
-}
+  return (x & 0xFFFFFFFFu) * factor;
 #endif
+}
 
-/// A round of Philox of counters that lie in the lower halves of 64 bits, the only ones that VPMULUDQ reads; what lies in the upper
-/// ones does not matter.
+/// Counters of Philox in the lower halves of 64 bits.
 struct PhiloxCounters {
   Wide c0, c1, c2, c3;
-  FUNICULAR_INLINE void round(Wide low, Wide high) {
-    const Wide a = multiply_low_halves(c0, 0xD2511F53u), b = multiply_low_halves(c2, 0xCD9E8D57u);
-    c0 = xor_of(high_half(b), c1, low);
+  FUNICULAR_INLINE void round(uint32_t key_low, uint32_t key_high) {
+    const Wide a = multiply_lower_halves(c0, 0xD2511F53u), b = multiply_lower_halves(c2, 0xCD9E8D57u);
+    c0 = (b >> 32) ^ c1 ^ key_low;
     c1 = b;
-    c2 = xor_of(high_half(a), c3, high);
+    c2 = (a >> 32) ^ c3 ^ key_high;
     c3 = a;
   }
 };
 
-struct PhiloxRegisters {
+constexpr int kCounters = kRegisterBytes / sizeof(uint32_t);
+
+/// Philox's blocks (funicular/base/random.h) for kCounters counters {first_index + lane, position, draw}: word w of all of them in
+/// words[w]. Even and odd counters are apart until the end.
+struct PhiloxBlocks {
   Bits words[4];
 };
-/// Philox's blocks for a register of counters {index, position, draw}, the even and the odd ones apart.
-FUNICULAR_INLINE PhiloxRegisters philox_registers(Bits index, uint32_t position, uint64_t draw,
-                                                  const DropoutArguments& dropout) {
-  const auto first = reinterpret_cast<Wide>(index);
-  const Wide place = all_words(position), draw_low = all_words(static_cast<uint32_t>(draw)),
-             draw_high = all_words(static_cast<uint32_t>(draw >> 32));
-  PhiloxCounters even{first, place, draw_low, draw_high}, odd{high_half(first), place, draw_low, draw_high};
+FUNICULAR_INLINE PhiloxBlocks philox_blocks(uint32_t first_index, uint32_t position, uint64_t draw,
+                                            const DropoutArguments& dropout) {
+  Bits index;
+  for (int lane = 0; lane < kCounters; ++lane) index[lane] = first_index + static_cast<uint32_t>(lane);
+  const auto indices = reinterpret_cast<Wide>(index);
+  const auto draw_low = static_cast<uint32_t>(draw), draw_high = static_cast<uint32_t>(draw >> 32);
+  PhiloxCounters even{indices, Wide{} + position, Wide{} + draw_low, Wide{} + draw_high},
+      odd{indices >> 32, Wide{} + position, Wide{} + draw_low, Wide{} + draw_high};
   uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
   for (int round = 0; round < 10; ++round) {
-    const Wide low = all_words(key_low), high = all_words(key_high);
-    even.round(low, high);
-    odd.round(low, high);
+    even.round(key_low, key_high);
+    odd.round(key_low, key_high);
     key_low += 0x9E3779B9u;
     key_high += 0xBB67AE85u;
   }
-  const auto together = [](Wide a, Wide b) { return reinterpret_cast<Bits>(interleaved(a, b)); };
+  const auto together = [](Wide a, Wide b) { return reinterpret_cast<Bits>((a & 0xFFFFFFFFu) | (b << 32)); };
   return {{together(even.c0, odd.c0), together(even.c1, odd.c1), together(even.c2, odd.c2),
            together(even.c3, odd.c3)}};
 }
-#endif
 
-/// Philox's blocks (funicular/base/random.h) for 16 counters {first_index + lane, position, draw}: word w of
-/// all of them in words[w].
-struct PhiloxWords {
-  Words words[4];
-};
-FUNICULAR_INLINE PhiloxWords philox_words(uint32_t first_index, uint32_t position, uint64_t draw,
-                                          const DropoutArguments& dropout) {
-  const Words lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-#if defined(__AVX2__)
-  PhiloxWords result;
-  constexpr int kParts = sizeof(Words) / sizeof(Bits);  // registers of counters
-  for (int part = 0; part < kParts; ++part) {
-    Bits index;
-    __builtin_memcpy(&index, reinterpret_cast<const unsigned char*>(&lane) + part * sizeof(Bits),
-                     sizeof index);
-    const PhiloxRegisters words = philox_registers(index + first_index, position, draw, dropout);
-    for (int w = 0; w < 4; ++w)
-      __builtin_memcpy(reinterpret_cast<unsigned char*>(&result.words[w]) + part * sizeof(Bits),
-                       &words.words[w], sizeof(Bits));
-  }
-  return result;
-#else
-  uint32_t key_low = dropout.key_low, key_high = dropout.key_high;
-  Words c0 = lane + first_index, c1 = Words{} + position;
-  Words c2 = Words{} + static_cast<uint32_t>(draw), c3 = Words{} + static_cast<uint32_t>(draw >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const WordPair a = multiply_wide(c0, 0xD2511F53u), b = multiply_wide(c2, 0xCD9E8D57u);
-    c0 = b.high ^ c1 ^ key_low;
-    c1 = b.low;
-    c2 = a.high ^ c3 ^ key_high;
-    c3 = a.low;
-    key_low += 0x9E3779B9u;
-    key_high += 0xBB67AE85u;
-  }
-  return {{c0, c1, c2, c3}};
-#endif
-}
-
-/// out[field][lane] = scale or 0 for the eight fields of 16 bits, low ones first, that each lane has.
+/// out[field][counter] = scale or 0 for the eight fields of 16 bits, low ones first, that each of 16 counters {first_index + lane,
+/// position, draw} has.
 template <class T>
-FUNICULAR_INLINE void write_multipliers(const PhiloxWords& random, const DropoutArguments& dropout, T* out,
+FUNICULAR_INLINE void write_multipliers(uint32_t first_index, uint32_t position, uint64_t draw,
+                                        const DropoutArguments& dropout, T* out,
                                         int64_t from_field_to_field) {
   const T scale = static_cast<T>(dropout.scale);
   const uint32_t threshold = dropout.threshold << 16;
+  for (int counter = 0; counter < 16; counter += kCounters) {
+    const PhiloxBlocks random =
+        philox_blocks(first_index + static_cast<uint32_t>(counter), position, draw, dropout);
 #pragma GCC unroll 8
-  for (int field = 0; field < 8; ++field) {
-    // The field in the upper half; what lies below it decides nothing.
-    const Words bits = field % 2 ? random.words[field / 2] : random.words[field / 2] << 16;
-    T* const to = out + field * from_field_to_field;
-#if defined(__AVX2__)
-    if constexpr (sizeof(T) == sizeof(uint32_t)) {
-      const auto one = reinterpret_cast<Bits>(splat<T>(scale));
-      for (int i = 0; i < 16; i += kLanes<T>) {
-        Bits own;
-        __builtin_memcpy(&own, reinterpret_cast<const uint32_t*>(&bits) + i, sizeof own);
-        store(to + i, reinterpret_cast<Vec<T>>(own >= threshold ? one : Bits{}));
-      }
-      continue;
+    for (int field = 0; field < 8; ++field) {
+      // The field in the upper half; what lies below it decides nothing.
+      const Bits bits = field % 2 ? random.words[field / 2] : random.words[field / 2] << 16;
+      T* const to = out + field * from_field_to_field + counter;
+      if constexpr (sizeof(T) == sizeof(uint32_t))
+        store(to,
+              reinterpret_cast<Vec<T>>(bits >= threshold ? reinterpret_cast<Bits>(splat<T>(scale)) : Bits{}));
+      else
+        for (int i = 0; i < kCounters; ++i) to[i] = bits[i] >= threshold ? scale : T{0};
     }
-#endif
-    for (int i = 0; i < 16; ++i) to[i] = bits[i] >= threshold ? scale : T{0};
   }
 }
 
@@ -409,8 +332,8 @@ template <class T>
 inline void dropout_multipliers(T* multiplier, int64_t count, uint32_t position, uint64_t draw,
                                 const DropoutArguments& dropout) {
   for (int64_t block = 0; block * 128 < count; ++block)
-    write_multipliers(philox_words(static_cast<uint32_t>(16 * block), position, draw, dropout), dropout,
-                      multiplier + 128 * block, 16);
+    write_multipliers(static_cast<uint32_t>(16 * block), position, draw, dropout, multiplier + 128 * block,
+                      16);
 }
 
 /// Of the probabilities of eight queries, from 8 * `octet` on, and the keys [0, count): multiplier[query %
@@ -420,8 +343,8 @@ template <class T>
 inline void attention_multipliers(T* multiplier, int64_t stride, int64_t count, uint32_t head, uint32_t octet,
                                   uint64_t draw, const DropoutArguments& dropout) {
   for (int64_t key = 0; key < count; key += 16)
-    write_multipliers(philox_words((head << 20) + static_cast<uint32_t>(key), octet, draw, dropout), dropout,
-                      multiplier + key, stride);
+    write_multipliers((head << 20) + static_cast<uint32_t>(key), octet, draw, dropout, multiplier + key,
+                      stride);
 }
 
 }  // namespace funicular::nn::FUNICULAR_ISA
