@@ -123,12 +123,12 @@ class Distill final : public Command {
     if (has_teacher()) {
       teacher_.emplace(teacher_path_, model::Pretrained::Expect::folder, "--teacher");
       model::check_sizes(teacher_->config(), teacher_path_);
-      teacher_->check_max_length(max_length_);
+      teacher_->fit_max_length(max_length_, arguments.given("max-length"));
     }
     open_student();
     tokenizer_ = (has_teacher() ? teacher_ : student_)->tokenizer();
     if (has_teacher()) require_one_tokenizer();
-    model::check_positions(max_length_, config_);
+    model::fit_positions(max_length_, arguments.given("max-length"), config_);
     general() ? open_documents() : open_task();
     make_objective();
   }

@@ -26,6 +26,7 @@
 #include "funicular/cli/verify_store.h"
 #include "funicular/core/error_text.h"
 #include "funicular/data/token_store.h"
+#include "funicular/format/config_keys.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
 #include "funicular/model/pretrained.h"
@@ -124,11 +125,12 @@ Finding check_device() {
 
 Finding check_config(const fs::path& model) {
   const auto config = format::read_bert_config(model);
-  return {Verdict::ok,
+  const std::vector<std::string> doubts = format::doubtful_keys(config.source);
+  return {doubts.empty() ? Verdict::ok : Verdict::warn,
           fmt::format("{}, {} layers, hidden {}, {} heads, vocabulary {}, at most {} tokens",
                       model::family_of(config).title, config.num_hidden_layers, config.hidden_size,
                       config.num_attention_heads, config.vocab_size, config.longest_sequence()),
-          ""};
+          fmt::format("{}", fmt::join(doubts, "; "))};
 }
 
 Finding check_weights(const fs::path& model) {

@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
@@ -206,6 +207,11 @@ class Evaluate final : public Command {
           "evaluate", "--data {}: task {} takes a file of rows, found a folder{}", data_.string(), task.name,
           fs::exists(data_ / data::kMetaFile) ? "; a token store is measured with --task mlm" : "");
     pretrained_->check_columns(task.columns(), tokenizer.sequence());
+    if (task.regression && details_)
+      throw InputError(
+          "usage",
+          "--details is of classifiers, and {} gives numbers; --predictions FILE writes them, row by row",
+          model_.string());
     const auto objective =
         objective::make_classifier(tokenizer, config,
                                    {.sequence = {static_cast<int32_t>(length_), note_.pair_truncation()},
@@ -228,20 +234,17 @@ class Evaluate final : public Command {
                             objective::thresholds_in(note_.source, config.num_labels));
     const auto begin = std::chrono::steady_clock::now();
     OrderedJson found = measure(model, *objective, store, &sheet);
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    const double seconds = seconds_since(begin);
     if (group_.rank() > 0) return 0;
     const uint64_t left_out = task.layout.bad_rows->count();
     if (left_out > 0) sheet.number_rows(eval::numbers_of_rows(task, data_));
     if (!output_.empty()) {
-      OrderedJson all = about(found, model, taken.count());
+      OrderedJson all = about(found, model, seconds);
       if (left_out > 0) all["left_out"] = left_out;
       eval::write_evaluation(output_, all, sheet, task, data_);
     }
     if (left_out > 0) found["left_out"] = left_out;
-    if (details_) {
-      found["classes"] = sheet.classes();
-      found["confusion_matrix"] = sheet.confusion_matrix();
-    }
+    if (details_) sheet.add_details(found);
     if (!predictions_.empty()) sheet.write(predictions_);
     fmt::print("{}\n", found.dump());
     return 0;

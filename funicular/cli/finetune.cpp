@@ -217,7 +217,7 @@ class Finetune final : public Command {
     config_ = pretrained_->config();
     task_ = task_options_.task(arguments);
     if (!task_.tags) check_best_metric();
-    pretrained_->check_max_length(max_length_);
+    pretrained_->fit_max_length(max_length_, arguments.given("max-length"));
     model::check_sizes(config_, model_);
     tokenizer_ = pretrained_->tokenizer();
     pretrained_->check_columns(task_.columns(), tokenizer_->sequence());

@@ -126,7 +126,7 @@ class Pretrain final : public Command {
     for (const auto& files : {corpora_.stores, eval_data_, masking_.files()})
       for (const fs::path& file : files) training_.check_output({file});
     const std::vector<double> weights = corpora_.weights();
-    const objective::MaskedLmOptions options = masking_.options(max_length_);
+    objective::MaskedLmOptions options = masking_.options(max_length_);
     if (masking_.pack_sentences == "across" && eval_fraction_ > 0)
       throw InputError(
           "usage",
@@ -146,7 +146,8 @@ class Pretrain final : public Command {
     if (!recipe_.empty() && !pretrained_->has_weights())
       throw InputError("usage", "--recipe {} adapts a model, and {} has no weights; leave it out", recipe_,
                        model_.string());
-    pretrained_->check_max_length(max_length_);
+    pretrained_->fit_max_length(max_length_, arguments.given("max-length"));
+    options.sequence.max_length = static_cast<int32_t>(max_length_);
     tokenizer_files_ = pretrained_->tokenizer(tokenizer_);
     objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options, electra_);
     warn_of_another_tokenizer();

@@ -3,6 +3,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <array>
 
 #include "funicular/base/error.h"
 
@@ -62,7 +63,6 @@ bool AnswerSheet::has(int64_t row, int64_t label) const {
 
 OrderedJson AnswerSheet::classes() const {
   OrderedJson all = OrderedJson::object();
-  if (kind_ == AnswerKind::number) return all;
   const auto share = [](double part, double whole) { return whole > 0 ? part / whole : 0; };
   for (int64_t label = 0; label < columns_; ++label) {
     double given = 0, right = 0, support = 0;
@@ -80,12 +80,30 @@ OrderedJson AnswerSheet::classes() const {
 }
 
 OrderedJson AnswerSheet::confusion_matrix() const {
-  if (kind_ != AnswerKind::one_class) return OrderedJson::array();
   const auto size = static_cast<size_t>(columns_);
   std::vector<std::vector<int64_t>> counts(size, std::vector<int64_t>(size));
   for (int64_t row = 0; row < rows(); ++row)
     ++counts.at(static_cast<size_t>(truth_[static_cast<size_t>(row)])).at(static_cast<size_t>(best(row)));
   return counts;
+}
+
+OrderedJson AnswerSheet::confusion_matrices() const {
+  OrderedJson all = OrderedJson::object();
+  for (int64_t label = 0; label < columns_; ++label) {
+    std::array<std::array<int64_t, 2>, 2> counts{};
+    for (int64_t row = 0; row < rows(); ++row) ++counts[has(row, label)][gives(row, label)];
+    all[labels_.at(static_cast<size_t>(label))] = counts;
+  }
+  return all;
+}
+
+void AnswerSheet::add_details(OrderedJson& found) const {
+  if (kind_ == AnswerKind::number) return;
+  found["classes"] = classes();
+  if (kind_ == AnswerKind::one_class)
+    found["confusion_matrix"] = confusion_matrix();
+  else
+    found["confusion_matrices"] = confusion_matrices();
 }
 
 OrderedJson AnswerSheet::mistakes(size_t most) const {

@@ -35,11 +35,11 @@ class AnswerSheet final : public Metrics {
   void losses(const std::map<std::string, double>& terms) override;
   std::map<std::string, double> finish(double loss) override;
 
-  /// {"NAME": {"precision": …, "recall": …, "f1": …, "support": …}, …}, with scikit-learn's definitions and its 0
-  /// where there is nothing to divide by. Of numbers an empty object.
-  OrderedJson classes() const;
-  /// Of one_class: [true class][predicted class], how many rows; else an empty list.
-  OrderedJson confusion_matrix() const;
+  /// Adds to the object `found` what says more than the metrics, with scikit-learn's definitions and its 0 where there
+  /// is nothing to divide by. "classes": {"NAME": {"precision": …, "recall": …, "f1": …, "support": …}, …}. Of one_class
+  /// "confusion_matrix": [true class][predicted class], how many rows. Of class_set "confusion_matrices": {"NAME":
+  /// [has the label or not][is given it or not], …}, 0 for not. Of numbers nothing.
+  void add_details(OrderedJson& found) const;
   /// Of one_class: at most `most` rows that were answered wrongly, the surest first: {"row": 1, "label": …, "predicted": …,
   /// "score": …}. Else an empty list.
   OrderedJson mistakes(size_t most) const;
@@ -48,6 +48,9 @@ class AnswerSheet final : public Metrics {
   void write(const fs::path& path) const;
 
  private:
+  OrderedJson classes() const;
+  OrderedJson confusion_matrix() const;
+  OrderedJson confusion_matrices() const;
   int64_t rows() const { return columns_ > 0 ? static_cast<int64_t>(scores_.size()) / columns_ : 0; }
   bool gives(int64_t row, int64_t label) const;
   bool has(int64_t row, int64_t label) const;

@@ -49,8 +49,7 @@ std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::
 
 void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task,
                       const fs::path& data) {
-  about["classes"] = sheet.classes();
-  about["confusion_matrix"] = sheet.confusion_matrix();
+  sheet.add_details(about);
   OrderedJson mistakes = sheet.mistakes(kMostMistakes);
   std::vector<int64_t> rows;
   for (const OrderedJson& mistake : mistakes) rows.push_back(mistake["row"].get<int64_t>());

@@ -185,75 +185,6 @@ void check_choice(std::string_view origin, const char* key, const std::string& v
 
 }  // namespace
 
-namespace {
-
-/// The keys that are read here, and those that transformers writes for every model.
-const std::vector<std::string>& known_keys() {
-  static const std::vector<std::string> keys{"vocab_size",
-                                             "hidden_size",
-                                             "num_hidden_layers",
-                                             "num_attention_heads",
-                                             "intermediate_size",
-                                             "max_position_embeddings",
-                                             "type_vocab_size",
-                                             "layer_norm_eps",
-                                             "hidden_dropout_prob",
-                                             "attention_probs_dropout_prob",
-                                             "initializer_range",
-                                             "classifier_dropout",
-                                             "hidden_act",
-                                             "pad_token_id",
-                                             "tie_word_embeddings",
-                                             "embedding_size",
-                                             "problem_type",
-                                             "torch_dtype",
-                                             "dtype",
-                                             "num_labels",
-                                             "id2label",
-                                             "label2id",
-                                             "architectures",
-                                             "model_type",
-                                             "position_embedding_type",
-                                             "is_decoder",
-                                             "add_cross_attention",
-                                             "is_encoder_decoder",
-                                             "pruned_heads",
-                                             "use_cache",
-                                             "transformers_version",
-                                             "_name_or_path",
-                                             "bos_token_id",
-                                             "eos_token_id",
-                                             "sep_token_id",
-                                             "cls_token_id",
-                                             "unk_token_id",
-                                             "mask_token_id",
-                                             "return_dict",
-                                             "output_attentions",
-                                             "output_hidden_states",
-                                             "gradient_checkpointing",
-                                             "chunk_size_feed_forward",
-                                             "attn_implementation",
-                                             "finetuning_task",
-                                             "tokenizer_class",
-                                             "funicular"};
-  return keys;
-}
-
-/// A misspelt key leaves the default in its place: said, with the key that was perhaps meant.
-void warn_of_misspelt_keys(const Json& json, std::string_view origin) {
-  const auto& known = known_keys();
-  for (const auto& [key, value] : json.items()) {
-    if (std::find(known.begin(), known.end(), key) != known.end()) continue;
-    const std::string near = nearest(key, known.data(), known.data() + known.size());
-    if (near.empty() || json.contains(near)) continue;
-    log::warning(
-        "{}: the key \"{}\" is not known and not used; did you mean \"{}\"? That one has its default now",
-        origin, key, near);
-  }
-}
-
-}  // namespace
-
 int64_t BertConfig::first_position() const {
   const ModelType* const type = find_model_type(model_type);
   return type && type->positions_after_padding ? pad_token_id + 1 : 0;
@@ -363,7 +294,6 @@ BertConfig parse_bert_config(const Json& json, std::string_view origin) {
   read_architectures(fields, config);
   config.source = json;
   check_bert_config(config, origin);
-  warn_of_misspelt_keys(json, origin);
   return config;
 }
 

@@ -10,6 +10,7 @@
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
 #include "funicular/core/precision.h"
+#include "funicular/format/config_keys.h"
 #include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
@@ -94,6 +95,8 @@ bool any_weights(const fs::path& folder) {
 Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_(std::move(path)) {
   if (expect == Expect::folder || !fs::is_regular_file(path_)) require_folder(path_, option);
   config_ = format::read_bert_config(path_);
+  for (const std::string& doubt : format::doubtful_keys(config_.source))
+    log::warning("{}: {}", path_.string(), doubt);
   has_weights_ = any_weights(path_);
 }
 
@@ -127,6 +130,11 @@ void check_positions(int64_t max_length, const format::BertConfig& config) {
   if (max_length > config.longest_sequence())
     throw InputError("usage", "--max-length {} is more than the model's {} positions", max_length,
                      config.longest_sequence());
+}
+
+void fit_positions(int64_t& max_length, bool given, const format::BertConfig& config) {
+  if (!given) max_length = std::min(max_length, config.longest_sequence());
+  check_positions(max_length, config);
 }
 
 void Pretrained::check_columns(int columns, const text::SequenceTemplate& sequence) const {

@@ -34,6 +34,10 @@ std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
 void check_positions(int64_t max_length, const format::BertConfig& config);
 
+/// A length that the user has `given` is checked as check_positions does; a default becomes shorter where the model has
+/// fewer positions.
+void fit_positions(int64_t& max_length, bool given, const format::BertConfig& config);
+
 /// A model folder, or a config.json alone, whose configuration has been read; weights and tokeniser are read
 /// when they are asked for.
 class Pretrained {
@@ -54,6 +58,7 @@ class Pretrained {
   std::unique_ptr<text::Tokenizer> tokenizer(const fs::path& elsewhere = {}) const;
 
   void check_max_length(int64_t max_length) const { check_positions(max_length, config_); }
+  void fit_max_length(int64_t& max_length, bool given) const { fit_positions(max_length, given, config_); }
   /// Throws InputError where a sequence of so many texts has token types that the model has no embedding of.
   void check_columns(int columns, const text::SequenceTemplate& sequence) const;
 

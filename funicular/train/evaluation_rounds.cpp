@@ -118,10 +118,13 @@ void EvaluationRounds::tell(const std::map<std::string, double>& found) const {
 
 void EvaluationRounds::tell_early_stop() const {
   if (!training_.first() || !training_.out_of_patience() || state_.step >= training_.max_steps) return;
+  const auto best = state_.best_evaluation.find(options_.best_metric);
   log::info(
-      "stopped early, at step {} of {}: {} evaluations in a row were not better than that of step {} "
-      "(--patience {})",
-      state_.step, training_.max_steps, state_.evaluations_without_gain, state_.best_step, options_.patience);
+      "stopped early, at step {} of {}: {} has not improved in {} evaluations (--patience {}){}", state_.step,
+      training_.max_steps, options_.best_metric, state_.evaluations_without_gain, options_.patience,
+      best == state_.best_evaluation.end()
+          ? ""
+          : fmt::format("; the best is {:.4f}, the model that of step {}", best->second, state_.best_step));
 }
 
 }  // namespace funicular::train

@@ -72,6 +72,20 @@ class MultiLabel(ProgramTest):
         self.assertAlmostEqual(measured["accuracy"], right_rows(), places=9)
         self.assertLess(measured["accuracy"], 0.5)
 
+    def test_details_count_each_label_by_itself(self):
+        self.train()
+        model, data = self.folder / "run" / "model", self.folder / "sets-eval.tsv"
+        found = self.succeeds("evaluate", "--model", model, "--data", data, "--details", "--predictions", self.folder / "answers.jsonl").json()
+        answers = [json.loads(line) for line in (self.folder / "answers.jsonl").read_text().splitlines()]
+        self.assertNotIn("confusion_matrix", found)
+        for name in LABELS.values():
+            counts = [[0, 0], [0, 0]]
+            for answer in answers:
+                counts[name in answer["label"]][name in answer["predicted"]] += 1
+            self.assertEqual(found["confusion_matrices"][name], counts, name)
+            self.assertEqual(found["classes"][name]["support"], sum(counts[1]))
+        self.assertEqual(sum(sum(row) for row in counts), len(answers))
+
     def test_whose_thresholds_are_used_is_told(self):
         words = self.finetune_words(self.model(), output="told", train=self.write("sets-train.tsv", 24, 1), eval=self.write("sets-eval.tsv", 24, 2),
                                     max_steps=2, num_train_epochs=None)

@@ -89,6 +89,13 @@ class Models(ProgramTest):
     def test_length_beyond_the_models_positions(self):
         self.refuses(self.predict(self.classifier()) + ["--max-length", "65"], "--max-length 65 is more than the model's 64 positions")
 
+    def test_fewer_positions_than_the_default_length(self):
+        train = write_rows(self.folder / "rows.tsv", ("label", "text"), [("pro", "good film"), ("contra", "bad film")] * 4)
+        words = ["finetune", "--model", self.classifier(), "--task", "custom", "--train", train, "--output", self.folder / "run", "--max-steps", 1]
+        self.refuses([*words, "--max-length", 65], "--max-length 65 is more than the model's 64 positions")
+        self.succeeds(*words)
+        self.assertEqual(json.loads((self.folder / "run" / "model" / "config.json").read_text())["funicular"]["max_length"], 64)
+
     def test_regression_model(self):
         model = self.model(problem_type="regression", extra_shapes={"classifier.weight": [1, HIDDEN], "classifier.bias": [1]},
                            id2label={"0": "LABEL_0"}, label2id={"LABEL_0": 0})

@@ -1,0 +1,148 @@
+#include "funicular/format/config_keys.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+
+#include "funicular/base/error.h"
+
+namespace funicular::format {
+namespace {
+
+/// The sizes of a model; each has a default, which seldom fits another model's weights.
+constexpr const char* kSizes[] = {"vocab_size",          "hidden_size",       "num_hidden_layers",
+                                  "num_attention_heads", "intermediate_size", "max_position_embeddings"};
+
+/// The keys that are read, and those that transformers writes for every model.
+const std::vector<std::string>& known_keys() {
+  static const std::vector<std::string> keys{"vocab_size",
+                                             "hidden_size",
+                                             "num_hidden_layers",
+                                             "num_attention_heads",
+                                             "intermediate_size",
+                                             "max_position_embeddings",
+                                             "type_vocab_size",
+                                             "layer_norm_eps",
+                                             "hidden_dropout_prob",
+                                             "attention_probs_dropout_prob",
+                                             "initializer_range",
+                                             "classifier_dropout",
+                                             "hidden_act",
+                                             "pad_token_id",
+                                             "tie_word_embeddings",
+                                             "embedding_size",
+                                             "problem_type",
+                                             "torch_dtype",
+                                             "dtype",
+                                             "num_labels",
+                                             "id2label",
+                                             "label2id",
+                                             "architectures",
+                                             "model_type",
+                                             "position_embedding_type",
+                                             "is_decoder",
+                                             "add_cross_attention",
+                                             "is_encoder_decoder",
+                                             "pruned_heads",
+                                             "use_cache",
+                                             "transformers_version",
+                                             "_name_or_path",
+                                             "bos_token_id",
+                                             "eos_token_id",
+                                             "sep_token_id",
+                                             "cls_token_id",
+                                             "unk_token_id",
+                                             "mask_token_id",
+                                             "return_dict",
+                                             "output_attentions",
+                                             "output_hidden_states",
+                                             "gradient_checkpointing",
+                                             "chunk_size_feed_forward",
+                                             "attn_implementation",
+                                             "finetuning_task",
+                                             "tokenizer_class",
+                                             "funicular"};
+  return keys;
+}
+
+bool is_known(const std::string& key) {
+  return std::find(known_keys().begin(), known_keys().end(), key) != known_keys().end();
+}
+
+/// What GPT-2, DistilBERT, T5, BART and others call the same thing.
+const std::map<std::string, std::string>& other_names() {
+  static const std::map<std::string, std::string> names{{"n_vocab", "vocab_size"},
+                                                        {"n_embd", "hidden_size"},
+                                                        {"dim", "hidden_size"},
+                                                        {"d_model", "hidden_size"},
+                                                        {"n_layer", "num_hidden_layers"},
+                                                        {"n_layers", "num_hidden_layers"},
+                                                        {"num_layer", "num_hidden_layers"},
+                                                        {"num_layers", "num_hidden_layers"},
+                                                        {"encoder_layers", "num_hidden_layers"},
+                                                        {"layers", "num_hidden_layers"},
+                                                        {"n_head", "num_attention_heads"},
+                                                        {"n_heads", "num_attention_heads"},
+                                                        {"num_heads", "num_attention_heads"},
+                                                        {"encoder_attention_heads", "num_attention_heads"},
+                                                        {"heads", "num_attention_heads"},
+                                                        {"n_inner", "intermediate_size"},
+                                                        {"d_ff", "intermediate_size"},
+                                                        {"ffn_dim", "intermediate_size"},
+                                                        {"encoder_ffn_dim", "intermediate_size"},
+                                                        {"feed_forward_size", "intermediate_size"},
+                                                        {"n_positions", "max_position_embeddings"},
+                                                        {"n_ctx", "max_position_embeddings"},
+                                                        {"max_seq_len", "max_position_embeddings"},
+                                                        {"max_seq_length", "max_position_embeddings"},
+                                                        {"dropout", "hidden_dropout_prob"},
+                                                        {"attention_dropout", "attention_probs_dropout_prob"},
+                                                        {"activation", "hidden_act"},
+                                                        {"activation_function", "hidden_act"}};
+  return names;
+}
+
+/// The one known key that begins or ends with the word or words of `part`; "" if there is none, or more.
+std::string known_with_part(const std::string& part) {
+  std::string found;
+  for (const std::string& key : known_keys()) {
+    if (!key.starts_with(part + "_") && !key.ends_with("_" + part)) continue;
+    if (!found.empty()) return "";
+    found = key;
+  }
+  return found;
+}
+
+/// The known key that was perhaps meant; "" if there is none.
+std::string meant_by(const std::string& key) {
+  if (const auto other = other_names().find(key); other != other_names().end()) return other->second;
+  if (const std::string whole = known_with_part(key); !whole.empty()) return whole;
+  return nearest(key, known_keys().data(), known_keys().data() + known_keys().size());
+}
+
+}  // namespace
+
+std::vector<std::string> doubtful_keys(const Json& config) {
+  std::vector<std::string> doubts, unknown, missing;
+  for (const auto& [key, value] : config.items()) {
+    if (is_known(key)) continue;
+    const std::string meant = meant_by(key);
+    if (meant.empty())
+      unknown.push_back(key);
+    else if (!config.contains(meant))
+      doubts.push_back(fmt::format(
+          "the key \"{}\" is not known and not used; did you mean \"{}\"? That one has its default now", key,
+          meant));
+  }
+  for (const char* size : kSizes)
+    if (!config.contains(size)) missing.emplace_back(size);
+  if (!unknown.empty() && !missing.empty())
+    doubts.push_back(
+        fmt::format("there is no \"{}\", so the default is taken; these keys are not known and not used: {}",
+                    fmt::join(missing, "\", \""), fmt::join(unknown, ", ")));
+  return doubts;
+}
+
+}  // namespace funicular::format

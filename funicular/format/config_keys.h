@@ -1,0 +1,17 @@
+#pragma once
+// Keys of a config.json that mean nothing to this program, and the ones that were perhaps meant.
+
+#include <string>
+#include <vector>
+
+#include "funicular/base/json.h"
+
+namespace funicular::format {
+
+/// One sentence for each key of `config`, an object, that is not known and stands in for one that the file does not
+/// give: a misspelt one ("hiden_size"), a part of a name ("intermediate"), or the name of other families
+/// ("n_layer"). Where the file leaves out a size of the model, one more sentence names the sizes left out and all
+/// other unknown keys. Empty where nothing is doubtful.
+std::vector<std::string> doubtful_keys(const Json& config);
+
+}  // namespace funicular::format

@@ -1,0 +1,64 @@
+// Unknown keys of config.json: the one that was meant is named, and nothing is said of harmless ones.
+
+#include "funicular/format/config_keys.h"
+
+#include "scratch.h"
+
+namespace funicular::format {
+namespace {
+
+Json whole() {
+  return parse_json(R"({"vocab_size": 9, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+                        "intermediate_size": 16, "max_position_embeddings": 32})",
+                    "test");
+}
+
+/// Of a configuration that gives `key` in place of `meant`.
+std::vector<std::string> doubts_of(const std::string& key, const std::string& meant) {
+  Json config = whole();
+  config.erase(meant);
+  config[key] = 1;
+  return doubtful_keys(config);
+}
+
+TEST(ConfigKeys, TheKeyThatWasMeantIsNamed) {
+  const std::pair<const char*, const char*> cases[] = {{"hiden_size", "hidden_size"},
+                                                       {"num_layers", "num_hidden_layers"},
+                                                       {"n_layer", "num_hidden_layers"},
+                                                       {"n_embd", "hidden_size"},
+                                                       {"dim", "hidden_size"},
+                                                       {"num_heads", "num_attention_heads"},
+                                                       {"intermediate", "intermediate_size"},
+                                                       {"d_ff", "intermediate_size"},
+                                                       {"n_positions", "max_position_embeddings"},
+                                                       {"hidden_dropout", "hidden_dropout_prob"},
+                                                       {"attention_dropout", "attention_probs_dropout_prob"},
+                                                       {"layer_norm_epsilon", "layer_norm_eps"}};
+  for (const auto& [key, meant] : cases) {
+    const std::vector<std::string> doubts = doubts_of(key, meant);
+    ASSERT_EQ(doubts.size(), 1u) << key;
+    EXPECT_NE(doubts[0].find(std::string("\"") + key + "\" is not known"), std::string::npos) << doubts[0];
+    EXPECT_NE(doubts[0].find(std::string("mean \"") + meant + "\"?"), std::string::npos) << doubts[0];
+  }
+}
+
+TEST(ConfigKeys, NothingIsSaidOfAKeyWhoseMeaningTheFileGivesElsewhere) {
+  Json config = whole();
+  config["num_layers"] = config["n_embd"] = config["hiden_size"] = config["our_own_key"] = 1;
+  EXPECT_EQ(doubtful_keys(config), std::vector<std::string>{});
+}
+
+TEST(ConfigKeys, OtherUnknownKeysAreNamedWhereASizeIsLeftOut) {
+  Json config = whole();
+  config.erase("num_hidden_layers");
+  EXPECT_EQ(doubtful_keys(config), std::vector<std::string>{}) << "a default without a doubt";
+  config["our_own_key"] = 1;
+  const std::vector<std::string> doubts = doubtful_keys(config);
+  ASSERT_EQ(doubts.size(), 1u);
+  EXPECT_NE(doubts[0].find("no \"num_hidden_layers\", so the default is taken"), std::string::npos)
+      << doubts[0];
+  EXPECT_NE(doubts[0].find("our_own_key"), std::string::npos) << doubts[0];
+}
+
+}  // namespace
+}  // namespace funicular::format
