@@ -1,0 +1,302 @@
+#pragma once
+// An independent BERT of plain LibTorch operations in float64 that drops units by the keys of docs/numerics.md, and the
+// comparison of a model with it.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "funicular/base/random.h"
+#include "funicular/core/recompute.h"
+#include "funicular/model/bert.h"
+#include "funicular/model/token_classifier.h"
+#include "funicular/runtime/device_kernels.h"
+
+namespace funicular::model::plain_bert {
+
+inline constexpr uint64_t kRunSeed = (uint64_t{5} << 32) + 7;
+
+/// The sites by the numbers that docs/numerics.md promises, not by the names of the code.
+enum class Site : uint32_t {
+  embedding = 5,
+  probabilities = 6,
+  attention_output = 7,
+  output = 8,
+  classifier = 9
+};
+
+inline uint32_t threshold_of(double probability) {
+  return static_cast<uint32_t>(std::lround(probability * 65536));
+}
+
+inline RandomKey key_of(Site site, uint32_t layer) {
+  return make_key(kRunSeed, static_cast<Purpose>(site), layer);
+}
+
+inline double multiplier(uint32_t word, uint32_t half, double probability) {
+  const uint32_t threshold = threshold_of(probability);
+  return ((word >> (16 * half)) & 0xFFFF) < threshold ? 0.0 : 65536.0 / (65536.0 - threshold);
+}
+
+inline RandomBlock block_of(RandomKey key, uint32_t first, uint32_t second, int64_t draw) {
+  const auto bits = static_cast<uint64_t>(draw);
+  return philox(key, {first, second, static_cast<uint32_t>(bits), static_cast<uint32_t>(bits >> 32)});
+}
+
+/// What the units of rows [positions, width] of one draw are multiplied by.
+inline at::Tensor row_mask(Site site, uint32_t layer, double probability, int64_t positions, int64_t width,
+                           int64_t draw) {
+  at::Tensor mask = at::empty({positions, width}, at::kDouble);
+  auto out = mask.accessor<double, 2>();
+  const RandomKey key = key_of(site, layer);
+  for (int64_t p = 0; p < positions; ++p)
+    for (int64_t c = 0; c < width; ++c) {
+      const auto channel = static_cast<uint32_t>(c);
+      const RandomBlock block =
+          block_of(key, channel / 128 * 16 + channel % 16, static_cast<uint32_t>(p), draw);
+      out[p][c] = multiplier(block[channel % 128 / 32], channel % 32 / 16, probability);
+    }
+  return mask;
+}
+
+/// What the probabilities [length, length] of one head are multiplied by.
+inline at::Tensor probability_mask(uint32_t layer, uint32_t head, double probability, int64_t length,
+                                   int64_t draw) {
+  at::Tensor mask = at::empty({length, length}, at::kDouble);
+  auto out = mask.accessor<double, 2>();
+  const RandomKey key = key_of(Site::probabilities, layer);
+  for (int64_t i = 0; i < length; ++i)
+    for (int64_t j = 0; j < length; ++j) {
+      const auto query = static_cast<uint32_t>(i);
+      const RandomBlock block = block_of(key, head * (1u << 20) + static_cast<uint32_t>(j), query / 8, draw);
+      out[i][j] = multiplier(block[query % 8 / 2], query % 2, probability);
+    }
+  return mask;
+}
+
+/// BERT of one sequence at a time, as the papers and transformers write it; or ELECTRA's encoder, whose embeddings are as
+/// wide as its layers.
+class PlainBert {
+ public:
+  PlainBert(const Model& model, const format::BertConfig& config) : config_(config) {
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices)
+        weights_[slice.name] = parameter->master.detach()
+                                   .narrow(0, slice.begin, slice.end - slice.begin)
+                                   .clone()
+                                   .set_requires_grad(true);
+    if (config.model_type == "electra") encoder_ = "electra.";
+  }
+
+  const std::map<std::string, at::Tensor>& weights() const { return weights_; }
+
+  at::Tensor masked_lm_loss(const MicroBatch& batch) const {
+    const at::Tensor rows = hidden(batch).index_select(0, batch["mlm_rows"]);
+    const at::Tensor transformed = norm(at::gelu(linear(rows, "cls.predictions.transform.dense")),
+                                        "cls.predictions.transform.LayerNorm");
+    const at::Tensor logits = at::linear(transformed, weight("bert.embeddings.word_embeddings.weight"),
+                                         weight("cls.predictions.bias"));
+    return at::cross_entropy_loss(logits, batch["mlm_labels"], {}, at::Reduction::Sum) /
+           batch.counts.at("mlm");
+  }
+
+  /// [S, classes].
+  at::Tensor classifier_logits(const MicroBatch& batch) const {
+    const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
+    std::vector<at::Tensor> all;
+    for (int64_t s = 0; s < batch.packing.sequences(); ++s) {
+      const auto drop = [&](const at::Tensor& x, uint32_t layer) {
+        return x * row_mask(Site::classifier, layer, rate, 1, config_.hidden_size, draw_of(batch, s));
+      };
+      const at::Tensor first = encode(batch, s).narrow(0, 0, 1);
+      if (encoder_ == "electra.")
+        all.push_back(
+            linear(drop(at::gelu(linear(drop(first, 1), "classifier.dense")), 0), "classifier.out_proj"));
+      else
+        all.push_back(linear(drop(at::tanh(linear(first, "bert.pooler.dense")), 0), "classifier"));
+    }
+    return at::cat(all);
+  }
+
+  /// Of classes or, with one label, of regression.
+  at::Tensor classification_loss(const MicroBatch& batch) const {
+    const at::Tensor logits = classifier_logits(batch);
+    if (config_.num_labels == 1)
+      return at::mse_loss(logits.squeeze(1), batch["labels"], at::Reduction::Sum) /
+             batch.counts.at("regression");
+    return at::cross_entropy_loss(logits, batch["labels"], {}, at::Reduction::Sum) /
+           batch.counts.at("classification");
+  }
+
+  at::Tensor tag_loss(const MicroBatch& batch) const {
+    const double rate = config_.classifier_dropout.value_or(config_.hidden_dropout_prob);
+    std::vector<at::Tensor> all;
+    for (int64_t s = 0; s < batch.packing.sequences(); ++s) {
+      const at::Tensor hidden = encode(batch, s);
+      all.push_back(hidden * row_mask(Site::classifier, 0, rate, hidden.size(0), config_.hidden_size,
+                                      draw_of(batch, s)));
+    }
+    const at::Tensor logits = linear(at::cat(all).index_select(0, batch["tag_rows"]), "classifier");
+    return at::cross_entropy_loss(logits, batch["labels"], {}, at::Reduction::Sum) / batch.counts.at("tags");
+  }
+
+  at::Tensor loss(const Head& head, const MicroBatch& batch) const {
+    if (head == token_classifier()) return tag_loss(batch);
+    return head == Head::masked_lm ? masked_lm_loss(batch) : classification_loss(batch);
+  }
+
+  /// The last hidden states of all tokens, [T, H].
+  at::Tensor hidden(const MicroBatch& batch) const {
+    std::vector<at::Tensor> all;
+    for (int64_t s = 0; s < batch.packing.sequences(); ++s) all.push_back(encode(batch, s));
+    return at::cat(all);
+  }
+  at::Tensor linear(const at::Tensor& x, const std::string& name) const {
+    return at::linear(x, weight(name + ".weight"), weight(name + ".bias"));
+  }
+
+ private:
+  const at::Tensor& weight(const std::string& name) const { return weights_.at(name); }
+  at::Tensor norm(const at::Tensor& x, const std::string& name) const {
+    return at::layer_norm(x, {config_.hidden_size}, weight(name + ".weight"), weight(name + ".bias"),
+                          config_.layer_norm_eps);
+  }
+  static int64_t draw_of(const MicroBatch& batch, int64_t sequence) {
+    return batch.packing.draw_ids[sequence].item<int64_t>();
+  }
+  at::Tensor dropped(const at::Tensor& x, Site site, uint32_t layer, int64_t draw) const {
+    return x * row_mask(site, layer, config_.hidden_dropout_prob, x.size(0), x.size(1), draw);
+  }
+
+  at::Tensor encode(const MicroBatch& batch, int64_t sequence) const {
+    const int64_t first = batch.packing.offsets[sequence].item<int>(),
+                  length = batch.packing.offsets[sequence + 1].item<int>() - first,
+                  draw = draw_of(batch, sequence);
+    const auto of = [&](const char* name) { return batch[name].narrow(0, first, length); };
+    const std::string prefix = encoder_ + "embeddings.";
+    const at::Tensor sum =
+        at::embedding(weight(prefix + "word_embeddings.weight"), of("token_ids"), 0) +
+        weight(prefix + "position_embeddings.weight").narrow(0, 0, length) +
+        at::embedding(weight(prefix + "token_type_embeddings.weight"), of("token_type_ids"));
+    at::Tensor x = dropped(norm(sum, prefix + "LayerNorm"), Site::embedding, 0, draw);
+    for (uint32_t layer = 0; layer < config_.num_hidden_layers; ++layer) x = encode_layer(x, layer, draw);
+    return x;
+  }
+
+  at::Tensor encode_layer(const at::Tensor& x, uint32_t layer, int64_t draw) const {
+    const std::string prefix = encoder_ + "encoder.layer." + std::to_string(layer) + ".";
+    const at::Tensor query = linear(x, prefix + "attention.self.query"),
+                     key = linear(x, prefix + "attention.self.key"),
+                     value = linear(x, prefix + "attention.self.value");
+    const int64_t heads = config_.num_attention_heads, size = config_.hidden_size / heads;
+    std::vector<at::Tensor> contexts;
+    for (int64_t head = 0; head < heads; ++head) {
+      const auto part = [&](const at::Tensor& all) { return all.narrow(1, head * size, size); };
+      const at::Tensor scores = at::mm(part(query), part(key).t()) / std::sqrt(static_cast<double>(size));
+      const at::Tensor mask = probability_mask(layer, static_cast<uint32_t>(head),
+                                               config_.attention_probs_dropout_prob, x.size(0), draw);
+      contexts.push_back(at::mm(at::softmax(scores, 1) * mask, part(value)));
+    }
+    const at::Tensor projected = linear(at::cat(contexts, 1), prefix + "attention.output.dense");
+    const at::Tensor attended = norm(x + dropped(projected, Site::attention_output, layer, draw),
+                                     prefix + "attention.output.LayerNorm");
+    const at::Tensor inner = at::gelu(linear(attended, prefix + "intermediate.dense"));
+    return norm(attended + dropped(linear(inner, prefix + "output.dense"), Site::output, layer, draw),
+                prefix + "output.LayerNorm");
+  }
+
+  const format::BertConfig& config_;
+  std::string encoder_ = "bert.";
+  std::map<std::string, at::Tensor> weights_;
+};
+
+/// Rates that differ, and more channels than share a block of random bits.
+inline BertOptions options_of(Head head, int labels) {
+  BertOptions options;
+  options.config.vocab_size = 60;
+  options.config.hidden_size = 144;
+  options.config.num_hidden_layers = 3;
+  options.config.num_attention_heads = 3;
+  options.config.intermediate_size = 40;
+  options.config.max_position_embeddings = 40;
+  options.config.num_labels = labels;
+  options.config.initializer_range = 0.2;
+  options.config.hidden_dropout_prob = 0.25;
+  options.config.attention_probs_dropout_prob = 0.4;
+  options.config.classifier_dropout = 0.1;
+  options.head = head;
+  options.dtype = at::kDouble;
+  return options;
+}
+
+inline MicroBatch batch_of(const std::vector<int32_t>& lengths, int64_t vocabulary) {
+  std::vector<int64_t> draws;
+  for (size_t s = 0; s < lengths.size(); ++s)
+    draws.push_back((int64_t{3} << 32) + 1'000'003 * static_cast<int64_t>(s));  // beyond 32 bits
+  MicroBatch batch;
+  batch.packing = Packing::from_lengths(lengths, draws, draws, {.seed = kRunSeed, .training = true});
+  const int64_t tokens = batch.packing.tokens(), sequences = batch.packing.sequences();
+  batch.tensors["token_ids"] = (torch::arange(tokens) * 37 + 5) % vocabulary;
+  batch.tensors["token_type_ids"] = torch::arange(tokens).div(3, "floor") % 2;
+  batch.tensors["mlm_rows"] = torch::arange(tokens / 3) * 3 + 1;
+  batch.tensors["mlm_labels"] = batch["mlm_rows"] * 7 % vocabulary;
+  batch.tensors["labels"] = torch::arange(sequences) % 3;
+  batch.counts = {{"mlm", 31}, {"classification", 5}, {"regression", 6}, {"tags", 29}};
+  return batch;
+}
+
+/// How a step may be computed; none of them changes a mask.
+enum class Way { plain, observed, selective, recomputed, team };
+
+inline at::Tensor loss_of(Model& model, const MicroBatch& batch, Way way) {
+  Taps taps;
+  if (way == Way::observed) taps.observe = [](std::string_view, const at::Tensor&) {};
+  LossSink sink;
+  const Recompute mode = way == Way::recomputed  ? Recompute::full
+                         : way == Way::selective ? Recompute::selective
+                                                 : Recompute::none;
+  forward_recomputed(model, mode, {}, batch, taps, sink);
+  return sink.total(batch.counts);
+}
+
+/// Another loss than the reference knows: from its hidden states and weights.
+using ReferenceLoss = std::function<at::Tensor(const PlainBert& reference, const MicroBatch& batch)>;
+
+inline void expect_equal_to_reference(const BertOptions& options, const MicroBatch& batch,
+                                      const std::vector<Way>& ways, const ReferenceLoss& other = {}) {
+  Model first = build_bert(options);
+  const PlainBert reference(first, options.config);
+  const at::Tensor expected = other ? other(reference, batch) : reference.loss(options.head, batch);
+  expected.backward();
+  double all = 0;
+  for (const auto& [name, weight] : reference.weights())
+    if (weight.grad().defined()) all += weight.grad().square().sum().item<double>();
+  for (const Way way : ways) {
+    SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way));
+    const funicular::device::UseOnHost team(way == Way::team);
+    Model model = build_bert(options);
+    const at::Tensor loss = loss_of(model, batch, way);
+    loss.backward();
+    EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 1e-12);
+    for (const auto& parameter : model.parameters)
+      for (const Parameter::Slice& slice : parameter->slices) {
+        const at::Tensor& wanted = reference.weights().at(slice.name).grad();
+        ASSERT_TRUE(wanted.defined()) << slice.name;
+        const at::Tensor found = parameter->compute.grad().narrow(0, slice.begin, slice.end - slice.begin);
+        // Of the keys' biases the gradient is zero, for softmax ignores a shift: both sides hold rounding.
+        const double scale = std::max(wanted.norm().item<double>(), 1e-3 * std::sqrt(all));
+        EXPECT_LT((found - wanted).norm().item<double>(), 1e-10 * scale) << slice.name;
+      }
+  }
+}
+
+inline const std::vector<int32_t> kRagged = {9, 1, 33, 5, 17, 16};
+
+}  // namespace funicular::model::plain_bert
