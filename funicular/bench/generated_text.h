@@ -1,5 +1,5 @@
 #pragma once
-// Text for measurements where there is none: the rows of bench/timed_rows.h before their masking.
+// Random rows of tokens as a data set, for measurements without a file of text (bench/timed_rows.h).
 
 #include <cstdint>
 #include <vector>

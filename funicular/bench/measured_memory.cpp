@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/parallel/device_replicas.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/dry_run.h"
 
@@ -164,10 +165,10 @@ StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   const Held held = held_by(step, batch);
   parallel::Strategy& strategy = step.strategy();
   StepMemory memory;
-  memory.weights = held.weights.bytes() + strategy.shadow_bytes();
+  memory.weights = held.weights.bytes() + strategy.costs().shadow_bytes;
   memory.gradients = held.gradients.bytes();
   memory.optimizer = held.optimizer.bytes();
-  const std::vector<parallel::DeviceUse> devices = strategy.devices();
+  const std::vector<parallel::DeviceUse> devices = parallel::device_uses(strategy);
   for (size_t i = 1; i < devices.size(); ++i) {
     memory.weights += devices[i].weights;
     memory.gradients += devices[i].gradients;
@@ -180,7 +181,7 @@ StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   const int64_t forward = std::max(before, probe.most());
   memory.activations = forward - before;
   memory.workspace = allocator_statistics().peak_used - forward;
-  memory.gathered = strategy.most_gathered_bytes();
+  memory.gathered = strategy.costs().most_gathered_bytes;
   // Waits for the exchanges that the step has started: they hold tensors of the model, and nothing of them is to
   // be there when the next one is measured.
   Held settled;

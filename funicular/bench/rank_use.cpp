@@ -125,22 +125,22 @@ void RankBench::time(TrainingStep& step, const train::BatchPlan& plan, const com
   double tokens = 0;
   for (int64_t number = 0; number < last(); ++number) {
     const train::GlobalBatch share = batch(number, plan, strategy);
-    if (number == options_.warmup) before = strategy.devices();
+    if (number == options_.warmup) before = parallel::device_uses(strategy);
     group.barrier();
     const auto start = Clock::now();
-    const double waited = strategy.exchange_wait_seconds();
+    const double waited = strategy.costs().exchange_wait_seconds;
     step.run(share);
     group.barrier();  // comes after the weights' exchange, which a step only starts
     const double time = largest(group, seconds_since(start));
     if (number < options_.warmup) continue;
     seconds.push_back(time);
-    waits.push_back(strategy.exchange_wait_seconds() - waited);
+    waits.push_back(strategy.costs().exchange_wait_seconds - waited);
     tokens += sum(group, strategy.data_share().counted ? static_cast<double>(share.tokens) : 0);
   }
   use.step_seconds = median(seconds);
   use.wait_seconds = median(waits);
   use.tokens_per_second = tokens / std::accumulate(seconds.begin(), seconds.end(), 0.0);
-  use.devices = strategy.devices();
+  use.devices = parallel::device_uses(strategy);
   for (size_t i = 0; i < before.size(); ++i)
     use.devices[i].busy_seconds =
         (use.devices[i].busy_seconds - before[i].busy_seconds) / static_cast<double>(options_.steps);

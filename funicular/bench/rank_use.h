@@ -13,6 +13,7 @@
 #include "funicular/core/precision.h"
 #include "funicular/core/recompute.h"
 #include "funicular/format/bert_config.h"
+#include "funicular/parallel/device_replicas.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::bench {

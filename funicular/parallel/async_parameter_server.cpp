@@ -17,6 +17,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
+#include "funicular/parallel/asynchronous.h"
 #include "funicular/parallel/interleaving.h"
 #include "funicular/parallel/served_model.h"
 
@@ -40,7 +41,7 @@ struct PushHeader {
   }
 };
 
-class AsyncParameterServer final : public ServedModel {
+class AsyncParameterServer final : public ServedModel, public Asynchronous {
  public:
   AsyncParameterServer(comm::Group group, const StrategyOptions& options)
       : ServedModel(std::move(group), options, kName) {
@@ -57,7 +58,6 @@ class AsyncParameterServer final : public ServedModel {
   ~AsyncParameterServer() override { end_lanes(); }
 
   std::string name() const override { return kName; }
-  bool synchronous() const override { return false; }
   Counts global_counts(const Counts& own) const override { return own; }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& counts,
                   const StepSettings& settings) override {

@@ -98,7 +98,7 @@ class DeviceReplicas final : public Replicated {
 
   std::string name() const override { return "dp"; }
   int64_t parts() const override { return options().devices; }
-  std::vector<DeviceUse> devices() const override;
+  std::vector<DeviceUse> devices() const;
   void state_changed() override;
 
  private:
@@ -291,6 +291,11 @@ std::vector<DeviceUse> DeviceReplicas::devices() const {
 }
 
 }  // namespace
+
+std::vector<DeviceUse> device_uses(const Strategy& strategy) {
+  const auto* const replicas = dynamic_cast<const DeviceReplicas*>(&strategy);
+  return replicas ? replicas->devices() : std::vector<DeviceUse>();
+}
 
 std::unique_ptr<Strategy> make_device_replicas(const StrategyOptions& options) {
   return std::make_unique<DeviceReplicas>(options);

@@ -5,6 +5,7 @@
 #include <functional>
 #include <string>
 
+#include "funicular/parallel/asynchronous.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::parallel {
@@ -13,11 +14,9 @@ namespace funicular::parallel {
 /// Strategy::step gives what this rank has of the step that it is called for: the losses that arise here, a part of the
 /// global batch's, which add up over the ranks to the whole; and the norm of the newest gradients that were made here.
 /// A collective between two steps that all ranks call after the same step waits for nothing but their arrival.
-/// Strategy::meet ends the steps under way, before the meeting that was planned for, too.
-class Overlapping {
+/// Asynchronous::meet ends the steps under way, before the meeting that was planned for, too.
+class Overlapping : public Asynchronous {
  public:
-  virtual ~Overlapping() = default;
-
   /// After attach, in words: all that decides at which versions of the weights gradients are taken. A run that is resumed
   /// with another description would end at other weights.
   virtual std::string versions() const = 0;

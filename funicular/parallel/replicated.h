@@ -1,5 +1,5 @@
 #pragma once
-// What the strategies have in common in which every rank runs all segments on its part of the data.
+// The base of strategies in which every rank runs the whole model on its part of the data (ddp, ZeRO, parameter servers).
 
 #include <functional>
 #include <memory>
@@ -47,7 +47,7 @@ class Replicated : public Strategy, protected SegmentEvents {
   void visit_state(StateVisitor& visitor) final;
   void visit_gradients(StateVisitor& visitor) final;
   void with_whole_model(const std::function<void()>& use) override;
-  double exchange_wait_seconds() const final { return waited_; }
+  StrategyCosts costs() const override { return {.exchange_wait_seconds = waited_}; }
 
  protected:
   /// Takes the model's trainable parameters into its buffers, and fills in what this rank updates.

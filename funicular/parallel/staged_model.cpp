@@ -293,12 +293,15 @@ void StagedModel::state_changed() {
   spread_shared();
 }
 
-int64_t StagedModel::shadow_bytes() const {
-  if (zero() < 3) return 0;
+StrategyCosts StagedModel::costs() const {
+  StrategyCosts costs = Replicated::costs();
+  if (exchange_) costs.most_gathered_bytes = exchange_->most_held();
+  if (zero() < 3) return costs;
   const auto bytes = [](const at::Tensor& tensor) {
     return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
   };
-  return (compute_ ? bytes(target().shadow) : 0) + bytes(copies_.values);
+  costs.shadow_bytes = (compute_ ? bytes(target().shadow) : 0) + bytes(copies_.values);
+  return costs;
 }
 
 void StagedModel::with_whole_model(const std::function<void()>& use) {

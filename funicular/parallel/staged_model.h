@@ -1,5 +1,5 @@
 #pragma once
-// What the strategies have in common in which a model is cut into stages that lie on different ranks.
+// The base of the pipelines: the segments of a model are cut into stages, which lie on different ranks.
 
 #include <functional>
 #include <map>
@@ -49,8 +49,7 @@ class StagedModel : public Replicated {
   void state_changed() override;
   void detach() override;
   void with_whole_model(const std::function<void()>& use) override;
-  int64_t most_gathered_bytes() const override { return exchange_ ? exchange_->most_held() : 0; }
-  int64_t shadow_bytes() const override;
+  StrategyCosts costs() const override;
 
  protected:
   /// After attach: of the whole model, in order.

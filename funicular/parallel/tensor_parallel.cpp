@@ -80,9 +80,11 @@ class TensorParallel : public Strategy {
   void visit_state(StateVisitor& visitor) override;
   void visit_gradients(StateVisitor& visitor) override;
   void state_changed() override { inner_->state_changed(); }
-  int64_t shadow_bytes() const override { return inner_->shadow_bytes(); }
-  int64_t most_gathered_bytes() const override { return inner_->most_gathered_bytes(); }
-  double exchange_wait_seconds() const override { return inner_->exchange_wait_seconds() + traffic_.seconds; }
+  StrategyCosts costs() const override {
+    StrategyCosts costs = inner_->costs();
+    costs.exchange_wait_seconds += traffic_.seconds;
+    return costs;
+  }
   void with_whole_model(const std::function<void()>& use) override;
 
  protected:
@@ -396,7 +398,6 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
  public:
   using TensorParallel::TensorParallel;
 
-  bool synchronous() const override { return false; }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override {
     StepResult result = inner().step(micro_batches, global, settings);
@@ -410,10 +411,10 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
     return result;
   }
   void meet() override {
-    inner().meet();
+    stages().meet();
     compare_after_meeting();
   }
-  std::vector<int64_t> staleness() const override { return inner().staleness(); }
+  std::vector<int64_t> staleness() const override { return stages().staleness(); }
   std::string versions() const override { return stages().versions(); }
   void watch(Watcher watcher) override { stages().watch(std::move(watcher)); }
 

@@ -17,7 +17,6 @@
 #include "funicular/parallel/zero_unit.h"
 
 namespace funicular::parallel {
-
 namespace {
 
 class Zero final : public Replicated {
@@ -38,10 +37,11 @@ class Zero final : public Replicated {
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
   void detach() override;
-  int64_t shadow_bytes() const override {
-    return mixed_ && stage_ == 3 ? static_cast<int64_t>(target().shadow.nbytes()) : 0;
+  StrategyCosts costs() const override {
+    const bool copies = mixed_ && stage_ == 3;
+    return {copies ? static_cast<int64_t>(target().shadow.nbytes()) : 0, most_gathered_,
+            Replicated::costs().exchange_wait_seconds};
   }
-  int64_t most_gathered_bytes() const override { return most_gathered_; }
 
  private:
   // ---- what lies where

@@ -44,9 +44,9 @@ void RunFolder::resume() {
   state_.identity = identity_of(training_.run);
   state_.settings = settings_of(training_.run);
   // Saving empties the pipeline, after which gradients are of the newest weights.
-  if (training_.overlapping)
+  if (const auto* const overlapping = training_.meetings.overlapping())
     state_.settings["pipeline"] =
-        fmt::format("{}, saved every {} steps", training_.overlapping->versions(), options_.save_steps);
+        fmt::format("{}, saved every {} steps", overlapping->versions(), options_.save_steps);
   if (!training_.leaves_files() && (options_.resume == "auto" || options_.resume == "never")) return;
   const fs::path checkpoint =
       from_first(training_.group, [&] { return find_checkpoint(options_.output, options_.resume).string(); });
@@ -91,7 +91,7 @@ void RunFolder::take_state(TrainingState saved, const fs::path& checkpoint) {
   saved.settings = std::move(state_.settings);
   state_ = std::move(saved);
   training_.result.resumed_from = state_.step;
-  training_.keep_shared_losses();
+  training_.meetings.keep_shared_losses(state_);
   if (!training_.leaves_files()) return;
   std::error_code error;
   if (fs::equivalent(checkpoint.parent_path(), checkpoints(), error)) saved_step_ = state_.step;
@@ -139,7 +139,13 @@ void RunFolder::begin() {
 
 void RunFolder::end() {
   together(training_.group, [&] {
-    if (training_.writes()) write_outcome();
+    if (!training_.writes()) return;
+    FitResult& result = training_.result;
+    // A run that was finished before has taken no step of which a loss could be known.
+    if (std::isnan(result.loss) && result.step == result.resumed_from && earlier_.is_object())
+      result.loss =
+          earlier_.contains("loss") && earlier_["loss"].is_number() ? earlier_["loss"].get<double>() : NAN;
+    write_outcome();
   });
 }
 
@@ -157,7 +163,7 @@ void RunFolder::write_outcome() {
                          {"skipped_steps", result.skipped_steps},
                          {"tokens", result.tokens},
                          {"seconds", result.seconds}};
-  if (!strategy_->synchronous()) outcome["staleness"] = result.staleness;
+  if (!result.staleness.empty()) outcome["staleness"] = result.staleness;
   write_run_file(training_.run, result.resumed_from, outcome);
 }
 
@@ -213,7 +219,7 @@ void RunFolder::save() {
   check_finite(*strategy_, state_.step);
   if (training_.scaler) state_.loss_scaler = training_.scaler->state();
   state_.drawn = training_.draws.drawn(state_.step);
-  training_.share_losses();
+  training_.meetings.share_losses(state_);
   try {
     write_checkpoint(*strategy_, state_, checkpoints(), [&] { records_->sync(); });
   } catch (const RunError& error) {

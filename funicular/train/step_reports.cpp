@@ -57,14 +57,14 @@ void StepReports::add_step(int64_t tokens, double seconds, double waited) {
 void StepReports::tell(const parallel::StepResult& result) {
   const Callbacks& callbacks = training_.callbacks;
   const TrainingState& state = training_.state;
-  if (callbacks.on_step && !(training_.overlapping && callbacks.inspect))
+  if (callbacks.on_step && !(training_.meetings.overlapping() && callbacks.inspect))
     callbacks.on_step(state.step, result);
   const bool recorded = training_.due(training_.options.logging_steps);
   // Of all ranks; between records taken as if all shares had as many as this one.
   double tokens = static_cast<double>(window_tokens_ * training_.strategy->data_share().count);
   if (recorded) {
-    tokens = training_.sum_over_ranks(static_cast<double>(window_tokens_));
-    training_.share_losses();
+    tokens = sum_over_ranks(training_.group, static_cast<double>(window_tokens_));
+    training_.meetings.share_losses(training_.state);
   }
   const double speed = window_seconds_ > 0 ? tokens / window_seconds_ : 0;  // 0: the clock was set back
   const int64_t memory = resident_memory();
@@ -89,7 +89,7 @@ void StepReports::record(const parallel::StepResult& result, double speed, int64
   record.wait_share = std::min(1.0, window_wait_ / std::max(window_seconds_, 1e-9));
   record.memory_bytes = memory;
   record.losses = result.losses;
-  if (training_.overlapping) {
+  if (training_.meetings.overlapping()) {
     state.loss_watch.note_first(state.step, record.loss);
     recorded_loss_ = record.loss;
     record.losses.clear();  // some of the terms
@@ -113,14 +113,14 @@ void StepReports::watch(double loss, const char* name) {
 
 /// Where steps overlap rank 0 knows the loss of records alone.
 std::string StepReports::shown_loss(const parallel::StepResult& result) const {
-  if (training_.overlapping && std::isnan(recorded_loss_)) return {};
-  return fmt::format("loss {:.4f}  ", training_.overlapping ? recorded_loss_ : result.loss);
+  if (training_.meetings.overlapping() && std::isnan(recorded_loss_)) return {};
+  return fmt::format("loss {:.4f}  ", training_.meetings.overlapping() ? recorded_loss_ : result.loss);
 }
 
 /// Of all stages, each one's newest.
 double StepReports::norm_over_ranks(double norm) const {
-  if (!training_.overlapping) return norm;
-  return std::sqrt(training_.sum_over_ranks(norm * norm) /
+  if (!training_.meetings.overlapping()) return norm;
+  return std::sqrt(sum_over_ranks(training_.group, norm * norm) /
                    static_cast<double>(training_.strategy->data_share().count));
 }
 

@@ -1,7 +1,5 @@
 #include "funicular/train/training.h"
 
-#include <ATen/ops/full.h>
-
 #include <algorithm>
 #include <cmath>
 #include <utility>
@@ -30,7 +28,6 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
       callbacks(called),
       optimizer(spec),
       strategy(std::move(made)),
-      overlapping(dynamic_cast<parallel::Overlapping*>(strategy.get())),
       group(strategy->group()),
       model(trained),
       data(source),
@@ -42,6 +39,11 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
                    .drop_last = options.drop_last}),
       floating(master_type(options.precision)),
       max_steps(steps_of(options, draws.batches_per_epoch())),
+      meetings(*strategy, {.records = options.logging_steps,
+                           .saves = options.save_steps,
+                           .evaluations = evaluation.data ? evaluation_steps() : 0,
+                           .epoch = draws.batches_per_epoch(),
+                           .last_step = max_steps}),
       run{options,
           spec,
           model,
@@ -63,25 +65,6 @@ double Training::rate(int64_t step) const {
 
 bool Training::out_of_patience() const {
   return options.patience > 0 && state.evaluations_without_gain >= options.patience;
-}
-
-double Training::sum_over_ranks(double value) const {
-  const at::Tensor sum = at::full({1}, value, at::kDouble);
-  group.all_reduce(sum);
-  return sum.item<double>();
-}
-
-void Training::share_losses() {
-  if (strategy->synchronous()) return;
-  state.loss_sum = sum_over_ranks(state.loss_sum);
-  state.loss_steps = static_cast<int64_t>(sum_over_ranks(static_cast<double>(state.loss_steps)));
-  keep_shared_losses();
-}
-
-void Training::keep_shared_losses() {
-  if (strategy->synchronous() || first()) return;
-  state.loss_sum = 0;
-  state.loss_steps = 0;
 }
 
 void Training::require_sound_data() {

@@ -9,11 +9,11 @@
 #include "funicular/core/model.h"
 #include "funicular/optim/loss_scaler.h"
 #include "funicular/optim/optimizer.h"
-#include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/train/batching.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/evaluation.h"
+#include "funicular/train/meetings.h"
 #include "funicular/train/mixture.h"
 #include "funicular/train/run_file.h"
 #include "funicular/train/trainer.h"
@@ -48,20 +48,13 @@ struct Training {
   bool finished() const { return state.step >= max_steps || out_of_patience(); }
   int64_t skipped_steps() const { return scaler ? scaler->skipped_steps() : 0; }
 
-  // Collective.
-  double sum_over_ranks(double value) const;
-  /// Where each rank has losses of its own, the record is of all.
-  void share_losses();
-  /// On rank 0 alone, lest they are added up again. Not collective.
-  void keep_shared_losses();
-  /// Before anything is kept that came of the data. May wait until all of them have been read once.
+  /// Before anything is kept that came of the data. May wait until all of them have been read once. Collective.
   void require_sound_data();
 
   const TrainerOptions& options;
   const Callbacks& callbacks;
   const optim::OptimizerSpec& optimizer;
   const std::unique_ptr<parallel::Strategy> strategy;
-  parallel::Overlapping* const overlapping;  ///< the strategy, if its steps overlap
   const comm::Group group;
   Model& model;
   const Source& data;
@@ -70,6 +63,7 @@ struct Training {
   const Draws draws;
   const at::ScalarType floating;
   const int64_t max_steps;
+  Meetings meetings;
   Run run;
 
   std::optional<optim::LossScaler> scaler;  ///< of fp16

@@ -15,6 +15,7 @@
 #include "../comm/ranks.h"
 #include "../format/scratch.h"
 #include "funicular/base/error.h"
+#include "funicular/parallel/asynchronous.h"
 #include "funicular/parallel/interleaving.h"
 #include "funicular/parallel/strategy.h"
 #include "net.h"
@@ -74,10 +75,10 @@ Outcome train(const comm::Group& group, StrategyOptions options, uint64_t seed) 
                                               .update = step,
                                               .meeting = meeting});
     EXPECT_TRUE(result.finite);
-    if (step == meeting) strategy->meet();
+    if (step == meeting) dynamic_cast<Asynchronous&>(*strategy).meet();
   }
   strategy->detach();
-  return {weights_of(model), strategy->staleness()};
+  return {weights_of(model), dynamic_cast<Asynchronous&>(*strategy).staleness()};
 }
 
 std::vector<ServerEvent> read_events(const fs::path& file) {

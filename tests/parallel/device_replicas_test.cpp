@@ -12,6 +12,7 @@
 #include <torch/utils.h>
 
 #include "../format/scratch.h"
+#include "funicular/parallel/device_replicas.h"
 #include "funicular/parallel/strategy.h"
 #include "net.h"
 
@@ -116,7 +117,7 @@ TEST(DeviceReplicas, TheFirstDeviceAloneHoldsStateAndUpdates) {
   ReplicasRun ours("dp", {.devices = 3});
   EXPECT_EQ(ours.strategy->parts(), 3);
   for (int64_t update = 1; update <= 3; ++update) ours.step(update, 6);
-  const std::vector<DeviceUse> uses = ours.strategy->devices();
+  const std::vector<DeviceUse> uses = device_uses(*ours.strategy);
   ASSERT_EQ(uses.size(), 3U);
   for (const DeviceUse& use : uses) {
     EXPECT_EQ(use.weights, uses[0].weights);

@@ -150,7 +150,7 @@ double follow(const comm::Group& group, const Case& each) {
       losses += result.loss;
       expected_losses += oracle.losses.at("nll") + 0.1 * oracle.losses.at("middle");
     }
-    strategy->meet();
+    dynamic_cast<Asynchronous&>(*strategy).meet();
     oracle.meet();
     Compare compare("model", oracle.weights());
     strategy->visit_state(compare);
@@ -302,7 +302,7 @@ TEST(PipelinesThatUpdateWhileFull, KeepAsManyVersionsAsTheirPapersSay) {
         strategy->step(batches, strategy->global_counts(counts),
                        {.learning_rate = 0.01, .update = step, .meeting = 8});
       }
-      EXPECT_EQ(strategy->shadow_bytes(), kept(schedule, group.rank()))
+      EXPECT_EQ(strategy->costs().shadow_bytes, kept(schedule, group.rank()))
           << schedule << " on rank " << group.rank();
     }
     finish_rank();
@@ -367,8 +367,9 @@ TEST(PipelinesThatUpdateWhileFull, WhoseReplicasDivideWhatTheyHaveKeepVersionsOf
         }
         // Of two stages the last needs no older version with weight stashing; a stage has two matrices.
         const int64_t older = schedule == "pipedream" ? 1 - group.rank() % 2 : 1;
-        EXPECT_EQ(strategy->shadow_bytes(), older * 2 * kMatrix / (zero == 3 ? 2 : 1)) << schedule << zero;
-        const int64_t gathered = strategy->most_gathered_bytes();
+        EXPECT_EQ(strategy->costs().shadow_bytes, older * 2 * kMatrix / (zero == 3 ? 2 : 1))
+            << schedule << zero;
+        const int64_t gathered = strategy->costs().most_gathered_bytes;
         EXPECT_LE(gathered, zero == 1 ? 0 : zero == 2 ? 2 * kMatrix : 4 * kMatrix) << schedule << zero;
         EXPECT_GE(gathered, zero == 1 ? 0 : zero == 2 ? kMatrix : 2 * kMatrix) << schedule << zero;
       }

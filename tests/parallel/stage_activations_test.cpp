@@ -12,6 +12,7 @@
 #include "../comm/ranks.h"
 #include "cut_net.h"
 #include "funicular/nn/functional.h"
+#include "funicular/parallel/asynchronous.h"
 #include "funicular/parallel/strategy.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/timeline.h"
@@ -97,7 +98,7 @@ double measured(const comm::Group& group, const std::string& schedule, const std
     strategy->step(batches, strategy->global_counts(counts),
                    {.learning_rate = 1e-3, .update = step, .meeting = steps});
   }
-  strategy->meet();
+  dynamic_cast<Asynchronous&>(*strategy).meet();
   EXPECT_EQ(held.now, 0) << schedule << ": nothing is kept behind the last backward pass";
   return static_cast<double>(held.most * stages) / (4 * kBytes);
 }

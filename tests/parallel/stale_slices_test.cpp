@@ -144,7 +144,7 @@ double follow(const comm::Group& group, const Case& each) {
   const int64_t replicas = group.size() / (kStages * kSlices);
   Model model = make_model({}, 1 + static_cast<uint64_t>(group.rank()));
   const auto strategy = make(group, each);
-  EXPECT_FALSE(strategy->synchronous());
+  EXPECT_TRUE(dynamic_cast<Asynchronous*>(strategy.get()));
   EXPECT_EQ(strategy->pieces(), each.schedule == "pipedream-2bw" ? kStages : 1);
   strategy->attach(model, optim::make_optimizer(test::optimizer_of(each.update)));
   const WholeModel one;
@@ -178,7 +178,7 @@ double follow(const comm::Group& group, const Case& each) {
       losses += result.loss;
       expected_losses += oracle.losses.at("mlm");
     }
-    strategy->meet();
+    dynamic_cast<Asynchronous&>(*strategy).meet();
     oracle.meet();
     const Weights values = one.logical(oracle.weights());
     Compare compare("model", values);
@@ -192,7 +192,7 @@ double follow(const comm::Group& group, const Case& each) {
   }
   EXPECT_FALSE(dynamic_cast<Overlapping&>(*strategy).versions().empty());
   strategy->detach();
-  EXPECT_GE(strategy->staleness().size(), 1u);
+  EXPECT_GE(dynamic_cast<Asynchronous&>(*strategy).staleness().size(), 1u);
   double largest = 0;
   for (const auto& parameter : model.parameters) {
     const double difference = test::largest(parameter->master, oracle.weights().at(parameter->name));
