@@ -197,9 +197,14 @@ struct RecomputedFunction : torch::autograd::Function<RecomputedFunction> {
 /// sums.
 class Group {
  public:
-  Group(const Model& model, size_t begin, size_t end, std::shared_ptr<const MicroBatch> batch,
+  Group(const Model& model, size_t begin, size_t end, std::shared_ptr<const MicroBatch> batch, Taps taps,
         PassOptions options)
-      : model_(&model), begin_(begin), end_(end), batch_(std::move(batch)), options_(options) {}
+      : model_(&model),
+        begin_(begin),
+        end_(end),
+        batch_(std::move(batch)),
+        taps_(std::move(taps)),
+        options_(options) {}
 
   /// What the first run gave besides tensors.
   struct Outcome {
@@ -213,7 +218,9 @@ class Group {
     input_names_ = std::move(input_names);
     LossSink sink;
     sink.keep_outputs = keep_outputs;
-    std::vector<at::Tensor> results = run(inputs, sink);
+    std::vector<at::Tensor> results = run(inputs, taps_, sink);
+    // The next run computes what this one did, for an observer who has seen it already.
+    if (taps_.observe) taps_.observe = [](std::string_view, const at::Tensor&) {};
     for (const LossSink::Term& term : sink.terms()) outcome.terms.push_back({term.name, {}, term.weight});
     outcome.outputs = sink.outputs();
     ran_ = true;
@@ -224,7 +231,7 @@ class Group {
     std::vector<at::Tensor> before;
     for (const Buffer& buffer : model_->buffers) before.push_back(buffer.value.clone());
     LossSink sink;
-    std::vector<at::Tensor> results = run(inputs, sink);
+    std::vector<at::Tensor> results = run(inputs, taps_, sink);
     // variable_data: backward nodes of this run may hold the buffer, and refuse one that was changed since.
     for (size_t i = 0; i < before.size(); ++i) model_->buffers[i].value.variable_data().copy_(before[i]);
     return results;
@@ -236,20 +243,21 @@ class Group {
   Outcome outcome;
 
  private:
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, LossSink& sink);
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Taps& taps, LossSink& sink);
 
   const Model* model_;
   size_t begin_, end_;
   std::shared_ptr<const MicroBatch> batch_;
+  Taps taps_;
   PassOptions options_;
   std::vector<std::string> input_names_;
   bool ran_ = false;
 };
 
-std::vector<at::Tensor> Group::run(const std::vector<at::Tensor>& inputs, LossSink& sink) {
+std::vector<at::Tensor> Group::run(const std::vector<at::Tensor>& inputs, const Taps& taps, LossSink& sink) {
   Activations activations;
   for (size_t i = 0; i < inputs.size(); ++i) activations[input_names_[i]] = inputs[i];
-  model_->run_segments(begin_, end_, activations, {*batch_, {}, sink, options_});
+  model_->run_segments(begin_, end_, activations, {*batch_, taps, sink, options_});
   std::vector<at::Tensor> results;
   outcome.names.clear();
   for (auto& [name, value] : activations) {
@@ -342,9 +350,9 @@ Activations forward_recomputed(const Model& model, Recompute mode, Activations i
     throw InputError(
         "recompute",
         "selective: this model has no attention that it could recompute by itself; use full or sqrt");
-  options.selective_recompute = mode == Recompute::selective && !taps.observe;
+  options.selective_recompute = mode == Recompute::selective;
   const bool grouped = mode == Recompute::full || mode == Recompute::sqrt;
-  if (!grouped || model.segments.size() < 2 || taps.observe || !at::GradMode::is_enabled())
+  if (!grouped || model.segments.size() < 2 || !at::GradMode::is_enabled())
     return model.forward(std::move(input), batch, taps, loss, options);
   const auto kept =
       std::make_shared<const MicroBatch>(model.device().is_cpu() ? batch : batch.to(model.device()));
@@ -352,8 +360,8 @@ Activations forward_recomputed(const Model& model, Recompute mode, Activations i
   if (begins.empty()) return model.forward(std::move(input), batch, taps, loss, options);
   model.run_segments(0, begins.front(), input, {*kept, taps, loss, options});
   for (size_t g = 0; g + 1 < begins.size(); ++g)
-    input =
-        forward_group(std::make_shared<Group>(model, begins[g], begins[g + 1], kept, options), input, loss);
+    input = forward_group(std::make_shared<Group>(model, begins[g], begins[g + 1], kept, taps, options),
+                          input, loss);
   model.run_segments(begins.back(), model.segments.size(), input, {*kept, taps, loss, options});
   return input;
 }
@@ -377,8 +385,8 @@ void run_recomputed(const Model& model, Recompute mode, size_t begin, size_t end
     if (last == model.segments.size())
       model.run_segments(first, last, activations, {pass.batch, pass.taps, pass.loss, options});
     else
-      activations =
-          forward_group(std::make_shared<Group>(model, first, last, kept, options), activations, pass.loss);
+      activations = forward_group(std::make_shared<Group>(model, first, last, kept, pass.taps, options),
+                                  activations, pass.loss);
   }
 }
 

@@ -26,7 +26,6 @@
 #include "funicular/pipeline/placement.h"
 
 namespace funicular::parallel {
-
 namespace {
 
 using pipeline::Action;
@@ -50,7 +49,6 @@ class Pipedream final : public StagedModel, public Overlapping {
         fault_(fault) {}
 
   using StagedModel::check;
-  bool synchronous() const override { return false; }
   int64_t pieces() const override { return pipedream_pieces(options().pipeline, ranks()); }
   /// Of this rank with those of the other pipelines alone, who read the other parts of the batch.
   Counts global_counts(const Counts& own) const override;
@@ -59,7 +57,11 @@ class Pipedream final : public StagedModel, public Overlapping {
   void meet() override;
   std::vector<int64_t> staleness() const override { return histogram_; }
   /// The most that older versions have taken at a time, those of weights of other ranks included; and what ZeRO's stage 3 has.
-  int64_t shadow_bytes() const override { return StagedModel::shadow_bytes() + most_kept_; }
+  StrategyCosts costs() const override {
+    StrategyCosts costs = StagedModel::costs();
+    costs.shadow_bytes += most_kept_;
+    return costs;
+  }
   std::string versions() const override;
   void watch(Watcher watcher) override { watcher_ = std::move(watcher); }
 
@@ -334,7 +336,8 @@ bool Pipedream::there(int micro_batch) {
 
 StageInput Pipedream::input(int micro_batch) {
   Step& own = step_of(micro_batch);
-  return {own.batches[static_cast<size_t>(micro_batch - own.begin)], own.counts, 1, own.sums};
+  return {own.batches[static_cast<size_t>(micro_batch - own.begin)], own.counts, 1, own.sums,
+          &own.settings.taps};
 }
 
 void Pipedream::finish_segment() {

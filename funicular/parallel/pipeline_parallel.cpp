@@ -154,7 +154,8 @@ void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, con
   StagePasses passes(
       context(settings.recompute),
       [&](int number) {
-        return StageInput{micro_batches[static_cast<size_t>(number)], global, settings.loss_scale, sums};
+        return StageInput{micro_batches[static_cast<size_t>(number)], global, settings.loss_scale, sums,
+                          &settings.taps};
       },
       settings.recompute);
   const int dropped = fault_ == PipelineFault::dropped_micro_batch ? count - 1 : count;

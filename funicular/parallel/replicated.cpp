@@ -156,7 +156,7 @@ void Replicated::run(Model& model, const MicroBatch& batch, const Counts& counts
   LossSink sink;
   {
     const Autocast autocast(autocast_, model.device().type());
-    forward_recomputed(model, settings.recompute, {}, batch, {}, sink,
+    forward_recomputed(model, settings.recompute, {}, batch, settings.taps, sink,
                        {.training = true, .row_gradients = row_gradients()});
   }
   sums.add(sink);

@@ -87,7 +87,9 @@ TensorMap StagePasses::arrived(std::map<Key, Arriving>& arriving, Key key) {
 TensorMap StagePasses::forward(int s, int m, LossSink& sink, TensorMap inputs, bool training) {
   Activations activations = std::move(inputs);
   if (context_.begin_pass) context_.begin_pass(s, Kind::forward);
-  const Pass pass{batch(m), {}, sink, {.training = training}};
+  const StageInput input = input_(m);
+  const Taps nobody;
+  const Pass pass{input.batch, input.taps ? *input.taps : nobody, sink, {.training = training}};
   if (training)
     run_recomputed(context_.model, recompute_, stage(s).begin, stage(s).end, activations, pass);
   else

@@ -39,7 +39,8 @@ struct StageInput {
   const MicroBatch& batch;
   const Counts& counts;  ///< of the global batch
   double loss_scale;
-  TermSums& sums;  ///< to which the loss terms that arise here are added
+  TermSums& sums;              ///< to which the loss terms that arise here are added
+  const Taps* taps = nullptr;  ///< null: nobody watches
 };
 
 /// The passes of this rank: of a step, of an evaluation, or of several steps that overlap. Every rank of the pipeline has

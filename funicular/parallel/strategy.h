@@ -40,7 +40,9 @@ struct StepSettings {
   /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
   double loss_scale = 1;
   Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
-  /// Only for strategies that are not synchronous: the update after which all ranks meet. If it is smaller than
+  /// Sees activations of this rank's micro-batches; with several devices in one process from each one's thread.
+  Taps taps{};
+  /// Of Asynchronous strategies alone: the update after which all ranks meet. If it is smaller than
   /// `update`, they meet after this update.
   int64_t meeting = 0;
   /// Called before the update, when visit_gradients gives those of the global batch; may be empty.
@@ -95,12 +97,17 @@ struct Numerics {
       true;  ///< a step may have several micro-batches, whose gradients are added in the masters' type
 };
 
-/// What one device of several in this process holds and does.
-struct DeviceUse {
-  int64_t weights = 0, gradients = 0, state = 0;  ///< bytes
-  double busy_seconds = 0;                        ///< since attach
+/// What a strategy has cost this rank, besides the weights, gradients and states that it shows.
+struct StrategyCosts {
+  int64_t shadow_bytes =
+      0;  ///< copies of the weights in the type that is computed with, besides Parameter::compute
+  int64_t most_gathered_bytes =
+      0;  ///< the most held at a time of other ranks' weights and of gradients before they are reduced
+  double exchange_wait_seconds =
+      0;  ///< in which this rank stood still for an exchange of weights or gradients, since attach
 };
 
+/// The ranks take every step together, unless it is Asynchronous too (parallel/asynchronous.h).
 class Strategy {
  public:
   virtual ~Strategy() = default;
@@ -114,16 +121,6 @@ class Strategy {
   virtual std::string name() const = 0;
   /// All ranks that train together; not collective.
   virtual const comm::Group& group() const;
-  /// Whether the ranks take every step together. Otherwise step() and global_counts() are not collective,
-  /// results are this rank's own, and only after meet() do all ranks hold the same weights, and may anything
-  /// else be called. Not collective.
-  virtual bool synchronous() const { return true; }
-  /// All ranks have done equally many steps.
-  virtual void meet() {}
-  /// After detach, on every rank: how many updates were made with gradients i updates old, for i = 0, 1, …: by the
-  /// first server, or of this rank's stage.
-  /// Empty for synchronous strategies.
-  virtual std::vector<int64_t> staleness() const { return {}; }
   /// Not collective.
   virtual DataShare data_share() const = 0;
   /// Into how many parts a batch is cut at least, so that all ranks and devices have something to do. Not
@@ -147,15 +144,8 @@ class Strategy {
   virtual void visit_gradients(StateVisitor& visitor) = 0;
   /// To be called when tensors that visit_state gave have been written to: copies of them follow.
   virtual void state_changed() = 0;
-  // What it has cost this rank; not collective.
-  /// Of copies of the weights in the type that is computed with, besides Parameter::compute.
-  virtual int64_t shadow_bytes() const { return 0; }
-  /// The most that was held at a time of other ranks' weights and of gradients before they are reduced.
-  virtual int64_t most_gathered_bytes() const { return 0; }
-  /// Time in which this rank stood still for an exchange of weights or gradients.
-  virtual double exchange_wait_seconds() const { return 0; }
-  /// Of each device, where there are several in this process.
-  virtual std::vector<DeviceUse> devices() const { return {}; }
+  /// Not collective.
+  virtual StrategyCosts costs() const { return {}; }
   /// Calls `use` on rank 0, while Parameter::master and the buffers hold the whole model there.
   virtual void with_whole_model(const std::function<void()>& use);
 };

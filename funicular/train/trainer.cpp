@@ -55,9 +55,6 @@ void check_options(const TrainerOptions& options) {
   optim::warmup_steps(options.schedule, std::max<int64_t>(1, options.max_steps));
 }
 
-/// How often asynchronous ranks meet at least: to notice a signal.
-constexpr int64_t kMeetingSteps = 100;
-
 /// The loop of Trainer::fit.
 class Fit {
  public:
@@ -75,12 +72,8 @@ class Fit {
  private:
   void attach();
   void train();
-  void take_step(Prefetcher<GlobalBatch>& loader, bool met);
-  /// Whether the ranks are together after this step: always, if the strategy is synchronous; otherwise where
-  /// one of them has to do something with the others.
-  bool meet_after(int64_t step) const;
-  int64_t next_meeting() const;
-  void stop_if_interrupted(bool met);
+  void take_step(Prefetcher<GlobalBatch>& loader);
+  void stop_if_interrupted();
   bool any_interrupted();
   void watch_updates();
   parallel::StepResult step(const GlobalBatch& batch);
@@ -95,23 +88,6 @@ class Fit {
   StepReports reports_;
   EvaluationRounds evaluations_;
 };
-
-bool Fit::meet_after(int64_t step) const {
-  const auto due_at = [&](int64_t every) { return every > 0 && step % every == 0; };
-  if (strategy_->synchronous() || step >= training_.max_steps || step == training_.result.resumed_from)
-    return true;
-  // Where steps overlap a meeting empties the pipeline, which records need not.
-  const bool beside =
-      training_.overlapping ? due_at(training_.draws.batches_per_epoch()) : due_at(options_.logging_steps);
-  return due_at(kMeetingSteps) || beside || due_at(options_.save_steps) ||
-         (training_.evaluation.data && due_at(training_.evaluation_steps()));
-}
-
-int64_t Fit::next_meeting() const {
-  int64_t step = state_.step + 1;
-  while (!meet_after(step)) ++step;
-  return step;
-}
 
 void Fit::attach() {
   Model& model = training_.model;
@@ -129,6 +105,7 @@ FitResult Fit::run() {
   const Freezing freezing(training_.model, options_.trainable, options_.frozen);
   attach();
   folder_.resume();
+  training_.meetings.begin_at(training_.result.resumed_from);
   watch_updates();
   trim_allocator();  // of what making, converting and loading the weights took
   folder_.begin();
@@ -137,14 +114,13 @@ FitResult Fit::run() {
   reports_.end();
   strategy_->detach();
   FitResult& result = training_.result;
-  result.staleness = strategy_->staleness();
   result.step = state_.step;
   result.stopped_early = training_.out_of_patience() && state_.step < training_.max_steps;
   result.best_step = state_.best_step;
   result.best_evaluation = state_.best_evaluation;
   result.skipped_steps = training_.skipped_steps();
-  result.tokens = static_cast<int64_t>(training_.sum_over_ranks(static_cast<double>(result.tokens)));
-  if (training_.overlapping) result.loss = training_.sum_over_ranks(result.loss);
+  result.tokens = static_cast<int64_t>(sum_over_ranks(training_.group, static_cast<double>(result.tokens)));
+  training_.meetings.end(result);
   result.seconds = seconds_since(start);
   folder_.end();
   return result;
@@ -162,9 +138,8 @@ void Fit::train() {
     evaluations_.evaluate();  // a run that was interrupted during an evaluation
     if (options_.save_steps > 0 && training_.finished()) folder_.save();
     while (!training_.finished()) {
-      const bool met = meet_after(state_.step);
-      stop_if_interrupted(met);
-      take_step(loader, met);
+      stop_if_interrupted();
+      take_step(loader);
       evaluations_.evaluate();
       if (options_.save_steps > 0 && (training_.due(options_.save_steps) || training_.finished()))
         folder_.save();
@@ -181,42 +156,33 @@ void Fit::train() {
   }
 }
 
-void Fit::take_step(Prefetcher<GlobalBatch>& loader, bool met) {
+void Fit::take_step(Prefetcher<GlobalBatch>& loader) {
   const auto start = Clock::now();
   GlobalBatch batch;
-  if (met)
+  if (training_.meetings.after(state_.step))
     folder_.or_save("the loader", [&] { batch = loader.next(); });
   else
     batch = loader.next();
   const double waited = seconds_since(start);
   const parallel::StepResult result = step(batch);
-  if (!strategy_->synchronous() && meet_after(state_.step)) strategy_->meet();
+  training_.meetings.meet_after(state_.step);
   const int64_t tokens = strategy_->data_share().counted ? batch.tokens : 0;
   training_.result.tokens += tokens;
   reports_.add_step(tokens, seconds_since(start), waited);
   reports_.tell(result);
 }
 
-/// Between meetings ranks whose steps overlap ask each other where they make a record.
-void Fit::stop_if_interrupted(bool met) {
-  if (!met && !(training_.overlapping && training_.due(options_.logging_steps))) return;
-  if (!any_interrupted()) return;
-  if (!met) {
-    strategy_->meet();
-    if (training_.first())
-      log::warning(
-          "interrupted between two meetings: the pipeline was emptied after step {}, which it is not in a "
-          "run that "
-          "goes on; the weights will differ from that one's",
-          state_.step);
-  }
+void Fit::stop_if_interrupted() {
+  if (!training_.meetings.may_ask_after(state_.step) || !any_interrupted()) return;
+  training_.meetings.meet_early(state_.step);
   throw Interrupted{};
 }
 
 /// Where steps overlap, callbacks that compare hear of each step when all ranks are at its update.
 void Fit::watch_updates() {
-  if (!training_.overlapping || !training_.callbacks.inspect) return;
-  training_.overlapping->watch([this](int64_t update, bool updated, const parallel::StepResult& result) {
+  parallel::Overlapping* const overlapping = training_.meetings.overlapping();
+  if (!overlapping || !training_.callbacks.inspect) return;
+  overlapping->watch([this](int64_t update, bool updated, const parallel::StepResult& result) {
     if (!updated && training_.callbacks.on_step) training_.callbacks.on_step(update, result);
     training_.callbacks.inspect(update, updated, *strategy_);
   });
@@ -243,26 +209,24 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
                                   .update = state_.step + 1 - training_.skipped_steps(),
                                   .loss_scale = training_.scaler ? training_.scaler->scale() : 1,
                                   .recompute = options_.recompute};
-  if (!strategy_->synchronous()) settings.meeting = next_meeting();
-  if (training_.callbacks.inspect && !training_.overlapping)
-    settings.inspect = [&] { training_.callbacks.inspect(state_.step + 1, false, *strategy_); };
+  if (const auto& observe = training_.callbacks.observe)
+    settings.taps.observe = [&observe, step = state_.step + 1](std::string_view name,
+                                                               const at::Tensor& value) {
+      observe(step, name, value);
+    };
+  training_.meetings.plan(state_.step, settings);
+  const bool inspected = training_.callbacks.inspect && !training_.meetings.overlapping();
+  if (inspected) settings.inspect = [&] { training_.callbacks.inspect(state_.step + 1, false, *strategy_); };
   const Counts counts = strategy_->global_counts(batch.counts);
   const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
-  if (training_.callbacks.inspect && !training_.overlapping)
-    training_.callbacks.inspect(state_.step + 1, true, *strategy_);
+  if (inspected) training_.callbacks.inspect(state_.step + 1, true, *strategy_);
   // A smaller scale cures gradients that overflow, not a loss that does.
   const bool overflow = training_.scaler && !result.finite && std::isfinite(result.loss);
   if (!result.finite && !overflow) fail(result);
   if (training_.scaler && training_.scaler->update(overflow) == optim::LossScaler::Verdict::exhausted)
     fail_scaled(result);
   ++state_.step;
-  if (strategy_->synchronous() || training_.overlapping || !batch.micro_batches.empty()) {
-    if (!training_.overlapping) state_.loss_watch.note_first(state_.step, result.loss);
-    state_.loss_sum += result.loss;
-    state_.loss_steps +=
-        !training_.overlapping || training_.first();  // else each rank has a part of the same batch's loss
-    training_.result.loss = result.loss;
-  }
+  training_.meetings.add_loss(result, !batch.micro_batches.empty(), state_, training_.result);
   return result;
 }
 

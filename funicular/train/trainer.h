@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -98,6 +99,10 @@ struct Callbacks {
   /// After every step, an overflowed one of fp16 (StepResult::finite false) included.
   std::function<void(int64_t step, const parallel::StepResult&)> on_step;
   std::function<void(int64_t step, const std::map<std::string, double>& metrics)> on_evaluate;
+  /// In the forward pass of every step, on the rank that computes it: an activation by its name, such as
+  /// "layer.3.output" (model/bert.h). Values of segments that are recomputed have no gradients. With several devices in
+  /// one process it is called from each one's thread.
+  std::function<void(int64_t step, std::string_view name, const at::Tensor& value)> observe;
   /// In every step twice, on every rank: before the update, when the strategy's visit_gradients may be
   /// called, and after it. For comparisons; not with ps-async.
   std::function<void(int64_t step, bool updated, parallel::Strategy& strategy)> inspect;
@@ -114,7 +119,7 @@ struct FitResult {
   int64_t best_step = 0;           ///< 0: no evaluation
   int64_t skipped_steps = 0;       ///< of fp16, see StepRecord
   int64_t tokens = 0;              ///< real tokens trained on by these processes
-  std::vector<int64_t> staleness;  ///< see Strategy::staleness
+  std::vector<int64_t> staleness;  ///< see parallel::Asynchronous
   double seconds = 0;              ///< wall-clock time of this process, evaluation and saving included
 };
 

@@ -306,13 +306,35 @@ TEST(Recompute, HoldsForLossTermsDropoutAndBuffersInAnySegment) {
   }
 }
 
-TEST(Recompute, LetsAnObserverSeeValuesWithTheirGraph) {
-  Model model = chain(4);
-  LossSink sink;
-  int64_t with_graph = 0;
-  const Taps taps{[&](std::string_view, const at::Tensor& value) { with_graph += value.requires_grad(); }};
-  forward_recomputed(model, Recompute::full, {}, plain_batch(), taps, sink);
-  EXPECT_EQ(with_graph, 4);
+TEST(Recompute, ShowsAnObserverEachValueOnceAndStillRecomputes) {
+  const auto watched = [](Recompute mode) {
+    Model model = chain(4);
+    torch::manual_seed(77);
+    LossSink sink;
+    std::vector<std::pair<std::string, at::Tensor>> seen;
+    const Taps taps{[&](std::string_view name, const at::Tensor& value) {
+      seen.emplace_back(name, value.detach().clone());
+    }};
+    const int64_t before = recomputed_runs();
+    forward_recomputed(model, mode, {}, plain_batch(), taps, sink);
+    sink.total({{"samples", 6}}).backward();
+    std::map<std::string, at::Tensor> gradients;
+    for (const auto& parameter : model.parameters) gradients[parameter->name] = parameter->compute.grad();
+    return std::tuple(seen, gradients, recomputed_runs() - before);
+  };
+  const auto [plain, plain_gradients, none] = watched(Recompute::none);
+  ASSERT_EQ(plain.size(), 4U);
+  EXPECT_EQ(none, 0);
+  for (const Recompute mode : {Recompute::full, Recompute::sqrt}) {
+    const auto [seen, gradients, runs] = watched(mode);
+    EXPECT_GT(runs, 0);
+    ASSERT_EQ(seen.size(), plain.size());
+    for (size_t i = 0; i < seen.size(); ++i) {
+      EXPECT_EQ(seen[i].first, plain[i].first);
+      EXPECT_TRUE(torch::equal(seen[i].second, plain[i].second)) << seen[i].first;
+    }
+    expect_identical(gradients, plain_gradients);
+  }
 }
 
 TEST(Recompute, RunsOnceWithoutGradients) {

@@ -45,6 +45,7 @@ inline Model make_cut_model(int64_t seed, const std::function<void()>& disturb =
   model.segments.push_back({"one", {first, shift}, {x}, {x}, [=](Activations in, const Pass& pass) {
                               const at::Tensor out =
                                   torch::tanh(torch::linear(in.at("x"), first->compute, shift->compute));
+                              pass.taps("one", out);
                               pass.loss.add("middle", out.square().sum(), 0.1);
                               return Activations{{"x", out}};
                             }});
@@ -53,10 +54,12 @@ inline Model make_cut_model(int64_t seed, const std::function<void()>& disturb =
          if (disturb) disturb();
          return Activations{{"x", in.at("x") + torch::tanh(torch::linear(in.at("x"), second->compute))}};
        }});
-  model.segments.push_back(
-      {"three", {first}, {x, early}, {x}, [=](Activations in, const Pass&) {
-         return Activations{{"x", in.at("x") + torch::linear(in.at("early"), first->compute)}};
-       }});
+  model.segments.push_back({"three", {first}, {x, early}, {x}, [=](Activations in, const Pass& pass) {
+                              const at::Tensor out =
+                                  in.at("x") + torch::linear(in.at("early"), first->compute);
+                              pass.taps("three", out);
+                              return Activations{{"x", out}};
+                            }});
   model.segments.push_back(
       {"head", {table, bias}, {x, ids}, {}, [=](Activations in, const Pass& pass) {
          const at::Tensor logits = torch::linear(in.at("x"), table->compute, bias->compute);

@@ -18,6 +18,7 @@ struct CutRig {
   Model model;
   std::unique_ptr<Strategy> strategy;
   Recompute recompute = Recompute::none;
+  Taps taps;
 
   CutRig(Model made, std::unique_ptr<Strategy> chosen, const optim::OptimizerSpec& optimizer)
       : model(std::move(made)), strategy(std::move(chosen)) {
@@ -26,9 +27,12 @@ struct CutRig {
   StepResult step(const std::vector<MicroBatch>& own, int64_t update) {
     Counts counts;
     for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
-    return strategy->step(
-        own, strategy->global_counts(counts),
-        {.learning_rate = 0.01, .max_gradient_norm = 0.5, .update = update, .recompute = recompute});
+    return strategy->step(own, strategy->global_counts(counts),
+                          {.learning_rate = 0.01,
+                           .max_gradient_norm = 0.5,
+                           .update = update,
+                           .recompute = recompute,
+                           .taps = taps});
   }
   std::map<std::string, torch::Tensor> weights() {
     strategy->detach();
