@@ -5,7 +5,8 @@
 
 BEFORE and AFTER are the two programs. Each trains a tiny model under every layout and objective below, dropout on. Weights,
 optimiser state and the metrics of each step and evaluation must be byte-identical; times and speeds are not compared. Then a run
-that BEFORE stopped half-way is ended by AFTER, and must equal BEFORE's whole run: old checkpoints and stores go on.
+that BEFORE stopped half-way is ended by AFTER, and must equal BEFORE's whole run: old checkpoints and stores go on. Of ps-async
+AFTER replays the order of updates that BEFORE has recorded.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-RANKS = {"single": 1, "dp": 1, "ddp": 2, "zero1": 2, "zero2": 2, "zero3": 2, "ps-sync": 3}
+RANKS = {"single": 1, "dp": 1, "ddp": 2, "zero1": 2, "zero2": 2, "zero3": 2, "ps-sync": 3, "ps-async": 3}
 WAYS = {"plain": [], "accumulation": ["--micro-batch-size", "2"], "tokens": ["--micro-batch-tokens", "40"],
         "recompute": ["--recompute", "full"], "selective": ["--recompute", "selective"], "sqrt": ["--recompute", "sqrt"],
         "bf16": ["--precision", "bf16"], "fp16": ["--precision", "fp16"], "fp64": ["--precision", "fp64"], "lamb": ["--optim", "lamb"],
@@ -78,8 +79,11 @@ class Bench:
     def differences(self, case):
         """What differs between the two programs' runs of the case."""
         runs = [self.folder / "runs" / case / name for name in ("before", "after")]
-        for program, run in zip(self.programs, runs):
-            self.train(program, case, run, "--max-steps", STEPS)
+        order = [[], []]
+        if "/ps-async/" in case:
+            order = [["--record-interleaving", runs[0] / "order"], ["--replay-interleaving", runs[0] / "order"]]
+        for program, run, more in zip(self.programs, runs, order):
+            self.train(program, case, run, "--max-steps", STEPS, *more)
         return compared(*runs)
 
     def differences_of_resume(self, objective):

@@ -218,6 +218,23 @@ class Prove final : public Command {
     return row;
   }
 
+  /// What each layout costs the rank that holds the most.
+  static void print_held_bytes(const Row& row) {
+    fmt::print("\n{:<24} {:>9}  {:>9}  {:>9}\n", "held by a rank, MB", "weights", "gradients", "state");
+    for (const auto& [name, ranks] :
+         {std::pair(row.a, row.proof.held_a), std::pair(row.b, row.proof.held_b)}) {
+      prove::HeldBytes most;
+      for (const prove::HeldBytes& rank : ranks)
+        if (rank.weights + rank.gradients + rank.state > most.weights + most.gradients + most.state)
+          most = rank;
+      const auto megabytes = [](int64_t bytes) { return static_cast<double>(bytes) / 1e6; };
+      if (!ranks.empty())
+        fmt::print("{:<24} {:>9.3f}  {:>9.3f}  {:>9.3f}\n", name, megabytes(most.weights),
+                   megabytes(most.gradients), megabytes(most.state));
+    }
+    fmt::print("\n");
+  }
+
   int prove_two() {
     const Row row = compare(layouts_[0], layouts_[1]);
     if (json_) {
@@ -234,7 +251,7 @@ class Prove final : public Command {
     line("gradient", row.proof.gradient);
     line("weight", row.proof.weight);
     line("state", row.proof.state);
-    fmt::print("\n");
+    print_held_bytes(row);
     if (!row.proof.noise.empty())
       fmt::print("left out, since their gradients are rounding noise: {}\n",
                  fmt::join(row.proof.noise, ", "));

@@ -374,7 +374,10 @@ Promise promise_of(const Layout& a, const Layout& b, const ProofTask& task) {
 }
 
 Proof compare_layouts(const fs::path& a, const fs::path& b, int64_t steps, const Promise& promise) {
-  return RunComparison(a, b, promise).run(steps);
+  Proof proof = RunComparison(a, b, promise).run(steps);
+  proof.held_a = read_held_bytes(a);
+  proof.held_b = read_held_bytes(b);
+  return proof;
 }
 
 bool holds(const Proof& proof, const Promise& promise) {
@@ -398,7 +401,8 @@ OrderedJson to_json(const Proof& proof, const Promise& promise) {
           {"loss", difference(proof.loss)},
           {"first", proof.first},
           {"tensors", proof.tensors},
-          {"noise", proof.noise}};
+          {"noise", proof.noise},
+          {"held_bytes", {to_json(proof.held_a), to_json(proof.held_b)}}};
 }
 
 }  // namespace funicular::prove

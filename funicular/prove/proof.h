@@ -17,6 +17,7 @@
 #include "funicular/parallel/layout.h"
 #include "funicular/parallel/pipeline_parallel.h"
 #include "funicular/parallel/strategy.h"
+#include "funicular/prove/held_bytes.h"
 #include "funicular/train/trainer.h"
 
 namespace funicular::prove {
@@ -101,7 +102,8 @@ struct Proof {
   /// weights; "" if there is none.
   std::string first;
   bool bit_identical = true;
-  int64_t tensors = 0;  ///< compared, over all steps
+  int64_t tensors = 0;                    ///< compared, over all steps
+  std::vector<HeldBytes> held_a, held_b;  ///< of each rank; of the reference none
   /// Weights that are left out because their gradient is rounding noise in every step (below 10⁻⁶ of the
   /// whole; the attention's key bias has none in theory): an optimiser that divides by the gradient's size
   /// makes steps of it.

@@ -272,16 +272,21 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
     losses.push_back({{"total", result.loss}});
     for (const auto& [name, loss] : result.losses) losses.back()[name] = loss;
   };
+  HeldBytesProbe held;
   trainer.callbacks.inspect = [&](int64_t step, bool updated, parallel::Strategy& strategy) {
     const auto keep = [&](const char* kind, const std::function<void(parallel::StateVisitor&)>& visit) {
       train::write_slices(group, folder / step_file(kind, step), visit);
     };
-    if (!updated)
+    if (!updated) {
+      held.look_at_gradients(strategy);
       return keep("gradient", [&](parallel::StateVisitor& visitor) { strategy.visit_gradients(visitor); });
+    }
+    held.look_at_weights(strategy);
     keep("weight", part_of(strategy, false));
     keep("state", part_of(strategy, true));
   };
   trainer.fit(model, objective, *text.rows);
+  held.write(group, folder);
   return losses;
 }
 

@@ -405,6 +405,20 @@ class Prove(ProgramTest):
         self.assertGreater(found["gradient"]["relative"], 0)
         self.assertLess(found["gradient"]["relative"], 1e-10)
 
+    def test_tells_what_each_rank_holds(self):
+        def held(layout):
+            return json.loads(self.succeeds("prove", layout, "single", "--steps", 1, "--json").out)["held_bytes"]
+
+        (zero1, (one,)), zero3, ddp = held("zero1 -n 2"), held("zero3 -n 2")[0], held("ddp -n 2")[0]
+        self.assertEqual((one["gradients"], one["state"]), (one["weights"], 2 * one["weights"]), "in float64, by AdamW")
+        self.assertEqual(ddp, [one, one])
+        for kind in ("weights", "gradients", "state"):
+            self.assertAlmostEqual(sum(rank[kind] for rank in zero3), one[kind], delta=one[kind] / 50, msg=kind)
+            self.assertAlmostEqual(zero3[0][kind], zero3[1][kind], delta=one[kind] / 50, msg=kind)
+        self.assertEqual([rank["weights"] for rank in zero1], [one["weights"]] * 2)
+        self.assertAlmostEqual(sum(rank["state"] for rank in zero1), one["state"], delta=one["state"] / 50)
+        self.assertRegex(self.succeeds("prove", "zero3 -n 2", "reference", "--steps", 1).out, r"zero3 -n 2 +\d+\.\d{3} +\d+\.\d{3} +\d+\.\d{3}\n\n")
+
     def test_stages_on_several_ranks_agree_with_one_process(self):
         for layout in ("pipeline -n 3 --stages 0x2,2 --micro-batch-size 3", "pipeline-zero1 -n 3 --stages 0,2x2 --schedule gpipe"):
             found = json.loads(self.succeeds("prove", layout, "single", "--steps", 2, "--json").out)
