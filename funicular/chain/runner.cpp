@@ -9,6 +9,7 @@
 #include <optional>
 #include <set>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
@@ -216,7 +217,7 @@ void Chain::run_step(const Step& step, const Decision& decision, const fs::path&
     throw RunError("chain",
                    "{} has failed (exit code {}), for the reason above; give the same command again to go on",
                    called(step), code);
-  record.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  record.seconds = seconds_since(begin);
   fs::rename(output, printed(step.name));
   finish(step, record);
   log::info("{}: done in {}", step.name, short_duration(record.seconds));

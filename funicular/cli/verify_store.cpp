@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/log.h"
 #include "funicular/data/token_store.h"
 
@@ -15,7 +16,7 @@ std::string verify_store(const fs::path& folder) {
   const auto start = Clock::now();
   const auto store = data::TokenStore::open(folder, {.verify = false});
   store->verify();
-  const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+  const double seconds = seconds_since(start);
   const data::StoreMeta& meta = store->meta();
   uint64_t bytes = 0;
   size_t blocks = 0;

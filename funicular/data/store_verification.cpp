@@ -1,5 +1,6 @@
 #include "funicular/data/store_verification.h"
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/log.h"
@@ -70,7 +71,7 @@ void StoreVerification::verify_rest(const std::stop_token& stop, size_t next) {
     error = std::current_exception();
   }
   if (!error && !stop.stop_requested()) {
-    const double seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    const double seconds = seconds_since(start);
     const double megabytes = static_cast<double>(bytes) / 1e6;
     log::info("{}: {:.1f} MB verified in the background in {:.2f} s, {:.0f} MB/s", folder_.string(),
               megabytes, seconds, megabytes / std::max(seconds, 1e-9));

@@ -56,7 +56,7 @@ int64_t count_parameters(const format::BertConfig& config, const Head& head);
 /// `layer.N` [T, H], and the head's.
 ///
 /// After the product that gives queries, keys and values of all tokens, the last layer computes only the rows
-/// that the head reads (Head::rows), which must ascend (InputError). The others are nobody's input, and their
+/// that the head reads (Head::rows), which must ascend (InputError). Nothing reads the others, so their
 /// gradients are zero. With an observer it computes all, and leaves them out afterwards.
 ///
 /// Throws InputError for a head that the configuration does not fit and, before anything is made, if the

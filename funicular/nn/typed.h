@@ -1,5 +1,5 @@
 #pragma once
-// From tensors to the typed pointers that kernels take.
+// Turns tensors into the typed pointers that kernels take, with checks of type and layout.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>

@@ -1,6 +1,6 @@
 #pragma once
-// What a teacher says of the rows of a data set, known before training: from a file, or kept from one pass over the
-// data.
+// A teacher's answers (probabilities or logits) for the rows of a data set, read from a file or kept from one pass of
+// the teacher over the data.
 
 #include <cstdint>
 #include <functional>

@@ -1,5 +1,5 @@
 #pragma once
-// Optimisers over flat buffers.
+// The interface of optimisers: AdamW, LAMB and others update flat buffers of weights in one pass.
 
 #include <ATen/core/Tensor.h>
 

@@ -1,5 +1,5 @@
 #pragma once
-// How optimisers check and describe their settings, and the makers behind make_optimizer().
+// For the files of single optimisers: checks of their settings, their descriptions, and their makers for make_optimizer().
 
 #include <cmath>
 #include <memory>

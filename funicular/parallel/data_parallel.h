@@ -1,5 +1,5 @@
 #pragma once
-// Replicas that reduce their gradients ("ddp"); of one rank: the plain strategy of one process.
+// Data parallelism ("ddp"): every rank holds the whole model, and gradients are added up over the ranks. On one rank: "single".
 
 #include <memory>
 

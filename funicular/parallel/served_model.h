@@ -1,6 +1,6 @@
 #pragma once
-// What strategies have in common in which some ranks, the servers, hold the optimiser, and the others, the
-// workers, compute: M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI
+// The base of the parameter-server strategies (ps-sync, ps-async): some ranks, the servers, hold the optimiser; the
+// others, the workers, compute. M. Li et al., "Scaling Distributed Machine Learning with the Parameter Server", OSDI
 // 2014, sections 3.1 and 3.4.
 
 #include <vector>

@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 
 namespace funicular::parallel {
@@ -46,7 +47,7 @@ class Ranks final : public SliceGroup {
   void timed(const Exchange& exchange) const {
     const auto start = std::chrono::steady_clock::now();
     exchange();
-    traffic_.seconds += std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    traffic_.seconds += seconds_since(start);
   }
 
   const comm::Group group_;

@@ -1,6 +1,6 @@
 #pragma once
-// The memory of CPU tensors: large ones from an arena of huge pages that keeps what was needed of late (see
-// runtime/arena.h), small ones from malloc as ever.
+// The memory of CPU tensors: large ones from an arena of huge pages that keeps what was needed recently (see
+// runtime/arena.h), small ones from malloc as usual.
 
 #include <cstdint>
 

@@ -5,7 +5,7 @@
 // Why not malloc: training on ragged batches asks for buffers of ever new sizes. A heap of small and large
 // blocks mixed is soon full of holes that none of them fits, and grows; a mapping for each buffer never
 // grows, and pays for every page anew in every step. Here the large blocks are among themselves, freed
-// neighbours merge at once, and how much is kept follows how much was needed of late.
+// neighbours merge at once, and how much is kept follows how much was needed recently.
 //
 // Knows nothing of tensors; runtime/allocator.h puts it under them.
 

@@ -1,5 +1,5 @@
 #pragma once
-// A step without its arithmetic: tensors are made and freed as ever, so that their bytes can be counted, but no number
+// A step without its arithmetic: tensors are made and freed as usual, so that their bytes can be counted, but no number
 // is computed. What a step will need is then told by the very code that takes it.
 
 #include <atomic>
