@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/core/storages.h"
 #include "funicular/parallel/device_replicas.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/dry_run.h"
@@ -15,20 +16,6 @@
 namespace funicular::bench {
 
 namespace {
-
-/// Bytes of the storages of tensors, each counted once.
-class Storages {
- public:
-  void add(const at::Tensor& tensor) {
-    if (tensor.defined() && seen_.insert(tensor.storage().data()).second)
-      bytes_ += static_cast<int64_t>(tensor.storage().nbytes());
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  std::set<const void*> seen_;
-  int64_t bytes_ = 0;
-};
 
 /// What lies there from step to step, by kind.
 struct Held {

@@ -80,7 +80,8 @@ class Distill final : public Command {
     training_.declare(arguments);
     arguments.section("Objective");
     declare_max_length(arguments, max_length_, "longer rows are truncated, longer documents cut into pieces",
-                       8);
+                       8)
+        .default_text(kDefaultLength);
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices(text::truncation_names());
     task_options_.declare(arguments);

@@ -81,7 +81,9 @@ class Evaluate final : public Command {
     task_options_.declare_bad_rows(arguments);
     task_options_.declare(arguments);
     arguments.section("Answers");
-    arguments.add("details", details_, "also the scores of each class and the confusion matrix");
+    arguments.add("details", details_,
+                  "also the scores of each class and the confusion matrix; of several labels a text, a "
+                  "matrix for each label");
     arguments
         .add("predictions", "FILE", predictions_, "also a JSON object a row: what is right, and the answer")
         .default_text("none");

@@ -153,7 +153,7 @@ class Finetune final : public Command {
     task_options_.declare_bad_rows(arguments);
     training_.declare(arguments);
     arguments.section("Objective");
-    declare_max_length(arguments, max_length_, "longer rows are truncated");
+    declare_max_length(arguments, max_length_, "longer rows are truncated").default_text(kDefaultLength);
     arguments.add("truncation", "NAME", truncation_, "what a pair that is too long loses")
         .choices(text::truncation_names());
     arguments

@@ -28,6 +28,9 @@ namespace funicular::cli {
 /// --model, required.
 Option& declare_model(Arguments& arguments, fs::path& target, std::string help, std::string value = "DIR");
 
+/// What --help says of a default that model::fit_positions makes shorter.
+inline constexpr const char* kDefaultLength = "128, or the model's longest";
+
 /// --max-length; `longer` says what becomes of a longer one. A target without a value: the default is decided
 /// later.
 Option& declare_max_length(Arguments& arguments, int64_t& target, const std::string& longer,

@@ -71,7 +71,8 @@ class Pretrain final : public Command {
              "follows the first; mlm-sop, also whether its two halves are in their order; electra, which "
              "tokens a small generator has put in place of hidden ones")
         .choices(objective::pretraining_names());
-    declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8);
+    declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
+        .default_text(kDefaultLength);
     arguments
         .add("generator-size", "SHARE", electra_.generator_size,
              "with --objective electra: the generator's hidden size, as a share of the model's")

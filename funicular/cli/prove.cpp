@@ -15,6 +15,7 @@
 #include "funicular/cli/command.h"
 #include "funicular/cli/options.h"
 #include "funicular/format/bert_config.h"
+#include "funicular/format/config_keys.h"
 #include "funicular/launch/launcher.h"
 #include "funicular/prove/proof.h"
 
@@ -136,6 +137,8 @@ class Prove final : public Command {
           "usage",
           "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
           layouts_.size());
+    if (!task_.model.empty())
+      format::warn_of_doubtful_keys(format::read_bert_config(task_.model).source, task_.model);
     const Scratch scratch(keep_);
     folder_ = scratch.path();
     return all_ ? prove_all() : prove_two();

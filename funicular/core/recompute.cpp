@@ -218,7 +218,7 @@ class Group {
     input_names_ = std::move(input_names);
     LossSink sink;
     sink.keep_outputs = keep_outputs;
-    std::vector<at::Tensor> results = run(inputs, taps_, sink);
+    std::vector<at::Tensor> results = run(inputs, sink);
     // The next run computes what this one did, for an observer who has seen it already.
     if (taps_.observe) taps_.observe = [](std::string_view, const at::Tensor&) {};
     for (const LossSink::Term& term : sink.terms()) outcome.terms.push_back({term.name, {}, term.weight});
@@ -231,7 +231,7 @@ class Group {
     std::vector<at::Tensor> before;
     for (const Buffer& buffer : model_->buffers) before.push_back(buffer.value.clone());
     LossSink sink;
-    std::vector<at::Tensor> results = run(inputs, taps_, sink);
+    std::vector<at::Tensor> results = run(inputs, sink);
     // variable_data: backward nodes of this run may hold the buffer, and refuse one that was changed since.
     for (size_t i = 0; i < before.size(); ++i) model_->buffers[i].value.variable_data().copy_(before[i]);
     return results;
@@ -243,7 +243,7 @@ class Group {
   Outcome outcome;
 
  private:
-  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const Taps& taps, LossSink& sink);
+  std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, LossSink& sink);
 
   const Model* model_;
   size_t begin_, end_;
@@ -254,10 +254,10 @@ class Group {
   bool ran_ = false;
 };
 
-std::vector<at::Tensor> Group::run(const std::vector<at::Tensor>& inputs, const Taps& taps, LossSink& sink) {
+std::vector<at::Tensor> Group::run(const std::vector<at::Tensor>& inputs, LossSink& sink) {
   Activations activations;
   for (size_t i = 0; i < inputs.size(); ++i) activations[input_names_[i]] = inputs[i];
-  model_->run_segments(begin_, end_, activations, {*batch_, taps, sink, options_});
+  model_->run_segments(begin_, end_, activations, {*batch_, taps_, sink, options_});
   std::vector<at::Tensor> results;
   outcome.names.clear();
   for (auto& [name, value] : activations) {

@@ -20,8 +20,8 @@ std::vector<int64_t> numbers_of_rows(const Task& task, const fs::path& file);
 std::vector<std::vector<std::string>> texts_of_rows(const Task& task, const fs::path& file,
                                                     const std::vector<int64_t>& rows);
 
-/// Writes the folder. `about` is what evaluation.json begins with; the scores of each class, the confusion matrix and the surest
-/// mistakes with their texts follow. Throws RunError (disk).
+/// Writes the folder. `about` is what evaluation.json begins with; AnswerSheet::add_details and the surest mistakes with their
+/// texts follow. Throws RunError (disk).
 void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerSheet& sheet, const Task& task,
                       const fs::path& data);
 

@@ -9,8 +9,6 @@
 #include <map>
 #include <utility>
 
-#include "funicular/base/log.h"
-
 namespace funicular::format {
 
 namespace {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 
 namespace funicular::format {
 namespace {
@@ -104,10 +105,13 @@ const std::map<std::string, std::string>& other_names() {
   return names;
 }
 
-/// The one known key that begins or ends with the word or words of `part`; "" if there is none, or more.
+/// The one known size or rate that begins or ends with the word or words of `part`; "" if there is none, or more.
 std::string known_with_part(const std::string& part) {
   std::string found;
-  for (const std::string& key : known_keys()) {
+  for (const std::string key :
+       {"vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size",
+        "max_position_embeddings", "type_vocab_size", "hidden_dropout_prob", "attention_probs_dropout_prob",
+        "initializer_range", "hidden_act"}) {
     if (!key.starts_with(part + "_") && !key.ends_with("_" + part)) continue;
     if (!found.empty()) return "";
     found = key;
@@ -143,6 +147,12 @@ std::vector<std::string> doubtful_keys(const Json& config) {
         fmt::format("there is no \"{}\", so the default is taken; these keys are not known and not used: {}",
                     fmt::join(missing, "\", \""), fmt::join(unknown, ", ")));
   return doubts;
+}
+
+void warn_of_doubtful_keys(const Json& config, const fs::path& model) {
+  std::error_code ignored;
+  const fs::path file = fs::is_directory(model, ignored) ? model / "config.json" : model;
+  for (const std::string& doubt : doubtful_keys(config)) log::warning("{}: {}", file.string(), doubt);
 }
 
 }  // namespace funicular::format

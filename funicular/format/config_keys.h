@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/base/file.h"
 #include "funicular/base/json.h"
 
 namespace funicular::format {
@@ -13,5 +14,8 @@ namespace funicular::format {
 /// ("n_layer"). Where the file leaves out a size of the model, one more sentence names the sizes left out and all
 /// other unknown keys. Empty where nothing is doubtful.
 std::vector<std::string> doubtful_keys(const Json& config);
+
+/// Warns of each. `model`: the folder or the config.json that was read.
+void warn_of_doubtful_keys(const Json& config, const fs::path& model);
 
 }  // namespace funicular::format

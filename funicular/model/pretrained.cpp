@@ -95,8 +95,7 @@ bool any_weights(const fs::path& folder) {
 Pretrained::Pretrained(fs::path path, Expect expect, const char* option) : path_(std::move(path)) {
   if (expect == Expect::folder || !fs::is_regular_file(path_)) require_folder(path_, option);
   config_ = format::read_bert_config(path_);
-  for (const std::string& doubt : format::doubtful_keys(config_.source))
-    log::warning("{}: {}", path_.string(), doubt);
+  format::warn_of_doubtful_keys(config_.source, path_);
   has_weights_ = any_weights(path_);
 }
 

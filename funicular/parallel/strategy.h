@@ -40,7 +40,8 @@ struct StepSettings {
   /// What the loss is multiplied by before the backward pass, and gradients are divided by after it (fp16).
   double loss_scale = 1;
   Recompute recompute = Recompute::none;  ///< activations to compute again in the backward pass
-  /// Sees activations of this rank's micro-batches; with several devices in one process from each one's thread.
+  /// Sees activations of this rank's micro-batches; with several devices in one process from each one's thread. On all ranks
+  /// of a tensor group or on none: slices are put together for it.
   Taps taps{};
   /// Of Asynchronous strategies alone: the update after which all ranks meet. If it is smaller than
   /// `update`, they meet after this update.
@@ -99,12 +100,12 @@ struct Numerics {
 
 /// What a strategy has cost this rank, besides the weights, gradients and states that it shows.
 struct StrategyCosts {
-  int64_t shadow_bytes =
-      0;  ///< copies of the weights in the type that is computed with, besides Parameter::compute
-  int64_t most_gathered_bytes =
-      0;  ///< the most held at a time of other ranks' weights and of gradients before they are reduced
-  double exchange_wait_seconds =
-      0;  ///< in which this rank stood still for an exchange of weights or gradients, since attach
+  /// Copies of the weights in the type that is computed with, besides Parameter::compute.
+  int64_t shadow_bytes = 0;
+  /// The most held at a time of other ranks' weights and of gradients before they are reduced.
+  int64_t most_gathered_bytes = 0;
+  /// In which this rank stood still for an exchange of weights or gradients, since attach.
+  double exchange_wait_seconds = 0;
 };
 
 /// The ranks take every step together, unless it is Asynchronous too (parallel/asynchronous.h).

@@ -2,38 +2,64 @@
 
 #include <ATen/ops/zeros.h>
 
-#include <functional>
 #include <set>
+#include <string>
+
+#include "funicular/core/storages.h"
+#include "funicular/parallel/device_replicas.h"
 
 namespace funicular::prove {
 namespace {
 
 constexpr const char* kFile = "held_bytes.json";
 
-/// Sums of what a strategy shows, each storage once.
-struct Sum final : parallel::StateVisitor {
+/// What a strategy shows of a step.
+struct Shown final : parallel::StateVisitor {
   void visit(const parallel::StateSlice& slice) override {
-    if (slice.local.numel() == 0 || !seen.insert(slice.local.storage().data()).second) return;
-    (slice.kind.starts_with("optimizer.") ? state : rest) +=
-        static_cast<int64_t>(slice.local.storage().nbytes());
+    if (slice.local.numel() > 0 && !left_out.contains(slice.name))
+      (slice.kind.starts_with("optimizer.") ? state : rest).add(slice.local);
   }
-  std::set<const void*> seen;
-  int64_t state = 0, rest = 0;
+  Storages state, rest;
+  std::set<std::string> left_out;  ///< logical tensors
 };
 
 }  // namespace
 
+/// Parameters hold gradients that a strategy need not show: a worker's, which go to a server, and sparse ones, of which it
+/// shows a dense copy.
 void HeldBytesProbe::look_at_gradients(parallel::Strategy& strategy) {
-  Sum sum;
-  strategy.visit_gradients(sum);
-  held_.gradients = sum.rest;
+  Shown shown;
+  int64_t sparse = 0;
+  for (const auto& parameter : model_.parameters) {
+    const at::Tensor& gradient =
+        parameter->gradient.defined() ? parameter->gradient : parameter->compute.grad();
+    if (!gradient.defined()) continue;
+    if (!gradient.is_sparse()) {
+      shown.rest.add(gradient);
+      continue;
+    }
+    sparse += static_cast<int64_t>(gradient._values().nbytes() + gradient._indices().nbytes());
+    for (const Parameter::Slice& slice : parameter->slices) shown.left_out.insert(slice.name);
+  }
+  strategy.visit_gradients(shown);
+  held_.gradients = shown.rest.bytes() + sparse;
 }
 
 void HeldBytesProbe::look_at_weights(parallel::Strategy& strategy) {
-  Sum sum;
-  strategy.visit_state(sum);
-  held_.weights = sum.rest + strategy.costs().shadow_bytes;
-  held_.state = sum.state;
+  Shown shown;
+  for (const auto& parameter : model_.parameters) {
+    shown.rest.add(parameter->master);
+    shown.rest.add(parameter->compute);
+  }
+  strategy.visit_state(shown);
+  held_.weights = shown.rest.bytes() + strategy.costs().shadow_bytes;
+  held_.state = shown.state.bytes();
+  const std::vector<parallel::DeviceUse> devices = parallel::device_uses(strategy);
+  for (size_t other = 1; other < devices.size(); ++other) {
+    held_.weights += devices[other].weights;
+    held_.gradients += devices[other].gradients;
+    held_.state += devices[other].state;
+  }
 }
 
 void HeldBytesProbe::write(const comm::Group& group, const fs::path& folder) const {

@@ -8,20 +8,23 @@
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
 #include "funicular/comm/group.h"
+#include "funicular/core/model.h"
 #include "funicular/parallel/strategy.h"
 
 namespace funicular::prove {
 
-/// Of one rank, each storage once. Of several devices in one process those of the first.
+/// Of one rank, each storage once; of several devices in one process those of all.
 struct HeldBytes {
   int64_t weights = 0;    ///< masters, buffers, and copies in the type that is computed with
-  int64_t gradients = 0;  ///< before the update
+  int64_t gradients = 0;  ///< before the update, when all are there
   int64_t state = 0;      ///< the optimiser's
 };
 
 /// Collects them while a layout trains.
 class HeldBytesProbe {
  public:
+  /// The model must outlive it.
+  explicit HeldBytesProbe(const Model& model) : model_(model) {}
   /// Within StepSettings::inspect, before the update. Not collective.
   void look_at_gradients(parallel::Strategy& strategy);
   /// After the update. Not collective.
@@ -30,6 +33,7 @@ class HeldBytesProbe {
   void write(const comm::Group& group, const fs::path& folder) const;
 
  private:
+  const Model& model_;
   HeldBytes held_;
 };
 

@@ -272,7 +272,7 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
     losses.push_back({{"total", result.loss}});
     for (const auto& [name, loss] : result.losses) losses.back()[name] = loss;
   };
-  HeldBytesProbe held;
+  HeldBytesProbe held(model);
   trainer.callbacks.inspect = [&](int64_t step, bool updated, parallel::Strategy& strategy) {
     const auto keep = [&](const char* kind, const std::function<void(parallel::StateVisitor&)>& visit) {
       train::write_slices(group, folder / step_file(kind, step), visit);

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <string>
 #include <utility>
@@ -143,8 +144,8 @@ void RunFolder::end() {
     FitResult& result = training_.result;
     // A run that was finished before has taken no step of which a loss could be known.
     if (std::isnan(result.loss) && result.step == result.resumed_from && earlier_.is_object())
-      result.loss =
-          earlier_.contains("loss") && earlier_["loss"].is_number() ? earlier_["loss"].get<double>() : NAN;
+      if (const OrderedJson loss = earlier_.value("loss", OrderedJson()); loss.is_number())
+        result.loss = loss.get<double>();
     write_outcome();
   });
 }

@@ -4,7 +4,7 @@ import os
 import socket
 
 from harness import PROGRAM, ProgramTest, run, signal, unittest
-from launching import Started, children, launch, listening, shell, wait_until
+from launching import Started, children, listening, wait_until
 
 
 def command_lines():

@@ -35,6 +35,9 @@ TEST(ObjectivesDropout, OfHiddenWordsAndPairsIsThatOfThePlainModelWithTheSameKey
   for (const char* const relation : {"next_sentence", "sentence_order"}) {
     const std::string name = relation;
     MicroBatch batch = batch_of(kRagged, 60);
+    const at::Tensor rows = batch["mlm_rows"];  // no first token is hidden
+    batch.tensors["mlm_rows"] = rows.masked_select(at::isin(rows, model::first_tokens(batch)).logical_not());
+    batch.tensors["mlm_labels"] = batch["mlm_rows"] * 7 % 60;
     batch.tensors[name + "_labels"] = torch::arange(batch.packing.sequences()) % 2;
     batch.counts[name] = 6;
     expect_equal_to_reference(

@@ -251,6 +251,32 @@ TEST(SlicesThatUpdateWhileFull, AreNotWhatTheyShouldBeWithAFault) {
   });
 }
 
+TEST(SlicesThatUpdateWhileFull, NoticeAtAnEarlyMeetingThatWholeWeightsHaveComeApart) {
+  with_ranks(kStages * kSlices, [] {
+    const auto group = comm::Group::from_environment();
+    Model model = make_model({}, 1);
+    const auto strategy = make(group, {.schedule = "pipedream"});
+    strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
+    const auto own = parts_of("pipedream", 1, 1).front();
+    Counts counts;
+    for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
+    strategy->step(own, strategy->global_counts(counts), {.learning_rate = 0.01, .update = 1, .meeting = 9});
+    if (group.rank() % kSlices == 1)
+      for (const auto& parameter : model.parameters)
+        if (parameter->name.ends_with("LayerNorm.bias") && parameter->master.numel() > 0)
+          parameter->master.variable_data().add_(1);  // which backward passes under way may not notice
+    std::string message;
+    try {
+      dynamic_cast<Asynchronous&>(*strategy).meet();
+    } catch (const RunError& error) {
+      message = error.what();
+    }
+    EXPECT_NE(message.find("no longer has the same weights as its rank 0"), std::string::npos) << message;
+    EXPECT_NE(message.find("LayerNorm.bias"), std::string::npos) << message;
+    std::_Exit(testing::Test::HasFailure() ? 1 : 0);
+  });
+}
+
 TEST(SlicesThatUpdateWhileFull, NameTheSameGradientThatIsNotFiniteOnAllSlicesOfTheStage) {
   if (!is_rank()) {
     EXPECT_EQ(Ranks(4).end({0, 1, 2, 3}), (Endings{0, 0, 0, 0}));

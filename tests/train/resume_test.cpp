@@ -1,14 +1,9 @@
 // Claims about interruption: whatever stops a run, the next start goes on as if nothing had happened.
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
-#include <chrono>
 #include <csignal>
-#include <functional>
 #include <optional>
-#include <random>
-#include <thread>
 
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"

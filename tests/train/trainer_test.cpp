@@ -4,14 +4,11 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <map>
 #include <string>
 #include <thread>
 #include <utility>
 
-#include "funicular/base/clock.h"
-#include "funicular/base/log.h"
 #include "funicular/comm/group.h"
 #include "funicular/core/wrap_module.h"
 #include "funicular/format/safetensors.h"
