@@ -152,7 +152,8 @@ StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   const Held held = held_by(step, batch);
   parallel::Strategy& strategy = step.strategy();
   StepMemory memory;
-  memory.weights = held.weights.bytes() + strategy.costs().shadow_bytes;
+  const int64_t copies = strategy.costs().shadow_bytes;
+  memory.weights = held.weights.bytes() + copies;
   memory.gradients = held.gradients.bytes();
   memory.optimizer = held.optimizer.bytes();
   const std::vector<parallel::DeviceUse> devices = parallel::device_uses(strategy);
@@ -164,9 +165,11 @@ StepMemory measure_memory(TrainingStep& step, const train::GlobalBatch& batch) {
   reset_allocator_peak();
   const int64_t before = allocator_statistics().used;
   const ForwardProbe probe(step.model());
-  step.run(batch);
-  const int64_t forward = std::max(before, probe.most());
-  memory.activations = forward - before;
+  step.run_full(batch);
+  const int64_t versions = strategy.costs().shadow_bytes - copies,
+                forward = std::max(before + versions, probe.most());
+  memory.weights += versions;
+  memory.activations = forward - before - versions;
   memory.workspace = allocator_statistics().peak_used - forward;
   memory.gathered = strategy.costs().most_gathered_bytes;
   // Waits for the exchanges that the step has started: they hold tensors of the model, and nothing of them is to

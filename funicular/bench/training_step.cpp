@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "funicular/base/clock.h"
+#include "funicular/parallel/overlapping.h"
 #include "funicular/runtime/dry_run.h"
 
 namespace funicular::bench {
@@ -30,6 +31,17 @@ TrainingStep::TrainingStep(Model model, const StepOptions& options,
 
 parallel::StepResult TrainingStep::run(const train::GlobalBatch& batch,
                                        const std::function<void()>& inspect) {
+  return take(batch, 0, inspect);
+}
+
+void TrainingStep::run_full(const train::GlobalBatch& batch) {
+  const bool overlaps = dynamic_cast<parallel::Overlapping*>(strategy_.get());
+  const int64_t last = updates_ + (overlaps ? 2 * strategy_->group().size() + 2 : 1);
+  while (updates_ < last) take(batch, last, {});
+}
+
+parallel::StepResult TrainingStep::take(const train::GlobalBatch& batch, int64_t meeting,
+                                        const std::function<void()>& inspect) {
   // Of ranks that are imagined nobody tells the counts, and no number depends on them.
   const Counts counts = DryRun::is_on() ? batch.counts : strategy_->global_counts(batch.counts);
   return strategy_->step(batch.micro_batches, counts,
@@ -37,6 +49,7 @@ parallel::StepResult TrainingStep::run(const train::GlobalBatch& batch,
                           .max_gradient_norm = kMaxNorm,
                           .update = ++updates_,
                           .recompute = options_.recompute,
+                          .meeting = meeting,
                           .inspect = inspect});
 }
 

@@ -37,12 +37,17 @@ class TrainingStep {
 
   /// The batch is this rank's share of it. `inspect`: see parallel::StepSettings.
   parallel::StepResult run(const train::GlobalBatch& batch, const std::function<void()>& inspect = {});
+  /// A step; where steps overlap as many as fill the pipeline, without a meeting between them.
+  void run_full(const train::GlobalBatch& batch);
 
   Model& model() { return model_; }
   parallel::Strategy& strategy() { return *strategy_; }
   const StepOptions& options() const { return options_; }
 
  private:
+  parallel::StepResult take(const train::GlobalBatch& batch, int64_t meeting,
+                            const std::function<void()>& inspect);
+
   Model model_;
   StepOptions options_;
   std::unique_ptr<parallel::Strategy> strategy_;

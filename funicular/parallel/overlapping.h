@@ -12,7 +12,8 @@ namespace funicular::parallel {
 
 /// A strategy whose ranks work on different steps at one time, though every rank takes part in every step.
 /// Strategy::step gives what this rank has of the step that it is called for: the losses that arise here, a part of the
-/// global batch's, which add up over the ranks to the whole; and the norm of the newest gradients that were made here.
+/// global batch's, which add up over the ranks to the whole; and as gradient norm this rank's part of that of the newest
+/// gradients of its stage: squares add up over the ranks.
 /// A collective between two steps that all ranks call after the same step waits for nothing but their arrival.
 /// Asynchronous::meet ends the steps under way, before the meeting that was planned for, too.
 class Overlapping : public Asynchronous {

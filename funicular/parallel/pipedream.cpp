@@ -19,10 +19,11 @@
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
 #include "funicular/parallel/overlapping.h"
+#include "funicular/parallel/sent_versions.h"
 #include "funicular/parallel/staged_model.h"
+#include "funicular/parallel/version_plan.h"
 #include "funicular/parallel/weight_versions.h"
 #include "funicular/pipeline/generators.h"
-#include "funicular/pipeline/messages.h"
 #include "funicular/pipeline/placement.h"
 
 namespace funicular::parallel {
@@ -112,7 +113,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   StageInput input(int micro_batch);
   StepResult whole_result(const Step& step, double norm) const;
   [[noreturn]] void refuse_gradient(const Step& step, double norm) const;
-  void send(const at::Tensor& tensor, int to);
+  void send(const at::Tensor& tensor, int to, int owner);
 
   // Replicated's own step() is not used.
   void start_step(const StepSettings&) override {}
@@ -126,19 +127,19 @@ class Pipedream final : public StagedModel, public Overlapping {
   WeightVersions versions_;
   std::vector<Copy> copies_;
   std::map<int, int> received_;  ///< the newest version, by the owner
-  std::deque<comm::Work> sent_;  ///< by shared_messages_
+  int making_ = 0,
+      used_ = 0;       ///< the newest version of this rank's weights; one that all users have received
+  SentVersions sent_;  ///< by shared_messages_
   Watcher watcher_;
 
   // Since the meeting.
   int64_t planned_ = 0;     ///< steps to the next
   std::deque<Step> steps_;  ///< whose places in memory stay
   std::optional<StagePasses> passes_;
-  pipeline::Schedule schedule_;
-  std::map<int, size_t> last_use_;                ///< of a version, in this rank's row
-  std::map<int, std::map<int, int>> version_of_;  ///< by the first rank of a stage and micro-batch
-  int available_ = 0;                             ///< micro-batches that are there
-  size_t done_ = 0;                               ///< actions of this rank's row
-  double norm_ = 0;                               ///< of the newest gradients
+  VersionPlan plan_;
+  int available_ = 0;  ///< micro-batches that are there
+  size_t done_ = 0;    ///< actions of this rank's row
+  double norm_ = 0;    ///< of the newest gradients
 
   std::vector<int64_t> histogram_;
   int64_t most_kept_ = 0;  ///< bytes
@@ -191,7 +192,7 @@ StepResult Pipedream::step(std::span<const MicroBatch> micro_batches, const Coun
   run_available();
   StepResult result;
   add_losses(result, own.sums.totals(), global);
-  result.gradient_norm = norm_;
+  result.gradient_norm = norm_ / std::sqrt(same_stage().size());
   result.finite = std::isfinite(result.loss);
   if (static_cast<int64_t>(steps_.size()) == planned_) finish_segment();
   return result;
@@ -224,7 +225,7 @@ void Pipedream::start_segment(const StepSettings& settings) {
     copy.shown = 0;
   }
   received_.clear();
-  available_ = 0;
+  making_ = used_ = available_ = 0;
   done_ = 0;
   passes_.emplace(
       context(settings.recompute), [this](int micro_batch) { return input(micro_batch); },
@@ -234,7 +235,6 @@ void Pipedream::start_segment(const StepSettings& settings) {
 /// The schedule of the steps up to here and, as long as there will be more, of a few more: what this rank has done already is
 /// the same in it, and it tells which versions are still needed.
 void Pipedream::plan() {
-  const std::vector<int> replicas = replicas_of_stages();
   std::vector<int> sizes;
   for (const Step& each : steps_) sizes.push_back(each.size);
   // Of stages on several ranks each has some that are not there: a step of all that the pipeline holds, and a turn.
@@ -243,25 +243,14 @@ void Pipedream::plan() {
   const auto coming =
       std::min<int64_t>(planned_ - static_cast<int64_t>(steps_.size()), several ? 1 : ranks());
   for (int64_t i = 0; i < coming; ++i) sizes.push_back(size);
-  schedule_ = pipeline::with_messages(pipeline::make_asynchronous(schedule_name(), replicas, sizes));
-  if (fault_ == PipelineFault::stale_version)
-    for (Action& action : schedule_.rows.back())
-      if (action.version > 0 && pipeline::computes(action.kind)) --action.version;
-  version_of_.clear();
-  for (int r = 0; r < ranks(); ++r)
-    for (const Action& action : schedule_.rows[static_cast<size_t>(r)])
-      if (action.kind == Kind::forward)
-        version_of_[placement().first_beside(r)][action.micro_batch] = action.version;
-  last_use_.clear();
-  const pipeline::Row& row = schedule_.rows[static_cast<size_t>(rank())];
-  for (size_t i = 0; i < row.size(); ++i)
-    if (pipeline::computes(row[i].kind)) last_use_[row[i].version] = i;
+  plan_ = make_version_plan(schedule_name(), replicas_of_stages(), sizes, placement(), rank(),
+                            fault_ == PipelineFault::stale_version);
 }
 
 /// Up to the first pass of a micro-batch that is not there yet. Receives of such ones are put off: their shape is not known.
 /// Where this rank stands in a row that has grown, or that ends here, is told by how many actions it has done.
 void Pipedream::run_available() {
-  const pipeline::Row& row = schedule_.rows[static_cast<size_t>(rank())];
+  const pipeline::Row& row = plan_.schedule.rows[static_cast<size_t>(rank())];
   const int before = std::exchange(available_, steps_.back().begin + steps_.back().size);
   size_t next = 0;
   std::vector<size_t> put_off;
@@ -284,8 +273,8 @@ void Pipedream::run_available() {
 
 void Pipedream::run(const Action& action, size_t place) {
   if (action.kind == Kind::update) {
-    const auto last = last_use_.find(action.version - 1);
-    return update(action.version, last != last_use_.end() && last->second > place);
+    const auto last = plan_.last_use.find(action.version - 1);
+    return update(action.version, last != plan_.last_use.end() && last->second > place);
   }
   const bool computes = pipeline::computes(action.kind), here = there(action.micro_batch);
   const bool takes_part = computes && exchanges_in_passes() && any_there(action.micro_batch);
@@ -305,11 +294,11 @@ void Pipedream::run(const Action& action, size_t place) {
 
 /// Versions that nothing uses any more behind a backward pass.
 void Pipedream::forget_unused(size_t place, int micro_batch) {
-  for (const auto& [version, last] : last_use_)
+  for (const auto& [version, last] : plan_.last_use)
     if (last <= place) versions_.drop(version);
   for (Copy& copy : copies_) {
     // Backward passes are in order, and versions never go back.
-    const auto& used = version_of_.at(copy.shared->owner);
+    const auto& used = plan_.version_of.at(copy.shared->owner);
     if (const auto next = used.find(micro_batch + 1); next != used.end())
       copy.versions.erase(copy.versions.begin(), copy.versions.lower_bound(next->second));
   }
@@ -336,8 +325,8 @@ bool Pipedream::there(int micro_batch) {
 
 StageInput Pipedream::input(int micro_batch) {
   Step& own = step_of(micro_batch);
-  return {own.batches[static_cast<size_t>(micro_batch - own.begin)], own.counts, 1, own.sums,
-          &own.settings.taps};
+  const auto number = static_cast<size_t>(micro_batch - own.begin);
+  return {own.batches[number], own.counts, 1, own.sums, &own.settings.taps};
 }
 
 void Pipedream::finish_segment() {
@@ -350,7 +339,7 @@ void Pipedream::finish_segment() {
     show_copy(copy, last);
     copy.versions.clear();
   }
-  for (; !sent_.empty(); sent_.pop_front()) wait(sent_.front());
+  sent_.finish([this](const comm::Work& work) { wait(work); });
   show_newest();
   const int64_t last = steps_.back().settings.update, before = last - static_cast<int64_t>(steps_.size());
   steps_.clear();
@@ -364,6 +353,7 @@ void Pipedream::finish_segment() {
 void Pipedream::update(int version, bool is_needed) {
   const at::NoGradGuard no_gradient;
   Step& own = steps_[static_cast<size_t>(version - 1)];
+  making_ = version;
   finish_backward_of_slices();
   collect_shared_gradients();
   reduce_gradients();
@@ -371,7 +361,10 @@ void Pipedream::update(int version, bool is_needed) {
   if (!std::isfinite(norm_)) refuse_gradient(own, norm_);
   const StepResult result = watcher_ ? whole_result(own, norm_) : StepResult{};
   if (watcher_) watcher_(own.settings.update, false, result);
-  const int used = version_of_.at(home()).at(own.begin);
+  const int used = plan_.version_of.at(home()).at(own.begin);
+  // Its passes are over on all stages, on each rank of which one was as long as there were enough.
+  if (!own.batches.empty() && (!placement().replicated() || static_cast<int>(own.batches.size()) >= ranks()))
+    used_ = std::max(used_, used);
   const auto age = static_cast<size_t>(version - 1 - used);
   if (histogram_.size() <= age) histogram_.resize(age + 1);
   ++histogram_[age];
@@ -389,7 +382,7 @@ void Pipedream::update(int version, bool is_needed) {
 /// Nobody waits to be heard.
 void Pipedream::collect_shared_gradients() {
   add_shared_gradients(shared_messages_, [this](const at::Tensor& gradient, int owner) {
-    send(gradient.clone(), owner);
+    send(gradient.clone(), owner, placement().first_beside(owner));
     gradient.zero_();
   });
 }
@@ -399,7 +392,7 @@ void Pipedream::spread_version() {
     if (each.owner != home()) continue;
     const at::Tensor value = value_of(each).clone(at::MemoryFormat::Contiguous);
     if (value.numel() == 0) continue;
-    exchange_shared(each, [&](int user, int) { send(value, user); });
+    exchange_shared(each, [&](int user, int) { send(value, user, home()); });
   }
 }
 
@@ -426,7 +419,7 @@ void Pipedream::show_copy(Copy& copy, int version) {
 /// The versions that their owners use for this micro-batch.
 void Pipedream::show_copies(int micro_batch) {
   for (Copy& copy : copies_) {
-    const int version = version_of_.at(copy.shared->owner).at(micro_batch);
+    const int version = plan_.version_of.at(copy.shared->owner).at(micro_batch);
     receive_versions(copy.shared->owner, version);
     show_copy(copy, version);
   }
@@ -454,9 +447,16 @@ void Pipedream::note_kept() {
   most_kept_ = std::max(most_kept_, bytes);
 }
 
-void Pipedream::send(const at::Tensor& tensor, int to) {
-  for (; !sent_.empty() && sent_.front().done(); sent_.pop_front()) wait(sent_.front());
-  sent_.push_back(shared_messages_.start_send(tensor, to));
+/// A user has received all versions up to that of a micro-batch whose passes are over; an owner whose version has arrived
+/// here has received all gradients that it was made of.
+void Pipedream::send(const at::Tensor& tensor, int to, int owner) {
+  const auto is_received = [this](int version, int of) {
+    if (of == home()) return version <= used_;
+    const auto newest = received_.find(of);
+    return newest != received_.end() && version <= newest->second;
+  };
+  sent_.let_go(is_received, [this](const comm::Work& work) { wait(work); });
+  sent_.add(shared_messages_.start_send(tensor, to), making_, owner);
 }
 
 StepResult Pipedream::whole_result(const Step& step, double norm) const {

@@ -71,8 +71,8 @@ std::vector<TensorMap> StagePasses::run_forward_only(int count) {
 }
 
 void StagePasses::finish() {
-  for (const comm::Work& work : sent_) context_.wait(work);
-  sent_.clear();
+  for (; !sent_.empty(); sent_.pop_front())
+    for (const comm::Work& work : sent_.front()) context_.wait(work);
 }
 
 TensorMap StagePasses::arrived(std::map<Key, Arriving>& arriving, Key key) {
@@ -179,10 +179,15 @@ TensorMap StagePasses::outgoing(int s, int m, const TensorMap& values) {
   return tensors;
 }
 
+/// Whether a message has arrived can only be asked by waiting for it. The ranks of a pipeline work on so few micro-batches at a
+/// time that one that so many others follow has arrived; and schedules that run when every send waits run when old ones do.
 void StagePasses::send(const TensorMap& tensors, int to) {
-  for (; !sent_.empty() && sent_.front().done(); sent_.pop_front()) context_.wait(sent_.front());
+  const auto most = static_cast<size_t>(8 * context_.messages.size());
+  for (; sent_.size() >= most; sent_.pop_front())
+    for (const comm::Work& work : sent_.front()) context_.wait(work);
+  std::vector<comm::Work>& works = sent_.emplace_back();
   for (const auto& [name, tensor] : tensors)
-    if (tensor.numel() > 0) sent_.push_back(context_.messages.start_send(tensor, to));
+    if (tensor.numel() > 0) works.push_back(context_.messages.start_send(tensor, to));
 }
 
 void StagePasses::receive(Arriving& into, const std::vector<Crossing>& crossings, int m, int from,

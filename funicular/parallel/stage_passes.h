@@ -99,7 +99,7 @@ class StagePasses {
   std::map<Key, Flight> flights_;
   std::map<Key, TensorMap> input_gradients_;
   std::map<Key, std::vector<DeferredGradients::Product>> deferred_;  ///< between I and W
-  std::deque<comm::Work> sent_;
+  std::deque<std::vector<comm::Work>> sent_;
 };
 
 }  // namespace funicular::parallel

@@ -8,6 +8,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <tuple>
 #include <utility>
@@ -90,6 +91,7 @@ class TensorParallel : public Strategy {
  protected:
   Replicated& inner() const { return *inner_; }
   int slice() const { return shape_.index(world_.rank(), comm::Axis::tensor); }
+  int slices() const { return shape_.tensor; }
   /// Compares what is whole on every rank of a tensor group, if that is due after an update from `before` to `update`.
   void compare_if_due(int64_t before, int64_t update) const;
 
@@ -403,6 +405,7 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
     StepResult result = inner().step(micro_batches, global, settings);
     update_ = settings.update;
     if (update_ >= settings.meeting) compare_after_meeting();
+    result.gradient_norm /= std::sqrt(slices());
     // All ranks of a tensor group find the same losses, and one tells them.
     if (slice() > 0 && result.finite) {
       result.losses.clear();

@@ -119,9 +119,7 @@ std::string StepReports::shown_loss(const parallel::StepResult& result) const {
 
 /// Of all stages, each one's newest.
 double StepReports::norm_over_ranks(double norm) const {
-  if (!training_.meetings.overlapping()) return norm;
-  return std::sqrt(sum_over_ranks(training_.group, norm * norm) /
-                   static_cast<double>(training_.strategy->data_share().count));
+  return training_.meetings.overlapping() ? std::sqrt(sum_over_ranks(training_.group, norm * norm)) : norm;
 }
 
 void StepReports::note_evaluation(double seconds) {

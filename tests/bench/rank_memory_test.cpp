@@ -125,6 +125,19 @@ TEST_F(RankMemory, OfStagesSlicesAndServersIsAsPredicted) {
   });
 }
 
+/// Rank 0 of two keeps one older version of its stage (docs/pipelines.md) beside what a pipeline in step holds.
+TEST_F(RankMemory, OfAPipelineThatDoesNotStopHasOlderVersions) {
+  RankUseOptions options;
+  options.config = small_config();
+  options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = kVocabulary};
+  const StepMemory in_step = predict_rank("pipeline", 0, 2, options),
+                   stashing = predict_rank("pipeline --schedule pipedream", 0, 2, options),
+                   last = predict_rank("pipeline --schedule pipedream", 1, 2, options);
+  EXPECT_NEAR(static_cast<double>(stashing.weights) / static_cast<double>(in_step.weights), 2, 0.1);
+  EXPECT_LT(last.weights, 1.7 * static_cast<double>(in_step.weights))
+      << "of the last stage copies of shared weights alone";
+}
+
 /// S. Rajbhandari et al.: "ZeRO", figure 1: 16 bytes a weight in all, of which 12 are masters and moments; of 7.5
 /// thousand million weights on 64 ranks 120, 31.4, 16.6 and 1.9 GB each.
 TEST_F(RankMemory, OfManyRanksIsThatOfTheFormulaOfZero) {

@@ -1,0 +1,28 @@
+#pragma once
+// Which version of its weights each pass of an asynchronous pipeline uses: PipeDream's weight stashing, vertical sync and 2BW,
+// as the rows of a schedule say it (pipeline/generators.h).
+
+#include <cstddef>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "funicular/pipeline/placement.h"
+#include "funicular/pipeline/schedule.h"
+
+namespace funicular::parallel {
+
+/// The passes between two meetings. Versions count from 0, the weights at the meeting before.
+struct VersionPlan {
+  pipeline::Schedule schedule;                   ///< with its messages
+  std::map<int, std::map<int, int>> version_of;  ///< by the first rank of a stage and micro-batch
+  std::map<int, size_t> last_use;                ///< of a version, in the row of this rank
+};
+
+/// Of updates of `sizes` micro-batches each. `replicas`: on how many ranks each stage lies. With `stale`, a fault, the last rank
+/// uses the version before the one that it should.
+VersionPlan make_version_plan(const std::string& schedule, const std::vector<int>& replicas,
+                              const std::vector<int>& sizes, const pipeline::Placement& placement, int rank,
+                              bool stale);
+
+}  // namespace funicular::parallel
