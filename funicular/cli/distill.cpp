@@ -66,9 +66,9 @@ class Distill final : public Command {
         .default_text("none");
     arguments
         .add("soft-columns", "COLUMN", soft_columns_,
-             "instead of a teacher: columns of the rows' files with the probability of each class, in the "
-             "order of the "
-             "classes")
+             "instead of a teacher: columns of the rows' files with the probability of each class, in their "
+             "order; the classes of the task custom are called as the columns. Rows that are learnt need no "
+             "label then, unless --terms has hard")
         .default_text("none");
     arguments.rivals({"teacher", "soft-columns"});
     arguments
@@ -237,8 +237,12 @@ class Distill final : public Command {
     const fs::path folder = training_.output / "data";
     const bool verify = training_.group().rank() == 0 || launch::read_environment().local_rank == 0;
     const std::vector<std::string> labels = prediction() ? classes() : task_.label_names;
-    train_store_ = eval::open_task_store(task_, train_file_, "train", *tokenizer_, labels, folder, verify);
-    const std::vector<std::string>& found = train_store_->meta().label_names;
+    eval::Task train_task = task_;
+    if (!has_teacher() && !learns_labels()) train_task.layout.label_column.reset();
+    train_store_ =
+        eval::open_task_store(train_task, train_file_, "train", *tokenizer_, labels, folder, verify);
+    const bool labelled = train_task.layout.label_column.has_value();
+    const std::vector<std::string>& found = labelled ? train_store_->meta().label_names : labels;
     const size_t expected = has_teacher() ? static_cast<size_t>(config_.num_labels) : soft_columns_.size();
     if (prediction() && !task_.regression && found.size() != expected)
       throw InputError("distillation", "{} has {} classes ({}), {} {}; expected the same",
@@ -249,8 +253,24 @@ class Distill final : public Command {
       config_.num_labels = static_cast<int>(found.size());
       if (!has_teacher()) config_.problem_type = "single_label_classification";
     }
-    if (!eval_file_.empty())
+    if (eval_file_.empty()) return;
+    try {
       eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, found, folder, verify);
+    } catch (const InputError& error) {
+      if (has_teacher()) throw;
+      throw InputError("distillation",
+                       "{}; the classes are called as the columns of --soft-columns: {}, and rows that are "
+                       "evaluated have a "
+                       "label",
+                       error.what(), fmt::join(soft_columns_, ", "));
+    }
+  }
+
+  /// Whether the rows' own labels are learnt, too.
+  bool learns_labels() const {
+    objective::DistillationOptions o;
+    distillation_.apply(o, prediction());
+    return o.has(objective::DistillationKind::hard);
   }
 
   /// In the order of the teacher's logits.

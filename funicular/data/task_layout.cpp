@@ -50,7 +50,7 @@ std::string_view NamedLabelSource::name_of(std::string_view label) const {
 uint64_t NamedLabelSource::read(size_t piece, const RowSink& sink) const {
   return rows_.read(piece, [&](const SourceRow& row) {
     SourceRow named = row;
-    named.label = name_of(row.label);
+    if (has_labels()) named.label = name_of(row.label);
     sink(named);
   });
 }

@@ -29,7 +29,7 @@ class NamedLabelSource : public RowSource {
   NamedLabelSource(const fs::path& file, const TextFileSourceOptions& columns, std::vector<std::string> names,
                    std::vector<std::string> spellings);
   int columns() const override { return rows_.columns(); }
-  bool has_labels() const override { return true; }
+  bool has_labels() const override { return rows_.has_labels(); }
   size_t pieces() const override { return rows_.pieces(); }
   uint64_t piece_bytes(size_t piece) const override { return rows_.piece_bytes(piece); }
   uint64_t read(size_t piece, const RowSink& sink) const override;

@@ -30,10 +30,13 @@ int64_t parse_layer(std::string_view text, const std::string& map, const char* w
   const auto parsed = std::from_chars(text.data(), text.data() + text.size(), number);
   if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size() || number < least ||
       number > layers)
-    throw InputError("distillation",
-                     "the layer map \"{}\" names the {} layer \"{}\"; expected {} to {}, ascending; pairs "
-                     "STUDENT:TEACHER with commas between them, or uniform or last",
-                     map, whose, text, least, layers);
+    throw InputError(
+        "distillation",
+        "the layer map \"{}\" names the {} layer \"{}\"; expected {}; pairs STUDENT:TEACHER with commas "
+        "between them, both ascending, or uniform or last",
+        map, whose, text,
+        least > layers ? fmt::format("none after layer {}, the last", layers)
+                       : fmt::format("{} to {}", least, layers));
   return number;
 }
 

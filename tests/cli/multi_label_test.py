@@ -75,6 +75,9 @@ class MultiLabel(ProgramTest):
     def test_details_count_each_label_by_itself(self):
         self.train()
         model, data = self.folder / "run" / "model", self.folder / "sets-eval.tsv"
+        config = self.config()
+        config["funicular"]["thresholds"] = [0, 0.5, 1, 0.5]  # one label is always given, one never
+        (model / "config.json").write_text(json.dumps(config))
         found = self.succeeds("evaluate", "--model", model, "--data", data, "--details", "--predictions", self.folder / "answers.jsonl").json()
         answers = [json.loads(line) for line in (self.folder / "answers.jsonl").read_text().splitlines()]
         self.assertNotIn("confusion_matrix", found)

@@ -130,6 +130,13 @@ def soft_columns(lab):
     lab.refuses_to_train("wrong.tsv:2", "sum to 1.1", teacher=None, soft_columns=["contra", "pro"], train=wrong)
     minus = lab.once("minus.tsv", lambda path: write_rows(path, ("label", "text", "contra", "pro"), [("pro", "film", "-0.5", "1.5")]))
     lab.refuses_to_train("minus.tsv:2", "from 0 to 1", teacher=None, soft_columns=["contra", "pro"], train=minus)
+    bare = lab.once("bare.tsv", lambda path: write_rows(path, ("text", "contra", "pro"), [("film good", "0.5", "0.5")]))
+    words = {"teacher": None, "soft_columns": ["contra", "pro"], "train": bare, "learning_rate": NOTHING, "soft_mean": "rows", "batch_size": 1}
+    lab.assertAlmostEqual(lab.train(**words).each("loss")[0], half, places=9, msg="without a label, which nothing reads")
+    lab.refuses_to_train('no column "label"', terms=["soft", "hard"], **words)
+    lab.refuses_to_train('no column "nope"', **{**words, "soft_columns": ["contra", "nope"]})
+    other = lab.once("other.tsv", lambda path: write_rows(path, ("label", "text", "contra", "pro"), [("neg", "film", "0.5", "0.5")]))
+    lab.refuses_to_train("called as the columns of --soft-columns: contra, pro", eval=other, **words)
     lab.refuses_to_train("--teacher", teacher=None)
 
 
