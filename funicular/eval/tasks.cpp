@@ -189,11 +189,12 @@ std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const 
   const auto build = [&](bool overwrite) {
     data::StoreBuildOptions options;
     options.overwrite = overwrite;
-    options.labels = task.tags          ? data::LabelKind::tags
-                     : task.multi_label ? data::LabelKind::sets
-                     : task.regression  ? data::LabelKind::values
-                                        : data::LabelKind::classes;
-    options.label_names = labels;
+    options.labels = !source->has_labels() ? data::LabelKind::none
+                     : task.tags           ? data::LabelKind::tags
+                     : task.multi_label    ? data::LabelKind::sets
+                     : task.regression     ? data::LabelKind::values
+                                           : data::LabelKind::classes;
+    if (source->has_labels()) options.label_names = labels;
     options.label_separator = task.label_separator;
     options.stop = [] { return interrupt_requested() != 0; };
     const InterruptGuard guard;
