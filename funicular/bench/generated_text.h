@@ -1,5 +1,5 @@
 #pragma once
-// Random rows of tokens as a data set, for measurements without a file of text (bench/timed_rows.h).
+// Rows of tokens as a data set, drawn by a rule or given (bench/timed_rows.h), for measurements without a file of text.
 
 #include <cstdint>
 #include <vector>

@@ -14,8 +14,7 @@ namespace funicular::bench {
 /// Bytes of tensors of one process. Those of less than kSmallestCached bytes (runtime/allocator.h) are left out of activations
 /// and workspace: together they are few.
 struct StepMemory {
-  int64_t weights =
-      0;  ///< masters, the 16-bit copies of the matrices, and older versions of a pipeline that does not stop
+  int64_t weights = 0;      ///< masters, 16-bit copies of matrices, older versions of asynchronous pipelines
   int64_t gradients = 0;    ///< held from step to step: not those that are freed after each update
   int64_t optimizer = 0;    ///< moments
   int64_t activations = 0;  ///< what the largest forward pass leaves for its backward pass; of a pipeline's

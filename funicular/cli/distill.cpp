@@ -258,11 +258,11 @@ class Distill final : public Command {
       eval_store_ = eval::open_task_store(task_, eval_file_, "eval", *tokenizer_, found, folder, verify);
     } catch (const InputError& error) {
       if (has_teacher()) throw;
-      throw InputError("distillation",
-                       "{}; the classes are called as the columns of --soft-columns: {}, and rows that are "
-                       "evaluated have a "
-                       "label",
-                       error.what(), fmt::join(soft_columns_, ", "));
+      throw InputError(
+          "distillation",
+          "{}; the classes are called as the columns of --soft-columns: {}, and rows that are evaluated "
+          "have a label",
+          error.what(), fmt::join(soft_columns_, ", "));
     }
   }
 

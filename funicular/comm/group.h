@@ -44,7 +44,7 @@ class Work {
   Work() = default;  ///< done
   /// Until it is done. Throws what the collective threw.
   void wait() const;
-  bool done() const;
+  bool done() const;  ///< of a message between two ranks not before it was waited for: nobody tells
 
  private:
   friend class Group;

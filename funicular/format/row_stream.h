@@ -1,5 +1,5 @@
 #pragma once
-// Reads rows of a table one by one from a pipe or a file, while they arrive.
+// Reads rows of a table one by one from a pipe or a terminal, while they arrive.
 
 #include <atomic>
 #include <cstdint>

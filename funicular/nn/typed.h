@@ -1,5 +1,5 @@
 #pragma once
-// Turns tensors into the typed pointers that kernels take, with checks of type and layout.
+// Turns tensors into the typed pointers that kernels take, with a check of their type.
 
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>

@@ -1,5 +1,5 @@
 #pragma once
-// A teacher's answers (probabilities or logits) for the rows of a data set, read from a file or kept from one pass of
+// A teacher's answers (probabilities, logits or layers) for the rows of a data set, read from a file or kept from one pass of
 // the teacher over the data.
 
 #include <cstdint>

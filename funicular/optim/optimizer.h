@@ -1,5 +1,5 @@
 #pragma once
-// The interface of optimisers: AdamW, LAMB and others update flat buffers of weights in one pass.
+// The interface of the optimisers (AdamW, LAMB and others), which update flat buffers of weights.
 
 #include <ATen/core/Tensor.h>
 

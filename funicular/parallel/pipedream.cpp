@@ -127,9 +127,9 @@ class Pipedream final : public StagedModel, public Overlapping {
   WeightVersions versions_;
   std::vector<Copy> copies_;
   std::map<int, int> received_;  ///< the newest version, by the owner
-  int making_ = 0,
-      used_ = 0;       ///< the newest version of this rank's weights; one that all users have received
-  SentVersions sent_;  ///< by shared_messages_
+  int making_ = 0;               ///< the newest version of this rank's weights, or the one that is being made
+  int heard_ = 0;                ///< a version of them that all users have received
+  SentVersions sent_;            ///< by shared_messages_
   Watcher watcher_;
 
   // Since the meeting.
@@ -225,7 +225,7 @@ void Pipedream::start_segment(const StepSettings& settings) {
     copy.shown = 0;
   }
   received_.clear();
-  making_ = used_ = available_ = 0;
+  making_ = heard_ = available_ = 0;
   done_ = 0;
   passes_.emplace(
       context(settings.recompute), [this](int micro_batch) { return input(micro_batch); },
@@ -362,9 +362,9 @@ void Pipedream::update(int version, bool is_needed) {
   const StepResult result = watcher_ ? whole_result(own, norm_) : StepResult{};
   if (watcher_) watcher_(own.settings.update, false, result);
   const int used = plan_.version_of.at(home()).at(own.begin);
-  // Its passes are over on all stages, on each rank of which one was as long as there were enough.
+  // Its passes are over on all stages, and each rank of a stage on several has run one if there were enough.
   if (!own.batches.empty() && (!placement().replicated() || static_cast<int>(own.batches.size()) >= ranks()))
-    used_ = std::max(used_, used);
+    heard_ = std::max(heard_, used);
   const auto age = static_cast<size_t>(version - 1 - used);
   if (histogram_.size() <= age) histogram_.resize(age + 1);
   ++histogram_[age];
@@ -451,7 +451,7 @@ void Pipedream::note_kept() {
 /// here has received all gradients that it was made of.
 void Pipedream::send(const at::Tensor& tensor, int to, int owner) {
   const auto is_received = [this](int version, int of) {
-    if (of == home()) return version <= used_;
+    if (of == home()) return version <= heard_;
     const auto newest = received_.find(of);
     return newest != received_.end() && version <= newest->second;
   };

@@ -1,5 +1,5 @@
 #pragma once
-// The base of strategies in which every rank runs the whole model on its part of the data (ddp, ZeRO, parameter servers).
+// The base of all strategies but tensor slices: what a step is on each rank, wherever weights, gradients and state lie.
 
 #include <functional>
 #include <memory>

@@ -179,8 +179,10 @@ TensorMap StagePasses::outgoing(int s, int m, const TensorMap& values) {
   return tensors;
 }
 
-/// Whether a message has arrived can only be asked by waiting for it. The ranks of a pipeline work on so few micro-batches at a
-/// time that one that so many others follow has arrived; and schedules that run when every send waits run when old ones do.
+/// Whether a message has arrived can only be asked by waiting for it. A rank sends at most twice a micro-batch, and the ranks of a
+/// pipeline work on fewer than four times as many micro-batches at a time as they are: a message that so many others follow
+/// has arrived, and to wait for it costs nothing. Where a schedule lets a rank go further ahead (GPipe's forward passes), it waits there;
+/// no schedule stands still for that, since all of them run even if every send waits (pipeline/validity.h).
 void StagePasses::send(const TensorMap& tensors, int to) {
   const auto most = static_cast<size_t>(8 * context_.messages.size());
   for (; sent_.size() >= most; sent_.pop_front())

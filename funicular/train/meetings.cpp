@@ -55,9 +55,8 @@ void Meetings::meet_early(int64_t step) {
   asynchronous_->meet();
   if (strategy_.group().rank() == 0)
     log::warning(
-        "interrupted between two meetings: the pipeline was emptied after step {}, which does not happen in "
-        "a run that goes "
-        "on; the weights will differ from that one's",
+        "interrupted between two meetings: the pipeline was emptied after step {}, as it is not in a run "
+        "that goes on; the weights will differ from that one's",
         step);
 }
 

@@ -1,7 +1,7 @@
 // Claims about callbacks that see activations while a model trains.
 #include <gtest/gtest.h>
 
-#include "helpers.h"
+#include "plain_training.h"
 
 namespace funicular::train::observe_tests {
 namespace {
@@ -36,12 +36,9 @@ struct Seen {
 Seen train_watched(Recompute mode, bool watched) {
   Seen seen;
   Model model = model_that_shows();
-  TrainerOptions options;
+  TrainerOptions options = quiet();
   options.max_steps = 2;
-  options.batch_size = 6;
   options.micro_batch_size = 3;
-  options.logging_steps = 1;
-  options.progress = false;
   options.recompute = mode;
   Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
   trainer.callbacks.on_log = [&](const StepRecord& record) { seen.losses.push_back(record.loss); };

@@ -143,6 +143,7 @@ TEST_F(TrainingOnRanks, PipelinesThatUpdateWhileFullResumeToTheSameBytes) {
   for (const Place& place : {Place{"pipeline+pipedream+2", 2},
                              {"pipeline+pipedream-vertical-sync+3", 3},
                              {"pipeline+pipedream-2bw+2", 4},
+                             {"pipeline+pipedream-2bw+2x2", 4},
                              {"pipeline+pipedream+3@0x2,2", 3},
                              {"pipeline+pipedream-2bw+3@0x2,2", 3}}) {
     SCOPED_TRACE(place.name());

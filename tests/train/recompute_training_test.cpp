@@ -1,7 +1,7 @@
 // Claims about training with activations that are computed again.
 #include <gtest/gtest.h>
 
-#include "helpers.h"
+#include "plain_training.h"
 
 namespace funicular::train {
 namespace {
@@ -35,12 +35,8 @@ struct Outcome {
 Outcome train_with(Recompute mode) {
   Outcome outcome;
   Model model = two_segments(outcome.runs);
-  TrainerOptions options;
-  options.max_steps = 8;
-  options.batch_size = 6;
+  TrainerOptions options = quiet();
   options.micro_batch_size = 3;
-  options.logging_steps = 1;
-  options.progress = false;
   options.recompute = mode;
   Trainer trainer(options, parallel::make_single, optim::AdamW{.learning_rate = 0.01});
   trainer.callbacks.on_log = [&](const StepRecord& record) { outcome.losses.push_back(record.loss); };
