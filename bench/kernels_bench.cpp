@@ -264,7 +264,7 @@ void attention(State& state, const AttentionSize& size, at::ScalarType type, boo
   const nn::AttentionResult saved = nn::attend(qkv, bias, call);
   for (auto _ : state) {
     if (backward)
-      benchmark::DoNotOptimize(nn::attend_backward(qkv, bias, saved, dy, call));
+      benchmark::DoNotOptimize(nn::attend_backward(qkv, bias, saved, dy, call, {}));
     else
       benchmark::DoNotOptimize(nn::attend(qkv, bias, call));
   }

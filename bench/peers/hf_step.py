@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The peer's training step: a BERT with a masked-language-model head of Hugging Face transformers, on the CPU.
+"""The peer's training step: a BERT with a masked-language-model head of Hugging Face transformers, on the CPU or a GPU.
 
 The rows come from make_batches.py or batch_plan.py and are padded to the longest of their batch, as transformers'
 collators do; the batches are taken in the file's order, from the first again where they end.
@@ -113,6 +113,7 @@ class Report:
             "tokens": sum(real), "tokens_per_second": sum(real) / sum(seconds),
             "padded_tokens_per_second": sum(padded) / sum(seconds),
             "real_share": sum(real) / sum(padded), "peak_resident_bytes": peak,
+            "peak_device_bytes": torch.cuda.max_memory_allocated() if args.device == "cuda" else 0,
             "peak_resident_bytes_with_warmup": max(peak, self.whole_peak), "setup_seconds": round(self.setup_seconds, 1),
             "losses": self.losses,
             "options": {"threads": torch.get_num_threads(), "attention": args.attention,
@@ -126,8 +127,9 @@ class Report:
 def run_loop(args, report: Report) -> None:
     """eager and compile."""
     batches = args.batches_file["batches"]
-    padded = [pad(rows, args.pad_multiple, 128 if args.shapes == "padded" else 0) for rows in batches]
-    model = make_model(args)
+    padded = [{name: value.to(args.device) for name, value in
+               pad(rows, args.pad_multiple, 128 if args.shapes == "padded" else 0).items()} for rows in batches]
+    model = make_model(args).to(args.device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.learning_rate, fused=True)
     forward = model
     if args.variant == "compile":
@@ -135,7 +137,7 @@ def run_loop(args, report: Report) -> None:
         forward = torch.compile(model, dynamic=args.shapes == "dynamic", mode=args.compile_mode)
 
     def step(batch: dict[str, torch.Tensor]) -> float:
-        with torch.autocast("cpu", torch.bfloat16, enabled=args.precision == "bf16"):
+        with torch.autocast(args.device, torch.bfloat16, enabled=args.precision == "bf16"):
             loss = forward(**batch).loss
         loss.backward()
         optimizer.step()
@@ -202,7 +204,7 @@ def run_trainer(args, report: Report) -> None:
         model=make_model(args), train_dataset=[row for batch in batches for row in batch],
         data_collator=lambda rows: pad(rows, args.pad_multiple),
         args=TrainingArguments(
-            output_dir=str(args.scratch), per_device_train_batch_size=len(batches[0]), use_cpu=True,
+            output_dir=str(args.scratch), per_device_train_batch_size=len(batches[0]), use_cpu=args.device == "cpu",
             max_steps=args.warmup + args.steps, learning_rate=args.learning_rate, bf16=args.precision == "bf16",
             remove_unused_columns=False, dataloader_pin_memory=False, save_strategy="no", report_to=[],
             disable_tqdm=True, seed=args.seed))
@@ -227,6 +229,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--dropout", type=float, default=0.1)
     parser.add_argument("--learning-rate", type=float, default=5e-5)
     parser.add_argument("--threads", type=int, default=measure.cores())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--scratch", type=Path, default=measure.ROOT / "build/bench/scratch")
     args = parser.parse_args()

@@ -1,5 +1,7 @@
 #include "funicular/bench/training_step.h"
 
+#include <c10/core/CachingDeviceAllocator.h>
+
 #include <algorithm>
 #include <chrono>
 #include <numeric>
@@ -8,6 +10,7 @@
 #include "funicular/base/clock.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/runtime/dry_run.h"
+#include "funicular/train/prefetch.h"
 
 namespace funicular::bench {
 
@@ -71,10 +74,14 @@ train::GlobalBatch make_batch(const Rows& rows, int64_t number, int64_t micro_ba
 StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64_t micro_batch_size,
                      int64_t warmup, int64_t steps, uint64_t seed) {
   StepTimes times;
+  // A processor that computes packs its batches in between. Beside a GPU it packs the next one meanwhile, as in training.
+  const int packers = step.model().device().is_cpu() ? 0 : 1;
+  train::Prefetcher<train::GlobalBatch> packed(0, warmup + steps, packers, /*ahead=*/2, [&](int64_t number) {
+    return make_batch(batches[static_cast<size_t>(number) % batches.size()], number, micro_batch_size, seed);
+  });
   for (int64_t number = 0; number < warmup + steps; ++number) {
-    const Rows& rows = batches[static_cast<size_t>(number) % batches.size()];
     const auto start = std::chrono::steady_clock::now();
-    const train::GlobalBatch batch = make_batch(rows, number, micro_batch_size, seed);
+    const train::GlobalBatch batch = packed.next();
     times.losses.push_back(step.run(batch).loss);
     if (number < warmup) continue;
     times.seconds.push_back(seconds_since(start));
@@ -92,6 +99,12 @@ double StepTimes::total() const {
 
 double StepTimes::median() const {
   return bench::median(seconds);
+}
+
+int64_t peak_device_bytes(const at::Device& device) {
+  if (device.is_cpu()) return 0;
+  const auto stats = at::getDeviceAllocator(device.type())->getDeviceStats(device.index());
+  return stats.allocated_bytes[static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE)].peak;
 }
 
 double median(std::vector<double> values) {

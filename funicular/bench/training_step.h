@@ -59,7 +59,7 @@ class TrainingStep {
 train::GlobalBatch make_batch(const Rows& rows, int64_t number, int64_t micro_batch_size, uint64_t seed);
 
 struct StepTimes {
-  std::vector<double> seconds;  ///< of each timed step, its batch's packing included
+  std::vector<double> seconds;  ///< of each timed step; on the processor with its batch's packing
   std::vector<double> speeds;   ///< of each timed step, in real tokens a second
   std::vector<double> losses;   ///< of all steps, those that warm up first
   int64_t tokens = 0;           ///< real tokens of the timed steps
@@ -72,6 +72,9 @@ struct StepTimes {
 /// Times `steps` steps after `warmup` others; step i takes batch i, from the first again where they end.
 StepTimes time_steps(TrainingStep& step, const std::vector<Rows>& batches, int64_t micro_batch_size,
                      int64_t warmup, int64_t steps, uint64_t seed);
+
+/// The most bytes that tensors have taken on a GPU since the process began; of the CPU 0.
+int64_t peak_device_bytes(const at::Device& device);
 
 /// Of values in any order, at least one.
 double median(std::vector<double> values);

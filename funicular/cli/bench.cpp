@@ -44,13 +44,11 @@ int Bench::run() {
   require_place(options_.trace, "--trace");
   require_place(options_.plot, "--plot");
   options_.device.apply();
-  if (options_.device.device != "cpu" &&
-      (!what_.empty() || options_.floor || options_.profile || !options_.trace.empty()))
-    throw InputError(
-        "device",
-        "funicular bench times a step on --device {}, and nothing else yet; expected --device cpu "
-        "for memory, techniques, ranks, --floor, --profile and --trace",
-        options_.device.device);
+  if (options_.device.device != "cpu" && (!what_.empty() || options_.floor || options_.profile))
+    throw InputError("device",
+                     "funicular bench times a step on --device {}, and traces it; expected --device cpu "
+                     "for memory, techniques, ranks, --floor and --profile",
+                     options_.device.device);
   if (what_.empty()) return bench_time(options_);
   if (what_[0] == "ranks") return bench_ranks(options_);
   return what_[0] == "memory" ? bench_memory(options_) : bench_techniques(options_);

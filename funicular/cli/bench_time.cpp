@@ -11,6 +11,7 @@
 
 #include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/bench/device_trace.h"
 #include "funicular/bench/floor.h"
 #include "funicular/bench/profile.h"
 #include "funicular/bench/timed_rows.h"
@@ -76,8 +77,12 @@ void add_profile(OrderedJson& result, const BenchOptions& options, bench::Traini
 
 void write_trace(const BenchOptions& options, bench::TrainingStep& step,
                  const std::vector<bench::Rows>& batches) {
+  const auto steps = [&] {
+    bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed());
+  };
+  if (!step.model().device().is_cpu()) return bench::trace_device(steps, options.trace);
   const bench::Profile profile(/*keep_events=*/true);
-  bench::time_steps(step, batches, options.micro_batch_size, 0, kFurtherSteps, options.seed());
+  steps();
   write_file_atomically(options.trace, bench::chrome_trace(profile.events()));
 }
 
@@ -90,7 +95,9 @@ void print_times(const OrderedJson& result, const std::string& precision, int64_
   fmt::print("speed          {:.0f} real tokens/s\n", result["tokens_per_second"].get<double>());
   fmt::print("compute        {:.0f} GFLOP/s, the model's products with weights alone counted\n",
              result["model_flops_per_second"].get<double>() / 1e9);
-  fmt::print("peak memory    {:.2f} GB resident\n", result["peak_resident_bytes"].get<double>() / 1e9);
+  const double on_device = result["peak_device_bytes"].get<double>() / 1e9;
+  fmt::print("peak memory    {:.2f} GB resident{}\n", result["peak_resident_bytes"].get<double>() / 1e9,
+             on_device > 0 ? fmt::format(", {:.2f} GB on the GPU", on_device) : "");
   if (result.contains("floor")) {
     const OrderedJson& floor = result["floor"];
     fmt::print(
@@ -133,11 +140,13 @@ int bench_time(BenchOptions options) {
                            {precision, parse_recompute(options.recompute.text("none")), accumulates});
   const bench::StepTimes times =
       bench::time_steps(step, batches, options.micro_batch_size, options.warmup, steps, options.seed());
-  OrderedJson result = {{"step_seconds_median", bench::median(times.seconds)},
+  OrderedJson result = {{"step_seconds", times.seconds},
+                        {"step_seconds_median", bench::median(times.seconds)},
                         {"step_seconds_best", *std::min_element(times.seconds.begin(), times.seconds.end())},
                         {"tokens_per_second", static_cast<double>(times.tokens) / times.total()},
                         {"tokens_per_step", static_cast<double>(times.tokens) / static_cast<double>(steps)},
                         {"peak_resident_bytes", process_memory("VmHWM")},
+                        {"peak_device_bytes", bench::peak_device_bytes(step.model().device())},
                         {"losses", times.losses},
                         {"model", options.model_name},
                         {"parameters", step.model().parameter_count()},

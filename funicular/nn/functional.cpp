@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "funicular/base/error.h"
@@ -18,6 +19,7 @@
 #include "funicular/nn/slices.h"
 #include "funicular/nn/typed.h"
 #include "funicular/nn/weight_gradient.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn {
 
@@ -52,9 +54,9 @@ void learn(const at::Tensor& weight, const Gradient& dy, const Input& x) {
 /// dy * weight, and what came back for the trunk, if anything did; undefined unless x wants it.
 template <class Gradient>
 at::Tensor input_gradient(AutogradContext* context, const Gradient& dy, const at::Tensor& weight,
-                          const at::Tensor& trunk) {
+                          at::Tensor trunk) {
   if (!context->needs_input_grad(0)) return {};
-  return trunk.defined() ? add_times(trunk, dy, weight) : times(dy, weight);
+  return trunk.defined() ? add_times(std::move(trunk), dy, weight) : times(dy, weight);
 }
 
 /// Gives x * weight^T, and x.
@@ -70,7 +72,7 @@ struct LinearFunction : Function<LinearFunction> {
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = outputs[0].contiguous();
     learn(weight, dy, x);
-    return {input_gradient(context, dy, weight, outputs[1]), {}};
+    return {input_gradient(context, dy, weight, std::move(outputs[1])), {}};
   }
 };
 
@@ -131,7 +133,7 @@ struct FeedForwardFunction : Function<FeedForwardFunction> {
       learn(down, dy, gradient.activated);
       gradient.activated = {};
       learn(up, gradient.before, x);
-      return {input_gradient(context, gradient.before, up, outputs[1]), {}, {}, {}, {}, {}};
+      return {input_gradient(context, gradient.before, up, std::move(outputs[1])), {}, {}, {}, {}, {}};
     }
     const at::Tensor inner_gradient = times(dy, down);
     {
@@ -140,7 +142,7 @@ struct FeedForwardFunction : Function<FeedForwardFunction> {
       learn(down, dy, activated);
     }
     learn(up, inner_gradient, x);
-    return {input_gradient(context, inner_gradient, up, outputs[1]), {}, {}, {}, {}, {}};
+    return {input_gradient(context, inner_gradient, up, std::move(outputs[1])), {}, {}, {}, {}, {}};
   }
 };
 
@@ -150,7 +152,8 @@ struct AttentionFunction : Function<AttentionFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& qkv, const at::Tensor& bias,
                             AttentionCall call) {
     const AttentionResult result = attend(qkv, bias, call);
-    context->save_for_backward({qkv, bias, result.log_sum_exp, result.random_state,
+    context->save_for_backward({result.biased.defined() ? result.biased : qkv, bias, result.log_sum_exp,
+                                result.random_state,
                                 backward_reads_context(qkv) ? result.context : at::Tensor()});
     hold(context, std::move(call));
     return result.context;
@@ -158,10 +161,10 @@ struct AttentionFunction : Function<AttentionFunction> {
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const at::Tensor& bias = saved[1];
-    const at::Tensor gradient = attend_backward(saved[0], bias, {saved[4], saved[2], saved[3]},
-                                                outputs[0].contiguous(), held<AttentionCall>(context));
-    if (const at::Tensor sums = gradient_of(bias); sums.defined()) add_column_sum(gradient, sums);
-    return {gradient, {}, {}};
+    return {attend_backward(saved[0], bias, {saved[4], saved[2], saved[3], {}}, outputs[0].contiguous(),
+                            held<AttentionCall>(context), gradient_of(bias)),
+            {},
+            {}};
   }
 };
 
@@ -253,6 +256,21 @@ void lose_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tenso
     cross_entropy_rows(logits, bias, labels, losses, gradients);
 }
 
+/// How many rows' logits are held together. Fewer launches and larger products are worth more on a GPU.
+int64_t logit_rows(const at::Tensor& hidden) {
+  return hidden.is_cuda() ? kLogitRowsOnGpu : kLogitRows;
+}
+
+/// [rows, words]. On a GPU each row begins at a multiple of 128 bytes, without which products take several times as long.
+at::Tensor logits_of(const at::Tensor& hidden, const at::Tensor& weight) {
+  if (!funicular::device::takes(hidden)) return times_transposed(hidden, weight);
+  constexpr int64_t kAligned = 64;
+  const int64_t words = weight.size(0), stride = (words + kAligned - 1) / kAligned * kAligned;
+  at::Tensor logits = at::empty({hidden.size(0), stride}, hidden.options()).narrow(1, 0, words);
+  at::mm_out(logits, hidden, weight.t());
+  return logits;
+}
+
 /// The last tile of logits becomes its own gradient and waits for the backward pass, where it goes straight
 /// into the weight's gradient; tiles before it, of very large batches, are multiplied at once into a sum of
 /// their own, in full precision: several tiles are added, and fp16 has no loss scale yet.
@@ -283,15 +301,15 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& hidden, const at::Tensor& weight,
                             const at::Tensor& bias, const at::Tensor& labels, bool gradients,
                             VocabularyDraw* draw, const VocabularySlice* slice) {
-    const int64_t rows = hidden.size(0);
+    const int64_t rows = hidden.size(0), tile = logit_rows(hidden);
     if (draw) draw->tokens = at::empty_like(labels);
     if (draw && draw->wants_best) draw->best = at::empty_like(labels);
     const at::Tensor losses = at::zeros({rows}, hidden.options().dtype(at::kDouble));
     at::Tensor logits, hidden_gradient, weight_sum, bias_sum;
-    for (int64_t begin = 0; begin < rows; begin += kLogitRows) {
-      const int64_t count = std::min(kLogitRows, rows - begin);
+    for (int64_t begin = 0; begin < rows; begin += tile) {
+      const int64_t count = std::min(tile, rows - begin);
       const at::Tensor part = hidden.narrow(0, begin, count);
-      logits = times_transposed(part, weight);
+      logits = slice ? times_transposed(part, weight) : logits_of(part, weight);
       if (draw)
         sample_rows(logits, bias, draw->uniforms.narrow(0, begin, count),
                     draw->tokens.narrow(0, begin, count),

@@ -91,8 +91,8 @@ void check_ids(const EmbeddingTables& tables, const at::Tensor& ids, const at::T
 at::Tensor dropout(const at::Tensor& x, const at::Tensor& positions, const at::Tensor& draws,
                    const RandomState& random, const DropoutSite& site);
 
-/// Rows of logits that are held at a time.
-inline constexpr int64_t kLogitRows = 512;
+/// Rows of logits that are held at a time, on the processor and on a GPU.
+inline constexpr int64_t kLogitRows = 512, kLogitRowsOnGpu = 4096;
 
 /// Tokens that are made of the same logits as a loss, without gradients. Drawn by inverse transform sampling
 /// at temperature 1, in float32 (in float64 where that is computed in), whatever the matrices' type: the
@@ -104,7 +104,7 @@ struct VocabularyDraw {
 };
 
 /// Sum over rows of the softmax cross-entropy of hidden [M, H] * weight[V, H]^T + bias[V] against labels [M]
-/// int64. Never holds more than a tile of kLogitRows rows of logits; gradients are computed in the same pass.
+/// int64. Never holds more than a tile of that many rows of logits; gradients are computed in the same pass.
 /// With `draw` tokens are drawn from the softmax.
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels,

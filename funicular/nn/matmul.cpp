@@ -7,6 +7,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "funicular/nn/kernels.h"
 #include "funicular/nn/own_products.h"
@@ -251,8 +252,20 @@ at::Tensor times(const Tiled& x, const at::Tensor& weight) {
   return out;
 }
 
-at::Tensor add_times(const at::Tensor& addend, const Tiled& x, const at::Tensor& weight) {
-  const at::Tensor result = addend.clone(at::MemoryFormat::Contiguous);
+namespace {
+
+/// A matrix of the addend's numbers that may be written to. A gradient on its way back is mostly the caller's alone.
+at::Tensor to_add_to(at::Tensor addend) {
+  const bool alone = addend.use_count() == 1 && addend.storage().use_count() == 1;
+  return alone && addend.is_contiguous() && !addend.requires_grad()
+             ? addend
+             : addend.clone(at::MemoryFormat::Contiguous);
+}
+
+}  // namespace
+
+at::Tensor add_times(at::Tensor addend, const Tiled& x, const at::Tensor& weight) {
+  const at::Tensor result = to_add_to(std::move(addend));
   TORCH_INTERNAL_ASSERT(multiply_own(x, weight, /*transposed=*/false, result, /*add=*/true));
   return result;
 }
@@ -277,13 +290,15 @@ at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor
   return result;
 }
 
-at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight) {
+at::Tensor add_times(at::Tensor addend, const at::Tensor& x, const at::Tensor& weight) {
   const bool widens = better_widened(x);
-  at::Tensor result = addend.to(widens ? at::kFloat : addend.scalar_type(), /*non_blocking=*/false,
-                                /*copy=*/true, at::MemoryFormat::Contiguous);
+  const at::ScalarType type = addend.scalar_type();
+  at::Tensor result =
+      widens ? addend.to(at::kFloat, /*non_blocking=*/false, /*copy=*/true, at::MemoryFormat::Contiguous)
+             : to_add_to(std::move(addend));
   const at::Tensor left = widens ? x.to(at::kFloat) : x, right = widens ? weight.to(at::kFloat) : weight;
   if (!multiply_own(left, right, /*transposed=*/false, result, /*add=*/true)) result.addmm_(left, right);
-  return widens ? result.to(addend.scalar_type()) : result;
+  return widens ? result.to(type) : result;
 }
 
 }  // namespace funicular::nn

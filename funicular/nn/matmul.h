@@ -53,8 +53,8 @@ at::Tensor times(const Tiled& x, const at::Tensor& weight);
 /// The same; into `out` if it is defined.
 at::Tensor times(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& out = {});
 
-/// addend [T, K] + x [T, N] * weight[N, K], rounded once → a new matrix.
-at::Tensor add_times(const at::Tensor& addend, const at::Tensor& x, const at::Tensor& weight);
-at::Tensor add_times(const at::Tensor& addend, const Tiled& x, const at::Tensor& weight);
+/// addend [T, K] + x [T, N] * weight[N, K], rounded once → a new matrix, or in the addend's place, if it is moved here and nobody else has it.
+at::Tensor add_times(at::Tensor addend, const at::Tensor& x, const at::Tensor& weight);
+at::Tensor add_times(at::Tensor addend, const Tiled& x, const at::Tensor& weight);
 
 }  // namespace funicular::nn

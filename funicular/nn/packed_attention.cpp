@@ -134,9 +134,10 @@ bool backward_reads_context(const at::Tensor& qkv) {
 }
 
 at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
-                           const at::Tensor& dy, const AttentionCall& call) {
+                           const at::Tensor& dy, const AttentionCall& call, const at::Tensor& bias_gradient) {
   FUNICULAR_EVENT("attention_backward");
-  if (funicular::device::takes(qkv)) return device::attend_backward(qkv, bias, saved, dy, call);
+  if (funicular::device::takes(qkv))
+    return device::attend_backward(qkv, bias, saved, dy, call, bias_gradient);
   const int64_t hidden = qkv.size(1) / 3;
   const at::Tensor gradient = at::empty_like(qkv);
   if (call.queries) gradient.narrow(1, 0, hidden).zero_();  // of the rows that did not ask
@@ -151,6 +152,7 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
                        a.context_gradient = data<S>(dy) + first_query * hidden + column;
                      });
   });
+  if (bias_gradient.defined()) add_column_sum(gradient, bias_gradient);
   return gradient;
 }
 

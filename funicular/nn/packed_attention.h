@@ -33,6 +33,7 @@ struct AttentionResult {
   at::Tensor context;  ///< [R, H]
   /// What the backward pass reads besides: [heads, R], of the scaled scores; on a GPU the dropout's state.
   at::Tensor log_sum_exp, random_state;
+  at::Tensor biased;  ///< qkv + bias, which the backward pass reads instead of qkv; undefined: it reads qkv
 };
 
 /// qkv [T, 3H] to which bias [3H] is added.
@@ -41,8 +42,9 @@ AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const Atte
 /// Whether attend_backward reads saved.context.
 bool backward_reads_context(const at::Tensor& qkv);
 
-/// The gradient of qkv + bias, [T, 3H].
+/// The gradient of qkv + bias, [T, 3H]; its sum over the rows is added to `bias_gradient`, if that is defined. `qkv`:
+/// AttentionResult::biased where attend gave it.
 at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
-                           const at::Tensor& dy, const AttentionCall& call);
+                           const at::Tensor& dy, const AttentionCall& call, const at::Tensor& bias_gradient);
 
 }  // namespace funicular::nn

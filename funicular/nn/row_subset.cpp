@@ -10,6 +10,9 @@ RowSubset select_rows(const Packing& packing, const at::Tensor& rows) {
   if (rows.scalar_type() != at::kLong || rows.dim() != 1)
     throw InputError("rows", "expected row numbers [R] of int64, found {} dimensions of {}", rows.dim(),
                      c10::toString(rows.scalar_type()));
+  if (!rows.is_cpu())
+    throw InputError("rows", "expected row numbers on the CPU, where they are checked, found them on {}",
+                     rows.device().str());
   RowSubset subset;
   const at::Tensor listed = rows.contiguous();
   subset.rows = listed.to(packing.positions.device());

@@ -1,7 +1,6 @@
 #include "funicular/optim/clipping.h"
 
-#include <ATen/ops/linalg_vector_norm.h>
-#include <ATen/ops/stack.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -12,8 +11,10 @@
 
 #include "funicular/base/error.h"
 #include "funicular/optim/block_items.h"
+#include "funicular/optim/device/passes.h"
 #include "funicular/optim/kernels.h"
 #include "funicular/optim/sparse_rows.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::optim {
 
@@ -68,21 +69,17 @@ std::vector<std::optional<double>> sums_of_layers(const UpdateTarget& target, co
   return sums;
 }
 
-/// Of what lies on a GPU, which is waited for once. LibTorch makes a copy in float64, so part by part.
+/// Of what lies on a GPU, which is waited for once.
 double norm_on_device(const std::vector<at::Tensor>& flats) {
-  constexpr int64_t kPart = int64_t{1} << 24;
-  std::vector<at::Tensor> norms;
-  for (const at::Tensor& flat : flats)
-    for (int64_t begin = 0; begin < flat.numel(); begin += kPart)
-      norms.push_back(at::linalg_vector_norm(flat.narrow(0, begin, std::min(kPart, flat.numel() - begin)), 2,
-                                             std::nullopt, false, at::kDouble));
-  return norms.empty() ? 0 : at::linalg_vector_norm(at::stack(norms)).item<double>();
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& flat : flats) sums.push_back(device::square_sums(flat));
+  return std::sqrt(at::cat(sums).sum().item<double>());
 }
 
 }  // namespace
 
 double global_norm(const at::Tensor& flat) {
-  if (!flat.is_cpu()) return norm_on_device({flat});
+  if (funicular::device::takes(flat)) return norm_on_device({flat});
   std::vector<double> parts(
       static_cast<size_t>((flat.numel() + FlatLayout::kBlock - 1) / FlatLayout::kBlock));
   for_each_block(flat.numel(), [&](int64_t block, int64_t begin, int64_t end) {
@@ -94,7 +91,8 @@ double global_norm(const at::Tensor& flat) {
 }
 
 double global_norm(const UpdateTarget& target, const GradientSquares* known) {
-  if (!target.matrix_master.is_cpu()) return norm_on_device({target.matrix_gradient, target.vector_gradient});
+  if (funicular::device::takes(target.matrix_master))
+    return norm_on_device({target.matrix_gradient, target.vector_gradient});
   const at::Tensor parts = at::zeros({static_cast<int64_t>(target.layout->blocks().size())}, at::kDouble);
   double* const sums = parts.data_ptr<double>();
   const auto count = static_cast<int64_t>(target.blocks.size());

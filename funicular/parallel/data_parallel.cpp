@@ -20,6 +20,7 @@
 #include "funicular/parallel/gradient_hooks.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/tree_sum.h"
+#include "funicular/runtime/device_kernels.h"
 
 namespace funicular::parallel {
 
@@ -66,8 +67,11 @@ class DataParallel final : public Replicated {
           "over; expected --precision bf16 or fp32");
     // Nobody else reads them: neither other ranks nor a tree of sums. A sum over micro-batches in a wider
     // type than autograd's has to be kept. A GPU's optimiser takes flat ones.
-    const bool free_gradients = group().size() == 1 && !options().deterministic &&
-                                types.compute == types.gradient && model.device().is_cpu();
+    const bool on_device = std::any_of(model.parameters.begin(), model.parameters.end(), [](const auto& one) {
+      return funicular::device::takes(one->compute);
+    });
+    const bool free_gradients =
+        group().size() == 1 && !options().deterministic && types.compute == types.gradient && !on_device;
     flat_ = std::make_unique<FlatParameters>(model, types, free_gradients, optimizer().takes_row_gradients());
     target = *flat_->target();
     if (group().size() == 1) return;

@@ -74,9 +74,9 @@ class Rows {
       if (file_.micro_batches() != micro_batches)
         throw InputError(
             "pipeline",
-            "{} is for {} micro-batches, and this step has {}; expected a batch that divides into as many "
-            "(--drop-last, --micro-batch-tokens 0), or a schedule by its name",
-            options_.schedule, file_.micro_batches(), micro_batches);
+            "{} is for {} micro-batches, and this step has {}; expected micro-batches (--micro-batch-size) of "
+            "which each batch has {} (with --drop-last and --micro-batch-tokens 0), or a schedule by its name",
+            options_.schedule, file_.micro_batches(), micro_batches, file_.micro_batches());
       return file_;
     }
     const auto [found, added] = made_.try_emplace(micro_batches);

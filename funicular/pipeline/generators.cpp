@@ -268,6 +268,9 @@ const Recipe& recipe_of(const std::string& name) {
     if (recipe.name == name) return recipe;
     names.push_back(recipe.name);
   }
+  if (name.find_first_of("/.") != name.npos)
+    throw InputError("schedule", "there is no file {}; expected one of a schedule, or one of: {}", name,
+                     fmt::join(names, ", "));
   throw InputError("schedule", "unknown schedule \"{}\"; expected one of: {}, or a file", name,
                    fmt::join(names, ", "));
 }

@@ -16,12 +16,12 @@
 #include "funicular/core/flat_parameters.h"
 #include "funicular/model/weights.h"
 #include "funicular/nn/quantized.h"
-#include "funicular/runtime/device_kernels.h"
+#include "tests/team_kernels.h"
 
 namespace funicular::model {
 namespace {
 
-BertOptions options_of(Head head) {
+BertOptions options_of(Head head, at::Device place = at::kCPU) {
   BertOptions options;
   options.config.vocab_size = 90;
   options.config.hidden_size = 24;
@@ -33,6 +33,7 @@ BertOptions options_of(Head head) {
   options.config.initializer_range = 0.2;
   options.head = head;
   options.dtype = at::kDouble;
+  options.device = place;
   return options;
 }
 
@@ -58,8 +59,8 @@ struct Step {
   int64_t rows = 0;  ///< that an observer saw of the last layer; 0: there was none
 };
 
-Step step(Head head, const MicroBatch& batch, bool observed) {
-  Model model = build_bert(options_of(head));
+Step step(Head head, const MicroBatch& batch, bool observed, at::Device place = at::kCPU) {
+  Model model = build_bert(options_of(head, place));
   Taps taps;
   Step result;
   if (observed)
@@ -127,11 +128,11 @@ TEST(Bert, TeamsOfThreadsGiveTheSameGradients) {
     for (const bool observed : {false, true}) {
       const MicroBatch batch = batch_of({0, 3, 8, 10, 44, 79, 81, 84});
       const Step processor = step(head, batch, observed);
-      const funicular::device::UseOnHost use;
-      const Step team = step(head, batch, observed);
+      const TeamKernels kernels;
+      const Step team = step(head, batch.to(kernels.place()), observed, kernels.place());
       EXPECT_NEAR(team.loss.item<double>(), processor.loss.item<double>(), 1e-12);
       for (const auto& [name, gradient] : processor.gradients)
-        EXPECT_TRUE(at::allclose(team.gradients.at(name), gradient, 1e-9, 1e-13)) << name;
+        EXPECT_TRUE(at::allclose(team.gradients.at(name).cpu(), gradient, 1e-9, 1e-13)) << name;
     }
 }
 

@@ -17,7 +17,7 @@
 #include "funicular/core/recompute.h"
 #include "funicular/model/bert.h"
 #include "funicular/model/token_classifier.h"
-#include "funicular/runtime/device_kernels.h"
+#include "tests/team_kernels.h"
 
 namespace funicular::model::plain_bert {
 
@@ -280,8 +280,10 @@ inline void expect_equal_to_reference(const BertOptions& options, const MicroBat
     if (weight.grad().defined()) all += weight.grad().square().sum().item<double>();
   for (const Way way : ways) {
     SCOPED_TRACE(testing::Message() << "way " << static_cast<int>(way));
-    const funicular::device::UseOnHost team(way == Way::team);
-    Model model = build_bert(options);
+    const TeamKernels team(way == Way::team);
+    BertOptions placed = options;
+    placed.device = team.place();
+    Model model = build_bert(placed);
     const at::Tensor loss = loss_of(model, batch, way);
     loss.backward();
     EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, 1e-12);
@@ -289,7 +291,8 @@ inline void expect_equal_to_reference(const BertOptions& options, const MicroBat
       for (const Parameter::Slice& slice : parameter->slices) {
         const at::Tensor& wanted = reference.weights().at(slice.name).grad();
         ASSERT_TRUE(wanted.defined()) << slice.name;
-        const at::Tensor found = parameter->compute.grad().narrow(0, slice.begin, slice.end - slice.begin);
+        const at::Tensor found =
+            parameter->compute.grad().narrow(0, slice.begin, slice.end - slice.begin).cpu();
         // Of the keys' biases the gradient is zero, for softmax ignores a shift: both sides hold rounding.
         const double scale = std::max(wanted.norm().item<double>(), 1e-3 * std::sqrt(all));
         EXPECT_LT((found - wanted).norm().item<double>(), 1e-10 * scale) << slice.name;

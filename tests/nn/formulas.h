@@ -38,19 +38,19 @@ struct Keys {
   std::vector<int32_t> lengths;
 };
 
-inline Keys make_keys(std::vector<int32_t> lengths) {
+inline Keys make_keys(std::vector<int32_t> lengths, at::Device place = at::kCPU) {
   std::vector<int64_t> ids, draws;
   for (size_t s = 0; s < lengths.size(); ++s) {
     ids.push_back(static_cast<int64_t>(s));
     draws.push_back(static_cast<int64_t>(1000003 * s + (int64_t{1} << 33)));  // beyond 32 bits
   }
-  return {Packing::from_lengths(lengths, ids, draws, {kSeed, true}), lengths};
+  return {Packing::from_lengths(lengths, ids, draws, {kSeed, true}).to(place), lengths};
 }
 
-inline at::Tensor random(at::IntArrayRef shape, uint64_t seed) {
+/// A leaf of the same numbers wherever it lies.
+inline at::Tensor random(at::IntArrayRef shape, uint64_t seed, at::Device place = at::kCPU) {
   const at::Generator generator = at::detail::createCPUGenerator(seed);
-  at::Tensor value = at::randn(shape, generator, at::kDouble);
-  return value.set_requires_grad(true);
+  return at::randn(shape, generator, at::kDouble).to(place).set_requires_grad(true);
 }
 
 /// Multipliers [T, width] of one site, element by element from the definition in base/random.h.
@@ -59,13 +59,14 @@ inline at::Tensor row_multipliers(const Packing& packing, int64_t width, const D
   const RandomKey key = make_key(kSeed, site.purpose, site.layer);
   at::Tensor result = at::zeros({packing.tokens(), width}, at::kDouble);
   auto out = result.accessor<double, 2>();
+  const at::Tensor draws = packing.token_draws.cpu(), positions = packing.positions.cpu();
   for (int64_t t = 0; t < packing.tokens(); ++t)
     for (int64_t c = 0; c < width; ++c)
-      if (dropout_keeps(key, static_cast<uint64_t>(packing.token_draws[t].item<int64_t>()),
-                        static_cast<uint32_t>(packing.positions[t].item<int32_t>()), static_cast<uint32_t>(c),
+      if (dropout_keeps(key, static_cast<uint64_t>(draws.data_ptr<int64_t>()[t]),
+                        static_cast<uint32_t>(positions.data_ptr<int32_t>()[t]), static_cast<uint32_t>(c),
                         rate))
         out[t][c] = rate.scale();
-  return result;
+  return result.to(packing.positions.device());
 }
 
 /// Multipliers [length, length] of one head, from the definition of attention_dropout_keeps.
@@ -99,7 +100,8 @@ inline at::Tensor plain_attention(const at::Tensor& qkv, const Keys& keys, int64
       at::Tensor p = at::softmax(at::mm(q, k.t()) * (stretch / std::sqrt(static_cast<double>(size))), 1);
       if (site.probability > 0)
         p = p * attention_multipliers(keys.lengths[s], static_cast<uint32_t>(h),
-                                      static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site);
+                                      static_cast<uint64_t>(keys.packing.host_draw_ids[s]), site)
+                    .to(p.device());
       contexts.push_back(at::mm(p, v));
     }
     rows.push_back(at::cat(contexts, 1));

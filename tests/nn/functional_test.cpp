@@ -20,6 +20,23 @@ namespace funicular::nn {
 namespace {
 
 class Functional : public testing::TestWithParam<KernelKind> {
+ protected:
+  /// What the free functions of these names make, where the kernels read it.
+  at::Tensor random(at::IntArrayRef shape, uint64_t seed) const {
+    return nn::random(shape, seed, kernels_.place());
+  }
+  Keys make_keys(std::vector<int32_t> lengths) const {
+    return nn::make_keys(std::move(lengths), kernels_.place());
+  }
+  at::Tensor range(int64_t count) const {
+    return at::arange(count, at::TensorOptions(at::kLong).device(kernels_.place()));
+  }
+  at::Tensor zeros(at::IntArrayRef shape, at::ScalarType type) const {
+    return at::zeros(shape, at::TensorOptions(type).device(kernels_.place()));
+  }
+  at::Tensor placed(const at::Tensor& value) const { return value.to(kernels_.place()); }
+
+ private:
   const WithKernels kernels_{GetParam()};
 };
 
@@ -97,14 +114,14 @@ constexpr Activation kActivations[] = {Activation::none, Activation::gelu, Activ
 /// The bfloat16s from -8 to 8: the error is at most twice that of rounding, plus 4e-7 in the tail of the
 /// value and 2e-5 where the slope crosses zero.
 TEST_P(Functional, GeluOfBfloat16IsAsExactAsItsBits) {
-  const at::Tensor all = at::arange(0, 65536, at::kInt).to(at::kShort).view(at::kBFloat16);
+  const at::Tensor all = placed(at::arange(0, 65536, at::kInt)).to(at::kShort).view(at::kBFloat16);
   const at::Tensor values = all.index({all.to(at::kDouble).abs() <= 8});
   const int64_t width = 37, rows = (values.size(0) + width - 1) / width;
-  const at::Tensor padding = at::zeros({rows * width - values.size(0)}, at::kBFloat16);
+  const at::Tensor padding = zeros({rows * width - values.size(0)}, at::kBFloat16);
   const at::Tensor bias = random({width}, 3).detach();
   for (const bool biased : {false, true}) {
     const at::Tensor x = at::cat({values, padding}).view({rows, width}).clone().set_requires_grad(true);
-    const at::Tensor b = biased ? bias : at::zeros({width}, at::kFloat);
+    const at::Tensor b = biased ? bias : zeros({width}, at::kFloat);
     const at::Tensor y = bias_activation(x, b.to(at::kFloat), Activation::gelu);
     y.backward(at::ones_like(y));
     const at::Tensor
@@ -122,11 +139,11 @@ TEST_P(Functional, GeluOfBfloat16IsAsExactAsItsBits) {
 }
 
 TEST_P(Functional, GeluOfBfloat16FarOutIsZeroOrItsInput) {
-  const at::Tensor x = at::tensor({-1e30, -50.0, -6.0, 6.0, 50.0, 1e30, std::nan("")}, at::kDouble)
+  const at::Tensor x = placed(at::tensor({-1e30, -50.0, -6.0, 6.0, 50.0, 1e30, std::nan("")}, at::kDouble))
                            .to(at::kBFloat16)
                            .view({1, 7})
                            .set_requires_grad(true);
-  const at::Tensor y = bias_activation(x, at::zeros({7}, at::kFloat), Activation::gelu);
+  const at::Tensor y = bias_activation(x, zeros({7}, at::kFloat), Activation::gelu);
   y.backward(at::ones_like(y));
   for (int64_t i = 0; i < 6; ++i) {
     const double in = x[0][i].item<double>(), out = y[0][i].item<double>(),
@@ -145,8 +162,10 @@ TEST_P(Functional, ActivationsEqualLibTorchsWithGradients) {
   for (const Activation kind : kActivations)
     for (const auto type : {at::kDouble, at::kFloat}) {
       // From the far negative to the far positive, where exponentials must neither overflow nor vanish.
-      const at::Tensor x =
-          at::linspace(-40, 40, 130 * 37, at::kDouble).view({130, 37}).to(type).set_requires_grad(true);
+      const at::Tensor x = placed(at::linspace(-40, 40, 130 * 37, at::kDouble))
+                               .view({130, 37})
+                               .to(type)
+                               .set_requires_grad(true);
       const at::Tensor bias = random({37}, 2).detach().to(type).set_requires_grad(true);
       const at::Tensor x2 = x.detach().to(at::kDouble).set_requires_grad(true),
                        bias2 = bias.detach().to(at::kDouble).set_requires_grad(true);
@@ -180,15 +199,16 @@ TEST_P(Functional, FeedForwardEqualsItsFormulaWithGradients) {
 std::vector<at::Tensor> chain(at::ScalarType type, at::ScalarType gradient_type, const Keys& keys,
                               int64_t inner) {
   const int64_t tokens = keys.packing.tokens(), width = 72;
+  const at::Device place = keys.packing.positions.device();
   const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
   std::vector<at::Tensor> leaves;
   const auto leaf = [&](at::IntArrayRef shape, double scale) -> at::Tensor {
     // Rounded to 8 bits first, so that every type starts from the same numbers.
-    const at::Tensor value = (random(shape, leaves.size() + 1).detach() * scale)
+    const at::Tensor value = (random(shape, leaves.size() + 1, place).detach() * scale)
                                  .to(at::kBFloat16)
                                  .to(shape.size() > 1 ? type : vectors);
     value.set_requires_grad(true);
-    if (shape.size() > 1) value.mutable_grad() = at::zeros(shape, gradient_type);
+    if (shape.size() > 1) value.mutable_grad() = at::zeros_like(value, gradient_type);
     leaves.push_back(value);
     return value;
   };
@@ -198,12 +218,14 @@ std::vector<at::Tensor> chain(at::ScalarType type, at::ScalarType gradient_type,
   const at::Tensor qkv = leaf({3 * width, width}, 0.1), qkv_bias = leaf({3 * width}, 0.1);
   const at::Tensor up = leaf({inner, width}, 0.1), up_bias = leaf({inner}, 0.1),
                    down = leaf({width, inner}, 0.1), down_bias = leaf({width}, 0.1);
-  const at::Tensor ids = (at::arange(tokens) * 7) % 11, types = at::arange(tokens) % 2;
+  const at::Tensor all = at::arange(tokens, at::TensorOptions(at::kLong).device(place)), ids = all * 7 % 11,
+                   types = all % 2;
   const at::Tensor x = embed({word, position, segment, 0}, ids, types, norm, keys.packing,
                              {0.1, Purpose::dropout_embedding, 0});
   const at::Tensor y = residual_norm(
-      attention(nn::linear(x, qkv), qkv_bias, keys.packing, 3, {0.1, Purpose::dropout_attention, 0}), {}, x,
-      norm, keys.packing, {0.1, Purpose::dropout_attention_output, 0});
+      attention(nn::linear(x, qkv), qkv_bias, keys.packing, 3, {0.1, Purpose::dropout_attention, 0}, {},
+                /*repeatable=*/true),
+      {}, x, norm, keys.packing, {0.1, Purpose::dropout_attention_output, 0});
   const at::Tensor z = residual_norm(feed_forward(y, up, up_bias, down, Activation::gelu), down_bias, y, norm,
                                      keys.packing, {0.1, Purpose::dropout_output, 0});
   const at::Tensor loss = vocabulary_cross_entropy(z, word, leaf({50}, 0.1), ids);
@@ -241,7 +263,7 @@ TEST_P(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
   const at::Tensor hidden2 = hidden.detach().clone().set_requires_grad(true),
                    weight2 = weight.detach().clone().set_requires_grad(true),
                    bias2 = bias.detach().clone().set_requires_grad(true);
-  const at::Tensor labels = (at::arange(1300) * 31) % 77;
+  const at::Tensor labels = range(1300) * 31 % 77;
   const at::Tensor a = vocabulary_cross_entropy(hidden, weight, bias, labels);
   const at::Tensor b =
       at::cross_entropy_loss(at::linear(hidden2, weight2, bias2), labels, {}, at::Reduction::Sum);
@@ -258,7 +280,7 @@ TEST_P(Functional, VocabularyCrossEntropyTakesLogitsOfAnySize) {
                    bias = random({77}, 3);
   const at::Tensor hidden = values.clone().set_requires_grad(true),
                    hidden2 = values.clone().set_requires_grad(true);
-  const at::Tensor labels = (at::arange(40) * 31) % 77;
+  const at::Tensor labels = range(40) * 31 % 77;
   const at::Tensor a = vocabulary_cross_entropy(hidden, weight, bias, labels);
   const at::Tensor b =
       at::cross_entropy_loss(at::linear(hidden2, weight, bias), labels, {}, at::Reduction::Sum);
@@ -273,13 +295,14 @@ TEST_P(Functional, VocabularyCrossEntropyAddsTilesOfSixteenBitTypesInFloat) {
   const int64_t rows = 1300, width = 12, words = 77;
   const double scale = 4096;
   const at::Tensor values = (random({rows, width}, 1).detach() * 2e-6).to(at::kHalf),
-                   table = random({words, width}, 2).detach().to(at::kHalf), bias = at::zeros({words});
-  const at::Tensor labels = (at::arange(rows) * 31) % words;
+                   table = random({words, width}, 2).detach().to(at::kHalf),
+                   bias = zeros({words}, at::kFloat);
+  const at::Tensor labels = range(rows) * 31 % words;
   const auto gradient = [&](at::ScalarType type, at::ScalarType gradient_type) {
     const at::Tensor hidden = values.to(type).set_requires_grad(true),
                      weight = table.to(type).set_requires_grad(true);
     const at::Tensor vector = bias.to(type == at::kDouble ? at::kDouble : at::kFloat).set_requires_grad(true);
-    weight.mutable_grad() = at::zeros({words, width}, gradient_type);
+    weight.mutable_grad() = zeros({words, width}, gradient_type);
     (vocabulary_cross_entropy(hidden, weight, vector, labels) * scale).backward();
     return weight.grad().to(at::kDouble);
   };
@@ -291,11 +314,11 @@ TEST_P(Functional, VocabularyCrossEntropyAddsTilesOfSixteenBitTypesInFloat) {
 TEST_P(Functional, ResultsDoNotDependOnTheNumberOfThreads) {
   const Keys keys = make_keys({130, 40, 7, 64, 65});
   const int64_t tokens = keys.packing.tokens();
-  const at::Tensor ids = (at::arange(tokens) * 7) % 11, types = at::arange(tokens) % 2;
+  const at::Tensor ids = range(tokens) * 7 % 11, types = range(tokens) % 2;
   const auto run = [&](int threads) {
     const int before = at::get_num_threads();
     at::set_num_threads(threads);
-    const auto leaf = [](at::IntArrayRef shape, uint64_t seed) {
+    const auto leaf = [&](at::IntArrayRef shape, uint64_t seed) {
       return random(shape, seed).detach().to(at::kFloat).set_requires_grad(true);
     };
     std::vector<at::Tensor> leaves = {leaf({20, 32}, 1),     leaf({140, 32}, 2), leaf({2, 32}, 3),
@@ -326,18 +349,18 @@ TEST_P(Functional, NoNumberIsHidden) {
   const Keys keys = make_keys({5});
   const at::Tensor qkv = random({5, 12}, 1).detach();
   qkv[2][5] = std::nan("");
-  EXPECT_TRUE(attention(qkv, at::zeros({12}, at::kDouble), keys.packing, 1, {}).isnan().any().item<bool>());
+  EXPECT_TRUE(attention(qkv, zeros({12}, at::kDouble), keys.packing, 1, {}).isnan().any().item<bool>());
   const at::Tensor hidden = random({2, 4}, 1).detach(), weight = random({6, 4}, 2).detach(),
                    bias = random({6}, 3).detach();
   bias[3] = std::nan("");
-  EXPECT_TRUE(
-      vocabulary_cross_entropy(hidden, weight, bias, at::tensor({0, 1}, at::kLong)).isnan().item<bool>());
+  EXPECT_TRUE(vocabulary_cross_entropy(hidden, weight, bias, range(2)).isnan().item<bool>());
 }
 
+/// On the processor, whatever computes: of a batch that has gone to a GPU the model asks before it goes.
 TEST_P(Functional, RefusesTokensAndTypesOutsideTheTables) {
-  const Keys keys = make_keys({3});
-  const EmbeddingTables tables{random({10, 4}, 1).detach(), random({5, 4}, 2).detach(),
-                               random({2, 4}, 3).detach(), -1};
+  const Keys keys = nn::make_keys({3});
+  const EmbeddingTables tables{nn::random({10, 4}, 1).detach(), nn::random({5, 4}, 2).detach(),
+                               nn::random({2, 4}, 3).detach(), -1};
   const NormWeights norm{at::ones({4}, at::kDouble), at::zeros({4}, at::kDouble), 1e-12};
   const auto run = [&](std::vector<int64_t> ids, std::vector<int64_t> types) {
     embed(tables, at::tensor(ids, at::kLong), at::tensor(types, at::kLong), norm, keys.packing, {});
@@ -350,7 +373,8 @@ TEST_P(Functional, RefusesTokensAndTypesOutsideTheTables) {
 
 TEST_P(Functional, DropoutIsTheSameForASampleWhereverItLiesInTheBatch) {
   const Keys both = make_keys({6, 9});
-  const Packing second = Packing::from_lengths({9}, {1}, {both.packing.host_draw_ids[1]}, {kSeed, true});
+  const Packing second = Packing::from_lengths({9}, {1}, {both.packing.host_draw_ids[1]}, {kSeed, true})
+                             .to(both.packing.positions.device());
   const DropoutSite site{0.3, Purpose::user, 1};
   const at::Tensor x = random({15, 24}, 1).detach();
   const at::Tensor together =
@@ -364,8 +388,8 @@ TEST_P(Functional, FloatKernelsKeepTheDoubleResultUpToRounding) {
   const Keys keys = make_keys({130, 40});
   const DropoutSite site{0.1, Purpose::dropout_attention, 0};
   const at::Tensor wide = random({170, 96}, 1), narrow = wide.detach().to(at::kFloat).set_requires_grad(true);
-  const at::Tensor a = attention(narrow, at::zeros({96}), keys.packing, 2, site),
-                   b = attention(wide, at::zeros({96}, at::kDouble), keys.packing, 2, site);
+  const at::Tensor a = attention(narrow, zeros({96}, at::kFloat), keys.packing, 2, site),
+                   b = attention(wide, zeros({96}, at::kDouble), keys.packing, 2, site);
   EXPECT_LT(difference(a.to(at::kDouble), b), 1e-6);
   a.backward(at::ones_like(a));
   b.backward(at::ones_like(b));

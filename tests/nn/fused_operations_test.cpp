@@ -26,6 +26,22 @@ class FusedOperations : public testing::TestWithParam<std::tuple<double, KernelK
  protected:
   double probability() const { return std::get<0>(GetParam()); }
 
+  /// What the free functions of these names make, where the kernels read it.
+  at::Tensor random(at::IntArrayRef shape, uint64_t seed) const {
+    return nn::random(shape, seed, kernels_.place());
+  }
+  Keys make_keys(std::vector<int32_t> lengths) const {
+    return nn::make_keys(std::move(lengths), kernels_.place());
+  }
+  at::Tensor range(int64_t count) const {
+    return at::arange(count, at::TensorOptions(at::kLong).device(kernels_.place()));
+  }
+  /// Tables, gamma and beta of embeddings of this width.
+  std::vector<at::Tensor> embedding_weights(int64_t width) const {
+    return {random({50, width}, 1), random({40, width}, 2), random({2, width}, 3), random({width}, 4),
+            random({width}, 5)};
+  }
+
  private:
   const WithKernels kernels_{std::get<1>(GetParam())};
 };
@@ -80,8 +96,10 @@ TEST_P(FusedOperations, QueriesOfSomeRowsGiveTheseRowsOfTheWholeAttention) {
       const at::ScalarType vectors = type == at::kDouble ? at::kDouble : at::kFloat;
       const at::Tensor bias = random({9 * size}, 3).detach().to(vectors).set_requires_grad(true),
                        bias2 = bias.detach().clone().set_requires_grad(true);
-      const at::Tensor a = attention(some, bias, keys.packing, 3, site, select_rows(keys.packing, rows));
-      const at::Tensor b = attention(all, bias2, keys.packing, 3, site).index_select(0, rows);
+      const at::Tensor a = attention(some, bias, keys.packing, 3, site, select_rows(keys.packing, rows),
+                                     /*repeatable=*/true);
+      const at::Tensor b = attention(all, bias2, keys.packing, 3, site, {}, /*repeatable=*/true)
+                               .index_select(0, rows.to(all.device()));
       EXPECT_TRUE(at::equal(a, b)) << type;  // no query sees another
       const at::Tensor upstream = random({rows.size(0), 3 * size}, 2).detach().to(type);
       a.backward(upstream);
@@ -102,7 +120,7 @@ at::Tensor narrow_attention(const at::Tensor& qkv, const Packing& packing, const
 }
 
 TEST_P(FusedOperations, ShortSequencesAreAttendedTogetherAsAlone) {
-  if (!kernels<BFloat16>().attention_short_forward)
+  if (!random({1}, 1).is_cpu() || !kernels<BFloat16>().attention_short_forward)
     GTEST_SKIP() << "this processor has no AMX: each sequence is attended to by itself";
   // Odd and even, whole tiles, one that fills the rows that are left, and long ones between them.
   const Keys keys = make_keys({3, 10, 1, 17, 5, 31, 32, 2, 40, 16, 16, 1, 1, 33, 9, 8, 7, 6});
@@ -194,35 +212,30 @@ TEST_P(FusedOperations, ResidualNormEqualsItsFormulaWithGradients) {
   }
 }
 
-/// Tables, gamma and beta of embeddings of this width.
-std::vector<at::Tensor> embedding_weights(int64_t width) {
-  return {random({50, width}, 1), random({40, width}, 2), random({2, width}, 3), random({width}, 4),
-          random({width}, 5)};
-}
-
 /// dropout(layer_norm(word[ids] + position[positions] + type[types])) by LibTorch.
 at::Tensor embedding_formula(const std::vector<at::Tensor>& w, const at::Tensor& ids, const at::Tensor& types,
-                             const Packing& packing, const DropoutSite& site) {
+                             const Packing& packing, const DropoutSite& site, int64_t padding = -1) {
   const int64_t width = w[0].size(1);
-  const at::Tensor sum = at::embedding(w[0], ids) + at::embedding(w[1], packing.positions.to(at::kLong)) +
-                         at::embedding(w[2], types);
+  const at::Tensor sum = at::embedding(w[0], ids, padding) +
+                         at::embedding(w[1], packing.positions.to(at::kLong)) + at::embedding(w[2], types);
   const at::Tensor y = at::layer_norm(sum, {width}, w[3], w[4], 1e-12);
   return site.probability > 0 ? y * row_multipliers(packing, width, site) : y;
 }
 
+/// Ids have few rows, a type has more than the kernels for GPUs add up together.
 TEST_P(FusedOperations, EmbeddingsEqualTheirFormulaWithGradients) {
-  const Keys keys = make_keys({9, 33, 2});
+  const Keys keys = make_keys({9, 33, 2, 40, 40, 40, 40});
   const int64_t tokens = keys.packing.tokens();
   const DropoutSite site{probability(), Purpose::dropout_embedding, 0};
-  const at::Tensor ids = (at::arange(tokens) * 7) % 11 + 3, types = at::arange(tokens) % 2;
+  const at::Tensor ids = range(tokens) * 7 % 11 + 3, types = range(tokens).ge(190).to(at::kLong);
   for (const int64_t width : {6, 20, 39, 200}) {
     const std::vector<at::Tensor> mine = embedding_weights(width);
     std::vector<at::Tensor> theirs;
     for (const at::Tensor& t : mine) theirs.push_back(t.detach().clone().set_requires_grad(true));
     const at::Tensor upstream = random({tokens, width}, 6).detach();
-    const at::Tensor a =
-        embed({mine[0], mine[1], mine[2], -1}, ids, types, {mine[3], mine[4], 1e-12}, keys.packing, site);
-    const at::Tensor b = embedding_formula(theirs, ids, types, keys.packing, site);
+    const at::Tensor a = embed({mine[0], mine[1], mine[2], /*padding=*/5}, ids, types,
+                               {mine[3], mine[4], 1e-12}, keys.packing, site);
+    const at::Tensor b = embedding_formula(theirs, ids, types, keys.packing, site, /*padding=*/5);
     a.backward(upstream);
     b.backward(upstream);
     EXPECT_LT(difference(a, b), 1e-12) << width;
@@ -237,7 +250,7 @@ TEST_P(FusedOperations, EmbeddingsIn16BitsFollowTheirFormula) {
   const Keys keys = make_keys({9, 33, 2});
   const int64_t tokens = keys.packing.tokens(), width = 200;
   const DropoutSite site{probability(), Purpose::dropout_embedding, 0};
-  const at::Tensor ids = (at::arange(tokens) * 7) % 11 + 3, types = at::arange(tokens) % 2;
+  const at::Tensor ids = range(tokens) * 7 % 11 + 3, types = range(tokens) % 2;
   std::vector<at::Tensor> mine, theirs;
   for (const at::Tensor& t : embedding_weights(width)) {
     const at::ScalarType type = t.dim() == 2 ? at::kBFloat16 : at::kFloat;

@@ -58,6 +58,7 @@ TEST_P(Products, EqualThoseInDoublePrecision) {
   }
 }
 
+/// Unless it is given away: then it becomes the result, but for who sees the same numbers.
 TEST_P(Products, AreAddedToAMatrixThatStaysAsItIs) {
   torch::manual_seed(5);
   for (const auto& [tokens, inputs, outputs] : kShapes) {
@@ -69,7 +70,19 @@ TEST_P(Products, AreAddedToAMatrixThatStaysAsItIs) {
     EXPECT_LT(distance(add_times(addend, x, v), expected), bound(GetParam()));
     EXPECT_LT(distance(add_times(addend.t().contiguous().t(), x, v), expected), bound(GetParam()));
     EXPECT_TRUE(torch::equal(addend, before));
+    at::Tensor given = addend.clone(), seen = addend.clone();
+    const at::Tensor view = seen.view({-1});
+    EXPECT_LT(distance(add_times(std::move(given), x, v), expected), bound(GetParam()));
+    EXPECT_LT(distance(add_times(std::move(seen), x, v), expected), bound(GetParam()));
+    EXPECT_TRUE(torch::equal(view, before.view({-1})));
   }
+}
+
+TEST(ProductsInPlace, NeedNoMatrixOfTheirOwn) {
+  const at::Tensor x = torch::randn({64, 32}), weight = torch::randn({32, 48});
+  at::Tensor addend = torch::randn({64, 48});
+  const void* const place = addend.data_ptr();
+  EXPECT_EQ(add_times(std::move(addend), x, weight).data_ptr(), place);
 }
 
 TEST_P(Products, OfWeightGradientsAreAddedToWhatIsThere) {

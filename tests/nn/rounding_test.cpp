@@ -10,7 +10,7 @@
 
 #include "formulas.h"
 #include "funicular/nn/functional.h"
-#include "funicular/runtime/device_kernels.h"
+#include "tests/team_kernels.h"
 
 namespace funicular::nn {
 namespace {
@@ -19,9 +19,10 @@ class Rounding : public testing::TestWithParam<std::tuple<at::ScalarType, bool>>
  protected:
   at::ScalarType type() const { return std::get<0>(GetParam()); }
   bool team() const { return std::get<1>(GetParam()); }
+  at::Device place() const { return team_.place(); }
   /// A leaf of numbers of 8 bits in the tested type, or, as a vector, in that of vectors.
   at::Tensor leaf(at::IntArrayRef shape, uint64_t seed, double scale = 1) const {
-    const at::Tensor value = (random(shape, seed).detach() * scale).to(at::kBFloat16);
+    const at::Tensor value = (random(shape, seed, place()).detach() * scale).to(at::kBFloat16);
     return value.to(shape.size() > 1 ? type() : at::kFloat).set_requires_grad(true);
   }
   static std::vector<at::Tensor> wide(const std::vector<at::Tensor>& leaves) {
@@ -38,11 +39,11 @@ class Rounding : public testing::TestWithParam<std::tuple<at::ScalarType, bool>>
   }
 
  private:
-  funicular::device::UseOnHost team_{std::get<1>(GetParam())};
+  TeamKernels team_{std::get<1>(GetParam())};
 };
 
 TEST_P(Rounding, OfTheResidualAndItsNormLeavesTheFormulaWhateverTheSizeOfNumbers) {
-  const Keys keys = make_keys({5, 1, team() ? 20 : 130});
+  const Keys keys = make_keys({5, 1, team() ? 20 : 130}, place());
   const int64_t tokens = keys.packing.tokens(), width = team() ? 40 : 200;
   for (const double probability : {0.0, 0.1})
     for (const double scale : {1.0, 1e-3})  // whose squares are below the larger epsilon
@@ -109,7 +110,7 @@ TEST_P(Rounding, OfTheVocabularysCrossEntropyLeavesItsFormula) {
   for (const int64_t rows : {70, 700}) {  // one tile of logits, and two
     const std::vector<at::Tensor> mine = {leaf({rows, 24}, 1), leaf({77, 24}, 2, 0.3), leaf({77}, 3)},
                                   theirs = wide(mine);
-    const at::Tensor labels = (at::arange(rows) * 31) % 77;
+    const at::Tensor labels = at::arange(rows, at::TensorOptions(at::kLong).device(place())) * 31 % 77;
     const at::Tensor a = vocabulary_cross_entropy(mine[0], mine[1], mine[2], labels) / rows;
     const at::Tensor b =
         at::cross_entropy_loss(at::linear(theirs[0], theirs[1], theirs[2]), labels, {}, at::Reduction::Mean);

@@ -7,7 +7,7 @@
 #include "funicular/base/random.h"
 #include "funicular/nn/functional.h"
 #include "funicular/nn/row_operations.h"
-#include "funicular/runtime/device_kernels.h"
+#include "tests/team_kernels.h"
 
 namespace funicular::nn {
 namespace {
@@ -21,7 +21,7 @@ at::Tensor uniforms_of(int64_t rows, uint64_t seed) {
 }
 
 at::Tensor draw(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms) {
-  const at::Tensor tokens = at::full({logits.size(0)}, -1, at::kLong);
+  const at::Tensor tokens = at::full({logits.size(0)}, -1, logits.options().dtype(at::kLong));
   sample_rows(logits, bias, uniforms, tokens, {});
   return tokens;
 }
@@ -76,8 +76,9 @@ TEST(Sampling, TheKernelsForGpusDrawTheSame) {
   const at::Tensor logits = torch::randn({200, 777}, torch::kDouble),
                    bias = torch::randn({777}, torch::kDouble);
   const at::Tensor uniforms = uniforms_of(200, 7), expected = draw(logits, bias, uniforms);
-  const funicular::device::UseOnHost use;
-  EXPECT_TRUE(at::equal(draw(logits, bias, uniforms), expected));
+  const TeamKernels team;
+  const auto placed = [&](const at::Tensor& value) { return value.to(team.place()); };
+  EXPECT_TRUE(at::equal(draw(placed(logits), placed(bias), placed(uniforms)).cpu(), expected));
 }
 
 TEST(Sampling, WhatHasNoProbabilityIsNeverDrawn) {

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "funicular/runtime/device_kernels.h"
+#include "tests/team_kernels.h"
 
 namespace funicular::nn {
 
@@ -18,8 +18,11 @@ class WithKernels {
  public:
   explicit WithKernels(KernelKind kernels) : team_(kernels == KernelKind::team) {}
 
+  /// Where what the operations read has to lie.
+  at::Device place() const { return team_.place(); }
+
  private:
-  funicular::device::UseOnHost team_;
+  TeamKernels team_;
 };
 
 }  // namespace funicular::nn

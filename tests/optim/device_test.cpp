@@ -8,11 +8,12 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "funicular/optim/clipping.h"
 #include "funicular/optim/lamb.h"
 #include "funicular/optim/lars.h"
 #include "funicular/optim/optimizer.h"
-#include "funicular/runtime/device_kernels.h"
 #include "tests/optim/helpers.h"
+#include "tests/team_kernels.h"
 
 namespace funicular::optim {
 namespace {
@@ -24,10 +25,10 @@ struct Trained {
 
 /// Five steps; the gradients of the last are left, or zeroed.
 Trained train(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes& types, bool team) {
-  Model model = make_model(type);
+  const TeamKernels kernels(team);
+  Model model = make_model(type, kernels.place());
   FlatParameters flat(model, types);
   const auto optimizer = make_optimizer(spec);
-  const device::UseOnHost use(team);
   optimizer->attach(flat);
   for (int64_t step = 1; step <= 5; ++step) {
     set_gradients(model, step);
@@ -36,7 +37,10 @@ Trained train(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes&
     for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay})
       EXPECT_EQ(flat.gradient(group).any().item<bool>(), !zero) << step;
   }
-  return {flat.master().clone(), flat.shadow(), optimizer->state()};
+  Trained trained{flat.master().cpu().clone(), flat.shadow(), optimizer->state()};
+  if (trained.shadow.defined()) trained.shadow = trained.shadow.cpu();
+  for (auto& [name, value] : trained.state) value = value.cpu();
+  return trained;
 }
 
 double difference(const at::Tensor& a, const at::Tensor& b) {
@@ -78,11 +82,23 @@ TEST(DevicePasses, UpdateAsThoseOfTheProcessor) {
   }
 }
 
+/// Of more numbers than a team adds up, and of none.
+TEST(DevicePasses, GiveTheNorm) {
+  torch::manual_seed(3);
+  for (const int64_t count : {0, 5, 100'003})
+    for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+      const at::Tensor values = torch::randn({count}, at::kDouble).to(type);
+      const double expected = values.to(at::kDouble).norm().item<double>();
+      const TeamKernels kernels;
+      EXPECT_NEAR(global_norm(values.to(kernels.place())), expected, 1e-13 * expected) << type << count;
+    }
+}
+
 TEST(DevicePasses, RefuseGradientsThatAreFreed) {
-  Model model = make_model(at::kFloat);
+  const TeamKernels kernels;
+  Model model = make_model(at::kFloat, kernels.place());
   FlatParameters flat(model, {}, /*free_gradients=*/true);
   const auto optimizer = make_optimizer(AdamW{});
-  const device::UseOnHost use;
   EXPECT_THROW(optimizer->attach(flat), InputError);
 }
 

@@ -11,12 +11,13 @@
 namespace funicular::optim {
 
 /// Sizes beside the block and vector sizes; the second has no weight decay.
-inline Model make_model(at::ScalarType type) {
+inline Model make_model(at::ScalarType type, at::Device place = at::kCPU) {
   torch::manual_seed(1);
   Model model;
-  model.add_parameter("weight", torch::randn({37, 1001}).to(type), ParameterGroup::decay);
-  model.add_parameter("bias", torch::randn({33}).to(type), ParameterGroup::no_decay);
-  model.add_parameter("other", torch::randn({7, 3}).to(type), ParameterGroup::decay);
+  const auto drawn = [&](at::IntArrayRef shape) { return torch::randn(shape).to(place, type); };
+  model.add_parameter("weight", drawn({37, 1001}), ParameterGroup::decay);
+  model.add_parameter("bias", drawn({33}), ParameterGroup::no_decay);
+  model.add_parameter("other", drawn({7, 3}), ParameterGroup::decay);
   return model;
 }
 

@@ -1,8 +1,11 @@
-// The kernels of nn/device/row_kernels.h and nn/device/attention.h for CUDA. No header of LibTorch: nvcc alone
-// compiles this file, also where there is no GPU.
+// The kernels of nn/device for CUDA. No header of LibTorch: nvcc alone compiles this file, also where there is no GPU.
 #include "funicular/base/cuda_team.cuh"
+#include "funicular/nn/device/activation.h"
 #include "funicular/nn/device/attention.h"
+#include "funicular/nn/device/column_sum.h"
+#include "funicular/nn/device/join.h"
 #include "funicular/nn/device/row_kernels.h"
+#include "funicular/nn/device/scatter.h"
 
 namespace funicular::device {
 
@@ -19,8 +22,10 @@ void run_on_cuda(const Launch& how, const Kernel& kernel) {
   template void run_on_cuda(const Launch&, const NormVectorGradients<S>&); \
   template void run_on_cuda(const Launch&, const DropoutRows<S>&);         \
   template void run_on_cuda(const Launch&, const EmbeddingNorm<S>&);       \
-  template void run_on_cuda(const Launch&, const ScatterRows<S, S>&);      \
+  template void run_on_cuda(const Launch&, const ScatterChunks<S, S>&);    \
+  template void run_on_cuda(const Launch&, const ScatterSpans<S, S>&);     \
   template void run_on_cuda(const Launch&, const ColumnSum<S>&);           \
+  template void run_on_cuda(const Launch&, const JoinGradients<S>&);       \
   template void run_on_cuda(const Launch&, const ActivationForward<S>&);   \
   template void run_on_cuda(const Launch&, const ActivationBackward<S>&);  \
   template void run_on_cuda(const Launch&, const CrossEntropyRows<S>&);    \
@@ -32,7 +37,11 @@ FUNICULAR_INSTANTIATE(double)
 FUNICULAR_INSTANTIATE(BFloat16)
 FUNICULAR_INSTANTIATE(Half)
 #undef FUNICULAR_INSTANTIATE
-template void run_on_cuda(const Launch&, const ScatterRows<BFloat16, float>&);
-template void run_on_cuda(const Launch&, const ScatterRows<Half, float>&);
+template void run_on_cuda(const Launch&, const CollectSums<float>&);
+template void run_on_cuda(const Launch&, const CollectSums<double>&);
+template void run_on_cuda(const Launch&, const ScatterChunks<BFloat16, float>&);
+template void run_on_cuda(const Launch&, const ScatterChunks<Half, float>&);
+template void run_on_cuda(const Launch&, const ScatterSpans<BFloat16, float>&);
+template void run_on_cuda(const Launch&, const ScatterSpans<Half, float>&);
 
 }  // namespace funicular::device

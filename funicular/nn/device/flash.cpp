@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kWidestFlashHead = 256;
 
-/// Queries, keys and values with their bias, and where sequences begin among them.
+/// Queries, keys and values, and where sequences begin among them.
 struct FlashInput {
   at::Tensor query, key, value;       ///< [rows, heads, head size]
   at::Tensor query_offsets, offsets;  ///< [S+1] int32
@@ -28,9 +28,10 @@ struct FlashInput {
   double scale = 1;
 };
 
-FlashInput flash_input(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
-  const int64_t head_size = qkv.size(1) / 3 / call.heads;
-  const at::Tensor parts = device::activate(qkv, bias, Activation::none).view({-1, 3, call.heads, head_size});
+/// Of queries, keys and values with their bias, [T, 3H].
+FlashInput flash_input(const at::Tensor& biased, const AttentionCall& call) {
+  const int64_t head_size = biased.size(1) / 3 / call.heads;
+  const at::Tensor parts = biased.view({-1, 3, call.heads, head_size});
   FlashInput in;
   in.query = parts.select(1, 0);
   in.key = parts.select(1, 1);
@@ -40,7 +41,7 @@ FlashInput flash_input(const at::Tensor& qkv, const at::Tensor& bias, const Atte
   in.scale = 1 / std::sqrt(static_cast<double>(head_size));
   if (call.queries) {
     in.query = in.query.index_select(0, call.queries->rows);
-    in.query_offsets = at::tensor(call.queries->offsets, at::kInt).to(qkv.device());
+    in.query_offsets = at::tensor(call.queries->offsets, at::kInt).to(biased.device());
     in.most_queries = 0;
     for (int64_t s = 0; s < call.packing.sequences(); ++s)
       in.most_queries = std::max(in.most_queries, call.first_row(s + 1) - call.first_row(s));
@@ -73,31 +74,34 @@ bool takes_flash(const at::Tensor& qkv, const AttentionCall& call) {
 }
 
 AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call) {
-  const FlashInput in = flash_input(qkv, bias, call);
+  const at::Tensor biased = device::activate(qkv, bias, Activation::none);
+  const FlashInput in = flash_input(biased, call);
   seed_dropout(qkv, call);
   const auto [out, log_sum_exp, random_state, unused, mask] =
       at::_flash_attention_forward(in.query, in.key, in.value, in.query_offsets, in.offsets, in.most_queries,
                                    in.longest, probability(call),
                                    /*is_causal=*/false, /*return_debug_mask=*/false, in.scale);
-  return {out.reshape({call.rows(), -1}), log_sum_exp, random_state};
+  return {out.reshape({call.rows(), -1}), log_sum_exp, random_state, biased};
 }
 
-at::Tensor flash_attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
-                                 const at::Tensor& dy, const AttentionCall& call) {
-  const FlashInput in = flash_input(qkv, bias, call);
+at::Tensor flash_attend_backward(const at::Tensor& biased, const AttentionResult& saved, const at::Tensor& dy,
+                                 const AttentionCall& call, const at::Tensor& bias_gradient) {
+  const FlashInput in = flash_input(biased, call);
   const auto shaped = [&](const at::Tensor& rows) { return rows.view({call.rows(), call.heads, -1}); };
   const auto [query, key, value] = at::_flash_attention_backward(
       shaped(dy), in.query, in.key, in.value, shaped(saved.context), saved.log_sum_exp, in.query_offsets,
       in.offsets, in.most_queries, in.longest, probability(call), /*is_causal=*/false, saved.random_state,
       at::empty({0}, saved.random_state.options()), in.scale);
-  at::Tensor gradient = at::zeros_like(qkv);
-  const at::Tensor parts = gradient.view({qkv.size(0), 3, call.heads, -1});
-  if (call.queries)
-    parts.select(1, 0).index_copy_(0, call.queries->rows, query);
-  else
-    parts.select(1, 0).copy_(query);
-  parts.select(1, 1).copy_(key);
-  parts.select(1, 2).copy_(value);
+  const at::Tensor gradient = at::empty_like(biased);
+  if (!call.queries) {
+    join_gradients({query, key, value}, gradient, bias_gradient);
+    return gradient;
+  }
+  join_gradients({{}, key, value}, gradient, {});
+  gradient.narrow(1, 0, gradient.size(1) / 3)
+      .zero_()
+      .index_copy_(0, call.queries->rows, query.reshape({call.rows(), -1}));
+  if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);
   return gradient;
 }
 

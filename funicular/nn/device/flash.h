@@ -13,7 +13,7 @@ bool takes_flash(const at::Tensor& qkv, const AttentionCall& call);
 
 /// As attend and attend_backward of nn/packed_attention.h.
 AttentionResult flash_attend(const at::Tensor& qkv, const at::Tensor& bias, const AttentionCall& call);
-at::Tensor flash_attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
-                                 const at::Tensor& dy, const AttentionCall& call);
+at::Tensor flash_attend_backward(const at::Tensor& biased, const AttentionResult& saved, const at::Tensor& dy,
+                                 const AttentionCall& call, const at::Tensor& bias_gradient);
 
 }  // namespace funicular::nn::device

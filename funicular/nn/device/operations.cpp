@@ -8,9 +8,13 @@
 
 #include <cmath>
 
+#include "funicular/nn/device/activation.h"
 #include "funicular/nn/device/attention.h"
+#include "funicular/nn/device/column_sum.h"
 #include "funicular/nn/device/flash.h"
+#include "funicular/nn/device/join.h"
 #include "funicular/nn/device/row_kernels.h"
+#include "funicular/nn/device/scatter.h"
 #include "funicular/nn/norm_arguments.h"
 #include "funicular/nn/typed.h"
 #include "funicular/runtime/device_kernels.h"
@@ -29,11 +33,11 @@ int64_t ceiling(int64_t n, int64_t step) {
   return (n + step - 1) / step;
 }
 
-/// Rows are summed in blocks that depend on their number alone: at most 256, enough for every GPU.
+/// Rows are summed in blocks that depend on their number alone: at most 512, enough for every GPU.
 struct Blocks {
   int64_t size, count;
   explicit Blocks(int64_t rows)
-      : size(std::max<int64_t>(8, ceiling(rows, 256))), count(ceiling(rows, size)) {}
+      : size(std::max<int64_t>(8, ceiling(rows, 512))), count(ceiling(rows, size)) {}
 };
 
 at::TensorOptions sums_of(const at::Tensor& x) {
@@ -46,17 +50,29 @@ void run_rows(const at::Tensor& x, const Kernel& kernel) {
   run(x, {.rows = x.size(0), .threads = threads(x, units_of(x.size(1)), 1024)}, kernel);
 }
 
-/// target[c] += sum over the rows of partial [blocks, width].
-void collect(const at::Tensor& partial, const at::Tensor& target) {
+/// targets[i][c] += sum over the rows of partial[i] [blocks, width]; targets that are undefined are left out.
+void collect(const at::Tensor& partial, const std::vector<at::Tensor>& targets) {
   dispatch(partial, "column sum", [&](auto zero) {
     using T = decltype(zero);
     if constexpr (std::is_same_v<T, Compute<T>>) {
-      const int64_t rows = partial.size(0), width = partial.size(1);
-      const int team = threads(partial, width, 128);
-      run(partial, {.columns = ceiling(width, team), .threads = team},
-          ColumnSum<T>{rows, width, rows, data<T>(partial), data<T>(target)});
+      CollectSums<T> kernel;
+      kernel.blocks = partial.size(1);
+      kernel.width = partial.size(2);
+      kernel.partial = data<T>(partial);
+      for (size_t i = 0; i < targets.size(); ++i) kernel.targets[i] = data<T>(targets[i]);
+      run(partial,
+          {.rows = static_cast<int64_t>(targets.size()),
+           .columns = ceiling(kernel.width, kernel.kColumns),
+           .threads = threads(partial, kernel.kColumns * kernel.kGroups, 512),
+           .shared_bytes = kernel.kSharedBytes},
+          kernel);
     }
   });
+}
+
+/// Of a tensor whose rows are summed in blocks: for `sums` matrices of partial sums, which a kernel writes.
+at::Tensor partial_sums(const at::Tensor& x, int64_t sums, const Blocks& blocks, int64_t width) {
+  return at::empty({sums, blocks.count, width}, sums_of(x));
 }
 
 /// Adds to the gradients of gamma, beta and bias.
@@ -65,16 +81,14 @@ void learn_vectors(NormArguments<S> a, const at::Tensor& dy, const NormVectors& 
   using T = Compute<S>;
   if (!vectors.gamma.defined() && !vectors.beta.defined() && !vectors.bias.defined()) return;
   const Blocks blocks(a.end);
-  const at::Tensor partial = at::zeros({3, blocks.count, a.width}, sums_of(dy));
+  const at::Tensor partial = partial_sums(dy, 3, blocks, a.width);
   a.gamma_gradient = data<T>(partial[0]);
   a.beta_gradient = data<T>(partial[1]);
   a.bias_gradient = vectors.bias.defined() ? data<T>(partial[2]) : nullptr;
   const int team = threads(dy, a.width, 128);
   run(dy, {.rows = blocks.count, .columns = ceiling(a.width, team), .threads = team},
       NormVectorGradients<S>{a, blocks.size});
-  if (vectors.gamma.defined()) collect(partial[0], vectors.gamma);
-  if (vectors.beta.defined()) collect(partial[1], vectors.beta);
-  if (vectors.bias.defined()) collect(partial[2], vectors.bias);
+  collect(partial, {vectors.gamma, vectors.beta, vectors.bias});
 }
 
 template <class S>
@@ -108,8 +122,7 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
     using S = decltype(zero);
     using T = Compute<S>;
     const Blocks blocks(x.size(0));
-    const at::Tensor partial =
-        bias_gradient.defined() ? at::zeros({blocks.count, x.size(1)}, sums_of(x)) : at::Tensor();
+    const at::Tensor partial = bias_gradient.defined() ? partial_sums(x, 1, blocks, x.size(1)) : at::Tensor();
     ActivationArguments<S> a = activation_arguments<S>(x, bias, activation);
     a.output = data<S>(y);
     a.output_gradient = a.input_gradient = data<S>(dy);
@@ -117,7 +130,7 @@ void activate_backward(const at::Tensor& x, const at::Tensor& bias, Activation a
     const int team = threads(x, ceiling(x.size(1), kPack), 128);
     run(x, {.rows = blocks.count, .columns = ceiling(x.size(1), team * kPack), .threads = team},
         ActivationBackward<S>{a, blocks.size});
-    if (partial.defined()) collect(partial, bias_gradient);
+    if (partial.defined()) collect(partial, {bias_gradient});
   });
 }
 
@@ -193,15 +206,21 @@ void scatter_rows(const at::Tensor& gradient, const at::Tensor& ids, int64_t pad
     using S = decltype(zero);
     const auto scatter = [&](auto* target) {
       using Target = std::remove_pointer_t<decltype(target)>;
-      ScatterRows<S, Target> kernel;
-      kernel.count = rows.size(0);
-      kernel.width = rows.size(1);
-      kernel.order = order.template const_data_ptr<int64_t>();
-      kernel.ids = sorted.template const_data_ptr<int64_t>();
-      kernel.padding = padding;
-      kernel.rows = data<S>(rows);
-      kernel.target = target;
-      run(rows, {.rows = rows.size(0), .threads = threads(rows, rows.size(1))}, kernel);
+      ScatterArguments<S, Target> a;
+      a.count = rows.size(0);
+      a.width = rows.size(1);
+      a.order = order.template const_data_ptr<int64_t>();
+      a.ids = sorted.template const_data_ptr<int64_t>();
+      a.padding = padding;
+      a.rows = data<S>(rows);
+      a.target = target;
+      const int64_t chunks = ceiling(a.count, a.kChunk);
+      const at::Tensor partial = at::empty({chunks, 2, a.width}, sums_of(rows));
+      a.partial = data<Compute<S>>(partial);
+      const int team = threads(rows, a.width);
+      const Launch how{.rows = chunks, .columns = ceiling(a.width, team), .threads = team};
+      run(rows, how, ScatterChunks<S, Target>{a});
+      run(rows, how, ScatterSpans<S, Target>{a});
     };
     if (gradient.scalar_type() == rows.scalar_type())
       scatter(data<S>(gradient));
@@ -214,11 +233,33 @@ void add_column_sum(const at::Tensor& x, const at::Tensor& target) {
   dispatch(x, "column sum", [&](auto zero) {
     using S = decltype(zero);
     const Blocks blocks(x.size(0));
-    const at::Tensor partial = at::zeros({blocks.count, x.size(1)}, sums_of(x));
+    const at::Tensor partial = partial_sums(x, 1, blocks, x.size(1));
     const int team = threads(x, x.size(1), 128);
     run(x, {.rows = blocks.count, .columns = ceiling(x.size(1), team), .threads = team},
-        ColumnSum<S>{x.size(0), x.size(1), blocks.size, data<S>(x), data<Compute<S>>(partial)});
-    collect(partial, target);
+        ColumnSum<S>{x.size(0), x.size(1), x.stride(0), blocks.size, data<S>(x), data<Compute<S>>(partial)});
+    collect(partial, {target});
+  });
+}
+
+void join_gradients(const std::vector<at::Tensor>& parts, const at::Tensor& gradient,
+                    const at::Tensor& bias_gradient) {
+  dispatch(gradient, "attention", [&](auto zero) {
+    using S = decltype(zero);
+    const Blocks blocks(gradient.size(0));
+    const int64_t width = gradient.size(1) / 3;
+    const at::Tensor partial =
+        bias_gradient.defined() ? partial_sums(gradient, 1, blocks, 3 * width) : at::Tensor();
+    JoinGradients<S> kernel;
+    kernel.rows = gradient.size(0);
+    kernel.width = width;
+    kernel.block_rows = blocks.size;
+    for (size_t i = 0; i < parts.size(); ++i) kernel.parts[i] = data<S>(parts[i]);
+    kernel.out = data<S>(gradient);
+    kernel.partial = data<Compute<S>>(partial);
+    const int64_t packs = 3 * ceiling(width, kPack);
+    const int team = threads(gradient, packs, 128);
+    run(gradient, {.rows = blocks.count, .columns = ceiling(packs, team), .threads = team}, kernel);
+    if (partial.defined()) collect(partial, {bias_gradient});
   });
 }
 
@@ -238,7 +279,7 @@ void cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const 
   dispatch(logits, "cross-entropy", [&](auto zero) {
     using S = decltype(zero);
     run(logits, {.rows = logits.size(0), .threads = threads(logits, logits.size(1), 512)},
-        CrossEntropyRows<S>{logits.size(1), data<S>(logits), data<Compute<S>>(bias),
+        CrossEntropyRows<S>{logits.size(1), logits.stride(0), data<S>(logits), data<Compute<S>>(bias),
                             labels.data_ptr<int64_t>(), losses.data_ptr<double>(), gradients});
   });
 }
@@ -313,8 +354,8 @@ AttentionResult attend(const at::Tensor& qkv, const at::Tensor& bias, const Atte
 }
 
 at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const AttentionResult& saved,
-                           const at::Tensor& dy, const AttentionCall& call) {
-  if (takes_flash(qkv, call)) return flash_attend_backward(qkv, bias, saved, dy, call);
+                           const at::Tensor& dy, const AttentionCall& call, const at::Tensor& bias_gradient) {
+  if (takes_flash(qkv, call)) return flash_attend_backward(qkv, saved, dy, call, bias_gradient);
   const at::Tensor gradient = at::empty_like(qkv);
   if (call.queries) gradient.narrow(1, 0, qkv.size(1) / 3).zero_();  // of the rows that did not ask
   const at::Tensor dots = at::empty({call.heads, call.rows()}, sums_of(qkv));
@@ -327,6 +368,7 @@ at::Tensor attend_backward(const at::Tensor& qkv, const at::Tensor& bias, const 
     run(qkv, tiles<S>(qkv, call, most_queries(call)), QueryGradients<S>{arranged.a});
     run(qkv, tiles<S>(qkv, call, call.packing.longest()), KeyValueGradients<S>{arranged.a});
   });
+  if (bias_gradient.defined()) device::add_column_sum(gradient, bias_gradient);
   return gradient;
 }
 

@@ -98,27 +98,52 @@ FUNICULAR_DEVICE inline int64_t unit_channel(int64_t unit, int64_t k) {
 
 /// What the channels of one unit are multiplied by.
 template <class T>
-FUNICULAR_DEVICE void unit_multipliers(int64_t unit, uint32_t first_counter, uint32_t position, uint64_t draw,
+FUNICULAR_DEVICE void unit_multipliers(int64_t unit, uint32_t position, uint64_t draw,
                                        const DropoutArguments& dropout, T out[kUnitChannels]) {
-  const RandomBlock bits = philox({dropout.key_low, dropout.key_high},
-                                  make_counter(first_counter + static_cast<uint32_t>(unit), position, draw));
+  const RandomBlock bits =
+      philox({dropout.key_low, dropout.key_high}, make_counter(static_cast<uint32_t>(unit), position, draw));
   const T scale = static_cast<T>(dropout.scale);
   for (int k = 0; k < kUnitChannels; ++k)
     out[k] =
         (bits[static_cast<size_t>(k / 2)] >> (16 * (k % 2)) & 0xFFFFu) >= dropout.threshold ? scale : T{0};
 }
 
-/// body(channel, multiplier) for the channels of a row that are this thread's; the multiplier is 1 where
-/// nothing is dropped.
-template <class T, class Team, class Body>
-FUNICULAR_DEVICE void over_units(const Team& team, int64_t width, const DropoutArguments& dropout,
-                                 uint32_t position, uint64_t draw, Body body) {
-  for (int64_t unit = team.rank(); unit < units_of(width); unit += team.size()) {
-    T multipliers[kUnitChannels] = {1, 1, 1, 1, 1, 1, 1, 1};
-    if (dropout.threshold != 0) unit_multipliers<T>(unit, 0, position, draw, dropout, multipliers);
-    for (int k = 0; k < kUnitChannels; ++k)
-      if (const int64_t c = unit_channel(unit, k); c < width) body(c, multipliers[k]);
+/// The channels of one unit of a row; beyond the row's end zeros. A kernel loads all that a unit needs before it stores
+/// anything: a load behind a store waits for the loads before that.
+template <class T>
+struct Unit {
+  T values[kUnitChannels];
+  FUNICULAR_DEVICE T& operator[](int k) { return values[k]; }
+  FUNICULAR_DEVICE const T& operator[](int k) const { return values[k]; }
+};
+template <class S>
+FUNICULAR_DEVICE Unit<Compute<S>> load_unit(const S* row, int64_t unit, int64_t width) {
+  Unit<Compute<S>> result;
+  for (int k = 0; k < kUnitChannels; ++k) {
+    const int64_t c = unit_channel(unit, k);
+    result[k] = c < width ? widen(row[c]) : Compute<S>{0};
   }
+  return result;
+}
+template <class S>
+FUNICULAR_DEVICE void store_unit(S* row, int64_t unit, int64_t width, const Unit<Compute<S>>& values) {
+  for (int k = 0; k < kUnitChannels; ++k)
+    if (const int64_t c = unit_channel(unit, k); c < width) row[c] = put<S>(values[k]);
+}
+
+/// body(unit) for the units of a row that are this thread's.
+template <class Team, class Body>
+FUNICULAR_DEVICE void over_units(const Team& team, int64_t width, Body body) {
+  for (int64_t unit = team.rank(); unit < units_of(width); unit += team.size()) body(unit);
+}
+
+/// What the channels of one unit are multiplied by: 1 where nothing is dropped.
+template <class T>
+FUNICULAR_DEVICE Unit<T> multipliers_of(int64_t unit, uint32_t position, uint64_t draw,
+                                        const DropoutArguments& dropout) {
+  Unit<T> result{{1, 1, 1, 1, 1, 1, 1, 1}};
+  if (dropout.threshold != 0) unit_multipliers<T>(unit, position, draw, dropout, result.values);
+  return result;
 }
 
 /// The keys of row r; where nothing is dropped there may be none.
@@ -144,20 +169,38 @@ FUNICULAR_DEVICE void normalise_row(const Team& team, const NormArguments<S>& a,
   S* const y = a.output + r * width;
   const T mean = team.sum(sum) / static_cast<T>(width);
   T squares = 0;
-  over_units<T>(team, width, {}, 0, 0, [&](int64_t c, T) {
-    const T d = widen(z[c]) - mean;
-    squares += d * d;
+  over_units(team, width, [&](int64_t unit) {
+    for (int k = 0; k < kUnitChannels; ++k)
+      if (const int64_t c = unit_channel(unit, k); c < width) {
+        const T d = widen(z[c]) - mean;
+        squares += d * d;
+      }
   });
   const T variance = team.sum(squares) / static_cast<T>(width);
   const T inverse = T{1} / static_cast<T>(std::sqrt(static_cast<double>(variance) + a.epsilon));
-  over_units<T>(team, width, dropout, position_of(dropout, a, r), draw_of(dropout, a, r),
-                [&](int64_t c, T multiplier) {
-                  y[c] = put<S>(((widen(z[c]) - mean) * inverse * a.gamma[c] + a.beta[c]) * multiplier);
-                });
+  over_units(team, width, [&](int64_t unit) {
+    Unit<T> v = load_unit(z, unit, width);
+    const Unit<T> gamma = load_unit(a.gamma, unit, width), beta = load_unit(a.beta, unit, width);
+    const Unit<T> multipliers =
+        multipliers_of<T>(unit, position_of(dropout, a, r), draw_of(dropout, a, r), dropout);
+    for (int k = 0; k < kUnitChannels; ++k)
+      v[k] = ((v[k] - mean) * inverse * gamma[k] + beta[k]) * multipliers[k];
+    store_unit(y, unit, width, v);
+  });
   if (team.rank() == 0) {
     a.mean[r] = mean;
     a.inverse_deviation[r] = inverse;
   }
+}
+
+/// Writes a unit of the row that is normalised, and gives its sum.
+template <class S>
+FUNICULAR_DEVICE Compute<S> store_sum(S* z, int64_t unit, int64_t width, const Unit<Compute<S>>& values) {
+  store_unit(z, unit, width, values);
+  Compute<S> sum = 0;
+  for (int k = 0; k < kUnitChannels; ++k)
+    if (unit_channel(unit, k) < width) sum += widen(put<S>(values[k]));
+  return sum;
 }
 
 template <class S>
@@ -168,19 +211,18 @@ struct NormForward {
   FUNICULAR_DEVICE void operator()(const Team& team) const {
     using T = Compute<S>;
     const int64_t r = a.begin + team.row(), width = a.width;
-    const S* const x = a.input + r * width;
-    const S* const residual = a.residual ? a.residual + r * width : nullptr;
     S* const z = a.sum + r * width;
     T sum = 0;
-    over_units<T>(team, width, a.dropout, position_of(a.dropout, a, r), draw_of(a.dropout, a, r),
-                  [&](int64_t c, T multiplier) {
-                    T v = widen(x[c]);
-                    if (a.bias) v += a.bias[c];
-                    v *= multiplier;
-                    if (residual) v += widen(residual[c]);
-                    z[c] = put<S>(v);
-                    sum += widen(z[c]);
-                  });
+    over_units(team, width, [&](int64_t unit) {
+      Unit<T> v = load_unit(a.input + r * width, unit, width);
+      Unit<T> bias{}, residual{};
+      if (a.bias) bias = load_unit(a.bias, unit, width);
+      if (a.residual) residual = load_unit(a.residual + r * width, unit, width);
+      const Unit<T> multipliers =
+          multipliers_of<T>(unit, position_of(a.dropout, a, r), draw_of(a.dropout, a, r), a.dropout);
+      for (int k = 0; k < kUnitChannels; ++k) v[k] = (v[k] + bias[k]) * multipliers[k] + residual[k];
+      sum += store_sum(z, unit, width, v);
+    });
     normalise_row(team, a, r, sum, {});
   }
 };
@@ -197,11 +239,12 @@ struct EmbeddingNorm {
     const S *const word = e.word + e.ids[r] * width,
                    *const position = e.position + e.position_rows[r] * width,
                    *const type = e.type + e.types[r] * width;
-    S* const z = e.norm.sum + r * width;
     T sum = 0;
-    over_units<T>(team, width, {}, 0, 0, [&](int64_t c, T) {
-      z[c] = put<S>(widen(word[c]) + widen(position[c]) + widen(type[c]));
-      sum += widen(z[c]);
+    over_units(team, width, [&](int64_t unit) {
+      Unit<T> v = load_unit(word, unit, width);
+      const Unit<T> p = load_unit(position, unit, width), t = load_unit(type, unit, width);
+      for (int k = 0; k < kUnitChannels; ++k) v[k] += p[k] + t[k];
+      sum += store_sum(e.norm.sum + r * width, unit, width, v);
     });
     normalise_row(team, e.norm, r, sum, e.norm.output_dropout);
   }
@@ -218,30 +261,35 @@ struct NormBackward {
     using T = Compute<S>;
     const int64_t r = a.begin + team.row(), width = a.width;
     const S *const z = a.sum + r * width, *const dy = a.output_gradient + r * width;
-    S *const dz = a.residual_gradient + r * width, *const dx = a.input_gradient + r * width;
     const T mean = a.mean[r], inverse = a.inverse_deviation[r];
-    const auto normal = [&](int64_t c) { return (widen(z[c]) - mean) * inverse; };
     T sum_g = 0, sum_gx = 0;
-    over_units<T>(team, width, {}, 0, 0, [&](int64_t c, T) {
-      const T g = widen(dy[c]) * a.gamma[c];
-      sum_g += g;
-      sum_gx += g * normal(c);
+    over_units(team, width, [&](int64_t unit) {
+      for (int k = 0; k < kUnitChannels; ++k)
+        if (const int64_t c = unit_channel(unit, k); c < width) {
+          const T g = widen(dy[c]) * a.gamma[c];
+          sum_g += g;
+          sum_gx += g * (widen(z[c]) - mean) * inverse;
+        }
     });
     const T mean_g = team.sum(sum_g) / static_cast<T>(width);
     const T mean_gx = team.sum(sum_gx) / static_cast<T>(width);
-    const bool dropped = a.dropout.threshold != 0;
-    over_units<T>(team, width, a.dropout, position_of(a.dropout, a, r), draw_of(a.dropout, a, r),
-                  [&](int64_t c, T multiplier) {
-                    const S gradient =
-                        put<S>((widen(dy[c]) * a.gamma[c] - mean_g - normal(c) * mean_gx) * inverse);
-                    dz[c] = gradient;
-                    if (dropped) dx[c] = put<S>(widen(gradient) * multiplier);
-                  });
+    over_units(team, width, [&](int64_t unit) {
+      Unit<T> v = load_unit(dy, unit, width);
+      const Unit<T> x = load_unit(z, unit, width), gamma = load_unit(a.gamma, unit, width);
+      for (int k = 0; k < kUnitChannels; ++k)
+        v[k] = (v[k] * gamma[k] - mean_g - (x[k] - mean) * inverse * mean_gx) * inverse;
+      store_unit(a.residual_gradient + r * width, unit, width, v);
+      if (a.dropout.threshold == 0) return;
+      const Unit<T> multipliers =
+          multipliers_of<T>(unit, position_of(a.dropout, a, r), draw_of(a.dropout, a, r), a.dropout);
+      for (int k = 0; k < kUnitChannels; ++k) v[k] = widen(put<S>(v[k])) * multipliers[k];
+      store_unit(a.input_gradient + r * width, unit, width, v);
+    });
   }
 };
 
 /// The gradients of gamma, beta and bias, of rows whose input_gradient is there. A team a block of rows and
-/// size() columns; the partial sums of block b, at b * width, are added to.
+/// size() columns, whose partial sums of block b are at b * width.
 template <class S>
 struct NormVectorGradients {
   NormArguments<S> a;
@@ -262,9 +310,9 @@ struct NormVectorGradients {
       if (a.bias_gradient) bias += widen(a.input_gradient[i]);
     }
     const int64_t partial = team.row() * a.width + c;
-    a.gamma_gradient[partial] += gamma;
-    a.beta_gradient[partial] += beta;
-    if (a.bias_gradient) a.bias_gradient[partial] += bias;
+    a.gamma_gradient[partial] = gamma;
+    a.beta_gradient[partial] = beta;
+    if (a.bias_gradient) a.bias_gradient[partial] = bias;
   }
 };
 
@@ -280,157 +328,15 @@ struct DropoutRows {
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const int64_t r = team.row();
-    over_units<Compute<S>>(team, width, dropout, position_of(dropout, *this, r), draw_of(dropout, *this, r),
-                           [&](int64_t c, Compute<S> multiplier) {
-                             output[r * width + c] = put<S>(widen(input[r * width + c]) * multiplier);
-                           });
-  }
-};
-
-// ---- embeddings
-
-/// target[id] += the rows of that id, added up in T and in their order. A team a row of the sorted order: the
-/// first of each id's does the work.
-template <class S, class Target>
-struct ScatterRows {
-  using T = Compute<S>;
-  int64_t count = 0, width = 0;
-  const int64_t* order = nullptr;  ///< [count] rows, those of one id together, ascending
-  const int64_t* ids = nullptr;    ///< [count], of order[i]
-  int64_t padding = -1;            ///< the id that is left out
-  const S* rows = nullptr;
-  Target* target = nullptr;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const int64_t first = team.row(), id = ids[first];
-    if (id == padding || (first > 0 && ids[first - 1] == id)) return;
-    int64_t end = first + 1;
-    while (end < count && ids[end] == id) ++end;
-    over_columns(team, width, [&](int64_t c) {
-      T sum = 0;
-      for (int64_t i = first; i < end; ++i) sum += widen(rows[order[i] * width + c]);
-      Target& out = target[id * width + c];
-      out = put<Target>(widen(out) + sum);
-    });
-  }
-};
-
-// ---- sums over rows
-
-/// A team a block of rows and size() columns: output[block * width + c] += the sum over the block's rows.
-template <class S>
-struct ColumnSum {
-  int64_t rows = 0, width = 0, block_rows = 1;
-  const S* input = nullptr;
-  Compute<S>* output = nullptr;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const int64_t c = team.column() * team.size() + team.rank(), first = team.row() * block_rows;
-    if (c >= width) return;
-    Compute<S> sum = 0;
-    for (int64_t r = first; r < least(rows, first + block_rows); ++r) sum += widen(input[r * width + c]);
-    output[team.row() * width + c] += sum;
-  }
-};
-
-// ---- activations
-
-template <class T>
-struct ValueAndSlope {
-  T value, slope;
-};
-
-template <class T>
-FUNICULAR_DEVICE T sigmoid(T x) {
-  return T{1} / (T{1} + std::exp(-x));
-}
-
-/// See the same in nn/kernels/activation.h.
-template <class T>
-FUNICULAR_DEVICE ValueAndSlope<T> activate(Activation kind, T x) {
-  switch (kind) {
-    case Activation::gelu: {
-      const T probability = T(0.5) * std::erfc(-x * T(0.70710678118654752440));
-      return {x * probability, probability + x * std::exp(T(-0.5) * x * x) * T(0.39894228040143267794)};
-    }
-    case Activation::gelu_tanh: {
-      const T a = T(0.79788456080286535588), b = T(0.044715);  // sqrt(2 / pi)
-      const T t = std::tanh(a * (x + b * x * x * x));
-      return {x * (1 + t) * T(0.5), (1 + t) * T(0.5) + x * (1 - t * t) * (a * (1 + 3 * b * x * x)) * T(0.5)};
-    }
-    case Activation::relu:
-      return {x > 0 ? x : T{0}, x > 0 ? T{1} : T{0}};
-    case Activation::silu: {
-      const T s = sigmoid(x);
-      return {x * s, s * (1 + x * (1 - s))};
-    }
-    case Activation::tanh: {
-      const T t = std::tanh(x);
-      return {t, 1 - t * t};
-    }
-    case Activation::none:
-      break;
-  }
-  return {x, T{1}};
-}
-
-/// x + bias, or x.
-template <class S>
-FUNICULAR_DEVICE Pack<Compute<S>> biased_pack(const ActivationArguments<S>& a, int64_t r, int64_t c) {
-  Pack<Compute<S>> x = load_pack(a.input + r * a.width, c, a.width);
-  if (!a.bias) return x;
-  const Pack<Compute<S>> bias = load_pack(a.bias, c, a.width);
-  for (int k = 0; k < kPack; ++k) x.values[k] += bias.values[k];
-  return x;
-}
-
-/// A team a row.
-template <class S>
-struct ActivationForward {
-  ActivationArguments<S> a;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const int64_t r = a.begin + team.row();
-    over_packs(team, a.width, [&](int64_t c) {
-      Pack<Compute<S>> x = biased_pack(a, r, c);
-      for (int k = 0; k < kPack; ++k) x.values[k] = activate(a.activation, x.values[k]).value;
-      store_pack(a.output + r * a.width, c, a.width, x);
-    });
-  }
-};
-
-/// A team a block of rows and size() packs of columns. The bias's partial sums of block b, at b * width, are
-/// added to.
-template <class S>
-struct ActivationBackward {
-  ActivationArguments<S> a;
-  int64_t block_rows = 1;
-
-  template <class Team>
-  FUNICULAR_DEVICE void operator()(const Team& team) const {
     using T = Compute<S>;
-    const int64_t c = (team.column() * team.size() + team.rank()) * kPack;
-    if (c >= a.width) return;
-    const int64_t first = a.begin + team.row() * block_rows, end = least(a.end, first + block_rows);
-    Pack<T> sums{};
-    for (int64_t r = first; r < end; ++r) {
-      Pack<T> x = biased_pack(a, r, c), d = load_pack(a.output_gradient + r * a.width, c, a.width);
-      for (int k = 0; k < kPack; ++k) {
-        const ValueAndSlope<T> f = activate(a.activation, x.values[k]);
-        x.values[k] = f.value;
-        d.values[k] *= f.slope;
-        sums.values[k] += d.values[k];
-      }
-      if (a.output) store_pack(a.output + r * a.width, c, a.width, x);
-      store_pack(a.input_gradient + r * a.width, c, a.width, d);
-    }
-    if (!a.bias_gradient) return;
-    T* const partial = a.bias_gradient + team.row() * a.width;
-    for (int k = 0; k < kPack && c + k < a.width; ++k) partial[c + k] += sums.values[k];
+    const int64_t r = team.row();
+    over_units(team, width, [&](int64_t unit) {
+      Unit<T> v = load_unit(input + r * width, unit, width);
+      const Unit<T> multipliers =
+          multipliers_of<T>(unit, position_of(dropout, *this, r), draw_of(dropout, *this, r), dropout);
+      for (int k = 0; k < kUnitChannels; ++k) v[k] *= multipliers[k];
+      store_unit(output + r * width, unit, width, v);
+    });
   }
 };
 
@@ -440,7 +346,7 @@ struct ActivationBackward {
 /// become softmax(x) - onehot(label).
 template <class S>
 struct CrossEntropyRows {
-  int64_t width;
+  int64_t width, stride;  ///< stride: from row to row of the logits
   S* logits;
   const Compute<S>* bias;
   const int64_t* labels;
@@ -451,7 +357,7 @@ struct CrossEntropyRows {
   FUNICULAR_DEVICE void operator()(const Team& team) const {
     using T = Compute<S>;
     const int64_t r = team.row(), label = labels[r];
-    S* const x = logits + r * width;
+    S* const x = logits + r * stride;
     const auto logit = [&](int64_t c) { return widen(x[c]) + bias[c]; };
     T best = static_cast<T>(-1e30);
     over_columns(team, width, [&](int64_t c) { best = logit(c) > best ? logit(c) : best; });

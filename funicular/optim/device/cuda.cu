@@ -1,5 +1,6 @@
-// The kernels of optim/device/update.h for CUDA; see nn/device/cuda.cu.
+// The kernels of optim/device for CUDA; see nn/device/cuda.cu.
 #include "funicular/base/cuda_team.cuh"
+#include "funicular/optim/device/square_sum.h"
 #include "funicular/optim/device/update.h"
 
 namespace funicular::device {
@@ -24,5 +25,9 @@ FUNICULAR_INSTANTIATE(float, BFloat16, BFloat16)
 FUNICULAR_INSTANTIATE(float, float, Half)
 FUNICULAR_INSTANTIATE(float, Half, Half)
 #undef FUNICULAR_INSTANTIATE
+template void run_on_cuda(const Launch&, const SquareSum<float>&);
+template void run_on_cuda(const Launch&, const SquareSum<double>&);
+template void run_on_cuda(const Launch&, const SquareSum<BFloat16>&);
+template void run_on_cuda(const Launch&, const SquareSum<Half>&);
 
 }  // namespace funicular::device

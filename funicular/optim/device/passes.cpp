@@ -6,6 +6,7 @@
 #include <cmath>
 #include <cstring>
 
+#include "funicular/optim/device/square_sum.h"
 #include "funicular/optim/device/update.h"
 #include "funicular/runtime/device_kernels.h"
 
@@ -82,6 +83,31 @@ Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(t
   const at::Tensor bytes = at::empty({static_cast<int64_t>(blocks.size() * sizeof(Block))}, at::kByte);
   std::memcpy(bytes.data_ptr(), blocks.data(), blocks.size() * sizeof(Block));
   blocks_ = bytes.to(target_->matrix_master.device());
+}
+
+at::Tensor square_sums(const at::Tensor& flat) {
+  const auto sums_of = [&]<class S>(S) {
+    constexpr int64_t kPart = SquareSum<S>::kPart;
+    const int64_t parts = (flat.numel() + kPart - 1) / kPart;
+    const at::Tensor sums = at::empty({parts}, flat.options().dtype(at::kDouble).requires_grad(false));
+    funicular::device::run(flat,
+                           {.rows = parts, .threads = funicular::device::threads_of_team(flat, kPart, 256)},
+                           SquareSum<S>{data<const S>(flat), flat.numel(), data<double>(sums)});
+    return sums;
+  };
+  switch (flat.scalar_type()) {
+    case at::kFloat:
+      return sums_of(float{});
+    case at::kDouble:
+      return sums_of(double{});
+    case at::kBFloat16:
+      return sums_of(BFloat16{});
+    case at::kHalf:
+      return sums_of(Half{});
+    default:
+      throw InputError("clipping", "expected gradients of a floating-point type, found {}",
+                       c10::toString(flat.scalar_type()));
+  }
 }
 
 std::unique_ptr<Passes> make_passes(const std::shared_ptr<const UpdateTarget>& target) {

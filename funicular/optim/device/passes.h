@@ -49,6 +49,9 @@ class Passes {
   at::Tensor blocks_;  ///< of bytes, an array of Block
 };
 
+/// The sums of squares, in double, of the parts of a flat tensor of gradients: one number a part, on its device.
+at::Tensor square_sums(const at::Tensor& flat);
+
 /// Null where the target is the processor's.
 std::unique_ptr<Passes> make_passes(const std::shared_ptr<const UpdateTarget>& target);
 

@@ -309,6 +309,7 @@ def planned_schedule(lab):
     lab.assertEqual(rows_of(lab, "--schedule", path), rows_of(lab, "--schedule", "1f1b", "-p", "2", "-m", "3"))
     lab.refuses(["plan", "--schedule", path, "-p", "2"], "--pipeline-parallel is told by the rows")
     lab.refuses(["plan", "--schedule", "1f2b"], 'unknown schedule "1f2b"', "zb-v")
+    lab.refuses(["plan", "--schedule", "own/1f1b.txt"], "there is no file own/1f1b.txt", "zb-v")
     path.write_text("0F0 0SF0 0F1 0SF1 0RB0 0B0 0RB1 0B1\n1RF0 1F0 1B0 1SB0 1RF1 1F1 1B1 1SB1\n")
     lab.refuses(["plan", "--schedule", path], "rank 0 sends in 0SF1 to rank 1, rank 1 sends in 1SB0 to rank 0")
     path.write_text("0F0 0B0\n1F0 1X0\n")

@@ -3,7 +3,6 @@
 
 #include "funicular/core/flat_parameters.h"
 #include "funicular/model/bert.h"
-#include "funicular/runtime/device_kernels.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -24,6 +23,7 @@
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/next_sentence.h"
 #include "references.h"
+#include "tests/team_kernels.h"
 
 namespace funicular::model {
 namespace {
@@ -89,11 +89,12 @@ class BertGolden : public testing::TestWithParam<Case> {
 
   fs::path folder() const { return fs::path(std::getenv("FUNICULAR_REFERENCES")) / GetParam().name; }
 
-  void check(const Comparison& how) const {
+  void check(const Comparison& how, at::Device place = at::kCPU) const {
     BertOptions options;
     options.config = format::read_bert_config(folder() / "model");
     options.head = GetParam().head;
     options.dtype = how.dtype;
+    options.device = place;
     options.loaded = weights_in(folder() / "model");
     Model model = build_bert(options);
     const LoadReport report = load_pretrained(model, folder() / "model");
@@ -106,15 +107,16 @@ class BertGolden : public testing::TestWithParam<Case> {
     at::Tensor logits, next_sentence;
     Taps taps;
     taps.observe = [&](std::string_view name, const at::Tensor& value) {
-      if (name == "logits") logits = value.detach();
-      if (name == "next_sentence_logits") next_sentence = value.detach();
+      if (name == "logits") logits = value.detach().cpu();
+      if (name == "next_sentence_logits") next_sentence = value.detach().cpu();
     };
     LossSink observed, sink;
     model.forward({}, batch, taps, observed);
     // Without an observer, as in training, the last layer computes what the head reads.
     model.forward({}, batch, {}, sink);
-    const at::Tensor loss = sink.total(batch.counts);
+    at::Tensor loss = sink.total(batch.counts);
     loss.backward();
+    loss = loss.detach().cpu();
 
     const format::SafetensorsFile expected(folder() /
                                            (std::string("expected_") + how.expected + ".safetensors"));
@@ -125,7 +127,7 @@ class BertGolden : public testing::TestWithParam<Case> {
           relative_difference(next_sentence, to_tensor(expected.at("next_sentence_logits")), 0);
     differences["loss"] = relative_difference(loss, to_tensor(expected.at("loss")), 0);
     differences["observed loss"] =
-        relative_difference(observed.total(batch.counts), to_tensor(expected.at("loss")), 0);
+        relative_difference(observed.total(batch.counts).cpu(), to_tensor(expected.at("loss")), 0);
     double all = 0;
     for (const auto& entry : expected.entries())
       if (entry.name.rfind("grad.", 0) == 0)
@@ -133,7 +135,8 @@ class BertGolden : public testing::TestWithParam<Case> {
     size_t gradients = 0;
     for (const auto& parameter : model.parameters)
       for (const auto& slice : parameter->slices) {
-        const at::Tensor mine = parameter->compute.grad().narrow(0, slice.begin, slice.end - slice.begin);
+        const at::Tensor mine =
+            parameter->compute.grad().narrow(0, slice.begin, slice.end - slice.begin).cpu();
         differences["grad." + slice.name] =
             relative_difference(mine, to_tensor(expected.at("grad." + slice.name)), std::sqrt(all));
         ++gradients;
@@ -176,8 +179,8 @@ TEST_P(BertGolden, EqualsTransformersInFloat64) {
 
 /// The kernels for GPUs, a few threads being the team.
 TEST_P(BertGolden, EqualsTransformersInFloat64ByTeams) {
-  const funicular::device::UseOnHost use;
-  check(kInFloat64);
+  const TeamKernels kernels;
+  check(kInFloat64, kernels.place());
 }
 
 TEST_P(BertGolden, EqualsTransformersInFloat32UpToRounding) {

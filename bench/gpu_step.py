@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""A training step on a GPU beside transformers' on the same GPU, by turns.
+
+usage: gpu_step.py --results FOLDER [--program FILE] [--models minilm,base] [--batch-size 256] [--rows ragged,grouped]
+                   [--precision bf16|fp32] [--steps 10] [--repetitions 3] [--peers eager,compile]
+
+Masked LM, rows of 32 to 128 tokens: as they were drawn for both sides, or, like for like, the peer's in batches of similar
+length as its Trainer groups them. The peer is transformers' BERT with torch's scaled-dot-product attention, autocast and fused
+AdamW: as it is, and under torch.compile with all rows padded to 128, one graph for all batches. Its batches lie on the
+GPU before the step; ours are packed and sent within it, and our step clips gradients to a norm of 1. Prints medians of real
+tokens a second and their ratios, and writes them to FOLDER/gpu_step.json.
+"""
+import argparse
+import json
+import statistics
+import subprocess
+from pathlib import Path
+
+from peer_sides import PEERS, ROOT, last_json, write_json
+
+import batch_plan  # in bench/peers, which peer_sides names
+
+WARMUP = 4
+PEER_WAYS = {"eager": ["--variant", "eager"], "compile": ["--variant", "compile", "--shapes", "padded"]}
+
+
+def write_batches(args, rows: str) -> dict[str, Path]:
+    files: dict[str, Path] = {}
+    for side, made in batch_plan.plan(rows, WARMUP, args.steps, args.batch_size).items():
+        files[side] = args.results / f"{rows}-{args.batch_size}-{args.steps}-{side}.json"
+        write_json(files[side], made)
+    return files
+
+
+def ours(args, model: str, batches: Path) -> dict:
+    return last_json([args.program, "bench", "--device", "cuda", "--model", model, "--precision", args.precision, "--batches", batches,
+                      "--warmup", WARMUP, "--steps", args.steps, "--json"])
+
+
+def theirs(args, model: str, batches: Path, way: str) -> dict:
+    return last_json([args.python, PEERS / "hf_step.py", "--device", "cuda", "--model", model, "--precision", args.precision, "--batches",
+                      batches, "--warmup", WARMUP, "--steps", args.steps, *PEER_WAYS[way]])
+
+
+def card() -> str:
+    found = subprocess.run(["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"], text=True, capture_output=True)
+    return found.stdout.strip()
+
+
+def compare(args, model: str, rows: str) -> dict:
+    files = write_batches(args, rows)
+    runs: dict[str, list[dict]] = {}
+    for repetition in range(args.repetitions):
+        runs.setdefault("funicular", []).append(ours(args, model, files["ours"]))
+        for way in args.peers:
+            if repetition == 0 or way != "compile":  # compiling again takes longer than all steps
+                runs.setdefault(way, []).append(theirs(args, model, files["peer"], way))
+    found = {side: {"tokens_per_second": statistics.median(run["tokens_per_second"] for run in made),
+                    "device_bytes": statistics.median(run["peak_device_bytes"] for run in made)} for side, made in runs.items()}
+    print(f"\n{model}, {rows} rows, {args.batch_size} a step, {args.precision}")
+    print(f"  {'':<12}{'tokens/s':>12}{'GB':>8}{'we make':>10}")
+    for side, one in found.items():
+        ratio = found["funicular"]["tokens_per_second"] / one["tokens_per_second"]
+        print(f"  {side:<12}{one['tokens_per_second']:>12.0f}{one['device_bytes'] / 1e9:>8.2f}{ratio:>9.2f}x", flush=True)
+    return found
+
+
+def main() -> None:
+    words = lambda text: text.split(",")  # noqa: E731
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, required=True)
+    parser.add_argument("--program", type=Path, default=ROOT / "build/release/funicular")
+    parser.add_argument("--python", default="python3", help="one with torch for CUDA and transformers")
+    parser.add_argument("--models", type=words, default=["minilm", "base"])
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--rows", type=words, default=["ragged", "grouped"])
+    parser.add_argument("--precision", choices=["bf16", "fp32"], default="bf16")
+    parser.add_argument("--steps", type=int, default=10)
+    parser.add_argument("--repetitions", type=int, default=3)
+    parser.add_argument("--peers", type=words, default=["eager", "compile"])
+    args = parser.parse_args()
+    args.results = args.results.absolute()
+    found = {f"{model} {rows}": compare(args, model, rows) for model in args.models for rows in args.rows}
+    write_json(args.results / "gpu_step.json", {"card": card(), "precision": args.precision, "batch_size": args.batch_size, "found": found})
+
+
+if __name__ == "__main__":
+    main()

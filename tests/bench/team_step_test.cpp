@@ -1,0 +1,115 @@
+// Whole training steps by the kernels for GPUs beside those of the processor, in every precision.
+
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <cmath>
+#include <vector>
+
+#include "funicular/bench/timed_rows.h"
+#include "funicular/bench/training_step.h"
+#include "funicular/model/bert.h"
+#include "tests/team_kernels.h"
+
+namespace funicular::bench {
+namespace {
+
+struct Settings {
+  Precision precision = Precision::fp64;
+  double dropout = 0.1;
+  bool repeatable = true;
+  Recompute recompute = Recompute::none;
+  int64_t micro_batch_size = 0;
+};
+
+struct Trained {
+  std::vector<double> losses;
+  at::Tensor weights;  ///< of all parameters, one after the other
+};
+
+model::BertOptions options_of(const Settings& settings, at::Device place) {
+  model::BertOptions options;
+  options.config.vocab_size = 300;
+  options.config.hidden_size = 64;
+  options.config.num_hidden_layers = 2;
+  options.config.num_attention_heads = 2;
+  options.config.intermediate_size = 96;
+  options.config.max_position_embeddings = 48;
+  options.config.initializer_range = 0.1;
+  options.config.hidden_dropout_prob = options.config.attention_probs_dropout_prob = settings.dropout;
+  options.dtype = master_type(settings.precision);
+  options.device = place;
+  options.repeatable = settings.repeatable;
+  return options;
+}
+
+Trained train(const Settings& settings, bool team) {
+  const TeamKernels kernels(team);
+  TrainingStep step(model::build_bert(options_of(settings, kernels.place())),
+                    {settings.precision, settings.recompute, settings.micro_batch_size > 0});
+  Trained result;
+  for (uint64_t i = 0; i < 4; ++i) {
+    const Rows rows = make_rows({.longest = 40, .batch_size = 4, .vocabulary = 300}, i);
+    result.losses.push_back(
+        step.run(make_batch(rows, static_cast<int64_t>(i), settings.micro_batch_size, 5)).loss);
+  }
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : step.model().parameters)
+    all.push_back(parameter->master.detach().to(at::kCPU, at::kDouble).flatten());
+  result.weights = at::cat(all);
+  return result;
+}
+
+/// Of the losses the largest difference, of the weights the distance, both relative.
+void expect_near(const Trained& a, const Trained& b, double losses, double weights) {
+  for (size_t i = 0; i < a.losses.size(); ++i)
+    EXPECT_NEAR(a.losses[i] / b.losses[i], 1, losses) << "step " << i;
+  EXPECT_LT(((a.weights - b.weights).norm() / b.weights.norm()).item<double>(), weights);
+}
+
+TEST(TeamStep, TrainsAsTheProcessorInWidePrecisions) {
+  for (const Recompute recompute : {Recompute::none, Recompute::selective, Recompute::full})
+    for (const int64_t micro_batch : {0, 3}) {
+      const Settings settings{.recompute = recompute, .micro_batch_size = micro_batch};
+      expect_near(train(settings, true), train(settings, false), 1e-11, 1e-8);
+    }
+  const Settings single{.precision = Precision::fp32};
+  expect_near(train(single, true), train(single, false), 1e-5, 1e-3);
+}
+
+/// A step of AdamW is as long whatever its gradient is: where rounding decides its sign, weights part by 1e-4 a step. An error
+/// of a gradient's size leaves losses that are percents apart.
+TEST(TeamStep, TrainsAsTheProcessorInSixteenBitsUpToRounding) {
+  for (const Precision precision : {Precision::bf16, Precision::fp16})
+    for (const bool repeatable : {true, false}) {
+      // LibTorch's attention draws a mask of its own.
+      const Settings settings{
+          .precision = precision, .dropout = repeatable ? 0.1 : 0, .repeatable = repeatable};
+      SCOPED_TRACE(testing::Message() << precision_name(precision) << " " << repeatable);
+      expect_near(train(settings, true), train(settings, false), 5e-3, 5e-3);
+    }
+}
+
+TEST(TeamStep, RepeatsBitForBit) {
+  for (const Precision precision : {Precision::fp32, Precision::bf16}) {
+    const Settings settings{.precision = precision, .micro_batch_size = 3};
+    const Trained once = train(settings, true), again = train(settings, true);
+    EXPECT_EQ(once.losses, again.losses);
+    EXPECT_TRUE(at::equal(once.weights, again.weights));
+  }
+}
+
+/// What is computed again drops what was dropped before, whoever draws the mask.
+TEST(TeamStep, RecomputesWithTheSameMasks) {
+  for (const bool repeatable : {true, false}) {
+    Settings settings{.precision = Precision::bf16, .dropout = 0.4, .repeatable = repeatable};
+    const Trained kept = train(settings, true);
+    for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
+      settings.recompute = recompute;
+      expect_near(train(settings, true), kept, 5e-3, 5e-3);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace funicular::bench
