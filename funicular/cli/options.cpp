@@ -311,14 +311,7 @@ void TrainingOptions::apply() {
        .interface = interface,
        .check_collectives = debug_collectives,
        .fixed_order = deterministic});
-  if (group_.size() == 1 && (strategy == "ddp" || strategy.starts_with("zero")))
-    log::warning(
-        "{} shares the work of several ranks, and there is one; to have several: "
-        "funicular launch -n 2 -- funicular …",
-        given());
-  if (group_.size() > 1 && layout().zero > 0 && layout().data == 1)
-    log::warning("{}: ZeRO divides what replicas have in common, and {} ranks are one replica: nothing is divided",
-                 given(), group_.size());
+  warn_of_layout(group_.size());
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
   if (choose) choose_precision();

@@ -157,6 +157,18 @@ std::string RankOptions::given() const {
   return words.empty() ? "--strategy auto" : fmt::format("{}", fmt::join(words, " "));
 }
 
+void RankOptions::warn_of_layout(int ranks) const {
+  if (ranks == 1 && (strategy == "ddp" || strategy.starts_with("zero")))
+    log::warning(
+        "{} shares the work of several ranks, and there is one; to have several: "
+        "funicular launch -n 2 -- funicular …",
+        given());
+  if (ranks > 1 && layout_.zero > 0 && layout_.data == 1)
+    log::warning(
+        "{}: ZeRO divides what replicas have in common, and {} ranks are one replica: nothing is divided",
+        given(), ranks);
+}
+
 int64_t RankOptions::parts(int ranks) const {
   if (layout_.kind == parallel::Layout::Kind::devices) return devices;
   if (strategy.starts_with("ps-")) return std::max<int64_t>(1, ranks - servers);

@@ -38,8 +38,6 @@ struct RankOptions {
   void settle(int ranks);
   /// After settle().
   const parallel::Layout& layout() const { return layout_; }
-  /// Those that made the layout what it is, as they were given: "--strategy zero1", "--pipeline-parallel 2 --zero 1".
-  std::string given() const;
   /// Into how many parts a batch is cut among `ranks`, and into how many micro-batches a part, unless options say it.
   int64_t parts(int ranks) const;
   int64_t pieces() const { return layout_.staged ? layout_.pipeline : 1; }
@@ -49,8 +47,12 @@ struct RankOptions {
   train::StrategyFactory factory(const comm::Group& group) const;
   /// Says which options were given that do nothing beside the others.
   void warn_of_idle_options(const Arguments& arguments) const;
+  /// Says what of the layout does nothing on so many ranks.
+  void warn_of_layout(int ranks) const;
 
  private:
+  /// Those that made the layout what it is, as they were given: "--strategy zero1", "--pipeline-parallel 2 --zero 1".
+  std::string given() const;
   parallel::Layout asked_layout() const;
   void take_stages(parallel::Layout& layout) const;
   parallel::Layout layout_;

@@ -18,12 +18,12 @@
 
 #include "funicular/base/error.h"
 #include "funicular/optim/clipping.h"
+#include "funicular/parallel/asynchronous_rows.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/sent_versions.h"
 #include "funicular/parallel/staged_model.h"
 #include "funicular/parallel/version_plan.h"
 #include "funicular/parallel/weight_versions.h"
-#include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/placement.h"
 
 namespace funicular::parallel {
@@ -32,25 +32,14 @@ namespace {
 using pipeline::Action;
 using pipeline::Kind;
 
-/// On how many ranks each stage lies.
-std::vector<int> replicas_of(const PipelineOptions& options, int ranks) {
-  return options.replicas.empty() ? std::vector<int>(static_cast<size_t>(ranks), 1) : options.replicas;
-}
-
-/// Throws InputError for chunks that the schedule does not have.
-pipeline::Placement placement_of(const PipelineOptions& options, int ranks) {
-  pipeline::make_schedule(options.schedule, ranks, 1, options.chunks);
-  return pipeline::Placement::consecutive(replicas_of(options, ranks));
-}
-
 class Pipedream final : public StagedModel, public Overlapping {
  public:
   Pipedream(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero)
-      : StagedModel(world, options, placement_of(options.pipeline, ranks_of(world, options.pipeline)), zero),
-        fault_(fault) {}
+      : Pipedream(world, options, fault, zero,
+                  AsynchronousRows(options.pipeline, ranks_of(world, options.pipeline))) {}
 
   using StagedModel::check;
-  int64_t pieces() const override { return pipedream_pieces(options().pipeline, ranks()); }
+  int64_t pieces() const override { return rows_.pieces(); }
   /// Of this rank with those of the other pipelines alone, who read the other parts of the batch.
   Counts global_counts(const Counts& own) const override;
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
@@ -85,9 +74,11 @@ class Pipedream final : public StagedModel, public Overlapping {
     int shown = 0;
   };
 
+  Pipedream(const comm::Group& world, const StrategyOptions& options, PipelineFault fault, int zero,
+            AsynchronousRows rows)
+      : StagedModel(world, options, rows.placement(), zero), rows_(std::move(rows)), fault_(fault) {}
+
   const std::string& schedule_name() const { return options().pipeline.schedule; }
-  std::vector<int> replicas_of_stages() const { return replicas_of(options().pipeline, ranks()); }
-  int least_size() const { return pipeline::least_batch(schedule_name(), replicas_of_stages()); }
   /// A stage updates when it can: its norm is its own.
   const comm::Group& ranks_of_norm() const override { return same_stage(); }
 
@@ -122,6 +113,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   void finish_gradients() override {}
   void finish_update() override {}
 
+  const AsynchronousRows rows_;
   const PipelineFault fault_;
   comm::Group shared_messages_;  ///< of this pipeline, for weights and gradients of several stages
   WeightVersions versions_;
@@ -186,7 +178,7 @@ StepResult Pipedream::step(std::span<const MicroBatch> micro_batches, const Coun
   own.counts = global;
   own.settings = settings;
   own.passes = static_cast<int>(most_of_replicas(static_cast<int64_t>(micro_batches.size())));
-  own.size = std::max(own.passes, least_size());
+  own.size = rows_.size_of(own.passes);
   if (steps_.size() > 1) own.begin = steps_[steps_.size() - 2].begin + steps_[steps_.size() - 2].size;
   plan();
   run_available();
@@ -216,7 +208,7 @@ void Pipedream::meet() {
 
 void Pipedream::start_segment(const StepSettings& settings) {
   const at::NoGradGuard no_gradient;
-  planned_ = std::max(settings.meeting, settings.update) - settings.update + 1;
+  planned_ = std::min(std::max(settings.meeting, settings.update) - settings.update + 1, rows_.most_steps());
   zero_gradients();
   show_newest();
   for (Copy& copy : copies_) {
@@ -237,14 +229,8 @@ void Pipedream::start_segment(const StepSettings& settings) {
 void Pipedream::plan() {
   std::vector<int> sizes;
   for (const Step& each : steps_) sizes.push_back(each.size);
-  // Of stages on several ranks each has some that are not there: a step of all that the pipeline holds, and a turn.
-  const bool several = placement().replicated();
-  const int size = several ? std::max(least_size(), 3 * ranks()) : least_size();
-  const auto coming =
-      std::min<int64_t>(planned_ - static_cast<int64_t>(steps_.size()), several ? 1 : ranks());
-  for (int64_t i = 0; i < coming; ++i) sizes.push_back(size);
-  plan_ = make_version_plan(schedule_name(), replicas_of_stages(), sizes, placement(), rank(),
-                            fault_ == PipelineFault::stale_version);
+  rows_.add_expected(sizes, planned_);
+  plan_ = make_version_plan(rows_.of(sizes), placement(), rank(), fault_ == PipelineFault::stale_version);
 }
 
 /// Up to the first pass of a micro-batch that is not there yet. Receives of such ones are put off: their shape is not known.
@@ -485,11 +471,11 @@ void Pipedream::refuse_gradient(const Step& step, double norm) const {
 }  // namespace
 
 int64_t pipedream_pieces(const PipelineOptions& options, int ranks) {
-  return pipeline::usual_batch(options.schedule, replicas_of(options, ranks));
+  return AsynchronousRows(options, ranks).pieces();
 }
 
 void check_pipedream(const StrategyOptions& options, int ranks, int zero) {
-  Pipedream::check(options, ranks, placement_of(options.pipeline, ranks), zero);
+  Pipedream::check(options, ranks, AsynchronousRows(options.pipeline, ranks).placement(), zero);
 }
 
 std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,

@@ -10,7 +10,7 @@
 
 namespace funicular::parallel {
 
-/// Runs an asynchronous schedule (pipeline/generators.h) over the steps from one meeting (StepSettings::meeting) to the
+/// Runs an asynchronous schedule (parallel/asynchronous_rows.h) over the steps from one meeting (StepSettings::meeting) to the
 /// next: step() adds its micro-batches at the end, and this rank does what it can with them; at a meeting the pipeline is
 /// empty, and all weights are those after the last step. So with n stages, learning rate η, one micro-batch a step, and t
 /// steps since the meeting, where f is the loss of the step's batch:
@@ -31,6 +31,8 @@ namespace funicular::parallel {
 /// With ZeRO's stages 2 and 3 the replicas of a stage exchange in its passes, as in synchronous schedules: those with fewer
 /// micro-batches in a step take part without data. With stage 3 an older version is this rank's pieces of it, and the passes
 /// that use it gather that one.
+///
+/// A user's own schedule is a file whose rows say which version each pass uses; all else is as above.
 ///
 /// Implements Overlapping. Throws InputError for fp16, whose loss scale all stages would have to agree on, and where
 /// make_pipeline does.

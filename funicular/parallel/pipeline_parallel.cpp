@@ -1,82 +1,50 @@
 #include "funicular/parallel/pipeline_parallel.h"
 
 #include <ATen/core/grad_mode.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
-#include <filesystem>
 #include <map>
 #include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/parallel/pipedream.h"
+#include "funicular/parallel/schedule_file.h"
 #include "funicular/parallel/staged_model.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
 #include "funicular/pipeline/placement.h"
-#include "funicular/pipeline/validity.h"
 
 namespace funicular::parallel {
 
 namespace {
 
-const pipeline::Recipe* find_recipe(const std::string& name) {
-  const auto& all = pipeline::recipes();
-  const auto found =
-      std::find_if(all.begin(), all.end(), [&](const pipeline::Recipe& one) { return one.name == name; });
-  return found == all.end() ? nullptr : &*found;
-}
-
-pipeline::Schedule read_checked(const std::string& path) {
-  pipeline::Schedule schedule = pipeline::read_schedule(path);
-  pipeline::check(schedule);
-  schedule = pipeline::with_messages(schedule);
-  pipeline::check(schedule);
-  return schedule;
-}
-
-/// Where the stages of `any` number of micro-batches lie. A step of few shows not all ranks of a stage.
-pipeline::Placement placement_of(const PipelineOptions& options, const pipeline::Schedule& any,
-                                 bool is_file) {
-  pipeline::Placement placement(any);
-  if (options.replicas.empty()) return placement;
-  if (!is_file) return pipeline::Placement::consecutive(options.replicas);
-  std::vector<int> replicas;
-  for (int stage = 0; stage < placement.stages(); ++stage)
-    replicas.push_back(static_cast<int>(placement.ranks_of(stage).size()));
-  if (replicas != options.replicas)
-    throw InputError("pipeline", "--stages has stages on {} ranks, and {} on {}; expected the same",
-                     fmt::join(options.replicas, ", "), options.schedule, fmt::join(replicas, ", "));
-  return placement;
-}
-
 /// The rows of a step, for any number of micro-batches.
 class Rows {
  public:
   Rows(const PipelineOptions& options, int ranks) : options_(options), ranks_(ranks) {
-    const bool is_file = !find_recipe(options.schedule) && std::filesystem::exists(options.schedule);
-    if (is_file) file_ = read_checked(options.schedule);
-    const pipeline::Schedule& any = of(is_file ? file_.micro_batches() : 1);
+    if (is_schedule_file(options.schedule)) {
+      file_ = read_schedule_for(options.schedule, ranks);
+      placement = placement_of_file(options, file_);
+      return;
+    }
+    const pipeline::Schedule& any = of(1);
     if (any.ranks() != ranks)
       throw InputError("pipeline", "{} has rows for {} ranks; the pipeline has {}", options.schedule,
                        any.ranks(), ranks);
-    if (any.asynchronous())
-      throw InputError(
-          "pipeline",
-          "{} updates weights while the pipeline is full; expected a file of a synchronous schedule, or the "
-          "name of an asynchronous one",
-          options.schedule);
-    placement = placement_of(options, any, is_file);
+    // A step of few micro-batches shows not all ranks of a stage.
+    placement = options.replicas.empty() ? pipeline::Placement(any)
+                                         : pipeline::Placement::consecutive(options.replicas);
   }
 
   const pipeline::Schedule& of(int micro_batches) {
     if (!file_.rows.empty()) {
       if (file_.micro_batches() != micro_batches)
-        throw InputError(
-            "pipeline",
-            "{} is for {} micro-batches, and this step has {}; expected micro-batches (--micro-batch-size) of "
-            "which each batch has {} (with --drop-last and --micro-batch-tokens 0), or a schedule by its name",
-            options_.schedule, file_.micro_batches(), micro_batches, file_.micro_batches());
+        throw InputError("pipeline",
+                         "{} is for {} micro-batches, and this step has {}; expected micro-batches "
+                         "(--micro-batch-size) of "
+                         "which each batch has {} (with --drop-last and --micro-batch-tokens 0), or a "
+                         "schedule by its name",
+                         options_.schedule, file_.micro_batches(), micro_batches, file_.micro_batches());
       return file_;
     }
     const auto [found, added] = made_.try_emplace(micro_batches);
@@ -180,8 +148,11 @@ void PipelineParallel::finish_gradients() {
 }  // namespace
 
 bool updates_while_full(const std::string& schedule) {
-  const pipeline::Recipe* const recipe = find_recipe(schedule);
-  return recipe && recipe->asynchronous;
+  if (is_schedule_file(schedule)) return pipeline::read_schedule(schedule).asynchronous();
+  const auto& all = pipeline::recipes();
+  return std::any_of(all.begin(), all.end(), [&](const pipeline::Recipe& recipe) {
+    return recipe.name == schedule && recipe.asynchronous;
+  });
 }
 
 const std::vector<std::string>& pipeline_fault_names() {

@@ -10,7 +10,7 @@
 
 namespace funicular::parallel {
 
-/// Whether it is the name of a schedule that updates weights while the pipeline is full (parallel/pipedream.h).
+/// Whether it is the name or the file of a schedule that updates weights while the pipeline is full (parallel/pipedream.h).
 bool updates_while_full(const std::string& schedule);
 
 /// What may go wrong in pipelines, on purpose: to see that a comparison notices.
@@ -39,9 +39,9 @@ const std::vector<std::string>& pipeline_fault_names();
 /// Where a schedule splits I from W, the products of matrices' gradients are made in W; what a module of a user's or a
 /// loss computes is made in I.
 ///
-/// Asynchronous schedules are in parallel/pipedream.h, which this makes for their names.
+/// Asynchronous schedules are in parallel/pipedream.h, which this makes for their names and files.
 ///
-/// Throws InputError where the schedule is a file of an asynchronous one, where ranks are no multiple of P, and for what
+/// Throws InputError where ranks are no multiple of P, and for what
 /// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, the faults of other strategies; stages on
 /// several ranks of other schedules than pipeline::make_replicated has, or with a `zero` of 2 or 3.
 ///

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <filesystem>
 #include <limits>
 #include <set>
 #include <utility>
@@ -15,6 +14,7 @@
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
+#include "funicular/parallel/schedule_file.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/schedule.h"
@@ -161,12 +161,7 @@ MeasuredCut cut_by_cost(Model& model, std::span<const MicroBatch> batches,
 
 int stages_of(const PipelineOptions& options, int ranks) {
   if (!options.replicas.empty()) return static_cast<int>(options.replicas.size());
-  const auto& known = pipeline::recipes();
-  const bool named = std::any_of(known.begin(), known.end(), [&](const pipeline::Recipe& recipe) {
-    return recipe.name == options.schedule;
-  });
-  if (!named && std::filesystem::exists(options.schedule))
-    return pipeline::read_schedule(options.schedule).stages();
+  if (is_schedule_file(options.schedule)) return pipeline::read_schedule(options.schedule).stages();
   return pipeline::make_schedule(options.schedule, ranks, 1, options.chunks).stages();
 }
 

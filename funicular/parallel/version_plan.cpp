@@ -1,15 +1,13 @@
 #include "funicular/parallel/version_plan.h"
 
-#include "funicular/pipeline/generators.h"
-#include "funicular/pipeline/messages.h"
+#include <utility>
 
 namespace funicular::parallel {
 
-VersionPlan make_version_plan(const std::string& schedule, const std::vector<int>& replicas,
-                              const std::vector<int>& sizes, const pipeline::Placement& placement, int rank,
+VersionPlan make_version_plan(pipeline::Schedule schedule, const pipeline::Placement& placement, int rank,
                               bool stale) {
   VersionPlan plan;
-  plan.schedule = pipeline::with_messages(pipeline::make_asynchronous(schedule, replicas, sizes));
+  plan.schedule = std::move(schedule);
   if (stale)
     for (pipeline::Action& action : plan.schedule.rows.back())
       if (action.version > 0 && pipeline::computes(action.kind)) --action.version;

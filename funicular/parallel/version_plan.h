@@ -1,11 +1,9 @@
 #pragma once
 // Which version of its weights each pass of an asynchronous pipeline uses: PipeDream's weight stashing, vertical sync and 2BW,
-// as the rows of a schedule say it (pipeline/generators.h).
+// as the rows of a schedule say it (parallel/asynchronous_rows.h).
 
 #include <cstddef>
 #include <map>
-#include <string>
-#include <vector>
 
 #include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/schedule.h"
@@ -19,10 +17,8 @@ struct VersionPlan {
   std::map<int, size_t> last_use;                ///< of a version, in the row of this rank
 };
 
-/// Of updates of `sizes` micro-batches each. `replicas`: on how many ranks each stage lies. With `stale`, a fault, the last rank
-/// uses the version before the one that it should.
-VersionPlan make_version_plan(const std::string& schedule, const std::vector<int>& replicas,
-                              const std::vector<int>& sizes, const pipeline::Placement& placement, int rank,
+/// Of rows with messages. With `stale`, a fault, the last rank uses the version before the one that it should.
+VersionPlan make_version_plan(pipeline::Schedule schedule, const pipeline::Placement& placement, int rank,
                               bool stale);
 
 }  // namespace funicular::parallel

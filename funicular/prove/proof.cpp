@@ -14,6 +14,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/format/safetensors.h"
+#include "funicular/parallel/schedule_file.h"
 
 namespace funicular::prove {
 
@@ -318,6 +319,12 @@ Layout Layout::parse(const std::string& text) {
           "layout",
           "\"{}\": reference is one plain process; expected no option but --threads, and of an asynchronous "
           "schedule --schedule and --pipeline-parallel",
+          text);
+    if (parallel::is_schedule_file(layout.shared.schedule))
+      throw InputError(
+          "layout",
+          "\"{}\": the reference follows the recurrences of schedules by their names; a file's rows "
+          "are compared with other layouts of the same file",
           text);
     return layout;
   }

@@ -4,7 +4,13 @@
 #include <torch/autograd.h>
 #include <torch/types.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <stdexcept>
 #include <tuple>
 #include <utility>
 
@@ -13,6 +19,8 @@
 #include "funicular/base/error.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/pipedream.h"
+#include "funicular/pipeline/generators.h"
+#include "funicular/pipeline/schedule.h"
 #include "recurrence.h"
 
 namespace funicular::parallel::pipedream_tests {
@@ -85,6 +93,28 @@ struct Case {
 
 constexpr double kRounding = 1e-11;
 
+/// A user's own schedule.
+struct OwnRows {
+  pipeline::Schedule rows;
+  int updates = 0, size = 0;  ///< size: micro-batches of each
+
+  explicit OwnRows(const std::string& path) {
+    if (!std::filesystem::exists(path)) return;
+    rows = pipeline::read_schedule(path);
+    for (const pipeline::Action& action : rows.rows[0])
+      updates = std::max(updates, action.kind == pipeline::Kind::update ? action.version : 0);
+    size = rows.micro_batches() / updates;
+  }
+  int version(int stage, int step, int number) const {
+    for (const pipeline::Row& row : rows.rows)
+      for (const pipeline::Action& action : row)
+        if (action.kind == pipeline::Kind::forward && action.stage == stage &&
+            action.micro_batch == step * size + number)
+          return action.version;
+    throw std::logic_error("no such micro-batch");
+  }
+};
+
 /// Watches every update: gradients before, weights after it, and the losses are the oracle's.
 void expect_each_update(Strategy& strategy, const std::map<int64_t, Oracle>& after, const std::string& name) {
   dynamic_cast<Overlapping&>(strategy).watch(
@@ -115,18 +145,23 @@ double follow(const comm::Group& group, const Case& each) {
   strategy->attach(model, optim::make_optimizer(test::optimizer_of(each.update)));
   Oracle oracle(each.schedule, each.ranks_of_stages(), first_weights(), each.stage_of, each.update,
                 differentiate);
+  const OwnRows own_rows(each.schedule);
+  if (own_rows.updates > 0)
+    oracle.own_versions = [&own_rows](int s, int t, int number) { return own_rows.version(s, t, number); };
   const std::string name = each.schedule + " on " + std::to_string(each.pipeline) + " ranks";
   std::map<int64_t, Oracle> after;  // each step; a rank makes its update when others are ahead
   if (each.watched) expect_each_update(*strategy, after, name);
   double losses = 0, expected_losses = 0;
   int64_t step = 0;
+  int since = 0;  // steps since the pipeline was empty
   for (const int64_t segment : {7, 1, 4}) {
     const int64_t meeting = step + segment;
     while (step < meeting) {
       ++step;
       // One micro-batch of pipedream, and once two; about as many as ranks of 2BW, and once one.
       const bool odd = step == 4;
-      const int64_t count = each.schedule == "pipedream-2bw" ? (odd ? 1 : each.pipeline + step % 2)
+      const int64_t count = own_rows.updates > 0               ? (odd ? 1 : own_rows.size)
+                            : each.schedule == "pipedream-2bw" ? (odd ? 1 : each.pipeline + step % 2)
                             : each.replicas.empty()
                                 ? (odd ? 2 : 1)
                                 : (odd ? 5 : 1 + step % 3);  // some ranks have none of a step
@@ -138,6 +173,10 @@ double follow(const comm::Group& group, const Case& each) {
       const double rate = each.update.rate * (1 + 0.1 * static_cast<double>(step));
       oracle.step(parts, rate);
       after.emplace(step, oracle);
+      if (own_rows.updates > 0 && (++since == own_rows.updates || step == meeting)) {
+        oracle.meet();
+        since = 0;
+      }
       const std::vector<MicroBatch>& own = parts[static_cast<size_t>(replica)];
       Counts counts;
       for (const MicroBatch& batch : own) add_counts(counts, batch.counts);
@@ -151,7 +190,7 @@ double follow(const comm::Group& group, const Case& each) {
       expected_losses += oracle.losses.at("nll") + 0.1 * oracle.losses.at("middle");
     }
     dynamic_cast<Asynchronous&>(*strategy).meet();
-    oracle.meet();
+    if (own_rows.updates == 0) oracle.meet();
     Compare compare("model", oracle.weights());
     strategy->visit_state(compare);
     if (each.fault == PipelineFault::none) {
@@ -278,6 +317,42 @@ TEST(PipelinesThatUpdateWhileFull, RecomputeWithTheVersionOfTheForwardPass) {
                                .recompute = mode});
     finish_rank();
   });
+}
+
+/// Named after the process: each rank has one.
+std::string file_of(const std::string& rows) {
+  const auto path = std::filesystem::temp_directory_path() / ("funicular-own-" + std::to_string(::getpid()));
+  std::ofstream(path) << rows;
+  return path;
+}
+
+/// Stage 0 uses versions that none of the papers has, and splits its last backward passes.
+const char* const kOwnRows =
+    "0F0@0 0F1@0 0F2@0 0B0@0 0B1@0 0U1 0F3@0 0B2@0 0F4@1 0B3@0 0U2 0F5@1 0I4@1 0I5@1 0W4@1 0W5@1 0U3\n"
+    "1F0@0 1B0@0 1F1@0 1B1@0 1U1 1F2@1 1B2@1 1F3@1 1B3@1 1U2 1F4@1 1B4@1 1F5@2 1B5@2 1U3\n";
+
+TEST(PipelinesThatUpdateWhileFull, FollowTheVersionsOfAUsersOwnRowsUpdateByUpdate) {
+  for (const int ranks : {2, 4, 3}) {
+    with_ranks(ranks, [] {
+      const auto group = comm::Group::from_environment();
+      const bool replicated = group.size() == 3;  // the first of two stages lies on two ranks
+      Case each{.pipeline = replicated ? 3 : 2, .begins = kIn2, .stage_of = kStages2, .update = kAdamW};
+      each.schedule = file_of(
+          replicated ? to_text(pipeline::make_asynchronous("pipedream-vertical-sync", {2, 1}, {3, 3, 3}))
+                     : kOwnRows);
+      if (replicated) each.replicas = {2, 1};
+      for (const int zero : group.size() == 4 ? std::vector<int>{0, 1, 3} : std::vector<int>{0})
+        for (const bool watched : {true, false}) {
+          each.zero = zero;
+          each.watched = watched;
+          each.recompute = watched ? Recompute::none : Recompute::full;
+          expect_follows(group, each);
+        }
+      std::filesystem::remove(each.schedule);
+      finish_rank();
+    });
+    if (is_rank()) return;
+  }
 }
 
 /// The most bytes that rank `rank` of three keeps of older versions. Each weight begins at a multiple of 64 elements of float64.

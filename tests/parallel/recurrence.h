@@ -106,6 +106,9 @@ class Oracle {
     ends_.clear();
   }
   const Weights& weights() const { return history_.back(); }
+  /// Of a user's own schedule: the version that a stage uses for a micro-batch of a step, by its numbers in the step and since
+  /// the pipeline was empty.
+  std::function<int(int stage, int step, int number)> own_versions;
   std::map<std::string, double> losses;
   Weights gradient;
   double norm = 0;
@@ -114,7 +117,9 @@ class Oracle {
   void differentiate(const MicroBatch& batch, int k, int t, const Counts& counts, Weights& sum) {
     Weights at;
     for (const auto& [name, stage] : stage_of_) {
-      const int used = version_of(schedule_, replicas_, stage, k, t, ends_);
+      const int begin = ends_.empty() ? 0 : ends_.back();
+      const int used = own_versions ? own_versions(stage, t, k - begin)
+                                    : version_of(schedule_, replicas_, stage, k, t, ends_);
       at[name] = history_.at(static_cast<size_t>(used)).at(name);
     }
     for (auto& [name, found] : gradients_(at, batch, counts, losses))

@@ -2,9 +2,12 @@
 #include <gtest/gtest.h>
 
 #include <ATen/Parallel.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <map>
 
@@ -167,6 +170,13 @@ TEST_F(Proofs, PipelinesThatUpdateWhileFullFollowTheReferenceWithOlderWeights) {
     EXPECT_THROW(promise_of(Layout::parse("pipeline -n 3 --schedule pipedream"), Layout::parse(other), kTask),
                  InputError);
   EXPECT_THROW(Layout::parse("reference --schedule 1f1b --pipeline-parallel 2"), InputError);
+  const auto own = std::filesystem::temp_directory_path() / ("funicular-own-" + std::to_string(::getpid()));
+  std::ofstream(own) << "0F0@0 0B0@0 0U1\n1F0@0 1B0@0 1U1\n";
+  const std::string file = " --schedule " + own.string();
+  EXPECT_THROW(Layout::parse("reference" + file + " --pipeline-parallel 2"), InputError);
+  EXPECT_NO_THROW(promise_of(Layout::parse("pipeline -n 2" + file),
+                             Layout::parse("pipeline -n 4 --pipeline-parallel 2" + file), {}));
+  std::filesystem::remove(own);
   EXPECT_THROW(Layout::parse("ddp -n 2 --fault stale-version"), InputError);
 }
 

@@ -1,0 +1,155 @@
+#include "funicular/parallel/asynchronous_rows.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <limits>
+#include <map>
+#include <optional>
+
+#include "funicular/base/error.h"
+#include "funicular/parallel/schedule_file.h"
+#include "funicular/pipeline/generators.h"
+#include "funicular/pipeline/messages.h"
+
+namespace funicular::parallel {
+
+namespace {
+
+using pipeline::Action;
+using pipeline::Kind;
+using pipeline::Schedule;
+
+/// Which update each micro-batch of a file belongs to, as one row tells it; and what a row must be.
+class RowReader {
+ public:
+  RowReader(const Schedule& file, int rank) : file_(file), rank_(rank) {
+    for (const Action& action : file.rows[static_cast<size_t>(rank)])
+      if (!pipeline::is_message(action.kind)) read(action);
+    if (!open_.empty()) refuse(last_, "has no update behind it; expected one");
+  }
+
+  std::map<int, int> update_of;  ///< by the micro-batches that the rank has
+  int updates = 0;
+
+ private:
+  [[noreturn]] void refuse(const Action& action, const std::string& why) const {
+    throw InputError("schedule", "{}: {} {}", file_.place(rank_), to_text(action), why);
+  }
+
+  void read(const Action& action) {
+    if (stage_.value_or(action.stage) != action.stage)
+      refuse(action, fmt::format("is of another stage than stage {} before it; expected one stage a rank in "
+                                 "schedules with versions",
+                                 *stage_));
+    stage_ = action.stage;
+    if (action.kind == Kind::update) {
+      for (const int micro_batch : open_) update_of[micro_batch] = updates;
+      open_.clear();
+      ++updates;
+    } else if (action.kind == Kind::forward) {
+      newest_ = std::max(newest_, action.version);
+      if (action.version < newest_)
+        refuse(action,
+               fmt::format("uses an older version than a micro-batch before it, which had @{}", newest_));
+    } else if (pipeline::ends_micro_batch(action.kind)) {
+      if (action.micro_batch < answered_)
+        refuse(action, "stands behind a later micro-batch; expected backward passes in their order");
+      answered_ = action.micro_batch;
+      open_.push_back(action.micro_batch);
+    }
+    last_ = action;
+  }
+
+  const Schedule& file_;
+  const int rank_;
+  std::optional<int> stage_;
+  std::vector<int> open_;  ///< micro-batches that are answered and in no update
+  int newest_ = 0, answered_ = -1;
+  Action last_;
+};
+
+/// Micro-batches of each update. Throws InputError unless all rows agree, with as many in each.
+int size_of_updates(const Schedule& file) {
+  const int updates = RowReader(file, 0).updates, all = file.micro_batches();
+  if (updates == 0 || all % updates != 0)
+    throw InputError(
+        "schedule",
+        "{}: it has {} micro-batches and {} updates; expected as many micro-batches in each update",
+        file.name, all, updates);
+  const int size = all / updates;
+  for (int rank = 0; rank < file.ranks(); ++rank) {
+    const RowReader row(file, rank);
+    if (row.updates != updates)
+      throw InputError("schedule", "{}: there are {} updates, of which rank 0 has {}; expected as many",
+                       file.place(rank), row.updates, updates);
+    for (const auto& [micro_batch, update] : row.update_of)
+      if (micro_batch / size != update)
+        throw InputError("schedule",
+                         "{}: micro-batch {} is in update {}; of updates of {} micro-batches each it is one "
+                         "of update {}",
+                         file.place(rank), micro_batch, update + 1, size, micro_batch / size + 1);
+  }
+  return size;
+}
+
+}  // namespace
+
+AsynchronousRows::AsynchronousRows(const PipelineOptions& options, int ranks)
+    : options_(options), ranks_(ranks) {
+  if (!is_schedule_file(options.schedule)) {
+    pipeline::make_schedule(options.schedule, ranks, 1,
+                            options.chunks);  // throws for chunks that it does not have
+    placement_ = pipeline::Placement::consecutive(replicas());
+    return;
+  }
+  file_ = read_schedule_for(options.schedule, ranks);
+  size_ = size_of_updates(file_);
+  for (pipeline::Row& row : file_.rows)  // updates reduce what they are made of
+    std::erase_if(row, [](const Action& action) { return action.kind == Kind::reduce; });
+  placement_ = placement_of_file(options, file_);
+}
+
+std::vector<int> AsynchronousRows::replicas() const {
+  return options_.replicas.empty() ? std::vector<int>(static_cast<size_t>(ranks_), 1) : options_.replicas;
+}
+
+int64_t AsynchronousRows::pieces() const {
+  return size_ > 0 ? size_ : pipeline::usual_batch(options_.schedule, replicas());
+}
+
+int64_t AsynchronousRows::most_steps() const {
+  return size_ > 0 ? file_.micro_batches() / size_ : std::numeric_limits<int64_t>::max();
+}
+
+int AsynchronousRows::size_of(int passes) const {
+  if (size_ == 0) return std::max(passes, pipeline::least_batch(options_.schedule, replicas()));
+  if (passes > size_)
+    throw InputError("pipeline",
+                     "{} has {} micro-batches in each update, and this step has {}; expected a batch of that "
+                     "many (--micro-batch-size)",
+                     options_.schedule, size_, passes);
+  return size_;
+}
+
+void AsynchronousRows::add_expected(std::vector<int>& sizes, int64_t planned) const {
+  // Of stages on several ranks each has some that are not there: a step of all that the pipeline holds, and a turn.
+  const bool several = placement_.replicated();
+  const int least = size_of(1), size = several && size_ == 0 ? std::max(least, 3 * ranks_) : least;
+  const auto coming = std::min<int64_t>(planned - static_cast<int64_t>(sizes.size()), several ? 1 : ranks_);
+  for (int64_t i = 0; i < coming; ++i) sizes.push_back(size);
+}
+
+Schedule AsynchronousRows::of(const std::vector<int>& sizes) const {
+  if (size_ == 0)
+    return pipeline::with_messages(pipeline::make_asynchronous(options_.schedule, replicas(), sizes));
+  Schedule part = file_;
+  const auto updates = static_cast<int>(sizes.size());
+  for (pipeline::Row& row : part.rows)
+    std::erase_if(row, [&](const Action& action) {
+      return action.kind == Kind::update ? action.version > updates : action.micro_batch >= updates * size_;
+    });
+  return part;
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,47 @@
+#include "funicular/parallel/schedule_file.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <vector>
+
+#include "funicular/base/error.h"
+#include "funicular/pipeline/generators.h"
+#include "funicular/pipeline/messages.h"
+#include "funicular/pipeline/validity.h"
+
+namespace funicular::parallel {
+
+bool is_schedule_file(const std::string& schedule) {
+  const auto& all = pipeline::recipes();
+  const bool named =
+      std::any_of(all.begin(), all.end(), [&](const auto& recipe) { return recipe.name == schedule; });
+  return !named && std::filesystem::exists(schedule);
+}
+
+pipeline::Schedule read_schedule_for(const std::string& path, int ranks) {
+  pipeline::Schedule schedule = pipeline::read_schedule(path);
+  if (schedule.ranks() != ranks)
+    throw InputError("pipeline", "{} has rows for {} ranks; the pipeline has {}", path, schedule.ranks(),
+                     ranks);
+  pipeline::check(schedule);
+  schedule = pipeline::with_messages(schedule);
+  pipeline::check(schedule);
+  return schedule;
+}
+
+pipeline::Placement placement_of_file(const PipelineOptions& options, const pipeline::Schedule& file) {
+  pipeline::Placement placement(file);
+  if (options.replicas.empty()) return placement;
+  std::vector<int> replicas;
+  for (int stage = 0; stage < placement.stages(); ++stage)
+    replicas.push_back(static_cast<int>(placement.ranks_of(stage).size()));
+  if (replicas != options.replicas)
+    throw InputError("pipeline", "--stages has stages on {} ranks, and {} on {}; expected the same",
+                     fmt::join(options.replicas, ", "), options.schedule, fmt::join(replicas, ", "));
+  return placement;
+}
+
+}  // namespace funicular::parallel

@@ -1,0 +1,22 @@
+#pragma once
+// A user's own schedule: a file in the place of a schedule's name (PipelineOptions::schedule).
+
+#include <string>
+
+#include "funicular/parallel/strategy.h"
+#include "funicular/pipeline/placement.h"
+#include "funicular/pipeline/schedule.h"
+
+namespace funicular::parallel {
+
+/// Whether it names a file that exists, and no schedule of pipeline/generators.h.
+bool is_schedule_file(const std::string& schedule);
+
+/// With the messages that its rows may leave out, and checked (pipeline/validity.h). Throws InputError if it cannot be run, or has
+/// rows for another number of ranks.
+pipeline::Schedule read_schedule_for(const std::string& path, int ranks);
+
+/// Where the stages of a file lie. Throws InputError where --stages has them on other numbers of ranks.
+pipeline::Placement placement_of_file(const PipelineOptions& options, const pipeline::Schedule& file);
+
+}  // namespace funicular::parallel
