@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 
@@ -149,6 +150,7 @@ class Augment final : public Command {
     layout.columns = task.layout.text_columns;
     layout.header = task.layout.header && layout.format != format::TextFormat::jsonl;
     layout.bad_rows = std::make_shared<format::BadRows>(skip_bad_rows_);
+    check_layout(task, *layout.format);
     table_.emplace(input_, layout);
     if (layout.bad_rows->count() > 0) log::warning("{}", layout.bad_rows->summary("left out"));
     pretrained_.emplace(model_);
@@ -183,6 +185,21 @@ class Augment final : public Command {
           "--output {}: there is a file already, and augment did not write it (there is no {}); choose "
           "another name, or move it away",
           output_.string(), augment::record_of(output_).filename().string());
+  }
+
+  /// Rows are written in the format in which they are read.
+  void check_layout(const eval::Task& task, format::TextFormat format) const {
+    const std::string ending = output_.extension(), name(format::text_format_name(format));
+    if ((ending == ".tsv" || ending == ".csv" || ending == ".jsonl") && ending != "." + name)
+      throw InputError(
+          "usage", "--output {}: rows are written as they are read, in {}; expected a name that ends in .{}",
+          output_.string(), name, name);
+    const auto& columns = task.layout.text_columns;
+    if (task.layout.label_column &&
+        std::find(columns.begin(), columns.end(), *task.layout.label_column) != columns.end())
+      throw InputError(
+          "usage",
+          "--text-column names the column of the labels, which no variant changes; expected columns of text");
   }
 
   void refuse_columns_of_named_task() const {

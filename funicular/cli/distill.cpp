@@ -314,6 +314,7 @@ class Distill final : public Command {
           "usage",
           "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
           "other texts; expected terms of texts as they are");
+    distillation_.warn_of_idle_options(arguments, o);
     objective_ = std::make_unique<objective::Distillation>(*tokenizer_, o);
   }
 

@@ -3,7 +3,11 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
@@ -60,6 +64,30 @@ void DistillationOptions::apply(objective::DistillationOptions& wanted, bool pre
   wanted.mean_over_classes = soft_mean == "classes";
   wanted.relation_heads = relation_heads;
   wanted.relation_layer = relation_layer;
+}
+
+void DistillationOptions::warn_of_idle_options(const Arguments& arguments,
+                                               const objective::DistillationOptions& chosen) const {
+  using Kind = objective::DistillationKind;
+  const auto& names = objective::distillation_names();
+  const std::pair<const char*, std::vector<Kind>> readers[] = {
+      {"layer-map", {Kind::attention, Kind::hidden, Kind::patient}},
+      {"relation-heads", {Kind::relations}},
+      {"relation-layer", {Kind::relations}},
+      {"mlm-probability", {Kind::tokens, Kind::mlm}},
+      {"temperature", {Kind::soft, Kind::tokens}},
+      {"soft-mean", {Kind::soft}},
+      {"cache-teacher",
+       {Kind::attention, Kind::hidden, Kind::soft, Kind::patient, Kind::relations, Kind::cosine}}};
+  for (const auto& [option, kinds] : readers) {
+    if (!arguments.given(option) ||
+        std::any_of(kinds.begin(), kinds.end(), [&](Kind kind) { return chosen.has(kind); }))
+      continue;
+    std::vector<std::string> terms_of;
+    for (const Kind kind : kinds) terms_of.push_back(names[static_cast<size_t>(kind)]);
+    log::warning("--{} does nothing: it is of the terms {}, and those here are {}", option,
+                 fmt::join(terms_of, ", "), objective::describe(chosen.terms));
+  }
 }
 
 }  // namespace funicular::cli

@@ -23,6 +23,8 @@ struct DistillationOptions {
   /// The terms, and what they need; `prediction`: of that stage, whose term is soft unless others are given. Throws
   /// InputError.
   void apply(objective::DistillationOptions& wanted, bool prediction) const;
+  /// Says which options were given that do nothing with these terms.
+  void warn_of_idle_options(const Arguments& arguments, const objective::DistillationOptions& chosen) const;
 };
 
 }  // namespace funicular::cli

@@ -14,7 +14,7 @@ struct PrecisionChoice {
 };
 
 /// For training: bf16 where the processor has products of 16 bits that are faster, else fp32: bf16, which is widened in registers
-/// there, is faster by a tenth at most (docs/measurements). On GPUs fp32.
+/// there, is faster by a tenth at most (docs/measurements). On GPUs bf16 where they multiply it, else fp32.
 PrecisionChoice choose_training_precision(at::Device device);
 
 /// For a model that is only used: the same. int8 is never chosen: its answers differ more.

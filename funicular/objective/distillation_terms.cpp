@@ -229,6 +229,10 @@ std::vector<DistillationTerm> parse_distillation_terms(const std::vector<std::st
     const std::string name = text.substr(0, equals);
     const auto found = std::find(names.begin(), names.end(), name);
     if (found == names.end()) {
+      if (text.find(',') != text.npos)
+        throw InputError("distillation",
+                         "unknown term \"{}\"; expected blanks between terms, such as attention=2 hidden",
+                         text);
       const std::string near = nearest(name, names.data(), names.data() + names.size());
       throw InputError("distillation", "unknown term \"{}\"{}; known are {}", name,
                        near.empty() ? "" : ", did you mean " + near + "?", fmt::join(names, ", "));

@@ -70,6 +70,8 @@ def output(lab):
     path = lab.folder / "more.tsv"
     _, found = augment(lab, output=path)
     lab.assertEqual(found[0], ["label", "text"])
+    lab.refuses(["augment", "--model", guesser(lab), "--task", "custom", "--input", rows(lab), "--output", lab.folder / "more.jsonl"],
+                "written as they are read, in tsv", ".tsv")
 
 
 @AUGMENT.row("--vectors", "words of several pieces get the nearest ones")
@@ -111,6 +113,8 @@ def text_column(lab):
     for columns, changed in ((["one"], {0}), (["3"], {2}), (["one", "three"], {0, 2})):
         _, found = augment(lab, "--text-column", *columns, data=data)
         lab.assertEqual({column for column in range(3) if len({row[column] for row in found[1:]}) > 2}, changed)
+    lab.refuses(["augment", "--model", guesser(lab), "--task", "custom", "--input", rows(lab), "--output", lab.folder / "labels.tsv",
+                 "--text-column", "label"], "names the column of the labels")
 
 
 @AUGMENT.row("--format", "the input is of that format whatever its name")

@@ -189,6 +189,7 @@ def terms(lab):
     for name in ("patient", "cosine", "relations"):
         lab.assertGreater(loss("soft", name + "=3"), soft, name)
     lab.refuses_to_train("did you mean attention", terms=["atention"])
+    lab.refuses_to_train("expected blanks between terms", terms=["soft,hard"])
     lab.refuses_to_train("above 0", terms=["soft=0"])
     lab.refuses_to_train("given twice", terms=["soft", "soft=2"])
     lab.refuses_to_train("soft and hard are terms of the stage prediction", terms=["soft"], stage="intermediate")
@@ -232,6 +233,8 @@ def relation_heads(lab):
         return layers(lab, terms="relations", relation_heads=heads, learning_rate=NOTHING).each("loss")[0]
     lab.assertEqual(len({loss(1), loss(4), loss(16)}), 3)
     lab.refuses_to_train("3 relation heads do not divide", stage="intermediate", terms="relations", relation_heads=3)
+    lab.assertIn("--relation-heads does nothing: it is of the terms relations, and those here are attention 1, hidden 1",
+                 layers(lab, relation_heads=4, learning_rate=NOTHING).err)
 
 
 @DISTILL.row("--relation-layer", "the relations are those of that layer of the teacher")
