@@ -13,6 +13,13 @@ std::string heading() {
                      "gradients", "optimiser", "activations", "workspace", "together");
 }
 
+/// A name that is too long stands on a line of its own.
+std::string first_column(const std::string& name) {
+  constexpr size_t kWidth = 52;
+  return name.size() < kWidth ? fmt::format("{:<{}}", name, kWidth)
+                              : fmt::format("{}\n{:<{}}", name, "", kWidth);
+}
+
 std::string cells(const std::string& name, const StepMemory& memory) {
   std::string text = fmt::format("{:<11}", name);
   for (const int64_t bytes : {memory.weights, memory.gradients, memory.optimizer, memory.activations,
@@ -61,7 +68,7 @@ std::string to_text(const std::vector<MemoryRow>& rows) {
     const std::string name = fmt::format(
         "{}, {} rows of {} in parts of {}, {}", precision_name(settings.precision), settings.batch_size,
         settings.max_length, settings.micro_batch_size(), recompute_name(settings.recompute));
-    text += fmt::format("{:<52}", name) + cells("measured", measured);
+    text += first_column(name) + cells("measured", measured);
     text += fmt::format("{:<52}", "") + cells("predicted", predicted);
   }
   return text;
@@ -93,7 +100,7 @@ std::string to_text(const std::vector<RankMemoryRow>& rows) {
         fmt::format("{}, {}, {} rows of {}{}, {}", strategy, precision_name(settings.precision),
                     settings.batch_size, settings.max_length, parts, recompute_name(settings.recompute));
     for (size_t rank = 0; rank < predicted.size(); ++rank) {
-      text += fmt::format("{:<52}", name) + cells(fmt::format("rank {}", rank), predicted[rank]);
+      text += first_column(name) + cells(fmt::format("rank {}", rank), predicted[rank]);
       name.clear();
     }
   }

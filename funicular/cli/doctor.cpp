@@ -216,7 +216,7 @@ class Doctor final : public Command {
                 "model folder and whether a step of its masked-language-model training fits into the memory, "
                 "and with --data a token store, all of which it reads. One "
                 "line each: ok, warn or FAIL with a remedy. Exit code 1 if any line is FAIL.") {
-    arguments.add("model", "DIR", model_, "also check this model folder");
+    arguments.add("model", "DIR", model_, "also check this model folder, or a config.json alone");
     arguments.add("data", "STORE", data_, "also verify this token store, and that it was made for the model");
     arguments.add("output", "DIR", output_,
                   "the folder that runs will be written to; it need not be there yet");
@@ -261,18 +261,23 @@ class Doctor final : public Command {
             option);
   }
 
+  /// A config.json, as pre-training from random weights takes it.
+  bool only_configuration() const { return fs::is_regular_file(model_); }
+
   void check_model() {
     bool found = false;
     print("model", [&] {
-      model::require_folder(model_, "--model");
+      if (!only_configuration()) model::require_folder(model_, "--model");
       found = true;
-      return Finding{Verdict::ok, model_.string(), ""};
+      return Finding{Verdict::ok, model_.string() + (only_configuration() ? ", without weights" : ""), ""};
     });
     if (!found) return;
     const int before = failures_;
     print("config", [&] { return check_config(model_); });
-    print("weights", [&] { return check_weights(model_); });
-    print("tokeniser", [&] { return check_tokenizer(model_); });
+    if (!only_configuration()) {
+      print("weights", [&] { return check_weights(model_); });
+      print("tokeniser", [&] { return check_tokenizer(model_); });
+    }
     if (failures_ == before && use_caching_allocator()) check_layouts();
   }
 
@@ -303,7 +308,7 @@ class Doctor final : public Command {
 
   void check_store() {
     print("store", [&] { return Finding{Verdict::ok, verify_store(data_), ""}; });
-    if (model_.empty()) return;
+    if (model_.empty() || only_configuration()) return;
     print("store's", [&] {
       const auto store = data::TokenStore::open(data_, {.verify = false});
       store->require_tokenizer(*format::load_tokenizer(model_));

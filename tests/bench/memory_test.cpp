@@ -181,5 +181,19 @@ TEST_F(MemoryTest, IsToldByKindInTextAndJson) {
   EXPECT_NE(text.find("measured            1.0"), std::string::npos) << text;
 }
 
+TEST_F(MemoryTest, OfLayoutsWithLongNamesStaysInItsColumns) {
+  const StepMemory memory{1000000, 2000000, 3, 4, 5};
+  for (const std::string name :
+       {"ddp", "pipeline --pipeline-parallel 2 --tensor-parallel 2 --zero 1 --schedule zb-h1"}) {
+    const std::string text = to_text(std::vector{RankMemoryRow{{}, name, {memory, memory}}});
+    const size_t heading = text.find("weights"), line = text.find("rank 1");
+    ASSERT_NE(line, std::string::npos) << text;
+    for (const char* const rank : {"rank 0", "rank 1"}) {
+      const size_t place = text.find(rank), begin = text.rfind('\n', place) + 1;
+      EXPECT_EQ(text.find("1.0", place) + 3 - begin, heading + 7) << "right below the heading\n" << text;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace funicular::bench

@@ -251,6 +251,10 @@ def checked_model(lab):
     lab.assertIn(str(lab.plain_model()), found["model"])
     lab.assertIn(f"2 layers, hidden {HIDDEN}", found["config"])
     lab.assertNotIn("model", findings(lab, "--output", lab.folder))
+    alone = findings(lab, "--output", lab.folder, "--model", lab.plain_model() / "config.json")
+    lab.assertIn("without weights", alone["model"])
+    lab.assertIn("a step needs", alone["step"])
+    lab.assertNotIn("weights", alone)
     lab.assertIn("FAIL", findings(lab, "--output", lab.folder, "--model", lab.folder / "none", code=1)["model"])
 
 
