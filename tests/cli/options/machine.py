@@ -247,8 +247,12 @@ def schedule(lab):
         lab.assertLess(1e-12, distance(run.weights, alone.weights))
         lab.assertLess(distance(run.weights, alone.weights), 1e-2)
     lab.refuses_to_train("no loss scale that all stages share", ranks=2, pipeline_parallel=2, schedule="pipedream", precision="fp16")
-    rows.write_text("0F0@0 0B0@0 0U1\n1F0@0 1B0@0 1U1\n")
-    lab.refuses_to_train("the name of an asynchronous one", ranks=2, pipeline_parallel=2, schedule=rows)
+    own = lab.folder / "own.txt"
+    own.write_text("0F0@0 0B0@0 0U1\n1F0@0 1B0@0 1U1\n")  # each update waits for the last, as in one process
+    run = lab.train(ranks=2, pipeline_parallel=2, schedule=own, optim="sgd", max_steps=4)
+    lab.assertIn(f"[pipeline] {own} with 2 stages", run.err)
+    lab.assertLess(distance(run.weights, alone.weights), 1e-12)
+    lab.refuses_to_train("has 1 micro-batches in each update, and this step has 2", ranks=2, pipeline_parallel=2, schedule=own, micro_batch_size=2)
     lab.refuses_to_train("unknown schedule", ranks=2, pipeline_parallel=2, schedule="1f2b")
 
 
