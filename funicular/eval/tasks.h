@@ -17,7 +17,8 @@ namespace funicular::eval {
 /// A classification task. The layouts of the named ones are those of data/task_layout.h.
 struct Task {
   std::string name;
-  data::TextFileSourceOptions layout;    ///< with text columns and a label column; without one no labels are read
+  data::TextFileSourceOptions
+      layout;  ///< with text columns and a label column; without one no labels are read
   std::vector<std::string> label_names;  ///< of the classes by number; empty: learnt from the training file
   std::vector<std::string> spellings;    ///< how files write the classes; empty: as they are called
   std::vector<std::string> metrics;      ///< names of objective/metrics.h
