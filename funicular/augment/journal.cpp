@@ -49,7 +49,6 @@ fs::path Journal::folder_of(const fs::path& output) {
 
 void Journal::prepare(const fs::path& folder, const Json& identity) {
   const fs::path job = folder / kJob;
-  for (const fs::path& left : temporaries_of(folder)) fs::remove_all(left);
   if (fs::exists(folder) && !fs::exists(job) && !holds_only_temporaries(folder))
     throw InputError("augment",
                      "{} is in the way: unfinished work is kept there, and it holds something else; move it",
@@ -65,10 +64,8 @@ void Journal::prepare(const fs::path& folder, const Json& identity) {
 }
 
 void Journal::remove(const fs::path& folder) {
-  if (!fs::exists(folder)) return;
-  const fs::path aside = temporary_name(folder);
-  fs::rename(folder, aside);
-  fs::remove_all(aside);
+  if (fs::exists(folder)) fs::rename(folder, temporary_name(folder));
+  for (const fs::path& aside : temporaries_of(folder)) fs::remove_all(aside);  // an earlier process's too
 }
 
 Journal::Journal(fs::path folder) : folder_(std::move(folder)), own_(temporary_name(folder_ / kPart)) {

@@ -22,7 +22,7 @@ class Journal {
   /// Makes the folder for work that `identity` describes, or finds it. What other work left there is removed, and
   /// said. By one process, before the others open theirs. Throws InputError for a folder that is no journal.
   static void prepare(const fs::path& folder, const Json& identity);
-  /// Removes the folder, if it is there, in one step.
+  /// Removes the folder, if it is there, in one step, and what a process that was killed here left of it.
   static void remove(const fs::path& folder);
 
   /// Reads what is there: the pieces that are whole. Throws InputError where the folder is not there (on another
