@@ -216,6 +216,21 @@ TEST_F(JournalTest, OfOtherWorkBeginsAnewAndOneThatIsNoneIsRefused) {
   EXPECT_TRUE(fs::exists(parts_ / "thesis.txt"));
 }
 
+TEST_F(JournalTest, IsRemovedWithWhatAKilledProcessLeftOfIt) {
+  const std::string mine = ".tmp-" + parts_.filename().string() + "-0123456789abcdef";
+  const fs::path left = parts_.parent_path() / mine,
+                 other = parts_.parent_path() / ".tmp-other-0123456789abcdef";
+  for (const bool there : {true, false}) {
+    if (there) open().add(0, Json::object(), "x");
+    fs::create_directories(left / "inside");
+    fs::create_directories(other);
+    Journal::remove(parts_);
+    EXPECT_FALSE(fs::exists(parts_));
+    EXPECT_FALSE(fs::exists(left));
+    EXPECT_TRUE(fs::exists(other));
+  }
+}
+
 TEST_F(JournalTest, RanksShareTheMissingBlocksWithoutGapOrOverlap) {
   std::string contents;
   for (int i = 0; i < 64 * 11; ++i) contents += "x\n";

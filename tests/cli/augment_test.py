@@ -98,7 +98,7 @@ class Resuming(AugmentTest):
             if process.returncode == 0 or output.exists():  # it was quicker
                 break
             self.assertEqual(process.returncode, -number if number == signal.SIGKILL else 75, error)
-            self.assertEqual(f"{done} of {blocks} blocks" in error, done > 0, error)
+            self.assertEqual(f"{done} of {blocks} blocks" in error, done > 0, f"{done}: {error}")
             done, stopped = self.pieces(), stopped + 1
             self.assertGreater(done, 0)
         self.assertGreater(stopped, 0, "no process was stopped; are the blocks that are made recognised?")
