@@ -155,16 +155,18 @@ class Chain(ChainTest):
 
 class Kills(ChainTest):
     def kill_after(self, seconds, everything):
-        """Starts the chain and kills it after a while, or lets it end; returns what it said and its exit code."""
+        """Starts the chain and kills it after a while, or lets it end; returns what it said, its exit code and how
+        many processes of steps were killed with it."""
         process = subprocess.Popen([PROGRAM, "chain", self.file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment(),
                                    text=True, start_new_session=True)
         time.sleep(seconds)
-        if everything:  # and the step's own process, at once
-            for child in pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split():
-                os.kill(int(child), signal.SIGKILL)
+        # And the step's own process, at once.
+        children = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split() if everything else []
+        for child in children:
+            os.kill(int(child), signal.SIGKILL)
         process.kill()
         process.wait()
-        return process.communicate()[1], process.returncode
+        return process.communicate()[1], process.returncode, len(children)
 
     def test_at_any_moment_lose_nothing_and_nothing_done_is_done_twice(self):
         begin = time.monotonic()
@@ -172,15 +174,18 @@ class Kills(ChainTest):
         whole, expected = time.monotonic() - begin, self.products()
         for path in (*[self.folder / name for name in ("texts.tokens", "runs", "chain.state")], self.folder / "answers.jsonl"):
             shutil.rmtree(path) if path.is_dir() else path.unlink()
-        source, done, kills = random.Random(3), set(), 0
+        source, done, kills, of_steps = random.Random(3), set(), 0, 0
         for number in range(4):
-            said, code = self.kill_after(source.uniform(0.1, 0.6) * whole, everything=number % 2 == 0)
+            said, code, children = self.kill_after(source.uniform(0.1, 0.6) * whole, everything=number % 2 == 0)
+            of_steps += children
             kills += code == -signal.SIGKILL
             for step in re.findall(r"\d of \d: (\w+): (?:run|go on|rerun)", said):
                 self.assertNotIn(step, done, said)
             self.assertNotIn("rerun", said)
             done |= set(re.findall(r"(\w+): done in", said))
         self.assertGreater(kills, 0)
+        self.assertGreater(of_steps, 0)
+        self.assertTrue(done, "every kill came before a step was done")
         said = self.succeeds("chain", self.file).err
         for step in done:
             self.assertRegex(said, rf"\d of 4: {step}: done")

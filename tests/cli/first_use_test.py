@@ -374,7 +374,9 @@ class Told(ProgramTest):
 
     def test_messages_begin_with_the_time_where_there_is_no_terminal(self):
         words = self.finetune_words(self.model(), max_steps=1, num_train_epochs=None)
-        for line in self.succeeds(*words).err.splitlines():
+        lines = self.succeeds(*words).err.splitlines()
+        self.assertTrue(lines)
+        for line in lines:
             self.assertRegex(line, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d \S|^  ")
         message = run("predict", "--model", "none", env={**environment(), "FUNICULAR_LOG_TIMES": "off"}).err
         self.assertTrue(message.startswith("error: "), message)

@@ -134,7 +134,7 @@ class Tags(ProgramTest):
         parts = self.words(output="parts", num_train_epochs=3, logging_steps=1)
         code = run_and_interrupt(self.folder / "parts" / "metrics.jsonl", 5, signal.SIGTERM, *parts).code
         self.assertEqual(code, 75)
-        self.succeeds(*parts)
+        self.assertIn("resumed from", self.succeeds(*parts).err)
         weights = [read_safetensors(self.folder / output / "model" / "model.safetensors") for output in ("whole", "parts")]
         self.assertEqual(weights[0], weights[1])
 

@@ -280,7 +280,7 @@ class Interruption(ProgramTest):
         self.succeeds(*words, "--output", undisturbed)
         stopped = run_and_interrupt(output / "head" / "metrics.jsonl", 3, signal.SIGINT, *words, "--output", output)
         self.assertEqual(stopped.code, 75, stopped.err)
-        self.succeeds(*words, "--output", output)
+        self.assertIn("resumed from", self.succeeds(*words, "--output", output).err)
         self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
                          (output / "model" / "model.safetensors").read_bytes())
 
@@ -330,7 +330,7 @@ class Interruption(ProgramTest):
             self.assertEqual(stopped.code, 75, stopped.err)
             self.assertIn("the same command goes on", stopped.err)
             self.assertRegex(stopped.err, r"interrupted at step \d+ of")
-            self.succeeds(*words, "--output", output)
+            self.assertIn("resumed from", self.succeeds(*words, "--output", output).err)
             self.assertEqual((undisturbed / "model" / "model.safetensors").read_bytes(),
                              (output / "model" / "model.safetensors").read_bytes())
 

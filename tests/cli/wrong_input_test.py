@@ -308,7 +308,7 @@ class Predictions(ProgramTest):
         self.refuses(["predict", "--model", model, "--pairs", "--output", out, "--overwrite"], "standard input:2",
                      "expected two texts separated by a tab, found 1", stdin="a\tb\nalone\n")
         self.assertEqual(out.read_text(), "earlier\n")
-        self.assertEqual([path.name for path in self.folder.glob("answers*")], ["answers.jsonl"])
+        self.assertEqual([path.name for path in self.folder.glob("*answers*")], ["answers.jsonl"])
 
     def test_output_that_is_the_input(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})

@@ -60,11 +60,17 @@ TEST_F(Sentences, HoldEachTokenOnceNeverTooManyAndAreFullWhereTheNextRowFits) {
     for (const bool across : {false, true}) {
       const SentencesDataset dataset(text, length, across);
       std::vector<int32_t> joined;
+      int64_t previous = 0;
       for (int64_t i = 0; i < dataset.size(); ++i) {
         const Sample sample = dataset.get(i);
         const auto tokens = static_cast<int64_t>(sample.columns[0].tokens.size() + sample.separators.size());
         ASSERT_GE(tokens, 1);
         ASSERT_LE(tokens, length);
+        if (i > 0 && (across || dataset.document_of(i) == dataset.document_of(i - 1))) {
+          ASSERT_GT(previous + tokens + 1, length)
+              << "sample " << i << " would have fitted into the one before";
+        }
+        previous = tokens;
         if (!across) {
           ASSERT_TRUE(sample.separators.empty());
         }

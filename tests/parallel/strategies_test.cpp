@@ -345,6 +345,7 @@ TEST(Strategies, EachElementOfTheStateIsOwnedOnce) {
       Rig rig(name, group, optim::AdamW{});
       Owned owned;
       rig.strategy->visit_state(owned);
+      ASSERT_FALSE(owned.elements.empty()) << name;
       for (const auto& [key, own] : owned.elements) {
         const torch::Tensor sum = torch::full({1}, own, torch::kLong);
         group.all_reduce(sum);

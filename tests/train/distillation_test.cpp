@@ -149,6 +149,7 @@ TEST(DistillationTraining, ResumesBitForBit) {
     EXPECT_FALSE(fs::exists(cut.output / "checkpoints" / "step-000006"));
     cut.interrupt_at = 0;
     EXPECT_EQ(difference(train(task, cut), expected), 0);
+    EXPECT_EQ(read_json(cut.output / "run.json").at("resumed_from"), 3);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
       EXPECT_EQ(read_file(cut.output / "checkpoints" / "step-000006" / file),
                 read_file(whole.output / "checkpoints" / "step-000006" / file));

@@ -110,8 +110,8 @@ class KillPoints : public ::testing::Test {
     const auto whole = files_of(folder / "whole");
     ASSERT_EQ(in_a_process([&] { prepare(folder / "before"); }), 0);
     const fs::path output = folder / "run";
-    int point = 0, in_the_checkpoint = 0;
-    for (int ended = -SIGKILL; ended == -SIGKILL;) {
+    int point = 0, in_the_checkpoint = 0, ended = -SIGKILL;
+    while (ended == -SIGKILL) {
       ++point;
       SCOPED_TRACE("killed before call " + std::to_string(point));
       fs::remove_all(output);
@@ -136,6 +136,7 @@ class KillPoints : public ::testing::Test {
       EXPECT_EQ(files, whole);
       if (HasFailure()) return;
     }
+    EXPECT_EQ(ended, 0) << "the last run did not come to its end";
     EXPECT_GT(point, 30);
     EXPECT_GT(in_the_checkpoint, 10);
     RecordProperty("points", point - 1);

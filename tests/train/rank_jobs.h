@@ -225,6 +225,11 @@ inline void expect_done(const Job& job) {
   EXPECT_EQ(start(job), Endings(static_cast<size_t>(job.ranks), 0)) << job.strategy << " on " << job.ranks;
 }
 
+/// The step from which the run in this folder went on; 0: it began anew.
+inline int64_t resumed_from(const fs::path& output) {
+  return read_json(output / "run.json").at("resumed_from").get<int64_t>();
+}
+
 /// The largest difference of an element of two files of float64 tensors, relative to the largest element of
 /// all.
 inline double difference(const fs::path& a, const fs::path& b) {

@@ -77,6 +77,7 @@ TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
       job.precision = precision;
       job.again = folder / (place.name() + precision + "-again");
       expect_done(job);
+      EXPECT_EQ(resumed_from(job.again), 3);
       const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
       for (const fs::path& file : {last / "model.safetensors", last / "optimizer.safetensors",
                                    last / "state.json", fs::path("model/model.safetensors")})
@@ -106,6 +107,7 @@ TEST_F(TrainingOnRanks, RoundedReductionsFollowExactOnesAndResumeToTheSameBytes)
     moved.output = folder / (std::string("moved-") + reduce);
     moved.resume = (whole.output / "checkpoints" / checkpoint_name(3)).string();
     expect_done(moved);
+    EXPECT_EQ(resumed_from(moved.output), 3);
     for (const char* file : {"model.safetensors", "optimizer.safetensors"})
       EXPECT_EQ(read_file(moved.output / "checkpoints" / checkpoint_name(kDealtSteps) / file),
                 read_file(whole.output / "checkpoints" / checkpoint_name(kDealtSteps) / file))
@@ -114,6 +116,7 @@ TEST_F(TrainingOnRanks, RoundedReductionsFollowExactOnesAndResumeToTheSameBytes)
     for (const Place& place : {Place{"ddp", 3}, {"zero2", 2}, {"single", 1}}) {
       Job other{place.strategy, place.ranks, folder / (place.name() + reduce), moved.resume};
       expect_done(other);
+      EXPECT_EQ(resumed_from(other.output), 3);
     }
   }
 }

@@ -46,6 +46,7 @@ TEST_F(TrainingOnRanks, ACheckpointOfAnyLayoutIsResumedByAnyOther) {
     const fs::path output = folder / ("from-" + std::to_string(i));
     expect_done({place.strategy, place.ranks, output,
                  (folder / writer.name() / "checkpoints" / checkpoint_name(3)).string()});
+    EXPECT_EQ(resumed_from(output), 3);
     EXPECT_LT(model_difference(output, folder / "single-1", kDealtSteps), 1e-10);
   }
 }
@@ -97,6 +98,7 @@ TEST_F(TrainingOnRanks, ReplacedTokensAreLearntUnderEveryStrategyAsInOneProcessA
                  .output = moved,
                  .resume = (folder / writer.name() / "checkpoints" / checkpoint_name(3)).string(),
                  .finds_replaced = true});
+    EXPECT_EQ(resumed_from(moved), 3);
     EXPECT_LT(model_difference(moved, folder / "single-1", kDealtSteps), 1e-10);
   }
 }
@@ -122,6 +124,7 @@ TEST_F(TrainingOnRanks, ReplacedTokensAreLearntWithTheSameBytesUnderDeterministi
                .resume = (folder / "single-1" / "checkpoints" / checkpoint_name(3)).string(),
                .deterministic = true,
                .finds_replaced = true});
+  EXPECT_EQ(resumed_from(folder / "resumed"), 3);
   EXPECT_TRUE(bytes("resumed") == bytes("single-1"));
 }
 
@@ -134,6 +137,7 @@ TEST_F(TrainingOnRanks, ASignalToOneRankSavesOnAllAndTheRunGoesOn) {
     EXPECT_EQ(start(job), (Endings{75, 75}));
     job.event = "none";
     expect_done(job);
+    EXPECT_GT(resumed_from(job.output), 0);
     EXPECT_LT(model_difference(job.output, folder / "whole", kDealtSteps), 1e-10);
   }
 }
@@ -150,6 +154,7 @@ TEST_F(TrainingOnRanks, PipelinesThatUpdateWhileFullResumeToTheSameBytes) {
     Job job{place.strategy, place.ranks, folder / place.name()};
     job.again = folder / (place.name() + "-again");
     expect_done(job);
+    EXPECT_EQ(resumed_from(job.again), 3);
     const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
     for (const fs::path& file : {last / "model.safetensors", last / "optimizer.safetensors",
                                  last / "state.json", fs::path("model/model.safetensors")})
@@ -193,6 +198,7 @@ TEST_F(TrainingOnRanks, ASignalBetweenTwoMeetingsEmptiesThePipelineAndSaves) {
   EXPECT_EQ(weights(job), weights(two_steps));
   job.event = "none";
   expect_done(job);
+  EXPECT_EQ(resumed_from(job.output), 2);
   EXPECT_EQ(read_json(job.output / "run.json").at("result").at("step"), kDealtSteps);
 }
 

@@ -40,8 +40,12 @@ TEST_F(Resume, IsBitIdenticalAfterAnInterruptionAtAnyStep) {
 TEST_F(Resume, IsBitIdenticalWhenEveryStepIsInterrupted) {
   run(options_for(folder / "whole"));
   const TrainerOptions options = options_for(folder / "pieces");
-  for (int64_t step = 1; step < kSteps; ++step) EXPECT_EQ(run(options, step).step, step);
-  EXPECT_EQ(run(options).step, kSteps);
+  for (int64_t step = 1; step < kSteps; ++step) {
+    const FitResult part = run(options, step);
+    EXPECT_EQ(part.step, step);
+    EXPECT_EQ(part.resumed_from, step - 1);
+  }
+  EXPECT_EQ(run(options).resumed_from, kSteps - 1);
   expect_equal_runs(folder / "whole", options.output);
 }
 

@@ -31,6 +31,7 @@ def other_weights(lab):
 def shows_its_model(lab):
     for folder in (lab.plain_model(), other_weights(lab)):
         start = lab.train(model=folder, learning_rate=NOTHING).weights
+        lab.assertGreater(sum("bert." + name in start for name in tensors(folder / "model.safetensors")), 20)
         for name, values in tensors(folder / "model.safetensors").items():
             if "bert." + name in start:
                 lab.assertLess(max(map(abs, less(start["bert." + name], values))), 1e-200, name)
