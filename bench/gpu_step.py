@@ -7,11 +7,11 @@ usage: gpu_step.py --results FOLDER [--program FILE] [--models minilm,base] [--b
 Masked LM, rows of 32 to 128 tokens: as they were drawn for both sides, or, like for like, the peer's in batches of similar
 length as its Trainer groups them. The peer is transformers' BERT with torch's scaled-dot-product attention, autocast and fused
 AdamW: as it is, and under torch.compile with all rows padded to 128, one graph for all batches. Its batches lie on the
-GPU before the step; ours are packed and sent within it, and our step clips gradients to a norm of 1. Prints medians of real
-tokens a second and their ratios, and writes them to FOLDER/gpu_step.json.
+GPU before the step; ours are sent within it, while a thread packs the next, and our step clips gradients to a norm of 1. Prints
+medians of real tokens a second (of torch.compile one run's, since compiling takes longer than all steps) and their ratios, and
+writes them to FOLDER/gpu_step.json.
 """
 import argparse
-import json
 import statistics
 import subprocess
 from pathlib import Path
@@ -53,7 +53,7 @@ def compare(args, model: str, rows: str) -> dict:
     for repetition in range(args.repetitions):
         runs.setdefault("funicular", []).append(ours(args, model, files["ours"]))
         for way in args.peers:
-            if repetition == 0 or way != "compile":  # compiling again takes longer than all steps
+            if repetition == 0 or way != "compile":
                 runs.setdefault(way, []).append(theirs(args, model, files["peer"], way))
     found = {side: {"tokens_per_second": statistics.median(run["tokens_per_second"] for run in made),
                     "device_bytes": statistics.median(run["peak_device_bytes"] for run in made)} for side, made in runs.items()}
@@ -79,6 +79,8 @@ def main() -> None:
     parser.add_argument("--repetitions", type=int, default=3)
     parser.add_argument("--peers", type=words, default=["eager", "compile"])
     args = parser.parse_args()
+    if unknown := set(args.peers) - set(PEER_WAYS):
+        parser.error(f"--peers: unknown {', '.join(sorted(unknown))}; expected some of {', '.join(PEER_WAYS)}")
     args.results = args.results.absolute()
     found = {f"{model} {rows}": compare(args, model, rows) for model in args.models for rows in args.rows}
     write_json(args.results / "gpu_step.json", {"card": card(), "precision": args.precision, "batch_size": args.batch_size, "found": found})

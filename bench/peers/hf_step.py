@@ -98,6 +98,8 @@ class Report:
         self.setup_seconds = time.perf_counter() - self.start
         self.whole_peak = measure.peak_resident_bytes()
         measure.reset_peak()
+        if self.args.device == "cuda":  # compiling keeps a copy of weights and state
+            torch.cuda.reset_peak_memory_stats()
 
     def as_dict(self) -> dict:
         args, timed = self.args, slice(self.args.warmup, None)

@@ -14,17 +14,11 @@
 #include "funicular/chain/runner.h"
 #include "funicular/cli/command_list.h"
 #include "funicular/cli/option_effects.h"
-#include "funicular/pipeline/schedule.h"
+#include "funicular/pipeline/generators.h"
 
 namespace funicular::cli {
 
 namespace {
-
-/// Of a schedule's name, or its file.
-bool updates_while_full(const std::string& schedule) {
-  return schedule.starts_with("pipedream") ||
-         (fs::is_regular_file(schedule) && pipeline::read_schedule(schedule).asynchronous());
-}
 
 /// What a training leaves in its folder, the model first.
 const std::vector<std::string> kOfTraining{"model", "run.json", "metrics.jsonl"};
@@ -71,7 +65,7 @@ class StepReader {
   void take_saves() {
     const auto schedule = step_.options.find("schedule");
     if (schedule == step_.options.end() || schedule->second.empty() ||
-        !updates_while_full(schedule->second.front()))
+        !pipeline::updates_while_full(schedule->second.front()))
       return;
     for (const Arguments::Setting& setting : arguments_.settings())
       if (setting.name == "save-steps") step_.options[setting.name] = setting.values;

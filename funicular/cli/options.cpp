@@ -311,9 +311,9 @@ void TrainingOptions::apply() {
        .interface = interface,
        .check_collectives = debug_collectives,
        .fixed_order = deterministic});
-  warn_of_layout(group_.size());
   // What all ranks would say is said once.
   if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
+  warn_of_layout(group_.size());
   if (choose) choose_precision();
   warn_of_idle_options();
   strategy_factory()();

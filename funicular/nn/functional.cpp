@@ -59,6 +59,9 @@ at::Tensor input_gradient(AutogradContext* context, const Gradient& dy, const at
   return trunk.defined() ? add_times(std::move(trunk), dy, weight) : times(dy, weight);
 }
 
+// backward() takes LibTorch's own list of gradients where it adds to one: a copy of the list would share it, and what is shared is
+// not added to in place (add_times).
+
 /// Gives x * weight^T, and x.
 struct LinearFunction : Function<LinearFunction> {
   static variable_list forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight) {
@@ -66,7 +69,7 @@ struct LinearFunction : Function<LinearFunction> {
     context->save_for_backward({x, weight});
     return {times_transposed(x, weight), x};
   }
-  static variable_list backward(AutogradContext* context, variable_list outputs) {
+  static variable_list backward(AutogradContext* context, variable_list& outputs) {
     if (!outputs[0].defined()) return {outputs[1], {}};
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
@@ -121,7 +124,7 @@ struct FeedForwardFunction : Function<FeedForwardFunction> {
     return {times_transposed(activate(inner, bias, kind), down), x};
   }
 
-  static variable_list backward(AutogradContext* context, variable_list outputs) {
+  static variable_list backward(AutogradContext* context, variable_list& outputs) {
     if (!outputs[0].defined()) return {outputs[1], {}, {}, {}, {}, {}};
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &up = saved[1], &bias = saved[2], &down = saved[3], &inner = saved[4];

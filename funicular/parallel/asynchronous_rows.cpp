@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "funicular/base/error.h"
+#include "funicular/base/hash.h"
 #include "funicular/parallel/schedule_file.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
@@ -29,7 +30,8 @@ class RowReader {
     if (!open_.empty()) refuse(last_, "has no update behind it; expected one");
   }
 
-  std::map<int, int> update_of;  ///< by the micro-batches that the rank has
+  std::map<int, int> update_of, version_of;  ///< by the micro-batches that the rank has
+  std::optional<int> stage;
   int updates = 0;
 
  private:
@@ -38,20 +40,20 @@ class RowReader {
   }
 
   void read(const Action& action) {
-    if (stage_.value_or(action.stage) != action.stage)
+    if (stage.value_or(action.stage) != action.stage)
       refuse(action, fmt::format("is of another stage than stage {} before it; expected one stage a rank in "
                                  "schedules with versions",
-                                 *stage_));
-    stage_ = action.stage;
+                                 *stage));
+    stage = action.stage;
     if (action.kind == Kind::update) {
       for (const int micro_batch : open_) update_of[micro_batch] = updates;
       open_.clear();
       ++updates;
     } else if (action.kind == Kind::forward) {
-      newest_ = std::max(newest_, action.version);
-      if (action.version < newest_)
-        refuse(action,
-               fmt::format("uses an older version than a micro-batch before it, which had @{}", newest_));
+      if (action.micro_batch < read_)
+        refuse(action, "stands behind a later micro-batch; expected forward passes in their order");
+      read_ = action.micro_batch;
+      version_of[read_] = action.version;
     } else if (pipeline::ends_micro_batch(action.kind)) {
       if (action.micro_batch < answered_)
         refuse(action, "stands behind a later micro-batch; expected backward passes in their order");
@@ -63,15 +65,35 @@ class RowReader {
 
   const Schedule& file_;
   const int rank_;
-  std::optional<int> stage_;
   std::vector<int> open_;  ///< micro-batches that are answered and in no update
-  int newest_ = 0, answered_ = -1;
+  int read_ = -1, answered_ = -1;
   Action last_;
 };
 
+/// Other ranks keep versions of a weight that several stages use for as long as they may be needed: they never go back, also
+/// over the ranks of a stage.
+void check_versions(const Schedule& file, const std::vector<RowReader>& rows) {
+  struct Used {
+    int version, rank;
+  };
+  std::map<int, std::map<int, Used>> stages;  // by the micro-batch
+  for (int rank = 0; rank < file.ranks(); ++rank)
+    for (const auto& [micro_batch, version] : rows[static_cast<size_t>(rank)].version_of)
+      stages[*rows[static_cast<size_t>(rank)].stage][micro_batch] = {version, rank};
+  for (const auto& [stage, used] : stages)
+    for (auto next = used.begin(), before = next++; next != used.end(); before = next++)
+      if (next->second.version < before->second.version)
+        throw InputError("schedule",
+                         "{}: {}F{}@{} uses an older version than micro-batch {} before it, which had @{}",
+                         file.place(next->second.rank), stage, next->first, next->second.version,
+                         before->first, before->second.version);
+}
+
 /// Micro-batches of each update. Throws InputError unless all rows agree, with as many in each.
 int size_of_updates(const Schedule& file) {
-  const int updates = RowReader(file, 0).updates, all = file.micro_batches();
+  std::vector<RowReader> rows;
+  for (int rank = 0; rank < file.ranks(); ++rank) rows.emplace_back(file, rank);
+  const int updates = rows.front().updates, all = file.micro_batches();
   if (updates == 0 || all % updates != 0)
     throw InputError(
         "schedule",
@@ -79,7 +101,7 @@ int size_of_updates(const Schedule& file) {
         file.name, all, updates);
   const int size = all / updates;
   for (int rank = 0; rank < file.ranks(); ++rank) {
-    const RowReader row(file, rank);
+    const RowReader& row = rows[static_cast<size_t>(rank)];
     if (row.updates != updates)
       throw InputError("schedule", "{}: there are {} updates, of which rank 0 has {}; expected as many",
                        file.place(rank), row.updates, updates);
@@ -90,6 +112,7 @@ int size_of_updates(const Schedule& file) {
                          "of update {}",
                          file.place(rank), micro_batch, update + 1, size, micro_batch / size + 1);
   }
+  check_versions(file, rows);
   return size;
 }
 
@@ -97,7 +120,7 @@ int size_of_updates(const Schedule& file) {
 
 AsynchronousRows::AsynchronousRows(const PipelineOptions& options, int ranks)
     : options_(options), ranks_(ranks) {
-  if (!is_schedule_file(options.schedule)) {
+  if (!pipeline::is_schedule_file(options.schedule)) {
     pipeline::make_schedule(options.schedule, ranks, 1,
                             options.chunks);  // throws for chunks that it does not have
     placement_ = pipeline::Placement::consecutive(replicas());
@@ -132,10 +155,19 @@ int AsynchronousRows::size_of(int passes) const {
   return size_;
 }
 
+std::string AsynchronousRows::name() const {
+  return size_ == 0 ? options_.schedule
+                    : fmt::format("a file of the rows {}", hash_text(hash_bytes(to_text(file_))));
+}
+
 void AsynchronousRows::add_expected(std::vector<int>& sizes, int64_t planned) const {
+  if (size_ > 0) {  // any rank may have nothing to do for some updates, and would be ahead of a few more
+    sizes.resize(static_cast<size_t>(planned), size_);
+    return;
+  }
   // Of stages on several ranks each has some that are not there: a step of all that the pipeline holds, and a turn.
   const bool several = placement_.replicated();
-  const int least = size_of(1), size = several && size_ == 0 ? std::max(least, 3 * ranks_) : least;
+  const int least = size_of(1), size = several ? std::max(least, 3 * ranks_) : least;
   const auto coming = std::min<int64_t>(planned - static_cast<int64_t>(sizes.size()), several ? 1 : ranks_);
   for (int64_t i = 0; i < coming; ++i) sizes.push_back(size);
 }

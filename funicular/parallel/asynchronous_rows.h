@@ -18,10 +18,9 @@ class AsynchronousRows {
  public:
   /// For so many ranks of a pipeline. Throws InputError for a file that is no such schedule, and for stages or chunks that
   /// contradict it or its name. Of a file:
-  /// - each rank has one stage, and backward passes in the order of their micro-batches;
-  /// - micro-batches belong to the same update on all ranks, in their order;
-  /// - an update stands right behind the last pass of its rank that it is made of;
-  /// - no micro-batch uses an older version than one before it on the same rank.
+  /// - each rank has one stage, and forward and backward passes in the order of their micro-batches;
+  /// - micro-batches belong to the same update on all ranks, in their order: to the first update behind their backward pass;
+  /// - no micro-batch uses an older version than one before it on the same stage.
   AsynchronousRows(const PipelineOptions& options, int ranks);
 
   const pipeline::Placement& placement() const { return placement_; }
@@ -31,8 +30,10 @@ class AsynchronousRows {
   int64_t most_steps() const;
   /// Micro-batches of the rows of a step that has `passes`: those behind are gaps. Throws InputError if a file has fewer.
   int size_of(int passes) const;
-  /// Adds to the sizes of the steps since the meeting those of a few that are expected, of `planned` in all: their rows tell
-  /// which versions will be needed.
+  /// The schedule's name; of a file what changes with its rows, but not with its place.
+  std::string name() const;
+  /// Adds to the sizes of the steps since the meeting those of a few that are expected, of `planned` in all; of a file of all
+  /// `planned`. Their rows tell which versions will be needed.
   void add_expected(std::vector<int>& sizes, int64_t planned) const;
   /// The rows of steps of these sizes, with messages.
   pipeline::Schedule of(const std::vector<int>& sizes) const;

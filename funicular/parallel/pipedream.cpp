@@ -194,7 +194,7 @@ std::string Pipedream::versions() const {
   std::vector<size_t> begins;
   for (const Stage& stage : stages()) begins.push_back(stage.begin);
   const std::vector<int>& several = options().pipeline.replicas;
-  return fmt::format("{}, stages from segments {}{}{}", schedule_name(), fmt::join(begins, " "),
+  return fmt::format("{}, stages from segments {}{}{}", rows_.name(), fmt::join(begins, " "),
                      several.empty() ? "" : " on ranks ", fmt::join(several, " "));
 }
 
@@ -233,7 +233,7 @@ void Pipedream::plan() {
   plan_ = make_version_plan(rows_.of(sizes), placement(), rank(), fault_ == PipelineFault::stale_version);
 }
 
-/// Up to the first pass of a micro-batch that is not there yet. Receives of such ones are put off: their shape is not known.
+/// Up to the first pass of a micro-batch, or the first update of a step, that is not there yet. Receives of such ones are put off: their shape is not known.
 /// Where this rank stands in a row that has grown, or that ends here, is told by how many actions it has done.
 void Pipedream::run_available() {
   const pipeline::Row& row = plan_.schedule.rows[static_cast<size_t>(rank())];
@@ -253,6 +253,7 @@ void Pipedream::run_available() {
   for (const size_t place : put_off) run_if_there(place);
   for (; next < row.size(); ++next) {
     if (row[next].micro_batch >= available_ && pipeline::computes(row[next].kind)) return;
+    if (row[next].kind == Kind::update && row[next].version > static_cast<int>(steps_.size())) return;
     run_if_there(next);
   }
 }

@@ -2,7 +2,6 @@
 
 #include <ATen/core/grad_mode.h>
 
-#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -22,7 +21,7 @@ namespace {
 class Rows {
  public:
   Rows(const PipelineOptions& options, int ranks) : options_(options), ranks_(ranks) {
-    if (is_schedule_file(options.schedule)) {
+    if (pipeline::is_schedule_file(options.schedule)) {
       file_ = read_schedule_for(options.schedule, ranks);
       placement = placement_of_file(options, file_);
       return;
@@ -148,11 +147,7 @@ void PipelineParallel::finish_gradients() {
 }  // namespace
 
 bool updates_while_full(const std::string& schedule) {
-  if (is_schedule_file(schedule)) return pipeline::read_schedule(schedule).asynchronous();
-  const auto& all = pipeline::recipes();
-  return std::any_of(all.begin(), all.end(), [&](const pipeline::Recipe& recipe) {
-    return recipe.name == schedule && recipe.asynchronous;
-  });
+  return pipeline::updates_while_full(schedule);
 }
 
 const std::vector<std::string>& pipeline_fault_names() {

@@ -3,23 +3,13 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
-#include <algorithm>
-#include <filesystem>
 #include <vector>
 
 #include "funicular/base/error.h"
-#include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
 #include "funicular/pipeline/validity.h"
 
 namespace funicular::parallel {
-
-bool is_schedule_file(const std::string& schedule) {
-  const auto& all = pipeline::recipes();
-  const bool named =
-      std::any_of(all.begin(), all.end(), [&](const auto& recipe) { return recipe.name == schedule; });
-  return !named && std::filesystem::exists(schedule);
-}
 
 pipeline::Schedule read_schedule_for(const std::string& path, int ranks) {
   pipeline::Schedule schedule = pipeline::read_schedule(path);

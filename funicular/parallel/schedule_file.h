@@ -4,13 +4,13 @@
 #include <string>
 
 #include "funicular/parallel/strategy.h"
+#include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/placement.h"
 #include "funicular/pipeline/schedule.h"
 
 namespace funicular::parallel {
 
-/// Whether it names a file that exists, and no schedule of pipeline/generators.h.
-bool is_schedule_file(const std::string& schedule);
+using pipeline::is_schedule_file;
 
 /// With the messages that its rows may leave out, and checked (pipeline/validity.h). Throws InputError if it cannot be run, or has
 /// rows for another number of ranks.

@@ -14,7 +14,6 @@
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
-#include "funicular/parallel/schedule_file.h"
 #include "funicular/parallel/stages.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/schedule.h"
@@ -161,7 +160,7 @@ MeasuredCut cut_by_cost(Model& model, std::span<const MicroBatch> batches,
 
 int stages_of(const PipelineOptions& options, int ranks) {
   if (!options.replicas.empty()) return static_cast<int>(options.replicas.size());
-  if (is_schedule_file(options.schedule)) return pipeline::read_schedule(options.schedule).stages();
+  if (pipeline::is_schedule_file(options.schedule)) return pipeline::read_schedule(options.schedule).stages();
   return pipeline::make_schedule(options.schedule, ranks, 1, options.chunks).stages();
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <numeric>
 #include <utility>
@@ -273,6 +274,20 @@ const Recipe& recipe_of(const std::string& name) {
                      fmt::join(names, ", "));
   throw InputError("schedule", "unknown schedule \"{}\"; expected one of: {}, or a file", name,
                    fmt::join(names, ", "));
+}
+
+bool is_schedule_file(const std::string& schedule) {
+  const auto& all = recipes();
+  const bool named =
+      std::any_of(all.begin(), all.end(), [&](const Recipe& one) { return one.name == schedule; });
+  return !named && std::filesystem::is_regular_file(schedule);
+}
+
+bool updates_while_full(const std::string& schedule) {
+  if (is_schedule_file(schedule)) return read_schedule(schedule).asynchronous();
+  const auto& all = recipes();
+  return std::any_of(all.begin(), all.end(),
+                     [&](const Recipe& one) { return one.name == schedule && one.asynchronous; });
 }
 
 Schedule make_schedule(const std::string& name, int ranks, int micro_batches, int chunks) {

@@ -39,6 +39,11 @@ struct Recipe {
 const std::vector<Recipe>& recipes();
 /// Throws InputError that lists the names.
 const Recipe& recipe_of(const std::string& name);
+/// Whether this is no name of a schedule, but that of a file.
+bool is_schedule_file(const std::string& schedule);
+/// Whether a schedule, by its name or of a file, updates weights while the pipeline is full. Throws InputError for a file that is
+/// no schedule; false for what is neither.
+bool updates_while_full(const std::string& schedule);
 
 /// The rows of the schedule `name` for `ranks` ranks of `chunks` stages each (0: its default) and `micro_batches`
 /// micro-batches, without messages. Of several chunks stage c · ranks + r lies on rank r; of zb-v stages r and

@@ -4,6 +4,7 @@
 
 #ifdef FUNICULAR_CUDA
 #include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAStream.h>
 #endif
 
@@ -39,9 +40,10 @@ bool has_cuda_kernels() {
 
 bool multiplies_bf16([[maybe_unused]] const at::Device& gpu) {
 #ifdef FUNICULAR_CUDA
+  if (c10::cuda::device_count() == 0) return false;
   int major = 0;
-  C10_CUDA_CHECK(
-      cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, gpu.has_index() ? gpu.index() : 0));
+  C10_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor,
+                                        gpu.has_index() ? gpu.index() : c10::cuda::current_device()));
   return major >= 8;
 #else
   return false;

@@ -20,12 +20,16 @@ struct Settings {
   bool repeatable = true;
   Recompute recompute = Recompute::none;
   int64_t micro_batch_size = 0;
+  uint64_t seed = 5;  ///< of the masks
 };
 
 struct Trained {
   std::vector<double> losses;
-  at::Tensor weights;  ///< of all parameters, one after the other
+  at::Tensor weights, moved;  ///< of all parameters, one after the other; what four steps added to them
 };
+
+/// How far what 16 bits add to weights may lie apart (distance); it is 0.06 without a GPU.
+constexpr double kSixteenBits = 0.15;
 
 model::BertOptions options_of(const Settings& settings, at::Device place) {
   model::BertOptions options;
@@ -43,28 +47,40 @@ model::BertOptions options_of(const Settings& settings, at::Device place) {
   return options;
 }
 
+at::Tensor weights_of(TrainingStep& step) {
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : step.model().parameters)
+    all.push_back(parameter->master.detach()
+                      .to(at::kCPU, at::kDouble, /*non_blocking=*/false, /*copy=*/true)
+                      .flatten());
+  return at::cat(all);
+}
+
 Trained train(const Settings& settings, bool team) {
   const TeamKernels kernels(team);
   TrainingStep step(model::build_bert(options_of(settings, kernels.place())),
                     {settings.precision, settings.recompute, settings.micro_batch_size > 0});
   Trained result;
+  const at::Tensor before = weights_of(step);
   for (uint64_t i = 0; i < 4; ++i) {
     const Rows rows = make_rows({.longest = 40, .batch_size = 4, .vocabulary = 300}, i);
     result.losses.push_back(
-        step.run(make_batch(rows, static_cast<int64_t>(i), settings.micro_batch_size, 5)).loss);
+        step.run(make_batch(rows, static_cast<int64_t>(i), settings.micro_batch_size, settings.seed)).loss);
   }
-  std::vector<at::Tensor> all;
-  for (const auto& parameter : step.model().parameters)
-    all.push_back(parameter->master.detach().to(at::kCPU, at::kDouble).flatten());
-  result.weights = at::cat(all);
+  result.weights = weights_of(step);
+  result.moved = result.weights - before;
   return result;
 }
 
-/// Of the losses the largest difference, of the weights the distance, both relative.
-void expect_near(const Trained& a, const Trained& b, double losses, double weights) {
+double distance(const Trained& a, const Trained& b) {
+  return ((a.moved - b.moved).norm() / b.moved.norm()).item<double>();
+}
+
+/// Of the losses the largest difference, of what was added to the weights the distance, both relative.
+void expect_near(const Trained& a, const Trained& b, double losses, double moved) {
   for (size_t i = 0; i < a.losses.size(); ++i)
     EXPECT_NEAR(a.losses[i] / b.losses[i], 1, losses) << "step " << i;
-  EXPECT_LT(((a.weights - b.weights).norm() / b.weights.norm()).item<double>(), weights);
+  EXPECT_LT(distance(a, b), moved);
 }
 
 TEST(TeamStep, TrainsAsTheProcessorInWidePrecisions) {
@@ -74,11 +90,10 @@ TEST(TeamStep, TrainsAsTheProcessorInWidePrecisions) {
       expect_near(train(settings, true), train(settings, false), 1e-11, 1e-8);
     }
   const Settings single{.precision = Precision::fp32};
-  expect_near(train(single, true), train(single, false), 1e-5, 1e-3);
+  expect_near(train(single, true), train(single, false), 1e-5, 1e-2);
 }
 
-/// A step of AdamW is as long whatever its gradient is: where rounding decides its sign, weights part by 1e-4 a step. An error
-/// of a gradient's size leaves losses that are percents apart.
+/// A step of AdamW is as long whatever its gradient is: where rounding decides its sign, weights part by two steps.
 TEST(TeamStep, TrainsAsTheProcessorInSixteenBitsUpToRounding) {
   for (const Precision precision : {Precision::bf16, Precision::fp16})
     for (const bool repeatable : {true, false}) {
@@ -86,8 +101,17 @@ TEST(TeamStep, TrainsAsTheProcessorInSixteenBitsUpToRounding) {
       const Settings settings{
           .precision = precision, .dropout = repeatable ? 0.1 : 0, .repeatable = repeatable};
       SCOPED_TRACE(testing::Message() << precision_name(precision) << " " << repeatable);
-      expect_near(train(settings, true), train(settings, false), 5e-3, 5e-3);
+      const Trained team = train(settings, true), processor = train(settings, false);
+      expect_near(team, processor, 5e-3, kSixteenBits);
+      EXPECT_FALSE(at::equal(team.weights, processor.weights)) << "both ran the same kernels";
     }
+}
+
+TEST(TeamStep, OfOtherMasksIsFartherAwayThanRounding) {
+  Settings settings{.precision = Precision::bf16};
+  const Trained one = train(settings, true);
+  settings.seed = 6;
+  EXPECT_GT(distance(train(settings, true), one), 2 * kSixteenBits);
 }
 
 TEST(TeamStep, RepeatsBitForBit) {
@@ -106,7 +130,7 @@ TEST(TeamStep, RecomputesWithTheSameMasks) {
     const Trained kept = train(settings, true);
     for (const Recompute recompute : {Recompute::selective, Recompute::full}) {
       settings.recompute = recompute;
-      expect_near(train(settings, true), kept, 5e-3, 5e-3);
+      expect_near(train(settings, true), kept, 5e-3, repeatable ? 1e-6 : kSixteenBits);
     }
   }
 }

@@ -2,13 +2,16 @@
 
 import os
 import pty
+import re
 import select
 import shutil
 import time
+import tomllib
 
 from harness import *
 
-COMMANDS = ["tokenize", "pretrain", "finetune", "evaluate", "predict", "doctor", "completion"]
+# Those whose help must be found, and more are found in the overview.
+COMMANDS = {"tokenize", "pretrain", "finetune", "distill", "augment", "evaluate", "predict", "chain", "launch", "prove", "bench", "doctor"}
 
 
 def terminals():
@@ -33,14 +36,17 @@ class Help(ProgramTest):
         done = subprocess.run([PROGRAM, "finetune", "--model", "none"], env=with_level, capture_output=True, text=True, check=False)
         self.assertIn('FUNICULAR_LOG expects one of debug, info, warning, error, found "loud"', done.stderr)
 
-    def test_overview_lists_every_command(self):
-        text = self.succeeds("--help").out
-        for command in COMMANDS:
-            self.assertIn("\n  " + command, text)
-        self.assertIn("75", text)
+    def commands(self):
+        found = re.findall(r"^  ([a-z]+)  +[A-Z]", self.succeeds("--help").out, re.MULTILINE)
+        self.assertLessEqual(COMMANDS, set(found))
+        return found
+
+    def test_overview_lists_the_commands_and_exit_codes(self):
+        self.assertEqual(len(set(self.commands())), len(self.commands()))
+        self.assertIn("75", self.succeeds("--help").out)
 
     def test_every_command_has_help_on_standard_output(self):
-        for command in COMMANDS:
+        for command in self.commands():
             text = self.succeeds(command, "--help").out
             self.assertIn("Usage: funicular " + command, text)
             self.assertIn("--config FILE", text)
@@ -53,9 +59,9 @@ class Help(ProgramTest):
             self.assertIn(phrase, text)
 
     def test_help_fits_a_hundred_columns(self):
-        for command in COMMANDS:
+        for command in self.commands():
             for line in self.succeeds(command, "--help").out.splitlines():
-                self.assertLessEqual(len(line), 110, line)
+                self.assertLessEqual(len(line), 100, line)
 
     def test_help_wins_over_missing_options(self):
         self.succeeds("finetune", "--model", "nowhere", "--help")
@@ -231,7 +237,11 @@ class ConfigFile(ProgramTest):
                 at = source.randrange(len(raw))
                 raw[at:at + source.randint(0, 3)] = bytes(source.randrange(256) for _ in range(source.randint(0, 3)))
             (self.folder / "run.toml").write_bytes(raw)
-            self.refuses(["finetune", "--config", self.folder / "run.toml"], "error: [")
+            said = self.refuses(["finetune", "--config", self.folder / "run.toml"], "error: [").err
+            try:
+                tomllib.loads(raw.decode())
+            except ValueError:  # what is no TOML or no UTF-8 is; the file is refused, not the options that are missing
+                self.assertIn("run.toml", said)
 
     def test_missing_file(self):
         self.refuses(["finetune", "--config", self.folder / "none.toml"], "none.toml", "No such file")

@@ -43,6 +43,24 @@ class Functional : public testing::TestWithParam<KernelKind> {
 INSTANTIATE_TEST_SUITE_P(, Functional, testing::Values(KernelKind::processor, KernelKind::team),
                          [](const auto& info) { return name_of(info.param); });
 
+/// A gradient comes back to `wanted` where that of the trunk lay.
+void expect_in_place(const at::Tensor& wanted, const Branch& branch) {
+  const void *before = nullptr, *after = nullptr;
+  branch.trunk.register_hook([&](const at::Tensor& gradient) { before = gradient.data_ptr(); });
+  wanted.register_hook([&](const at::Tensor& gradient) { after = gradient.data_ptr(); });
+  (branch.output * 2 + branch.trunk * 3).sum().backward();
+  ASSERT_NE(before, nullptr);
+  EXPECT_EQ(before, after);
+}
+
+TEST_P(Functional, TrunksGradientsAreAddedToInPlace) {
+  const at::Tensor up = random({64, 32}, 1), down = random({32, 64}, 2), bias = random({64}, 3);
+  const at::Tensor x = random({96, 32}, 4).requires_grad_() * 1;
+  expect_in_place(x, linear_branch(x, random({32, 32}, 6)));
+  const at::Tensor y = random({96, 32}, 5).requires_grad_() * 1;
+  expect_in_place(y, feed_forward_branch(y, up, bias, down, Activation::gelu));
+}
+
 /// x + linear(feed_forward(x)) and so on: what reads the trunk, the branch, both or neither.
 TEST_P(Functional, BranchesAddTheTrunksGradientToTheirOwn) {
   for (const bool use_output : {true, false})

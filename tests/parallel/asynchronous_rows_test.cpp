@@ -20,8 +20,9 @@ namespace {
 /// A file of these rows while it lives.
 class File {
  public:
-  explicit File(const std::string& rows)
-      : path_(std::filesystem::temp_directory_path() / ("funicular-rows-" + std::to_string(::getpid()))) {
+  explicit File(const std::string& rows, const std::string& name = "")
+      : path_(std::filesystem::temp_directory_path() /
+              ("funicular-rows-" + std::to_string(::getpid()) + name)) {
     std::ofstream(path_) << rows;
   }
   ~File() { std::filesystem::remove(path_); }
@@ -67,12 +68,12 @@ TEST(AsynchronousFiles, EndBehindAnyOfTheirUpdates) {
   }
 }
 
-TEST(AsynchronousFiles, AreExpectedToGoOnForAsManyStepsAsThePipelineHolds) {
+TEST(AsynchronousFiles, AreExpectedToGoOnAsLongAsIsPlanned) {
   const File file(to_text(pipeline::make_asynchronous("pipedream", {1, 1, 1}, {2, 2, 2, 2, 2, 2})));
   const AsynchronousRows rows({.schedule = file.path()}, 3);
   std::vector<int> sizes{2};
   rows.add_expected(sizes, 6);
-  EXPECT_EQ(sizes, (std::vector<int>{2, 2, 2, 2}));
+  EXPECT_EQ(sizes, (std::vector<int>(6, 2)));
   sizes = {2, 2};
   rows.add_expected(sizes, 3);
   EXPECT_EQ(sizes, (std::vector<int>{2, 2, 2}));
@@ -92,12 +93,27 @@ TEST(AsynchronousFiles, ThatNoPipelineCanRunAreRefused) {
   refuses(1, "0F0@0 0B0@0 0F1@0 0B1@0 0U1 0F2@1 0B2@1 0U2", "it has 3 micro-batches and 2 updates");
   refuses(1, "0F0@0 0F1@0 0B1@0 0B0@0 0U1", "0B0@0 stands behind a later micro-batch");
   refuses(1, "0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2 0F2@0 0B2@0 0U3", "0F2@0 uses an older version");
+  refuses(1, "0F1@0 0F0@0 0B0@0 0B1@0 0U1", "0F0@0 stands behind a later micro-batch");
+  refuses(3,
+          "0F1@1 0B1@1 0U1 0U2\n0F0@0 0B0@0 0U1 0F2@0 0B2@0 0U2\n1F0@0 1B0@0 1F1@0 1B1@0 1F2@0 1B2@0 1U1 1U2",
+          "expected as many");
   refuses(1, "0F0@0 1F0@0 1B0@0 0B0@0 0U1 1U1", "1F0@0 is of another stage than stage 0 before it");
   refuses(2, "0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2\n1F0@0 1B0@0 1F1@0 1B1@0 1U1 1U2",
           "micro-batch 1 is in update 1");
   refuses(2, "0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2\n1F0@0 1B0@0 1F1@0 1B1@0 1U1",
           "there are 1 updates, of which rank 0 has 2");
   refuses(3, "0F0@0 0B0@0 0U1\n1F0@0 1B0@0 1U1", "has rows for 2 ranks; the pipeline has 3");
+}
+
+TEST(AsynchronousFiles, AreToldApartByTheirRowsAlone) {
+  const auto name_of = [](const std::string& text, const std::string& folder) {
+    const File file(text, folder);
+    return AsynchronousRows({.schedule = file.path()}, 1).name();
+  };
+  const std::string rows = "0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2", others = "0F0@0 0F1@0 0B0@0 0U1 0B1@0 0U2";
+  EXPECT_EQ(name_of(rows, "a"), name_of(rows, "b"));
+  EXPECT_NE(name_of(rows, "a"), name_of(others, "a"));
+  EXPECT_EQ(AsynchronousRows({.schedule = "pipedream"}, 2).name(), "pipedream");
 }
 
 }  // namespace

@@ -355,6 +355,23 @@ TEST(PipelinesThatUpdateWhileFull, FollowTheVersionsOfAUsersOwnRowsUpdateByUpdat
   }
 }
 
+/// Of the updates that a rank has no micro-batch of it can make none before their step is there.
+TEST(PipelinesThatUpdateWhileFull, FollowRowsOfRanksWithoutMicroBatchesOfSomeUpdates) {
+  with_ranks(3, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* schedule : {"pipedream", "pipedream-vertical-sync"})
+      for (const std::vector<int>& sizes : {std::vector<int>(6, 1), std::vector<int>(4, 1), {3, 3}}) {
+        Case each{.pipeline = 3, .begins = kIn2, .stage_of = kStages2, .update = kAdamW, .replicas = {2, 1}};
+        each.schedule = file_of(to_text(pipeline::make_asynchronous(schedule, {2, 1}, sizes)));
+        expect_follows(group, each);
+        each.watched = true;
+        expect_follows(group, each);
+        std::filesystem::remove(each.schedule);
+      }
+    finish_rank();
+  });
+}
+
 /// The most bytes that rank `rank` of three keeps of older versions. Each weight begins at a multiple of 64 elements of float64.
 /// The last stage's copy of the table has the first stage's versions, and none older than the one that is used.
 int64_t kept(const std::string& schedule, int rank) {

@@ -225,8 +225,8 @@ def zero(lab):
         lab.assertEqual(run.file["strategy"], name)
         lab.assertLess(distance(run.weights, alone.weights), 1e-12, name)
     lab.refuses_to_train("--zero 2 and the strategy zero1 contradict each other", ranks=2, zero=2, strategy="zero1")
-    lab.assertIn("--pipeline-parallel 2 --zero 1: ZeRO divides what replicas have in common",
-                 lab.train(ranks=2, pipeline_parallel=2, zero=1).err)
+    lab.assertEqual(lab.train(ranks=2, pipeline_parallel=2, zero=1).err.count(
+        "--pipeline-parallel 2 --zero 1: ZeRO divides what replicas have in common"), 1)
 
 
 @RANKS.row("--schedule", "passes are in the order of that schedule, or of a file's rows")
