@@ -59,6 +59,7 @@ struct How {
   int64_t micro_batch = 0;
   fs::path output = {};
   int64_t interrupt_at = 0;
+  parallel::PipelineOptions pipeline = {};
 };
 
 /// The weights after six steps with dropout, a checkpoint every two.
@@ -76,8 +77,9 @@ torch::Tensor train(const Task& task, const How& how) {
   Trainer trainer(
       options,
       [&] {
-        return parallel::make_strategy(how.strategy, how.group,
-                                       {.bucket_bytes = 1, .devices = how.strategy == "dp" ? 2 : 1});
+        return parallel::make_strategy(
+            how.strategy, how.group,
+            {.bucket_bytes = 1, .devices = how.strategy == "dp" ? 2 : 1, .pipeline = how.pipeline});
       },
       optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.1});
   trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult& result) {
@@ -123,6 +125,47 @@ TEST(DistillationTraining, EveryStrategyTrainsAsOneProcess) {
     group.barrier();
     if (testing::Test::HasFailure()) std::exit(1);
   });
+}
+
+/// Stages of the teacher before those of the student.
+TEST(DistillationTraining, PipelinesAndSlicesTrainAsOneProcess) {
+  for (const int ranks : {2, 3, 4}) {
+    with_ranks(ranks, [] {
+      log::set_level(log::Level::error);
+      const auto group = comm::Group::from_environment();
+      for (const auto& terms : kTerms) {
+        Task task(terms);
+        task.options.relation_heads = 4;
+        const torch::Tensor expected = train(task, {.micro_batch = 2});
+        const auto expect_same = [&](const How& how) {
+          EXPECT_LT(difference(train(task, how), expected), 1e-11)
+              << how.strategy << " " << how.pipeline.schedule << " " << terms[0];
+        };
+        How how{.strategy = "pipeline", .group = group, .micro_batch = 2};
+        if (group.size() == 4) {
+          how.pipeline.ranks = 2;
+          for (const char* strategy : {"pipeline", "pipeline-zero1", "pipeline-zero3"}) {
+            how.strategy = strategy;
+            expect_same(how);
+          }
+          continue;
+        }
+        for (const char* schedule : {"naive", "gpipe", "1f1b", "interleaved", "zb-h1"}) {
+          how.pipeline.schedule = schedule;
+          how.recompute = schedule == std::string("gpipe") ? Recompute::full : Recompute::none;
+          expect_same(how);
+        }
+        const How slices{.strategy = "tensor", .group = group, .micro_batch = 2};
+        if (group.size() == 2 && terms[0] == "soft") expect_same(slices);
+        if (group.size() == 2 && terms[0] != "soft") {  // what reads queries, keys and values whole
+          EXPECT_THROW(train(task, slices), InputError);
+        }
+      }
+      group.barrier();
+      if (testing::Test::HasFailure()) std::exit(1);
+    });
+    if (is_rank()) return;
+  }
 }
 
 TEST(DistillationTraining, DevicesMicroBatchesAndRecomputationDoNotChangeIt) {

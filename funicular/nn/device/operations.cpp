@@ -253,7 +253,10 @@ void join_gradients(const std::vector<at::Tensor>& parts, const at::Tensor& grad
     kernel.rows = gradient.size(0);
     kernel.width = width;
     kernel.block_rows = blocks.size;
-    for (size_t i = 0; i < parts.size(); ++i) kernel.parts[i] = data<S>(parts[i]);
+    for (size_t i = 0; i < parts.size(); ++i) {
+      TORCH_INTERNAL_ASSERT(parts[i].is_contiguous());
+      kernel.parts[i] = data<S>(parts[i]);
+    }
     kernel.out = data<S>(gradient);
     kernel.partial = data<Compute<S>>(partial);
     const int64_t packs = 3 * ceiling(width, kPack);
