@@ -9,6 +9,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <tuple>
+#include <utility>
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
@@ -104,6 +106,8 @@ class Prove final : public Command {
     arguments.add("objective", "NAME", objective_, "what is learnt; --all takes the reference for each")
         .choices({kMaskedLm, kClassification, kElectra, kMacBert});
     arguments.add("model", "DIR|config.json", task_.model, "what to train").default_text("a small BERT");
+    arguments.add("layers", "N", task_.layers, "of the small BERT: a pipeline of many stages needs more")
+        .range(1, 64);
     arguments
         .add("data", "STORE", task_.data,
              "token store, of the tokeniser in --model; for classification with labels")
@@ -137,6 +141,9 @@ class Prove final : public Command {
           "usage",
           "funicular prove expects two layouts in quotes, such as \"ddp -n 2\" single, or --all; found {}",
           layouts_.size());
+    if (!task_.model.empty() && arguments.given("layers"))
+      throw InputError("usage",
+                       "--layers is of the small BERT; the layers of --model are in its config.json");
     if (!task_.model.empty())
       format::warn_of_doubtful_keys(format::read_bert_config(task_.model).source, task_.model);
     const Scratch scratch(keep_);
@@ -171,8 +178,8 @@ class Prove final : public Command {
 
   /// Where the layout's tensors lie; trains it once.
   fs::path ran(const prove::Layout& layout) {
-    const auto [found, added] =
-        runs_.try_emplace({objective_, layout.text}, folder_ / fmt::format("run-{}", runs_.size()));
+    const auto [found, added] = runs_.try_emplace({objective_, task_.layers, layout.text},
+                                                  folder_ / fmt::format("run-{}", runs_.size()));
     if (!added) return found->second;
     make_directories(found->second);
     std::error_code error;
@@ -208,7 +215,8 @@ class Prove final : public Command {
         {"--learning-rate", fmt::format("{}", rate_)},
         {"--max-grad-norm", fmt::format("{}", task_.max_grad_norm)},
         {"--seed", std::to_string(seed_)}};
-    if (!task_.model.empty()) words.emplace_back("--model", task_.model.string());
+    words.emplace_back(task_.model.empty() ? "--layers" : "--model",
+                       task_.model.empty() ? std::to_string(task_.layers) : task_.model.string());
     if (!task_.data.empty()) words.emplace_back("--data", task_.data.string());
     return words;
   }
@@ -308,6 +316,7 @@ class Prove final : public Command {
     add("ps-sync -n 4 --servers 2", "single");
     prove_objectives(add);
     prove_pipelines(add);
+    prove_every_schedule(add);
     prove_slices(add);
     prove_products(add);
     size_t held = 0;
@@ -337,8 +346,21 @@ class Prove final : public Command {
            {"single --micro-batch-size 3", "single --micro-batch-size 2 --recompute full", "ddp -n 2",
             "ddp -n 3 --micro-batch-size 2 --recompute sqrt", "zero1 -n 2 --micro-batch-size 3",
             "zero2 -n 3 --micro-batch-size 2", "zero3 -n 2 --recompute full",
-            "zero3 -n 4 --micro-batch-size 1"})
+            "zero3 -n 4 --micro-batch-size 1", "pipeline -n 2 --schedule naive --micro-batch-size 3",
+            "pipeline -n 3 --schedule gpipe --micro-batch-size 2 --recompute full",
+            "pipeline -n 4 --micro-batch-size 1", "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2",
+            "pipeline -n 2 --schedule interleaved --micro-batch-size 2",
+            "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute sqrt",
+            "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 3",
+            "pipeline -n 3 --stages 0x2,2 --micro-batch-size 2",
+            "pipeline-zero1 -n 4 --pipeline-parallel 2 --micro-batch-size 2",
+            "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2"})
         add(layout, "single");
+      if (each == std::string(kMacBert) && heads() >= 3)  // slices are of one encoder
+        for (const char* layout : {"tensor -n 2", "tensor -n 3 --sequence-parallel --micro-batch-size 3",
+                                   "pipeline -n 4 --tensor-parallel 2 --micro-batch-size 2",
+                                   "zero3 -n 4 --tensor-parallel 2 --micro-batch-size 3"})
+          add(layout, "single");
       for (const char* layout : {"ddp -n 2", "zero3 -n 2"})
         add(fmt::format("{} --micro-batch-size 4 --deterministic", layout),
             "single --micro-batch-size 4 --deterministic");
@@ -397,6 +419,20 @@ class Prove final : public Command {
     set_objective(objective);
   }
 
+  /// On 2 to 4 ranks with 1, 2, 3, 4 and 8 micro-batches, of a model that has two stages for each rank.
+  void prove_every_schedule(const std::function<void(const std::string&, const std::string&)>& add) {
+    if (!task_.model.empty() || objective_ != kMaskedLm) return;
+    const int64_t layers = std::exchange(task_.layers, 8);
+    for (const char* schedule : {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"})
+      for (int ranks = 2; ranks <= 4; ++ranks)
+        for (const int64_t micro_batches : {1, 2, 3, 4, 8}) {
+          const int64_t size = (task_.batch_size + micro_batches - 1) / micro_batches;
+          add(fmt::format("pipeline -n {} --schedule {} --micro-batch-size {}", ranks, schedule, size),
+              "single");
+        }
+    task_.layers = layers;
+  }
+
   /// Four heads, 997 words and 200 channels: three ranks have them unequally.
   void prove_slices(const std::function<void(const std::string&, const std::string&)>& add) {
     const std::string objective = objective_;
@@ -449,7 +485,7 @@ class Prove final : public Command {
   double rate_ = 1e-3;
   int64_t seed_ = 42;
   fs::path keep_, run_folder_, folder_;
-  std::map<std::pair<std::string, std::string>, fs::path> runs_;  // by objective and layout
+  std::map<std::tuple<std::string, int64_t, std::string>, fs::path> runs_;  // by objective, layers, layout
 };
 
 }  // namespace

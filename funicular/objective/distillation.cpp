@@ -231,10 +231,14 @@ std::unique_ptr<Metrics> Distillation::metrics() const {
 std::map<std::string, std::string> Distillation::identity() const {
   std::map<std::string, std::string> all = inner_->identity();
   const DistillationOptions& o = options_;
-  all["distillation"] = fmt::format(
-      "{}; layers {}; temperature {}; mean over {}; {} relation heads of layer {}", describe(o.terms),
-      describe(o.layers), o.temperature, o.mean_over_classes ? "rows and classes" : "rows", o.relation_heads,
-      o.teacher_relation_layer());
+  std::string read = describe(o.terms);  // and what they read: the rest may change
+  if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
+    read += fmt::format("; layers {}", describe(o.layers));
+  if (o.has(Kind::soft) || o.has(Kind::tokens)) read += fmt::format("; temperature {}", o.temperature);
+  if (o.has(Kind::soft)) read += o.mean_over_classes ? "; mean over rows and classes" : "; mean over rows";
+  if (o.has(Kind::relations))
+    read += fmt::format("; {} relation heads of layer {}", o.relation_heads, o.teacher_relation_layer());
+  all["distillation"] = std::move(read);
   return all;
 }
 

@@ -63,8 +63,9 @@ struct Layout {
 
 /// What both layouts train.
 struct ProofTask {
-  fs::path model{};  ///< a folder or a config.json; empty: a small BERT with random weights
-  fs::path data{};   ///< a token store, for classification one with labels; empty: generated rows
+  fs::path model{};    ///< a folder or a config.json; empty: a small BERT with random weights
+  int64_t layers = 3;  ///< of the small BERT
+  fs::path data{};     ///< a token store, for classification one with labels; empty: generated rows
   model::Head head = model::Head::masked_lm;
   /// In place of the head's own objective: "electra", or "macbert" (n-grams of words, shown as similar ones, and the order
   /// of sentences). The words of generated rows are made up, too.

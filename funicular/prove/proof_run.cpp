@@ -29,13 +29,13 @@ constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
 
 constexpr const char *kElectra = "electra", *kMacBert = "macbert";
 
-format::BertConfig small_config(const std::string& objective) {
+format::BertConfig small_config(const std::string& objective, int64_t layers) {
   const bool electra = objective == kElectra;
   format::BertConfig config = electra ? format::default_config("electra") : format::BertConfig();
   if (electra) config.embedding_size = 20;
   config.vocab_size = kVocabulary;
   config.hidden_size = 48;
-  config.num_hidden_layers = 3;
+  config.num_hidden_layers = layers;
   config.num_attention_heads = 4;
   config.intermediate_size = 200;
   config.max_position_embeddings = 128;
@@ -427,7 +427,7 @@ std::string reference_refuses(const ProofTask& task) {
 void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
                 const fs::path& folder) {
   const format::BertConfig config =
-      task.model.empty() ? small_config(task.objective) : format::read_bert_config(task.model);
+      task.model.empty() ? small_config(task.objective, task.layers) : format::read_bert_config(task.model);
   const OrderedJson losses = layout.is_reference() ? run_reference(task, layout, group, folder, config)
                                                    : run_strategy(task, layout, group, folder, config);
   if (group.rank() == 0) write_file_atomically(folder / "losses.json", losses.dump() + "\n");

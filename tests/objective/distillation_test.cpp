@@ -5,6 +5,7 @@
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <fstream>
@@ -188,6 +189,32 @@ TEST(Distillation, WhatAStageDoesNotUseIsNotThere) {
   EXPECT_FALSE(labels.has_teacher());
   for (const std::string& name : segments_of(build(labels)))
     EXPECT_FALSE(name.starts_with("teacher.")) << name;
+}
+
+/// What a resume compares.
+TEST(Distillation, ItsIdentityHoldsWhatTheTermsRead) {
+  using Terms = std::vector<std::string>;
+  const std::vector<std::pair<std::string, Terms>> changes = {{"layers", {"attention", "hidden", "patient"}},
+                                                              {"temperature", {"soft", "tokens"}},
+                                                              {"mean", {"soft"}},
+                                                              {"relation heads", {"relations"}},
+                                                              {"relation layer", {"relations"}}};
+  for (const auto& [change, readers] : changes)
+    for (const std::string term : {"attention", "hidden", "patient", "soft", "relations", "hard"}) {
+      DistillationOptions before = options_of(term == "hard" ? Terms{term} : Terms{term, "hard"});
+      before.student = config_of(16, 2, 2);
+      DistillationOptions after = before;
+      if (change == "layers") after.layers = make_layer_map("1:1,2:4", 2, 4);
+      if (change == "temperature") after.temperature = 2;
+      if (change == "mean") after.mean_over_classes = !before.mean_over_classes;
+      if (change == "relation heads") after.relation_heads = 1;
+      if (change == "relation layer") after.relation_layer = 3;
+      const auto identity = [](const DistillationOptions& options) {
+        return Distillation(make_tokenizer(), options).identity();
+      };
+      const bool reads = std::find(readers.begin(), readers.end(), term) != readers.end();
+      EXPECT_EQ(identity(before) != identity(after), reads) << change << ", " << term;
+    }
 }
 
 TEST(Distillation, NothingButTheStudentIsExported) {

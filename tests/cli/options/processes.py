@@ -200,6 +200,16 @@ def proved_model(lab):
         lab.assertLess(max(map(abs, less(found["bert." + name], start[name]))), 1e-200, name)
 
 
+@PROVE.row("--layers", "the small BERT has so many")
+def proved_layers(lab):
+    for layers in (2, 5):
+        names = set(Proof(lab, steps=1, layers=layers).read("weight", 1))
+        found = {int(name.split(".")[3]) for name in names if name.startswith("bert.encoder.layer.")}
+        lab.assertEqual(found, set(range(layers)))
+    lab.assertEqual(Proof(lab, steps=1).read("weight", 1).keys(), Proof(lab, steps=1, layers=3).read("weight", 1).keys())
+    lab.refuses(["prove", "single", "single", "--layers", 2, "--model", lab.plain_model()], "--layers is of the small BERT")
+
+
 @PROVE.row("--data", "it is what is trained on")
 def proved_data(lab):
     for length in (7, 30):

@@ -114,6 +114,7 @@ class DistillationGolden : public testing::TestWithParam<const char*> {
     for (const auto& [name, value] : found) {
       const double theirs = to_tensor(expected.at("term." + name)).item<double>();
       EXPECT_NEAR(value / theirs, 1, bound) << name;
+      std::cout << "[ difference of the term " << name << ": " << std::fabs(value / theirs - 1) << " ]\n";
     }
     EXPECT_NEAR(total.item<double>() / to_tensor(expected.at("total")).item<double>(), 1, bound);
     check_gradients(model, expected, bound);
