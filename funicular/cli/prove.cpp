@@ -316,7 +316,6 @@ class Prove final : public Command {
     add("ps-sync -n 4 --servers 2", "single");
     prove_objectives(add);
     prove_pipelines(add);
-    prove_every_schedule(add);
     prove_slices(add);
     prove_products(add);
     size_t held = 0;
@@ -417,6 +416,7 @@ class Prove final : public Command {
       }
     }
     set_objective(objective);
+    prove_every_schedule(add);
   }
 
   /// On 2 to 4 ranks with 1, 2, 3, 4 and 8 micro-batches, of a model that has two stages for each rank.
