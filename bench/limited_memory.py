@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Trains a BERT that is too large for one process's limit, cut in two, as the error of the uncut run says.
+"""Trains a BERT that is too large for one process's limit, cut into stages, as the error of the uncut run says.
 
-Runs the model in one process and as a pipeline of two ranks without a limit, and notes the most data (VmData) of a
-process that trains. Then the limit (ulimit -d) of every such process is halfway between the two: the uncut run must end with an
-error that names a pipeline of two ranks, and the pipeline must end with a model.
+Runs the model in one process and as pipelines of --stages ranks (two) and of one less without a limit, and notes the most data
+(VmData) of a process that trains. Then the limit (ulimit -d) of every such process is halfway between the two pipelines' (of two
+ranks: one process's and the pipeline's). All but the longest pipeline must end with an error; that of one process must name a
+pipeline of --stages ranks; and the pipeline must end with a model.
 
 It prints one line of JSON. The exit code is 0 if all of that was so, else 1. Python's standard library alone. Example:
 bench/limited_memory.py --program build/release/funicular
@@ -47,6 +48,7 @@ def run(command: list, folder: Path, program: str, kilobytes: int = 0) -> tuple[
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--program", default="build/release/funicular")
+    parser.add_argument("--stages", type=int, default=2, help="at least 2")
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--hidden-size", type=int, default=512)
     a = parser.parse_args()
@@ -60,24 +62,26 @@ def main() -> int:
         words = [a.program, "pretrain", "--model", model, "--data", store, "--output", folder / "run", "--max-length", "48",
                  "--max-steps", "2", "--batch-size", "4", "--micro-batch-size", "2", "--precision", "fp32", "--save-steps", "0",
                  "--num-workers", "0"]
-        halves = [a.program, "launch", "-n", "2", "--", *words, "--pipeline-parallel", "2"]
+        commands = {ranks: words if ranks == 1 else [a.program, "launch", "-n", ranks, "--", *words, "--pipeline-parallel", ranks]
+                    for ranks in sorted({1, a.stages - 1, a.stages})}
         result, said = {"layers": a.layers, "hidden_size": a.hidden_size}, {}
-        for key, command in (("whole", words), ("halves", halves)):
-            code, said[key], result[key + "_kilobytes"] = run(command, folder, a.program)
+        free, codes = {}, {}
+        for ranks, command in commands.items():
+            code, said[ranks], free[ranks] = run(command, folder, a.program)
             shutil.rmtree(folder / "run", ignore_errors=True)
             if code != 0:
-                print(said[key], file=sys.stderr)
+                print(said[ranks], file=sys.stderr)
                 return 1
-        limit = (result["whole_kilobytes"] + result["halves_kilobytes"]) // 2
-        result["limit_kilobytes"] = limit
-        result["whole_exit_code"], said["whole"], _ = run(words, folder, a.program, limit)
-        shutil.rmtree(folder / "run", ignore_errors=True)
-        result["halves_exit_code"], said["halves"], _ = run(halves, folder, a.program, limit)
-        result["error"] = next((line for line in said["whole"].splitlines() if "[memory]" in line), "")
+        limit = (free[a.stages - 1] + free[a.stages]) // 2
+        for ranks, command in commands.items():
+            shutil.rmtree(folder / "run", ignore_errors=True)
+            codes[ranks], said[ranks], _ = run(command, folder, a.program, limit)
+        result |= {"kilobytes": free, "limit_kilobytes": limit, "exit_codes": codes,
+                   "error": next((line for line in said[1].splitlines() if "[memory]" in line), "")}
         trained = (folder / "run" / "model" / "model.safetensors").exists()
     print(json.dumps(result))
-    good = (result["whole_exit_code"] == 1 and "A pipeline of 2 ranks divides them" in result["error"]
-            and result["halves_exit_code"] == 0 and trained)
+    good = (all(codes[ranks] == (1 if ranks < a.stages else 0) for ranks in codes)
+            and f"A pipeline of {a.stages} ranks divides them" in result["error"] and trained)
     if not good:
         print(*said.values(), sep="\n", file=sys.stderr)
     return 0 if good else 1

@@ -87,9 +87,7 @@ const StageUnit* StagedModel::unit_of(const Parameter* parameter) const {
   return nullptr;
 }
 
-void StagedModel::take_own(const MatrixTypes& types) {
-  const at::TensorOptions options =
-      layout().entries().front().parameter->master.options().requires_grad(false);
+void StagedModel::take_own(const MatrixTypes& types, const at::TensorOptions& options) {
   const at::TensorOptions computed = types.compute ? options.dtype(*types.compute) : options;
   int64_t vectors = 0;
   for (const comm::Shard& piece : vector_pieces_) vectors += piece.size;
@@ -151,23 +149,36 @@ void StagedModel::put_pieces(const at::Tensor& pieces, const at::Tensor& all) co
   for (const StageUnit& unit : units_) unit.piece_in(all).copy_(unit.compact_in(pieces));
 }
 
-/// Weights that other ranks own: a copy where this rank computes with them, else nothing.
-void StagedModel::take_shared_and_release() {
+at::ScalarType StagedModel::type_of(const Parameter& parameter) const {
+  return compute_ && parameter.group == ParameterGroup::decay ? *compute_ : parameter.master.scalar_type();
+}
+
+/// Weights that other ranks own, and that this one does not compute with.
+void StagedModel::release_unused() {
   std::set<const Parameter*> used;
   for (const Shared& shared : shared_)
     if (shared.used_by(home())) used.insert(shared.parameter);
   for (const auto& [other, owner] : owner_of_) {
-    if (owner == home()) continue;
+    if (owner == home() || used.contains(other)) continue;
     Parameter& parameter = *const_cast<Parameter*>(other);
-    const bool matrix = parameter.group == ParameterGroup::decay, low = compute_ && matrix;
-    const at::Tensor master = parameter.master.detach();
-    const at::ScalarType type = low ? *compute_ : master.scalar_type();
-    const bool uses = used.contains(other);
-    parameter.compute.set_data(uses ? master.to(type, /*non_blocking=*/false, /*copy=*/true)
-                                    : at::empty({0}, master.options().dtype(type)));
+    parameter.compute.set_data(
+        at::empty({0}, parameter.master.options().requires_grad(false).dtype(type_of(parameter))));
     parameter.master = parameter.compute;
     parameter.gradient = at::Tensor();
-    if (!uses || (matrix && zero() >= 2)) continue;
+  }
+}
+
+/// Weights that other ranks own, and that this one computes with: a copy.
+void StagedModel::take_shared() {
+  for (const Shared& shared : shared_) {
+    if (!shared.used_by(home()) || owner_of_.at(shared.parameter) == home()) continue;
+    Parameter& parameter = *shared.parameter;
+    const bool matrix = parameter.group == ParameterGroup::decay, low = compute_ && matrix;
+    const at::Tensor master = parameter.master.detach();
+    parameter.compute.set_data(master.to(type_of(parameter), /*non_blocking=*/false, /*copy=*/true));
+    parameter.master = parameter.compute;
+    parameter.gradient = at::Tensor();
+    if (matrix && zero() >= 2) continue;
     const at::ScalarType sum = low ? target().matrix_gradient.scalar_type() : master.scalar_type();
     parameter.gradient = at::zeros(parameter.compute.sizes(), master.options().dtype(sum));
     copied_gradients_.push_back(parameter.gradient);

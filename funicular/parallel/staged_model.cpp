@@ -107,8 +107,11 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
   type_ = compute_.value_or(layout().entries().front().parameter->master.scalar_type());
   find_holders(model);
   make_units(model);
-  take_own(types);
-  take_shared_and_release();
+  const at::TensorOptions masters =
+      layout().entries().front().parameter->master.options().requires_grad(false);
+  release_unused();  // before buffers are made: this rank never holds both the whole model and those
+  take_own(types, masters);
+  take_shared();
   add_blocks();
   if (zero() >= 2)
     exchange_ = std::make_unique<StageExchange>(same_stage_, zero(), units_, copied_units_,

@@ -151,9 +151,11 @@ class StagedModel : public Replicated {
   void tell(const Model& model) const;
   void find_holders(const Model& model);
   void make_units(const Model& model);
-  void take_own(const MatrixTypes& types);
+  void take_own(const MatrixTypes& types, const at::TensorOptions& options);
   void point_at_own(const at::Tensor& masters);
-  void take_shared_and_release();
+  at::ScalarType type_of(const Parameter& parameter) const;
+  void release_unused();
+  void take_shared();
   void take_copied_pieces();
   void add_blocks();
   void gather_weights();
