@@ -406,6 +406,7 @@ train::TrainerOptions TrainingOptions::trainer() const {
   if (loss_scale > 0) result.loss_scale.fixed_scale = loss_scale;
   result.recompute = parse_recompute(recompute);
   result.logging_steps = logging_steps;
+  result.whole_model_after = false;  // commands read the folder that it leaves
   result.save_steps = save_steps;
   result.save_total_limit = save_total_limit;
   result.eval_steps = eval_steps;

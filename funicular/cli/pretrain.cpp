@@ -250,6 +250,7 @@ class Pretrain final : public Command {
     options.num_train_epochs = 0;
     options.schedule = {.warmup_ratio = 0.1};
     options.save_steps = 0;
+    options.whole_model_after = true;  // all weights are trained next
     options.frozen = {model::family_of(pretrained_->config()).prefix};
     if (objective_name_ == "electra")
       options.frozen.push_back(objective::kGenerator + options.frozen.front());

@@ -16,7 +16,8 @@ namespace funicular::train {
 
 namespace {
 
-constexpr double kShare = 2.0 / 3;  // of a limit, for what is held all the time
+constexpr double kShare = 2.0 / 3;   // of a limit, for what is held all the time
+constexpr double kShareOfAll = 0.9;  // and for that with the others' weights
 
 int64_t states_of(const optim::OptimizerSpec& optimizer) {
   if (const auto* sgd = std::get_if<optim::Sgd>(&optimizer)) return sgd->momentum != 0;
@@ -47,6 +48,12 @@ double bytes_held(const TrainingNeeds& needs, const Division& division) {
   const double states = static_cast<double>(states_of(needs.optimizer)) + (mixed ? 1 : 0);
   return (parameters + constants) * (mixed ? 2 : master) / division.weights +
          parameters * master / division.gradients + parameters * master * states / division.states;
+}
+
+/// All weights, which each rank makes before it keeps its part, and which one rank gathers beside its part to save them.
+double bytes_of_weights(const TrainingNeeds& needs) {
+  return static_cast<double>(needs.parameters + needs.constants) *
+         (needs.precision == Precision::fp64 ? 8 : 4);
 }
 
 double gigabytes(double bytes) {
@@ -91,8 +98,12 @@ double memory_limit() {
 }
 
 int ranks_that_hold(const TrainingNeeds& needs, double limit) {
-  const double bytes = static_cast<double>(bytes_of_training(needs));
-  return std::max(2, static_cast<int>(std::ceil(bytes / std::max(1.0, kShare * limit))));
+  const double bytes = static_cast<double>(bytes_of_training(needs)), weights = bytes_of_weights(needs);
+  double ranks = std::max(2.0, bytes / std::max(1.0, kShare * limit));
+  // bytes / n of its own, and weights * (n - 1) / n of the others'.
+  if (const double left = kShareOfAll * limit - weights; left > 0)
+    ranks = std::max(ranks, (bytes - weights) / left);
+  return static_cast<int>(std::ceil(ranks));
 }
 
 std::string memory_advice(const TrainingNeeds& needs, double limit, const std::string& detail) {
@@ -105,11 +116,12 @@ std::string memory_advice(const TrainingNeeds& needs, double limit, const std::s
   return fmt::format(
       "out of memory; the weights of this model with their gradients and optimiser state take {:.2f} GB{}, "
       "and this process "
-      "may have {:.2f} GB. A pipeline of {} ranks divides them, about {:.2f} GB a rank: funicular launch -n "
-      "{} -- funicular "
+      "may have {:.2f} GB. A pipeline of {} ranks divides them, about {:.2f} GB a rank, and up to {:.2f} GB "
+      "more "
+      "while weights are saved: funicular launch -n {} -- funicular "
       "… --pipeline-parallel {}. What comes on top is less with {} ({})",
       gigabytes(here), needs.parts * needs.replicas > 1 ? " on each rank" : "", gigabytes(limit), wanted,
-      gigabytes(bytes / wanted), wanted, wanted, batches, detail);
+      gigabytes(bytes / wanted), gigabytes(bytes_of_weights(needs)), wanted, wanted, batches, detail);
 }
 
 }  // namespace funicular::train

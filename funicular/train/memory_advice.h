@@ -39,7 +39,8 @@ double bytes_of_a_rank(const TrainingNeeds& needs);
 /// and libraries take of the latter is taken off), else what the machine has left.
 double memory_limit();
 
-/// The least number of ranks over which a pipeline needs at most two thirds of `limit` for them on each.
+/// The least number of ranks over which a pipeline needs at most two thirds of `limit` for them on each, and nine tenths with all
+/// weights, which one rank gathers to save them.
 int ranks_that_hold(const TrainingNeeds& needs, double limit);
 
 /// The message for an allocation that failed (`detail`): how much the training holds, and the layout that divides it so that

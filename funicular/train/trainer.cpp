@@ -112,7 +112,7 @@ FitResult Fit::run() {
   reports_.begin();
   train();
   reports_.end();
-  strategy_->detach();
+  if (options_.whole_model_after) strategy_->detach();
   FitResult& result = training_.result;
   result.step = state_.step;
   result.stopped_early = training_.out_of_patience() && state_.step < training_.max_steps;

@@ -66,6 +66,10 @@ struct TrainerOptions {
   std::string resume =
       "auto";  ///< "auto": the newest valid checkpoint of `output`, if any; "never"; or a checkpoint or run
 
+  /// Every rank has the whole model when fit() ends, as before it. False: of strategies that divide it each may be left with its
+  /// part, for callers that read the folder alone; the whole model on each rank may be more than its memory holds.
+  bool whole_model_after = true;
+
   int num_workers = 1;   ///< loader threads; 0: collate between steps. No effect on results
   bool progress = true;  ///< the progress line
 

@@ -60,6 +60,7 @@ struct How {
   fs::path output = {};
   int64_t interrupt_at = 0;
   parallel::PipelineOptions pipeline = {};
+  bool whole_after = true;
 };
 
 /// The weights after six steps with dropout, a checkpoint every two.
@@ -74,6 +75,7 @@ torch::Tensor train(const Task& task, const How& how) {
   options.save_steps = 2;
   options.eval_steps = 3;
   options.progress = false;
+  options.whole_model_after = how.whole_after;
   Trainer trainer(
       options,
       [&] {
@@ -166,6 +168,25 @@ TEST(DistillationTraining, PipelinesAndSlicesTrainAsOneProcess) {
     });
     if (is_rank()) return;
   }
+}
+
+TEST(DistillationTraining, LeavesEachRankItsStagesWhereNobodyReadsMore) {
+  with_ranks(2, [] {
+    log::set_level(log::Level::error);
+    const auto group = comm::Group::from_environment();
+    const Task task({"soft", "hard=0.5"});
+    How how{.strategy = "pipeline", .group = group};
+    const int64_t whole = train(task, how).numel();
+    how.whole_after = false;
+    const int64_t own = train(task, how).numel();
+    EXPECT_LE(own, whole);
+    const torch::Tensor all = torch::tensor({own});
+    group.all_reduce(all);
+    EXPECT_GE(all.item<int64_t>(), whole);
+    EXPECT_LT(all.item<int64_t>(), 2 * whole);
+    group.barrier();
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
 }
 
 TEST(DistillationTraining, DevicesMicroBatchesAndRecomputationDoNotChangeIt) {

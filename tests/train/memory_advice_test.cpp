@@ -26,11 +26,15 @@ TEST(MemoryAdvice, CountsWhatATrainingHolds) {
 TEST(MemoryAdvice, NamesThePipelineThatFits) {
   const TrainingNeeds needs{.parameters = 1'000'000'000};  // 16 GB
   EXPECT_EQ(ranks_that_hold(needs, 100e9), 2) << "one process does not hold it, so that it is asked";
-  EXPECT_EQ(ranks_that_hold(needs, 12.1e9), 2);
-  EXPECT_EQ(ranks_that_hold(needs, 8.1e9), 3);
+  EXPECT_EQ(ranks_that_hold(needs, 12.1e9), 2) << "8 GB, and 2 of the other rank's weights";
+  EXPECT_EQ(ranks_that_hold(needs, 9e9), 3);
+  EXPECT_EQ(ranks_that_hold(needs, 8.1e9), 4) << "5.3 and 2.7 GB are too near";
+  EXPECT_EQ(ranks_that_hold(needs, 4e9), 6) << "all weights do not fit: so many hold their parts";
+  EXPECT_EQ(ranks_that_hold({.parameters = 1'000'000'000, .optimizer = optim::Sgd{}}, 9e9), 2);
   const std::string advice = memory_advice(needs, 8.1e9, "no more");
-  for (const char* part : {"take 16.00 GB, and", "may have 8.10 GB", "A pipeline of 3 ranks",
-                           "about 5.33 GB a rank", "launch -n 3", "--pipeline-parallel 3", "(no more)"})
+  for (const char* part :
+       {"take 16.00 GB, and", "may have 8.10 GB", "A pipeline of 4 ranks", "about 4.00 GB a rank",
+        "up to 4.00 GB more while weights are saved", "launch -n 4", "--pipeline-parallel 4", "(no more)"})
     EXPECT_NE(advice.find(part), std::string::npos) << part << " in: " << advice;
   // Of two that were not enough.
   const std::string more = memory_advice({.parameters = 1'000'000'000, .parts = 2}, 12.1e9, "no more");
