@@ -30,6 +30,13 @@ void StagedModel::find_holders(const Model& model) {
     ranks.erase(owner);
     if (!ranks.empty()) shared_.push_back({entry.parameter, owner, {ranks.begin(), ranks.end()}});
   }
+  const std::set<int> homes(home_of_segment.begin(), home_of_segment.end());
+  for (const auto& parameter : model.parameters) {
+    const std::set<int>& ranks = users[parameter.get()];
+    if (!parameter->constant || ranks.empty() || ranks == homes) continue;
+    constants_.push_back(
+        {parameter.get(), *ranks.begin(), ranks.contains(home()), parameter->compute.sizes().vec()});
+  }
 }
 
 /// With ZeRO's stages 2 and 3 the matrices of a segment are a unit, and so is each that several segments use; else all are
@@ -153,6 +160,12 @@ at::ScalarType StagedModel::type_of(const Parameter& parameter) const {
   return compute_ && parameter.group == ParameterGroup::decay ? *compute_ : parameter.master.scalar_type();
 }
 
+void StagedModel::release(Parameter& parameter, at::ScalarType type) {
+  parameter.compute.set_data(at::empty({0}, parameter.master.options().requires_grad(false).dtype(type)));
+  parameter.master = parameter.compute;
+  parameter.gradient = at::Tensor();
+}
+
 /// Weights that other ranks own, and that this one does not compute with.
 void StagedModel::release_unused() {
   std::set<const Parameter*> used;
@@ -161,11 +174,10 @@ void StagedModel::release_unused() {
   for (const auto& [other, owner] : owner_of_) {
     if (owner == home() || used.contains(other)) continue;
     Parameter& parameter = *const_cast<Parameter*>(other);
-    parameter.compute.set_data(
-        at::empty({0}, parameter.master.options().requires_grad(false).dtype(type_of(parameter))));
-    parameter.master = parameter.compute;
-    parameter.gradient = at::Tensor();
+    release(parameter, type_of(parameter));
   }
+  for (const Constant& constant : constants_)
+    if (!constant.here) release(*constant.parameter, constant.parameter->compute.scalar_type());
 }
 
 /// Weights that other ranks own, and that this one computes with: a copy.

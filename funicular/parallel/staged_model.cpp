@@ -326,6 +326,16 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
     own.emplace_back(parameter, parameter->master);
     parameter->master = whole.view(shape_of(entry));
   }
+  for (const Constant& constant : constants_) {
+    Parameter* const parameter = constant.parameter;
+    if (!parameter->exported || constant.holder == 0 || replica() != 0) continue;
+    if (constant.holder == rank()) wait(messages_.start_send(parameter->master.detach(), 0));
+    if (rank() != 0 || constant.here) continue;
+    const at::Tensor whole = at::empty(constant.shape, parameter->master.options().requires_grad(false));
+    wait(messages_.start_receive(whole, constant.holder));
+    own.emplace_back(parameter, parameter->master);
+    parameter->master = whole;
+  }
   try {
     Strategy::with_whole_model(use);
   } catch (...) {
@@ -348,6 +358,15 @@ void StagedModel::detach() {
     const bool low = compute_ && parameter.group == ParameterGroup::decay;
     parameter.compute.set_data(low ? whole.to(*compute_) : whole);
     parameter.master = low ? whole : parameter.compute;
+  }
+  for (const Constant& constant : constants_) {
+    Parameter& parameter = *constant.parameter;
+    const at::Tensor whole =
+        constant.here ? parameter.compute.detach() : at::empty(constant.shape, parameter.compute.options());
+    pipeline_.broadcast(whole, constant.holder);
+    if (constant.here) continue;
+    parameter.compute.set_data(whole);
+    parameter.master = parameter.compute;
   }
 }
 

@@ -48,6 +48,7 @@ class StagedModel : public Replicated {
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
   void detach() override;
+  void leave() override { Replicated::detach(); }
   void with_whole_model(const std::function<void()>& use) override;
   StrategyCosts costs() const override;
 
@@ -147,6 +148,13 @@ class StagedModel : public Replicated {
   }
 
  private:
+  /// A weight that does not train, such as a teacher's, and that not all ranks compute with.
+  struct Constant {
+    Parameter* parameter = nullptr;
+    int holder = 0;     ///< a rank that computes with it
+    bool here = false;  ///< this one does
+    std::vector<int64_t> shape{};
+  };
   void join_groups();
   void tell(const Model& model) const;
   void find_holders(const Model& model);
@@ -155,6 +163,7 @@ class StagedModel : public Replicated {
   void point_at_own(const at::Tensor& masters);
   at::ScalarType type_of(const Parameter& parameter) const;
   void release_unused();
+  static void release(Parameter& parameter, at::ScalarType type);
   void take_shared();
   void take_copied_pieces();
   void add_blocks();
@@ -184,6 +193,7 @@ class StagedModel : public Replicated {
   std::vector<Stage> stages_;
   std::map<const Parameter*, int> owner_of_;  ///< of those that train; Shared::owner
   std::vector<Shared> shared_;                ///< in the layout's order
+  std::vector<Constant> constants_;           ///< in the model's order
   at::Tensor matrices_, vectors_;             ///< own ones that are computed with
   std::map<const Parameter*, std::vector<int64_t>> shapes_;
   std::map<const Parameter*, Place> places_;  ///< of own ones

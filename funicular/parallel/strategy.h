@@ -118,6 +118,8 @@ class Strategy {
                       const Numerics& numerics = {}) = 0;
   /// Ends it: the model is whole on every rank again, and its segments are what they were.
   virtual void detach() {}
+  /// Ends it, and may leave each rank with its part of the model, which is of no use then.
+  virtual void leave() { detach(); }
   /// As make_strategy takes it; not collective.
   virtual std::string name() const = 0;
   /// All ranks that train together; not collective.
@@ -147,7 +149,7 @@ class Strategy {
   virtual void state_changed() = 0;
   /// Not collective.
   virtual StrategyCosts costs() const { return {}; }
-  /// Calls `use` on rank 0, while Parameter::master and the buffers hold the whole model there.
+  /// Calls `use` on rank 0, while Parameter::master of what is exported and the buffers hold the whole model there.
   virtual void with_whole_model(const std::function<void()>& use);
 };
 

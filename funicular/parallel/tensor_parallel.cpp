@@ -56,6 +56,7 @@ class TensorParallel : public Strategy {
   }
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) override;
   void detach() override;
+  void leave() override { inner_->leave(); }
   std::string name() const override { return layout_.strategy(); }
   const comm::Group& group() const override { return world_; }
   DataShare data_share() const override {

@@ -37,6 +37,7 @@ class Zero final : public Replicated {
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
   void detach() override;
+  void leave() override;
   StrategyCosts costs() const override {
     const bool copies = mixed_ && stage_ == 3;
     return {copies ? static_cast<int64_t>(target().shadow.nbytes()) : 0, most_gathered_,
@@ -258,9 +259,13 @@ void Zero::make_masters_whole(bool keeps) {
   }
 }
 
-void Zero::detach() {
+void Zero::leave() {
   Replicated::detach();
   settle();
+}
+
+void Zero::detach() {
+  leave();
   for (ZeroUnit& unit : units_) {
     gather(unit);
     wait(unit.gathering);

@@ -112,7 +112,7 @@ FitResult Fit::run() {
   reports_.begin();
   train();
   reports_.end();
-  if (options_.whole_model_after) strategy_->detach();
+  options_.whole_model_after ? strategy_->detach() : strategy_->leave();
   FitResult& result = training_.result;
   result.step = state_.step;
   result.stopped_early = training_.out_of_patience() && state_.step < training_.max_steps;

@@ -63,7 +63,7 @@ struct How {
   bool whole_after = true;
 };
 
-/// The weights after six steps with dropout, a checkpoint every two.
+/// The weights, the teacher's too, after six steps with dropout, a checkpoint every two.
 torch::Tensor train(const Task& task, const How& how) {
   TrainerOptions options;
   options.output = how.output;
@@ -94,8 +94,7 @@ torch::Tensor train(const Task& task, const How& how) {
   trainer.fit(model, objective, task.rows, &held_out);
   clear_interrupt();
   std::vector<torch::Tensor> all;
-  for (const auto& parameter : model.parameters)
-    if (!parameter->constant) all.push_back(parameter->compute.detach().flatten());
+  for (const auto& parameter : model.parameters) all.push_back(parameter->compute.detach().flatten());
   return torch::cat(all);
 }
 
@@ -170,6 +169,7 @@ TEST(DistillationTraining, PipelinesAndSlicesTrainAsOneProcess) {
   }
 }
 
+/// Neither the teacher nor the student is whole on any.
 TEST(DistillationTraining, LeavesEachRankItsStagesWhereNobodyReadsMore) {
   with_ranks(2, [] {
     log::set_level(log::Level::error);
@@ -183,7 +183,7 @@ TEST(DistillationTraining, LeavesEachRankItsStagesWhereNobodyReadsMore) {
     const torch::Tensor all = torch::tensor({own});
     group.all_reduce(all);
     EXPECT_GE(all.item<int64_t>(), whole);
-    EXPECT_LT(all.item<int64_t>(), 2 * whole);
+    EXPECT_LT(static_cast<double>(all.item<int64_t>()), 1.1 * static_cast<double>(whole));
     group.barrier();
     if (testing::Test::HasFailure()) std::exit(1);
   });
