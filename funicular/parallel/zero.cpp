@@ -37,7 +37,7 @@ class Zero final : public Replicated {
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
   void detach() override;
-  void leave() override;
+  void leave() override { Replicated::detach(), settle(); }
   StrategyCosts costs() const override {
     const bool copies = mixed_ && stage_ == 3;
     return {copies ? static_cast<int64_t>(target().shadow.nbytes()) : 0, most_gathered_,
@@ -257,11 +257,6 @@ void Zero::make_masters_whole(bool keeps) {
       entry->parameter->master = whole.narrow(0, entry->offset - unit.elements.begin, entry->size)
                                      .view(entry->parameter->compute.sizes());
   }
-}
-
-void Zero::leave() {
-  Replicated::detach();
-  settle();
 }
 
 void Zero::detach() {
