@@ -38,6 +38,7 @@ struct Effects {
       {"output", output},
       {"predictions", output},
       {"record-interleaving", output},
+      {"record-passes", output},
 
       // The same result, sooner or later, in more or less memory, with more or fewer lines about it.
       {"micro-batch-tokens", none},

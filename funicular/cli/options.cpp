@@ -13,6 +13,7 @@
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
 #include "funicular/base/processor_limit.h"
+#include "funicular/cli/places.h"
 #include "funicular/comm/together.h"
 #include "funicular/launch/environment.h"
 #include "funicular/model/pretrained.h"
@@ -293,6 +294,7 @@ void TrainingOptions::apply() {
   if (choose) precision = "fp32";  // until all ranks are there
   const launch::Environment place = launch::read_environment();
   settle(place.size);
+  require_place(record_passes, "--record-passes");
   train::plan_batches(trainer(), parts(place.size), pieces());  // contradictions, before files are read
   if (device.device != "cpu" && !offload_optimizer.empty())
     throw InputError("device",

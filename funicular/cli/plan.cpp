@@ -18,6 +18,7 @@
 #include "funicular/pipeline/drawing.h"
 #include "funicular/pipeline/generators.h"
 #include "funicular/pipeline/messages.h"
+#include "funicular/pipeline/recording.h"
 #include "funicular/pipeline/timeline.h"
 #include "funicular/pipeline/validity.h"
 
@@ -65,7 +66,11 @@ class Plan final : public Command {
             "stage 2, B "
             "its backward pass, or I and W its two parts.") {
     arguments.add("schedule", "NAME|FILE", schedule_, "one of " + schedule_names() + "; or a file of rows")
-        .required();
+        .default_text("that of --measured");
+    arguments.add(
+        "measured", "FILE", measured_,
+        "what a training's --record-passes wrote: plan its schedule with the times that passes took, in "
+        "milliseconds, and set what it did beside that");
     arguments.add("pipeline-parallel", "P", ranks_, "ranks that share a model").letter('p').range(1, 4096);
     arguments.add("micro-batches", "M", micro_batches_, "micro-batches of a step")
         .letter('m')
@@ -95,24 +100,47 @@ class Plan final : public Command {
         throw InputError("usage", "--draw {}: expected a name that ends in .svg or .json", file.string());
       require_place(file, "--draw");
     }
-    const pipeline::Schedule schedule = made_or_read();
+    check_measured();
+    std::optional<pipeline::Recording> recording;
+    if (!measured_.empty()) recording = pipeline::read_recording(measured_.string());
+    const pipeline::Schedule schedule = recording ? recording->schedule : made_or_read();
     pipeline::check(schedule);
     const pipeline::Schedule whole = pipeline::with_messages(schedule);
     pipeline::check(whole);
-    const pipeline::Timeline timeline =
-        pipeline::simulate(schedule, {numbers_of("forward-time", forward_), numbers_of("input-time", input_),
-                                      numbers_of("weight-time", weight_), message_});
+    const pipeline::Timeline timeline = pipeline::simulate(schedule, costs_of(recording));
+    std::optional<pipeline::Timeline> measured;
+    if (recording) measured = pipeline::measured_timeline(*recording);
+    const pipeline::Timeline* const below = measured ? &*measured : nullptr;
     for (const fs::path& file : drawings_)
-      write_file_atomically(file, file.extension() == ".svg" ? pipeline::draw_svg(schedule, timeline)
-                                                             : pipeline::draw_trace(schedule, timeline));
+      write_file_atomically(file, file.extension() == ".svg"
+                                      ? pipeline::draw_svg(schedule, timeline, below)
+                                      : pipeline::draw_trace(schedule, timeline, below));
     if (json_)
-      print_json(schedule, timeline);
+      print_json(schedule, timeline, below);
     else
-      print_rows(schedule, messages_ ? whole : schedule, timeline);
+      print_rows(schedule, messages_ ? whole : schedule, timeline, below);
     return 0;
   }
 
  private:
+  void check_measured() const {
+    if (measured_.empty() && schedule_.empty())
+      throw InputError("usage", "funicular plan needs --schedule NAME|FILE, or --measured FILE");
+    if (measured_.empty()) return;
+    for (const char* option : {"schedule", "pipeline-parallel", "micro-batches", "stages-per-rank",
+                               "replicas", "forward-time", "input-time", "weight-time"})
+      if (arguments.given(option))
+        throw InputError("usage", "--{} is told by --measured {}; leave it out", option, measured_.string());
+  }
+
+  pipeline::Costs costs_of(const std::optional<pipeline::Recording>& recording) const {
+    pipeline::Costs costs{numbers_of("forward-time", forward_), numbers_of("input-time", input_),
+                          numbers_of("weight-time", weight_), message_};
+    if (recording) costs = pipeline::mean_costs(*recording);
+    costs.message = message_;
+    return costs;
+  }
+
   pipeline::Schedule made_or_read() const {
     const bool made = is_recipe(schedule_) || !fs::exists(schedule_);
     if (made && !replicas_.empty()) return made_replicated();
@@ -142,32 +170,45 @@ class Plan final : public Command {
     return pipeline::make_replicated(schedule_, replicas, static_cast<int>(micro_batches_));
   }
 
+  static std::string bubble_text(const pipeline::Timeline& timeline, size_t rank) {
+    const double bubble = timeline.ranks[rank].bubble;
+    return fmt::format("{:g} ({:.1f} %)", bubble,
+                       timeline.makespan > 0 ? 100 * bubble / timeline.makespan : 0);
+  }
+
   static void print_rows(const pipeline::Schedule& schedule, const pipeline::Schedule& rows,
-                         const pipeline::Timeline& timeline) {
-    fmt::print("# {}: {} ranks, {} stages, {} micro-batches; time {:g}\n", schedule.name, schedule.ranks(),
-               schedule.stages(), schedule.micro_batches(), timeline.makespan);
+                         const pipeline::Timeline& timeline, const pipeline::Timeline* measured) {
+    fmt::print("# {}: {} ranks, {} stages, {} micro-batches; time {:g}{}\n", schedule.name, schedule.ranks(),
+               schedule.stages(), schedule.micro_batches(), timeline.makespan,
+               measured ? fmt::format(", measured {:g}", measured->makespan) : "");
     for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
       const pipeline::RankUse& use = timeline.ranks[rank];
-      fmt::print("# rank {}: bubble {:g} ({:.1f} %), peak in flight {}{}\n", rank, use.bubble,
-                 timeline.makespan > 0 ? 100 * use.bubble / timeline.makespan : 0, use.peak_in_flight,
+      fmt::print("# rank {}: bubble {}{}, peak in flight {}{}\n", rank, bubble_text(timeline, rank),
+                 measured ? ", measured " + bubble_text(*measured, rank) : "", use.peak_in_flight,
                  use.versions > 1 ? fmt::format(", {} versions of the weights", use.versions) : "");
     }
     const std::string text = to_text(rows);
     std::fwrite(text.data(), 1, text.size(), stdout);
   }
 
-  static void print_json(const pipeline::Schedule& schedule, const pipeline::Timeline& timeline) {
+  static void print_json(const pipeline::Schedule& schedule, const pipeline::Timeline& timeline,
+                         const pipeline::Timeline* measured) {
     OrderedJson ranks = OrderedJson::array();
     for (const pipeline::RankUse& use : timeline.ranks)
       ranks.push_back({{"busy", use.busy},
                        {"bubble", use.bubble},
                        {"peak_in_flight", use.peak_in_flight},
                        {"versions", use.versions}});
-    const OrderedJson json = {{"schedule", schedule.name},
-                              {"stages", schedule.stages()},
-                              {"micro_batches", schedule.micro_batches()},
-                              {"time", timeline.makespan},
-                              {"ranks", ranks}};
+    OrderedJson json = {{"schedule", schedule.name},
+                        {"stages", schedule.stages()},
+                        {"micro_batches", schedule.micro_batches()},
+                        {"time", timeline.makespan},
+                        {"ranks", ranks}};
+    if (measured) {
+      json["measured"] = {{"time", measured->makespan}, {"ranks", OrderedJson::array()}};
+      for (const pipeline::RankUse& use : measured->ranks)
+        json["measured"]["ranks"].push_back({{"busy", use.busy}, {"bubble", use.bubble}});
+    }
     fmt::print("{}\n", json.dump(2));
   }
 
@@ -176,6 +217,7 @@ class Plan final : public Command {
   std::optional<int64_t> chunks_;
   double message_ = 0;
   bool messages_ = false, json_ = false;
+  fs::path measured_;
   std::vector<fs::path> drawings_;
 };
 

@@ -75,6 +75,10 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
 
 void declare_exchange(RankOptions& options, Arguments& arguments) {
   arguments
+      .add("record-passes", "FILE", options.record_passes,
+           "of pipelines: when each pass of the last step ran, for funicular plan --measured")
+      .default_text("not");
+  arguments
       .add("servers", "N", options.servers,
            "of ps-sync and ps-async: how many of the ranks, the last ones, are servers")
       .range(1, 1024);
@@ -182,6 +186,7 @@ train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
   options.devices = static_cast<int>(devices);
   options.servers = static_cast<int>(servers);
   options.staleness = staleness;
+  options.record_passes = record_passes;
   options.record = record_interleaving;
   options.replay = replay_interleaving;
   options.offload = offload_optimizer;
@@ -196,7 +201,7 @@ void RankOptions::warn_of_idle_options(const Arguments& arguments) const {
   };
   belong({"devices"}, {"dp"});
   belong({"servers"}, {"ps-sync", "ps-async"});
-  belong({"schedule", "stages-per-rank", "stages"},
+  belong({"schedule", "stages-per-rank", "stages", "record-passes"},
          {"pipeline", "pipeline-zero1", "pipeline-zero2", "pipeline-zero3"});
   if (layout_.kind != parallel::Layout::Kind::ranks)
     belong({"data-parallel"}, {"ddp, zero1 to zero3, pipeline, tensor"});

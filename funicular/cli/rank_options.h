@@ -29,7 +29,7 @@ struct RankOptions {
   std::string schedule = "1f1b", stages;
   std::string interface;       ///< empty: chosen
   fs::path offload_optimizer;  ///< empty: none
-  fs::path record_interleaving, replay_interleaving;
+  fs::path record_interleaving, replay_interleaving, record_passes;
 
   /// Declares all of them under a heading.
   void declare(Arguments& arguments);

@@ -218,6 +218,7 @@ void Pipedream::start_segment(const StepSettings& settings) {
   }
   received_.clear();
   making_ = heard_ = available_ = 0;
+  if (recorder()) recorder()->start();
   done_ = 0;
   passes_.emplace(
       context(settings.recompute), [this](int micro_batch) { return input(micro_batch); },
@@ -320,6 +321,7 @@ void Pipedream::finish_segment() {
   const at::NoGradGuard no_gradient;
   passes_->finish();
   passes_.reset();
+  if (recorder()) recorder()->finish(plan_.schedule.rows[static_cast<size_t>(rank())]);
   for (Copy& copy : copies_) {
     const auto last = static_cast<int>(steps_.size());
     receive_versions(copy.shared->owner, last);

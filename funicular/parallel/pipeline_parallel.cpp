@@ -125,8 +125,10 @@ void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, con
                           &settings.taps};
       },
       settings.recompute);
+  const pipeline::Row& row = schedule.rows[static_cast<size_t>(rank())];
+  if (recorder()) recorder()->start();
   const int dropped = fault_ == PipelineFault::dropped_micro_batch ? count - 1 : count;
-  for (const pipeline::Action& action : schedule.rows[static_cast<size_t>(rank())]) {
+  for (const pipeline::Action& action : row) {
     if (action.micro_batch >= dropped) continue;
     if (action.micro_batch < own)
       passes.run(action);
@@ -134,6 +136,7 @@ void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, con
       pass_without_data(action.stage, action.kind, settings.recompute);
   }
   passes.finish();
+  if (recorder()) recorder()->finish(row);
 }
 
 void PipelineParallel::finish_gradients() {

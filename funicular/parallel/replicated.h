@@ -121,6 +121,8 @@ class Replicated : public Strategy, protected SegmentEvents {
   void finish_backward_of_slices() const {
     if (slices_) slices_->finish_backward();
   }
+  /// Of the ranks with the slices of a weight one has it, which speaks for all; without slices each rank.
+  bool has_first_slice() const { return !slices_ || slices_->group.rank() == 0; }
   /// The first parameter of the model of which any of these ranks, or of those with the other slices, has a gradient that is
   /// not finite; "" if there is none: then only the sum of squares overflowed. Collective.
   std::string first_non_finite_gradient(const comm::Group& ranks) const;

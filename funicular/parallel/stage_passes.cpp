@@ -86,7 +86,7 @@ TensorMap StagePasses::arrived(std::map<Key, Arriving>& arriving, Key key) {
 
 TensorMap StagePasses::forward(int s, int m, LossSink& sink, TensorMap inputs, bool training) {
   Activations activations = std::move(inputs);
-  if (context_.begin_pass) context_.begin_pass(s, Kind::forward);
+  if (context_.begin_pass) context_.begin_pass({s, Kind::forward, m});
   const StageInput input = input_(m);
   const Taps nobody;
   const Pass pass{input.batch, input.taps ? *input.taps : nobody, sink, {.training = training}};
@@ -131,7 +131,7 @@ void StagePasses::backward(int s, int m, Kind kind) {
     roots.push_back(flight.total);
     root_gradients.emplace_back();  // 1
   }
-  if (context_.begin_pass) context_.begin_pass(s, kind);
+  if (context_.begin_pass) context_.begin_pass({s, kind, m});
   if (!roots.empty()) torch::autograd::backward(roots, root_gradients);
   if (context_.end_pass) context_.end_pass();
   TensorMap back;
@@ -153,7 +153,7 @@ void StagePasses::make_weight_gradients(int s, int m) {
   const at::NoGradGuard no_gradient;
   auto node = deferred_.extract({s, m});
   std::vector<DeferredGradients::Product>& products = node.mapped();
-  if (context_.begin_pass) context_.begin_pass(s, Kind::weight_gradient);
+  if (context_.begin_pass) context_.begin_pass({s, Kind::weight_gradient, m});
   if (context_.make_products) {
     context_.make_products(products);
   } else {

@@ -28,7 +28,7 @@ struct StageContext {
   at::ScalarType type = at::kFloat;      ///< of activations whose port says none
   std::function<void(const comm::Work&)> wait;
   /// Around each pass of a stage, F, B, I or W; may be empty.
-  std::function<void(int stage, pipeline::Kind kind)> begin_pass{};
+  std::function<void(const pipeline::Action& pass)> begin_pass{};
   std::function<void()> end_pass{};
   /// Makes the products of a W, within such a pass; empty: one after the other.
   std::function<void(std::vector<DeferredGradients::Product>& products)> make_products{};

@@ -118,6 +118,7 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
                                                 StageExchange::Buffers{own_pieces(), target.matrix_gradient},
                                                 copies_, [this](const comm::Work& work) { wait(work); });
   if (types.compute) convert_frozen_matrices(model, *types.compute);
+  if (!options().record_passes.empty()) recorder_ = std::make_unique<PassRecorder>(pipeline_);
 }
 
 void StagedModel::tell(const Model& model) const {
@@ -233,11 +234,17 @@ void StagedModel::gather_weights() {
 StageContext StagedModel::context(Recompute recompute) const {
   StageContext context{model(),   stages_, placement_,
                        messages_, type_,   [this](const comm::Work& work) { wait(work); }};
+  if (exchange_ || recorder_) {
+    context.begin_pass = [this, recompute](const pipeline::Action& pass) {
+      if (exchange_) begin_pass(pass.stage, pass.kind, recompute);
+      if (recorder_) recorder_->begin(pass);
+    };
+    context.end_pass = [this] {
+      if (recorder_) recorder_->end();
+      if (exchange_) exchange_->end_pass();
+    };
+  }
   if (!exchange_) return context;
-  context.begin_pass = [this, recompute](int stage, pipeline::Kind kind) {
-    begin_pass(stage, kind, recompute);
-  };
-  context.end_pass = [this] { exchange_->end_pass(); };
   context.make_products = [this](std::vector<DeferredGradients::Product>& products) {
     exchange_->make_products(products);
   };
@@ -345,9 +352,16 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
   put_back();
 }
 
+void StagedModel::leave() {
+  Replicated::detach();
+  if (recorder_)
+    recorder_->write(pipeline_, options().pipeline.schedule, options().record_passes,
+                     replica() == 0 && has_first_slice());
+}
+
 void StagedModel::detach() {
   const at::NoGradGuard no_gradient;
-  Replicated::detach();
+  leave();
   gather_masters();
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter& parameter = *entry.parameter;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "funicular/parallel/pass_recorder.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/stage_passes.h"
 #include "funicular/parallel/stage_units.h"
@@ -48,7 +49,7 @@ class StagedModel : public Replicated {
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
   void state_changed() override;
   void detach() override;
-  void leave() override { Replicated::detach(); }
+  void leave() override;
   void with_whole_model(const std::function<void()>& use) override;
   StrategyCosts costs() const override;
 
@@ -142,6 +143,8 @@ class StagedModel : public Replicated {
   void pass_without_data(int stage, pipeline::Kind kind, Recompute recompute) const;
   /// With ZeRO's stages 2 and 3 ranks exchange in passes.
   bool exchanges_in_passes() const { return exchange_ != nullptr; }
+  /// Notes when passes run, if the options ask for it; else null.
+  PassRecorder* recorder() const { return recorder_.get(); }
   /// With stage 3 passes gather own matrices from these pieces: those that matrices() holds, or an older version of them.
   void compute_with(const at::Tensor& pieces) const {
     if (exchange_ && zero() == 3) exchange_->take_values(pieces);
@@ -206,6 +209,7 @@ class StagedModel : public Replicated {
   std::vector<at::Tensor> copied_gradients_;     ///< of weights that other ranks own, whole
   StageExchange::Buffers copies_;                ///< own pieces of copied units
   std::unique_ptr<StageExchange> exchange_;
+  std::unique_ptr<PassRecorder> recorder_;
   std::optional<at::ScalarType> compute_;
   at::ScalarType type_ = at::kFloat;
 };

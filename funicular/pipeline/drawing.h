@@ -1,5 +1,6 @@
 #pragma once
-// Draws what each rank of a pipeline does when: as an SVG image, and as a trace for chrome://tracing.
+// Draws what each rank of a pipeline does when, planned and, if it is known, measured below: as an SVG image, and as a trace for
+// chrome://tracing.
 
 #include <string>
 
@@ -9,10 +10,11 @@
 namespace funicular::pipeline {
 
 /// An SVG image: one row a rank, time to the right; the number in a box is its micro-batch, colours tell F, B, I and W
-/// apart, and shades the stages of a rank.
-std::string draw_svg(const Schedule& schedule, const Timeline& timeline);
+/// apart, and shades the stages of a rank. `measured` (null: none) has rows of its own below, on the same scale.
+std::string draw_svg(const Schedule& schedule, const Timeline& planned, const Timeline* measured = nullptr);
 
-/// Chrome's trace format (JSON), for chrome://tracing and Perfetto: one thread a rank, a unit of time is a millisecond.
-std::string draw_trace(const Schedule& schedule, const Timeline& timeline);
+/// Chrome's trace format (JSON), for chrome://tracing and Perfetto: one thread a rank, a unit of time is a millisecond. `measured` is a process
+/// of its own.
+std::string draw_trace(const Schedule& schedule, const Timeline& planned, const Timeline* measured = nullptr);
 
 }  // namespace funicular::pipeline

@@ -37,6 +37,7 @@ TEST(Entities, OfIob2) {
 TEST(Entities, OfTagsAgainstTheRules) {
   EXPECT_EQ(entities({"O", "I-PER", "I-LOC", "I-LOC"}), (FoundEntities{{1, 2, "PER"}, {2, 4, "LOC"}}));
   EXPECT_EQ(entities({"B-PER", "I-LOC"}), (FoundEntities{{0, 1, "PER"}, {1, 2, "LOC"}}));
+  EXPECT_EQ(entities({"O", "I", "I", "O", "E"}), (FoundEntities{{1, 3, ""}, {4, 5, ""}}));  // all of one type
 }
 
 TEST(Entities, OfIobesAndBilou) {

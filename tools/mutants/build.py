@@ -171,6 +171,8 @@ class Variant:
 
     def targets(self, source: str, mutants: list[Mutant]) -> list[str]:
         layer, folder = source.split("/")[0], source.split("/")[-2]
+        if folder == "bytes":  # which of them a processor takes is its own business (funicular/base/isa.h)
+            return sorted(target for target in self.build.compilers if re.fullmatch(f"funicular_{layer}_.*vnni.*", target))
         if folder != "kernels":
             return [self.build.owners.get(source, f"funicular_{layer}")]
         return sorted({self.kernels(layer, mutant.isa or self.build.isa) for mutant in mutants})

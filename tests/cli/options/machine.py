@@ -300,6 +300,32 @@ def servers(lab):
                         [f"server {number}, {3 - count} workers, staleness 3" for number in range(count)])
 
 
+@RANKS.row("--record-passes", "when the passes of the last step ran is written down, and read by plan")
+def record_passes(lab):
+    kinds = {"zb-h1": ("F", "I", "W"), "pipedream": ("F", "B")}
+    for name in lab.few(tuple(kinds)):
+        path = lab.folder / f"passes-{name}.json"
+        lab.train(ranks=2, pipeline_parallel=2, schedule=name, record_passes=path, optim="sgd", max_steps=3)
+        found = json.loads(path.read_text())
+        passes = [[word for word in row.split() if "U" not in word] for row in found["rows"]]
+        for rank, row in enumerate(passes):
+            times = [(word, start, end) for of, word, start, end in found["milliseconds"] if of == rank]
+            lab.assertEqual([word for word, _, _ in times], row)  # each once, in the order of the row
+            lab.assertEqual({word[1] for word in row}, set(kinds[name]))
+            ends = [time for _, start, end in times for time in (start, end)]
+            lab.assertEqual(ends, sorted(ends))  # one after the other
+        lab.assertEqual(min(start for *_, start, _ in found["milliseconds"]), 0)
+        plain = lambda word: word.split("@")[0]
+        ends = {plain(word): end for _, word, _, end in found["milliseconds"]}
+        begins = {plain(word): start for _, word, start, _ in found["milliseconds"]}
+        first = plain(next(word for word in passes[1] if word[1] == "F"))
+        lab.assertLess(ends["0" + first[1:]], begins[first])  # of both ranks' clocks
+        plan = json.loads(lab.succeeds("plan", "--measured", path, "--json").out)
+        lab.assertEqual((plan["schedule"], len(plan["measured"]["ranks"])), (name, 2))
+        lab.assertAlmostEqual(plan["measured"]["time"], max(ends.values()), places=3)
+    lab.refuses_to_train("--record-passes", "there is no folder", ranks=2, pipeline_parallel=2, record_passes=lab.folder / "none" / "a.json")
+
+
 @RANKS.row("--record-interleaving", "each server writes down every push and read")
 def record_interleaving(lab):
     asynchronous(lab, "record_interleaving", staleness=4)

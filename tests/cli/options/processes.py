@@ -326,6 +326,27 @@ def planned_schedule(lab):
     lab.refuses(["plan", "--schedule", path], f"{path}:2", '"1X0"')
 
 
+@PLAN.row("--measured", "the plan is that of a run with the times of its passes, and the run stands beside it")
+def planned_measured(lab):
+    path, trace = lab.folder / "measured.json", lab.folder / "measured-trace.json"
+    # Passes take 2, 4 and 3 ms; rank 1 begins late by 1 ms.
+    path.write_text(json.dumps({"schedule": "mine", "rows": ["0F0 0F1 0B0 0B1", "1F0 1F1 1B0 1B1"], "milliseconds": [
+        [0, "0F0", 0, 2], [0, "0F1", 2, 4], [1, "1F0", 3, 5], [1, "1F1", 5, 7], [1, "1B0", 7, 11], [0, "0B0", 11, 14],
+        [1, "1B1", 11, 15], [0, "0B1", 15, 18]]}))
+    found = planned(lab, "--measured", path)
+    lab.assertEqual((found["schedule"], found["time"], found["measured"]["time"]), ("mine", 17, 18))
+    lab.assertEqual([[ranks["bubble"] for ranks in of["ranks"]] for of in (found, found["measured"])], [[7, 5], [8, 6]])
+    text = lab.succeeds("plan", "--measured", path, "--draw", trace).out
+    lab.assertIn("time 17, measured 18", text)
+    lab.assertIn("rank 0: bubble 7 (41.2 %), measured 8 (44.4 %), peak in flight 2", text)
+    lab.assertEqual(sum(event["ph"] == "X" for event in json.loads(trace.read_text())["traceEvents"]), 2 * 8)
+    lab.refuses(["plan", "--measured", path, "-m", 3], "--micro-batches is told by --measured")
+    lab.refuses(["plan", "--measured", path, "--schedule", "gpipe"], "--schedule is told by --measured")
+    lab.refuses(["plan"], "needs --schedule NAME|FILE, or --measured FILE")
+    path.write_text('{"rows": ["0F0 0B0"], "milliseconds": []}')
+    lab.refuses(["plan", "--measured", path], str(path), "it has no pass", "--record-passes")
+
+
 @PLAN.row("--pipeline-parallel", "so many ranks have rows")
 def planned_ranks(lab):
     for count in (1, 3):

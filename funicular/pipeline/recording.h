@@ -1,0 +1,31 @@
+#pragma once
+// When the passes of a pipeline really ran, to set beside what a schedule plans.
+
+#include <string>
+#include <vector>
+
+#include "funicular/pipeline/schedule.h"
+#include "funicular/pipeline/timeline.h"
+
+namespace funicular::pipeline {
+
+/// Of the micro-batches between two moments in which the pipeline was empty. Times are milliseconds of one clock, from the
+/// first pass on.
+struct Recording {
+  Schedule schedule;        ///< without messages
+  std::vector<Span> spans;  ///< of F, B, I and W, what the rank waited for before a pass left out
+};
+
+/// A file of JSON: the rows, and [rank, "2F0", start, end] for each pass.
+std::string to_json_text(const Recording& recording);
+/// Reads that file. Throws InputError naming it for what is no such file, and for spans that are not of its rows.
+Recording read_recording(const std::string& path);
+
+/// What a pass took on each stage: the mean of its micro-batches but the first, which is slower, if there are others. Of stages
+/// with B alone I has all of it.
+Costs mean_costs(const Recording& recording);
+
+/// As it was. A rank's peak in flight and versions are those of its row.
+Timeline measured_timeline(const Recording& recording);
+
+}  // namespace funicular::pipeline
