@@ -224,11 +224,20 @@ class EarlierRuns(unittest.TestCase):
             self.assertIn(ROOT / "tests/cli" / name, found)
         self.assertNotIn(ROOT / "tests/cli/usage_test.py", found)
 
-    def test_the_sources_of_a_layers_test_are_its_folder_and_the_headers_of_tests(self):
-        found = kept.sources_of_test(ROOT, "test_parallel Layouts.*")
-        for name in ("parallel/layout_test.cpp", "comm/ranks.h", "train/helpers.h"):
-            self.assertIn(ROOT / "tests" / name, found)
-        self.assertNotIn(ROOT / "tests/comm/group_test.cpp", found)
+    def test_the_sources_of_a_layers_test_are_the_files_of_its_suites_and_the_headers_of_tests(self):
+        def sources(test: str) -> set[str]:
+            return {str(path.relative_to(ROOT / "tests")) for path in kept.sources_of_test(ROOT, test)}
+        found = sources("test_parallel Layouts.*:PassRecorder.Writes*")
+        self.assertLessEqual({"parallel/layout_test.cpp", "parallel/pass_recorder_test.cpp", "comm/ranks.h", "train/helpers.h"}, found)
+        self.assertFalse({"parallel/pipeline_test.cpp", "comm/group_test.cpp"} & found)
+        self.assertIn("comm/group_test.cpp", sources("test_comm *Collectives.Started*"))
+        self.assertIn("comm/group_test.cpp", sources("test_comm Ranks/Collectives.Started*"))
+        self.assertIn("comm/group_test.cpp", sources("test_comm *Started*"))
+
+    def test_every_planted_bug_has_a_source_of_its_tests(self):
+        for one in catalogue.load(ROOT):
+            for test in one.tests:
+                self.assertTrue(any(path.suffix == (".cpp" if test.startswith("test_") else ".py") for path in kept.sources_of_test(ROOT, test)), test)
 
 
 class TheTable(unittest.TestCase):

@@ -4,19 +4,29 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from pathlib import Path
 
 from catalogue import Mutant
 from judge import Verdict
 
 
+def suites_of(filter_: str) -> re.Pattern:
+    """Finds the tests of a filter's suites in a source; a filter without a dot may mean any suite."""
+    names = [one.partition(".")[0].rpartition("/")[2] if "." in one else "*" for one in filter_.split(":")]
+    suites = "|".join(re.escape(name).replace(r"\*", r"\w*") for name in names)
+    return re.compile(rf"TEST(_F|_P)?\(\s*({suites})\s*,")
+
+
 def sources_of_test(root: Path, test: str) -> list[Path]:
-    """Of "test_LAYER FILTER" the layer's tests and the headers that tests share; of "cli FILE.Class.method" the file and all that
-    it may import: what stands beside it but other files of tests."""
+    """Of "test_LAYER FILTER" the files with tests of these suites and the headers that tests share; of "cli FILE.Class.method" the
+    file and all that it may import: what stands beside it but other files of tests."""
     program, _, names = test.partition(" ")
     tests = root / "tests"
     if program.startswith("test_"):
-        found = set((tests / program.removeprefix("test_")).rglob("*")) | set(tests.glob("*/*.h"))
+        wanted = suites_of(names)
+        found = set(tests.glob("*/*.h")) | {path for path in (tests / program.removeprefix("test_")).rglob("*") if path.suffix != ".cpp"
+                                            or wanted.search(path.read_text(encoding="utf-8"))}
     else:
         own = tests / program / f"{names.partition('.')[0]}.py"
         found = {own, *(path for path in (tests / program).rglob("*") if path.suffix != ".pyc" and not path.name.endswith("_test.py"))}
