@@ -415,7 +415,8 @@ class Distill final : public Command {
     model::BertOptions encoder = teacher_->options(type, training_.device.place());
     encoder.repeatable = training_.deterministic;
     Model teacher = objective_->build_teacher(encoder);
-    teacher_->load_all(teacher, model::Head::logits);
+    const bool words = objective_->options().reads_hidden_words();
+    teacher_->load_all(teacher, words ? model::Head::masked_lm : model::Head::logits);
     if (teacher_precision() != "fp64") model::prepare_inference(teacher, teacher_precision());
     return teacher;
   }

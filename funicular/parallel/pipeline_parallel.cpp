@@ -108,7 +108,7 @@ void PipelineParallel::allocate(Model& model, const MatrixTypes& types, UpdateTa
   target.add_over_ranks = [this](const at::Tensor& sums) {
     // What several ranks hold one of them gives: processors of another kind may add up in another order.
     if (!divides() && same_stage().rank() != 0) sums.zero_();
-    group().all_reduce(sums);
+    if (fault_ != PipelineFault::stage_norm) group().all_reduce(sums);
   };
 }
 
@@ -142,7 +142,8 @@ void PipelineParallel::run_rounds(std::span<const MicroBatch> micro_batches, con
 void PipelineParallel::finish_gradients() {
   const at::NoGradGuard no_gradient;
   add_shared_gradients(messages(), [this](const at::Tensor& gradient, int owner) {
-    wait(messages().start_send(gradient, owner));
+    const bool twice = fault_ == PipelineFault::tied_weight_twice;
+    wait(messages().start_send(twice ? gradient * 2 : gradient, owner));
   });
   reduce_gradients();
 }
@@ -154,7 +155,8 @@ bool updates_while_full(const std::string& schedule) {
 }
 
 const std::vector<std::string>& pipeline_fault_names() {
-  static const std::vector<std::string> names = {"none", "stale-version", "dropped-micro-batch"};
+  static const std::vector<std::string> names = {"none", "stale-version", "dropped-micro-batch",
+                                                 "tied-weight-twice", "stage-norm"};
   return names;
 }
 

@@ -16,8 +16,11 @@ bool updates_while_full(const std::string& schedule);
 /// What may go wrong in pipelines, on purpose: to see that a comparison notices.
 enum class PipelineFault {
   none,
-  stale_version,       ///< one stage computes with a version of weights that is an update too old
-  dropped_micro_batch  ///< the last micro-batch of a step is left out
+  stale_version,        ///< one stage computes with a version of weights that is an update too old
+  dropped_micro_batch,  ///< the last micro-batch of a step is left out
+  // Of schedules with a flush alone:
+  tied_weight_twice,  ///< what other stages add to the gradient of a weight that they share is added twice
+  stage_norm          ///< each stage takes the norm of its own gradients for that of all
 };
 /// "none", "stale-version", …, in the order of PipelineFault.
 const std::vector<std::string>& pipeline_fault_names();

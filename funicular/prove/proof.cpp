@@ -331,6 +331,8 @@ Layout Layout::parse(const std::string& text) {
   if (layout.strategy == "dp") std::swap(layout.devices, layout.ranks);
   if (layout.pipeline_fault != parallel::PipelineFault::none && !layout.shared.staged)
     throw InputError("layout", "\"{}\": that fault is of pipelines", text);
+  if (layout.pipeline_fault >= parallel::PipelineFault::tied_weight_twice && layout.shared.asynchronous())
+    throw InputError("layout", "\"{}\": that fault is of schedules with a flush", text);
   if (!layout.recurrence().empty() && !layout.shared.replicas.empty())
     throw InputError(
         "layout", "\"{}\": the recurrences that the reference follows are of stages on one rank each", text);

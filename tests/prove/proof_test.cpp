@@ -212,6 +212,21 @@ TEST_F(Proofs, EverySeededFaultOfSlicesIsCaught) {
   ::unsetenv("TEST_HEAD");
 }
 
+TEST_F(Proofs, EverySeededFaultOfStagesIsCaught) {
+  if (is_rank()) return run_rank();
+  ::setenv("TEST_HEAD", model::Head::masked_lm.name.c_str(), 1);  // tied and clipped
+  for (const char* layout :
+       {"pipeline -n 3 --micro-batch-size 4", "pipeline -n 4 --pipeline-parallel 2 --zero 1"})
+    for (const char* fault : {"tied-weight-twice", "stage-norm"}) {
+      const Proof proof = compare(std::string(layout) + " --fault " + fault, "single");
+      EXPECT_FALSE(holds(proof, promise)) << layout << " " << fault;
+      const char* const first = fault == std::string("stage-norm") ? "step 1, weight" : "step 1, gradient";
+      EXPECT_TRUE(proof.first.starts_with(first)) << layout << " " << fault << ": " << proof.first;
+    }
+  EXPECT_THROW(Layout::parse("pipeline -n 2 --schedule pipedream --fault stage-norm"), InputError);
+  ::unsetenv("TEST_HEAD");
+}
+
 TEST_F(Proofs, EverySeededFaultOfStagesOfSlicesIsCaught) {
   if (is_rank()) return run_rank();
   ::setenv("TEST_HEAD", model::Head::masked_lm.name.c_str(), 1);  // clipped

@@ -31,6 +31,8 @@ def teacher(lab):
     lab.assertNotEqual(lab.train().weights, lab.train(teacher=other).weights)
     untrained = lab.once("untrained", lambda path: write_model(path, id2label={"0": "contra", "1": "pro"}, label2id={"contra": 0, "pro": 1}))
     lab.refuses_to_train("lacks weights that this command needs", "classifier.weight", teacher=untrained)
+    lab.refuses_to_train("lacks weights that this command needs", "cls.predictions.transform", "funicular pretrain", stage="general",
+                         task=None, train=None, data=lab.tokenized("documents", lab.texts()), terms="tokens", teacher=untrained)
     words = own.VOCABULARY[:5] + own.VOCABULARY[:4:-1]
     lab.refuses_to_train("another tokeniser", teacher=lab.once("turned", lambda path: write_model(path, vocabulary=words)))
 
