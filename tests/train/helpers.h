@@ -64,16 +64,17 @@ inline Net make_net(int64_t seed = 1) {
   return Net();
 }
 
-/// A new folder, removed at the end.
+/// A new folder, removed at the end, if it is `needed`: not by processes that end without destructors.
 class TemporaryFolder {
  public:
-  TemporaryFolder() {
+  explicit TemporaryFolder(bool needed = true) {
+    if (!needed) return;
     std::string pattern = (fs::temp_directory_path() / "funicular-train-XXXXXX").string();
     path_ = ::mkdtemp(pattern.data());
   }
   ~TemporaryFolder() {
     std::error_code ignored;
-    fs::remove_all(path_, ignored);
+    if (!path_.empty()) fs::remove_all(path_, ignored);
   }
   fs::path operator/(const std::string& name) const { return path_ / name; }
   const fs::path& path() const { return path_; }

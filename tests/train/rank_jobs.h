@@ -284,7 +284,7 @@ inline std::vector<Place> all_places() {
 
 class TrainingOnRanks : public ::testing::Test {
  protected:
-  TemporaryFolder folder;
+  TemporaryFolder folder{!is_rank()};
 };
 
 }  // namespace funicular::train::on_ranks
