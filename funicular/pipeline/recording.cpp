@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "funicular/base/error.h"
@@ -31,12 +32,20 @@ Span span_of(const Json& found, const Schedule& schedule, const std::string& pat
   if (one.rows.size() != 1 || one.rows.front().size() != 1)
     refuse(path, fmt::format("a pass is {}", found.dump()));
   span.action = one.rows.front().front();
+  if (!computes(span.action.kind)) refuse(path, fmt::format("{} is no pass", to_text(span.action)));
   if (span.rank < 0 || span.rank >= schedule.ranks() || !(span.end >= span.start))
     refuse(path, fmt::format("a pass is {}", found.dump()));
   const Row& row = schedule.rows[static_cast<size_t>(span.rank)];
   if (std::find(row.begin(), row.end(), span.action) == row.end())
     refuse(path, fmt::format("the row of rank {} has no {}", span.rank, to_text(span.action)));
   return span;
+}
+
+void refuse_repeated(const std::vector<Span>& spans, const std::string& path) {
+  std::set<std::pair<int, std::string>> known;
+  for (const Span& span : spans)
+    if (!known.insert({span.rank, to_text(span.action)}).second)
+      refuse(path, fmt::format("rank {} has {} twice", span.rank, to_text(span.action)));
 }
 
 /// By stage and kind, in the order of the spans.
@@ -87,6 +96,7 @@ Recording read_recording(const std::string& path) {
   for (const Json& span : found["milliseconds"])
     recording.spans.push_back(span_of(span, recording.schedule, path));
   if (recording.spans.empty()) refuse(path, "it has no pass");
+  refuse_repeated(recording.spans, path);
   std::stable_sort(recording.spans.begin(), recording.spans.end(), [](const Span& a, const Span& b) {
     return std::pair(a.start, a.rank) < std::pair(b.start, b.rank);
   });
