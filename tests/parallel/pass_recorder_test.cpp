@@ -32,7 +32,6 @@ TEST(PassRecorder, PutsTheLastStepOfAllRanksOnOneClock) {
     recorder.start();
     note(recorder, pass, 1);
     recorder.finish({pass});
-    note(recorder, other, 1);  // of an evaluation
     std::this_thread::sleep_for(std::chrono::milliseconds(40));
     recorder.start();
     for (int turn = 0; turn < rank; ++turn) group.barrier();
@@ -42,6 +41,7 @@ TEST(PassRecorder, PutsTheLastStepOfAllRanksOnOneClock) {
     Action named = pass;
     named.version = 7;
     recorder.finish({named, {rank, Kind::send_forward, 0}, other});
+    note(recorder, other, 1);  // of an evaluation
 
     const TemporaryFolder folder;
     const std::filesystem::path file = folder.path() / "passes.json";
