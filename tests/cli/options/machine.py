@@ -319,7 +319,7 @@ def record_passes(lab):
         ends = {plain(word): end for _, word, _, end in found["milliseconds"]}
         begins = {plain(word): start for _, word, start, _ in found["milliseconds"]}
         first = plain(next(word for word in passes[1] if word[1] == "F"))
-        lab.assertLess(ends["0" + first[1:]], begins[first])  # of both ranks' clocks
+        lab.assertLess(ends["0" + first[1:]] - 20, begins[first])  # on one clock, up to what a busy machine makes of barriers
         plan = json.loads(lab.succeeds("plan", "--measured", path, "--json").out)
         lab.assertEqual((plan["schedule"], len(plan["measured"]["ranks"])), (name, 2))
         lab.assertAlmostEqual(plan["measured"]["time"], max(ends.values()), places=3)
