@@ -134,9 +134,10 @@ class Plan final : public Command {
   }
 
   pipeline::Costs costs_of(const std::optional<pipeline::Recording>& recording) const {
-    pipeline::Costs costs{numbers_of("forward-time", forward_), numbers_of("input-time", input_),
-                          numbers_of("weight-time", weight_), message_};
-    if (recording) costs = pipeline::mean_costs(*recording);
+    pipeline::Costs costs =
+        recording ? pipeline::mean_costs(*recording)
+                  : pipeline::Costs{numbers_of("forward-time", forward_), numbers_of("input-time", input_),
+                                    numbers_of("weight-time", weight_)};
     costs.message = message_;
     return costs;
   }

@@ -1,7 +1,6 @@
 #include "funicular/parallel/pass_recorder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <limits>
 
@@ -29,7 +28,7 @@ double clock_ahead(const std::vector<double>& clock, const std::vector<double>& 
 
 }  // namespace
 
-PassRecorder::PassRecorder(const comm::Group& ranks) : rank_(ranks.rank()) {
+PassRecorder::PassRecorder(const comm::Group& ranks) {
   for (int i = 0; i < kMeetings; ++i) {
     ranks.barrier();
     meetings_.push_back(now());
@@ -42,7 +41,8 @@ void PassRecorder::start() {
 }
 
 void PassRecorder::begin(const pipeline::Action& action) {
-  current_ = {.rank = rank_, .action = action, .start = now()};
+  current_.action = action;
+  current_.start = now();
 }
 
 void PassRecorder::end() {
@@ -55,36 +55,40 @@ void PassRecorder::finish(const pipeline::Row& row) {
   row_.clear();
   for (const pipeline::Action& action : row)
     if (!pipeline::is_message(action.kind)) row_.push_back(action);
-  // Passes know nothing of versions; the row does.
-  for (Span& span : spans_)
-    for (const pipeline::Action& action : row_)
-      if (action.kind == span.action.kind && action.stage == span.action.stage &&
-          action.micro_batch == span.action.micro_batch)
-        span.action = action;
+  // Passes know nothing of versions; the row does, and has them in the order in which they ran.
+  auto next = row_.begin();
+  for (Span& span : spans_) {
+    next = std::find_if(next, row_.end(), [&](const pipeline::Action& action) {
+      return action.kind == span.action.kind && action.stage == span.action.stage &&
+             action.micro_batch == span.action.micro_batch;
+    });
+    if (next == row_.end()) return;
+    span.action = *next;
+  }
 }
 
 void PassRecorder::write(const comm::Group& ranks, const std::string& schedule,
                          const std::filesystem::path& file, bool writes) const {
   const Recording own{{schedule, {row_}, {}}, spans_};
-  const std::vector<std::string> all = ranks.gather_texts(pipeline::to_json_text(own));
+  const std::vector<std::string> noted = ranks.gather_texts(pipeline::to_json_text(own));
   const std::vector<std::string> clocks = ranks.gather_texts(Json(meetings_).dump());
   if (!writes || ranks.rank() != 0) return;
-  OrderedJson rows = OrderedJson::array(), spans = OrderedJson::array();
+  Recording all{{schedule, {}, {}}, {}};
   double start = std::numeric_limits<double>::max();
-  for (size_t rank = 0; rank < all.size(); ++rank) {
-    const OrderedJson found = OrderedJson::parse(all[rank]);
+  for (size_t rank = 0; rank < noted.size(); ++rank) {
+    const Recording of = pipeline::parse_recording(noted[rank], file.string());
     const double ahead = clock_ahead(Json::parse(clocks[rank]).get<std::vector<double>>(), meetings_);
-    rows.push_back(found["rows"][0]);
-    for (auto span : found["milliseconds"]) {
-      for (const int time : {2, 3}) span[time] = span[time].get<double>() - ahead;
-      start = std::min(start, span[2].get<double>());
-      spans.push_back(span);
+    all.schedule.rows.push_back(of.schedule.rows.front());
+    for (Span span : of.spans) {
+      span.rank = static_cast<int>(rank);
+      span.start -= ahead;
+      span.end -= ahead;
+      start = std::min(start, span.start);
+      all.spans.push_back(span);
     }
   }
-  for (auto& span : spans)
-    for (const int time : {2, 3}) span[time] = std::round((span[time].get<double>() - start) * 1e4) / 1e4;
-  write_file_atomically(
-      file, OrderedJson{{"schedule", schedule}, {"rows", rows}, {"milliseconds", spans}}.dump() + "\n");
+  for (Span& span : all.spans) span.start -= start, span.end -= start;
+  write_file_atomically(file, pipeline::to_json_text(all));
 }
 
 }  // namespace funicular::parallel

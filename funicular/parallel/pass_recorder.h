@@ -37,9 +37,8 @@ class PassRecorder {
 
   std::vector<double> meetings_;  ///< when this rank's clock left barriers of the ranks
   bool notes_ = false;
-  int rank_ = 0;
   pipeline::Span current_;
-  std::vector<pipeline::Span> spans_;
+  std::vector<pipeline::Span> spans_;  ///< of rank 0, as if this rank were alone
   pipeline::Row row_;
 };
 

@@ -206,7 +206,8 @@ struct StrategyOptions {
   int devices = 2;  ///< dp: in this process
   /// ps-async: how many steps a worker may be ahead of the slowest.
   int64_t staleness = 3;
-  /// Pipelines: a file for when each pass of the last step ran, which rank 0 writes at the end (pipeline/recording.h); empty: none.
+  /// Pipelines: a file for when each pass of the last step ran (pipeline/recording.h), which rank 0 writes at the end; empty:
+  /// none.
   std::filesystem::path record_passes{};
   /// ps-async: folders for what Interleaving records and replays, server-0.txt, …; empty: not.
   std::filesystem::path record{}, replay{};

@@ -13,8 +13,8 @@ namespace funicular::pipeline {
 /// apart, and shades the stages of a rank. `measured` (null: none) has rows of its own below, on the same scale.
 std::string draw_svg(const Schedule& schedule, const Timeline& planned, const Timeline* measured = nullptr);
 
-/// Chrome's trace format (JSON), for chrome://tracing and Perfetto: one thread a rank, a unit of time is a millisecond. `measured` is a process
-/// of its own.
+/// Chrome's trace format (JSON), for chrome://tracing and Perfetto: one thread a rank, a unit of time is a millisecond.
+/// `measured` is a process of its own.
 std::string draw_trace(const Schedule& schedule, const Timeline& planned, const Timeline* measured = nullptr);
 
 }  // namespace funicular::pipeline

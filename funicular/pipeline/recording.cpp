@@ -20,7 +20,18 @@ namespace {
   throw InputError("schedule", "{}: {}; expected a file of a training's --record-passes", path, why);
 }
 
-Span span_of(const Json& found, const Schedule& schedule, const std::string& path) {
+using Passes = std::set<std::pair<int, std::string>>;  // rank and action
+
+Passes passes_of(const Schedule& schedule) {
+  Passes passes;
+  for (int rank = 0; rank < schedule.ranks(); ++rank)
+    for (const Action& action : schedule.rows[static_cast<size_t>(rank)])
+      if (computes(action.kind)) passes.insert({rank, to_text(action)});
+  return passes;
+}
+
+/// One of those that are `left`, which it leaves.
+Span take_span(const Json& found, Passes& left, const std::string& path) {
   if (!found.is_array() || found.size() != 4 || !found[0].is_number_integer() || !found[1].is_string() ||
       !found[2].is_number() || !found[3].is_number())
     refuse(path, fmt::format("a pass is {}", found.dump()));
@@ -28,24 +39,12 @@ Span span_of(const Json& found, const Schedule& schedule, const std::string& pat
   span.rank = found[0].get<int>();
   span.start = found[2].get<double>();
   span.end = found[3].get<double>();
-  const Schedule one = parse_schedule(found[1].get<std::string>(), path);
-  if (one.rows.size() != 1 || one.rows.front().size() != 1)
-    refuse(path, fmt::format("a pass is {}", found.dump()));
-  span.action = one.rows.front().front();
-  if (!computes(span.action.kind)) refuse(path, fmt::format("{} is no pass", to_text(span.action)));
-  if (span.rank < 0 || span.rank >= schedule.ranks() || !(span.end >= span.start))
-    refuse(path, fmt::format("a pass is {}", found.dump()));
-  const Row& row = schedule.rows[static_cast<size_t>(span.rank)];
-  if (std::find(row.begin(), row.end(), span.action) == row.end())
-    refuse(path, fmt::format("the row of rank {} has no {}", span.rank, to_text(span.action)));
+  const auto text = found[1].get<std::string>();
+  if (!(span.end >= span.start)) refuse(path, fmt::format("a pass is {}", found.dump()));
+  if (left.erase({span.rank, text}) == 0)
+    refuse(path, fmt::format("rank {} has no pass {} in its row, or has run it before", span.rank, text));
+  span.action = parse_schedule(text, path).rows.front().front();
   return span;
-}
-
-void refuse_repeated(const std::vector<Span>& spans, const std::string& path) {
-  std::set<std::pair<int, std::string>> known;
-  for (const Span& span : spans)
-    if (!known.insert({span.rank, to_text(span.action)}).second)
-      refuse(path, fmt::format("rank {} has {} twice", span.rank, to_text(span.action)));
 }
 
 /// By stage and kind, in the order of the spans.
@@ -79,27 +78,31 @@ std::string to_json_text(const Recording& recording) {
          "\n";
 }
 
-Recording read_recording(const std::string& path) {
-  const Json found = parse_json(read_file(path), path);
+Recording parse_recording(const std::string& text, const std::string& path) {
+  const Json found = parse_json(text, path);
   if (!found.is_object() || !found.contains("rows") || !found["rows"].is_array() ||
       !found.contains("milliseconds") || !found["milliseconds"].is_array())
     refuse(path, "it has no rows or no milliseconds");
-  std::string text;
+  std::string rows;
   for (const Json& row : found["rows"]) {
     if (!row.is_string()) refuse(path, fmt::format("a row is {}", row.dump()));
-    text += row.get<std::string>() + "\n";
+    rows += row.get<std::string>() + "\n";
   }
   Recording recording;
-  recording.schedule = parse_schedule(text, path);
+  recording.schedule = parse_schedule(rows, path);
   recording.schedule.name = json_get_or(found, "schedule", path, path);
   recording.schedule.lines.clear();
-  for (const Json& span : found["milliseconds"])
-    recording.spans.push_back(span_of(span, recording.schedule, path));
-  if (recording.spans.empty()) refuse(path, "it has no pass");
-  refuse_repeated(recording.spans, path);
+  Passes left = passes_of(recording.schedule);
+  for (const Json& span : found["milliseconds"]) recording.spans.push_back(take_span(span, left, path));
   std::stable_sort(recording.spans.begin(), recording.spans.end(), [](const Span& a, const Span& b) {
     return std::pair(a.start, a.rank) < std::pair(b.start, b.rank);
   });
+  return recording;
+}
+
+Recording read_recording(const std::string& path) {
+  Recording recording = parse_recording(read_file(path), path);
+  if (recording.spans.empty()) refuse(path, "it has no pass");
   return recording;
 }
 

@@ -18,7 +18,10 @@ struct Recording {
 
 /// A file of JSON: the rows, and [rank, "2F0", start, end] for each pass.
 std::string to_json_text(const Recording& recording);
-/// Reads that file. Throws InputError naming it for what is no such file, and for spans that are not of its rows.
+/// From that text. Throws InputError naming `path` for what is no such text, and for passes that its rows do not have or that come
+/// twice.
+Recording parse_recording(const std::string& text, const std::string& path);
+/// Reads that file. Throws InputError for the same, and where no pass is in it.
 Recording read_recording(const std::string& path);
 
 /// What a pass took on each stage: the mean of its micro-batches but the first, which is slower, if there are others. Of stages

@@ -60,7 +60,9 @@ TEST(PassRecorder, PutsTheLastStepOfAllRanksOnOneClock) {
                 (pipeline::Row{{one, Kind::forward, 0, 7}, {one, Kind::backward, 0}}));
       EXPECT_GE(span.end - span.start, 20);
       // The ranks run one after the other.
-      if (one > 0) EXPECT_GT(span.start, found.spans[static_cast<size_t>(one) - 1].end - 15);
+      if (one > 0) {
+        EXPECT_GT(span.start, found.spans[static_cast<size_t>(one) - 1].end - 15);
+      }
     }
     finish_rank();
   });

@@ -85,13 +85,13 @@ TEST(Recording, ThatIsNoneIsRefusedWithTheFileAndWhatIsWrong) {
       {head + "[[0, \"0F0\", 0]]}", "a pass is [0,\"0F0\",0]"},
       {head + "[[0, \"0F0\", 0, \"1\"]]}", "a pass is [0,\"0F0\",0,\"1\"]"},
       {head + "[[0.5, \"0F0\", 0, 1]]}", "a pass is [0.5"},
-      {head + "[[1, \"0F0\", 0, 1]]}", "a pass is [1,"},
-      {head + "[[-1, \"0F0\", 0, 1]]}", "a pass is [-1,"},
+      {head + "[[1, \"0F0\", 0, 1]]}", "rank 1 has no pass 0F0 in its row"},
+      {head + "[[-1, \"0F0\", 0, 1]]}", "rank -1 has no pass 0F0 in its row"},
       {head + "[[0, \"0F0\", 2, 1]]}", "a pass is [0,\"0F0\",2,1]"},
-      {head + "[[0, \"0F0 0B0\", 0, 1]]}", "a pass is"},
-      {head + "[[0, \"0F0\", 0, 1], [0, \"0F0\", 1, 2]]}", "rank 0 has 0F0 twice"},
-      {R"({"rows": ["0F0@0 0B0@0 0U1"], "milliseconds": [[0, "0U1", 0, 1]]})", "0U1 is no pass"},
-      {head + "[[0, \"0F1\", 0, 1]]}", "the row of rank 0 has no 0F1"},
+      {head + "[[0, \"0F0 0B0\", 0, 1]]}", "no pass 0F0 0B0 in its row"},
+      {head + "[[0, \"0F0\", 0, 1], [0, \"0F0\", 1, 2]]}", "no pass 0F0 in its row, or has run it before"},
+      {R"({"rows": ["0F0@0 0B0@0 0U1"], "milliseconds": [[0, "0U1", 0, 1]]})", "no pass 0U1 in its row"},
+      {head + "[[0, \"0F1\", 0, 1]]}", "rank 0 has no pass 0F1 in its row"},
   };
   for (const auto& [text, part] : cases) {
     std::string said;
