@@ -56,6 +56,10 @@ if(FUNICULAR_CUDA)
 endif()
 get_filename_component(FUNICULAR_TORCH_ROOT "${Torch_DIR}/../../.." ABSOLUTE)
 
+# LibTorch's libraries hold functions of std::filesystem, and those of a CUDA build cannot remove a folder: they call what they do
+# not have. A program finds its functions in the first of its libraries that has them, which is therefore the standard one.
+set(FUNICULAR_TORCH_LINK_OPTIONS "LINKER:--push-state,--no-as-needed" -lstdc++ "LINKER:--pop-state")
+
 # at::parallel_for lies in headers and runs on one thread where OpenMP is off. The program must share LibTorch's own
 # runtime: two of them would keep two teams of threads.
 file(GLOB FUNICULAR_TORCH_OPENMP "${FUNICULAR_TORCH_ROOT}/lib/libgomp*.so*" "${FUNICULAR_TORCH_ROOT}/lib/libiomp5.so"

@@ -1,4 +1,6 @@
 // Claims about the floor of a step and about where its time goes.
+#include <ATen/ops/mm.h>
+#include <ATen/ops/ones.h>
 #include <ATen/record_function.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -8,7 +10,11 @@
 #include <map>
 #include <thread>
 
+#include "funicular/base/error.h"
+#include "funicular/base/file.h"
 #include "funicular/base/json.h"
+#include "funicular/base/temporary_folder.h"
+#include "funicular/bench/device_trace.h"
 #include "funicular/bench/floor.h"
 #include "funicular/bench/profile.h"
 #include "funicular/model/bert.h"
@@ -95,6 +101,21 @@ TEST(Profile, SortsEventsByTheKindOfWork) {
   EXPECT_EQ(work_of("funicular::optimizer"), Work::optimizer);
   EXPECT_EQ(work_of("funicular::gradient_norm"), Work::optimizer);
   EXPECT_EQ(work_of("aten::add_"), Work::rest);
+}
+
+TEST(DeviceTrace, HoldsLibTorchsOperations) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "trace.json";
+  const at::Tensor square = at::ones({8, 8});
+  trace_device([&] { at::mm(square, square); }, file);
+  const OrderedJson trace = OrderedJson::parse(read_file(file));
+  const auto is_product = [](const OrderedJson& event) { return event.value("name", "") == "aten::mm"; };
+  EXPECT_TRUE(std::ranges::any_of(trace["traceEvents"], is_product));
+}
+
+TEST(DeviceTrace, ThatCannotBeWrittenIsAnError) {
+  const TemporaryFolder folder;
+  EXPECT_THROW(trace_device([] {}, folder.path() / "none" / "trace.json"), RunError);
 }
 
 TEST(Trace, HoldsNestedEventsOfEachThreadInMicroseconds) {

@@ -34,6 +34,10 @@ class Functional : public testing::TestWithParam<KernelKind> {
   at::Tensor zeros(at::IntArrayRef shape, at::ScalarType type) const {
     return at::zeros(shape, at::TensorOptions(type).device(kernels_.place()));
   }
+  /// Rows whose logits make two tiles and a part of one.
+  int64_t several_tiles() const {
+    return (kernels_.place().is_cuda() ? kLogitRowsOnGpu : kLogitRows) * 5 / 2;
+  }
   at::Tensor placed(const at::Tensor& value) const { return value.to(kernels_.place()); }
 
  private:
@@ -277,11 +281,12 @@ TEST_P(Functional, SixteenBitTypesKeepTheDoubleResultUpToTheirRounding) {
 }
 
 TEST_P(Functional, VocabularyCrossEntropyEqualsItsFormulaOverSeveralTiles) {
-  const at::Tensor hidden = random({1300, 12}, 1), weight = random({77, 12}, 2), bias = random({77}, 3);
+  const int64_t rows = several_tiles();
+  const at::Tensor hidden = random({rows, 12}, 1), weight = random({77, 12}, 2), bias = random({77}, 3);
   const at::Tensor hidden2 = hidden.detach().clone().set_requires_grad(true),
                    weight2 = weight.detach().clone().set_requires_grad(true),
                    bias2 = bias.detach().clone().set_requires_grad(true);
-  const at::Tensor labels = range(1300) * 31 % 77;
+  const at::Tensor labels = range(rows) * 31 % 77;
   const at::Tensor a = vocabulary_cross_entropy(hidden, weight, bias, labels);
   const at::Tensor b =
       at::cross_entropy_loss(at::linear(hidden2, weight2, bias2), labels, {}, at::Reduction::Sum);
@@ -310,7 +315,7 @@ TEST_P(Functional, VocabularyCrossEntropyTakesLogitsOfAnySize) {
 
 /// Sums of 1e-5, of which fp16 has 7 bits: before the loss scale they must not be in it.
 TEST_P(Functional, VocabularyCrossEntropyAddsTilesOfSixteenBitTypesInFloat) {
-  const int64_t rows = 1300, width = 12, words = 77;
+  const int64_t rows = several_tiles(), width = 12, words = 77;
   const double scale = 4096;
   const at::Tensor values = (random({rows, width}, 1).detach() * 2e-6).to(at::kHalf),
                    table = random({words, width}, 2).detach().to(at::kHalf),

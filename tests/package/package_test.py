@@ -45,6 +45,9 @@ class Package(unittest.TestCase):
             "-DCMAKE_BUILD_TYPE=None", "-DCMAKE_CXX_FLAGS=-O0 -Wall -Wextra -Werror")
         run("cmake", "--build", made)
         self.assertNotIn(str(ROOT / "funicular"), (made / "build.ninja").read_text(encoding="utf-8"))
+        for name in ("own_model", "own_objective"):  # before LibTorch, whose own std::filesystem may be unusable: cmake/torch.cmake
+            needed = re.findall(r"NEEDED.*\[(.*)\]", run("readelf", "--dynamic", "--wide", made / name))
+            self.assertTrue(needed[0].startswith("libstdc++"), needed)
         output = run("env", "OMP_DISPLAY_ENV=verbose", "ctest", "--output-on-failure", "-V", folder=made)
         self.assertIn("100% tests passed", output)
         if "GOMP_SPINCOUNT" in output:  # their threads wait as briefly as the program's: cmake/brief_waits.cpp
