@@ -2,6 +2,7 @@
 """The two steps of TinyBERT's task distillation beside PyTorch and transformers: rows a second, both steps together.
 
 usage: distillation_step.py --results FOLDER [--model MINILM] [--data rows.tsv] [--layers 3] [--batch-size 32] [--steps 12] [--repetitions 3]
+                             [--device cpu|cuda]
 
 The teacher is MODEL with a classifier (its head is random, which costs the same), the student has some of its layers. Step one
 learns scores of attention and hidden states, through a projection; step two the teacher's answers. Both sides take the same
@@ -11,8 +12,9 @@ text and perhaps text2, with a header; without it rows of 16 to 96 words are mad
 The peer is written for speed: the teacher's weights in 16 bits and without gradients, the student in autocast, scaled_dot_product_attention,
 scores of attention from the queries and keys of the layers that are compared alone, a fused AdamW, rows grouped by length,
 memory that is kept. It runs once in bfloat16 and once in float32, and the faster one is measured. `published` is the
-published program's pace: float32, all rows padded to 128 tokens. Sides take turns; the figure is the median of the ratios of
-neighbours. Steps of the warm-up and the start of either side are left out.
+published program's pace: float32, all rows padded to 128 tokens. The peer's batches lie on the device before the step. Sides
+take turns; the figure is the median of the ratios of neighbours. Steps of the warm-up and the start of either side are left
+out.
 """
 import argparse
 import json
@@ -74,7 +76,8 @@ def ours(args, teacher, rows, stage, number):
     study_tools.call(args.program, [
         "distill", "--teacher", teacher, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage", stage, "--task", "custom", "--train", rows,
         *columns, "--precision", "bf16", "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP, "--max-length", PADDED, "--learning-rate", RATE,
-        "--lr-scheduler-type", "constant", "--logging-steps", 1, "--save-steps", 0, "--seed", number, "--output", output, "--threads", args.threads])
+        "--lr-scheduler-type", "constant", "--logging-steps", 1, "--save-steps", 0, "--seed", number, "--output", output, "--threads", args.threads,
+        "--device", args.device])
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     steps = [record for record in records if "step_seconds" in record][WARMUP:]
     return {"rows_per_second": len(steps) * args.batch_size / sum(record["step_seconds"] for record in steps), "loss": steps[0]["loss"]}
@@ -92,16 +95,16 @@ class Peer:
         import torch
         from transformers import BertConfig, BertForSequenceClassification
         torch.manual_seed(args.number)
-        self.torch, self.stage, self.dtype = torch, args.stage, getattr(torch, args.dtype)
-        self.teacher = BertForSequenceClassification.from_pretrained(args.teacher, attn_implementation="sdpa", dtype=self.dtype).eval()
+        self.torch, self.stage, self.dtype, self.device = torch, args.stage, getattr(torch, args.dtype), args.device
+        self.teacher = BertForSequenceClassification.from_pretrained(args.teacher, attn_implementation="sdpa", dtype=self.dtype).to(args.device).eval()
         whole = self.teacher.config
-        self.student = BertForSequenceClassification(BertConfig(**{**whole.to_dict(), "num_hidden_layers": args.layers, "attn_implementation": "sdpa"})).train()
+        self.student = BertForSequenceClassification(BertConfig(**{**whole.to_dict(), "num_hidden_layers": args.layers, "attn_implementation": "sdpa"})).to(args.device).train()
         every = whole.num_hidden_layers // args.layers
         self.map = [every * (layer + 1) - 1 for layer in range(args.layers)]
         self.student.bert.embeddings.load_state_dict(self.teacher.bert.embeddings.state_dict())
         for layer, source in enumerate(self.map):
             self.student.bert.encoder.layer[layer].load_state_dict(self.teacher.bert.encoder.layer[source].state_dict())
-        self.projection = torch.nn.Linear(whole.hidden_size, whole.hidden_size)
+        self.projection = torch.nn.Linear(whole.hidden_size, whole.hidden_size, device=args.device)
         learnt = [*self.student.parameters(), *(self.projection.parameters() if self.stage == "intermediate" else ())]
         self.optimizer = torch.optim.AdamW(learnt, lr=RATE, weight_decay=0.01, fused=True)
         self.heads, self.kept = whole.num_attention_heads, {"teacher": [], "student": []}
@@ -143,7 +146,7 @@ class Peer:
 
     def step(self, batch):
         torch = self.torch
-        with torch.autocast("cpu", torch.bfloat16, enabled=self.dtype != torch.float32):
+        with torch.autocast(self.device, torch.bfloat16, enabled=self.dtype != torch.float32):
             loss = self.loss(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.student.parameters(), 1.0)
@@ -162,7 +165,7 @@ def batches_of(args):
     batches = [rows[at:at + args.batch_size] for at in range(0, len(rows), args.batch_size)]
     random.Random(args.number).shuffle(batches)
     how = {"padding": "max_length", "max_length": PADDED} if args.published else {}
-    return [tokenizer.pad(batch, return_tensors="pt", **how) for batch in batches]
+    return [tokenizer.pad(batch, return_tensors="pt", **how).to(args.device) for batch in batches]
 
 
 def peer(args):
@@ -179,7 +182,7 @@ def peer(args):
 
 def run_python(args, *more):
     words = [args.python, __file__, "--results", args.results, "--model", args.model, "--layers", args.layers, "--batch-size", args.batch_size, "--steps",
-             args.steps, "--threads", args.threads, *more]
+             args.steps, "--threads", args.threads, "--device", args.device, *more]
     environment = {**os.environ, **KEEP_MEMORY, "HF_HUB_OFFLINE": "1"}
     done = subprocess.run(list(map(str, words)), capture_output=True, text=True, env=environment, check=False)
     if done.returncode != 0:
@@ -225,6 +228,7 @@ def main():
     parser.add_argument("--steps", type=int, default=12, help="that are timed, of each run")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     for name, options in {"peer": {"action": "store_true"}, "make-teacher": {"action": "store_true"}, "published": {"action": "store_true"},
                           "teacher": {"type": Path}, "rows": {"type": Path}, "stage": {}, "dtype": {}, "number": {"type": int}}.items():
         parser.add_argument(f"--{name}", help=argparse.SUPPRESS, **options)

@@ -5,10 +5,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <numeric>
 #include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/nn/typed.h"
+#include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/work_items.h"
 
 namespace funicular::nn {
@@ -19,8 +22,8 @@ using torch::autograd::AutogradContext;
 using torch::autograd::Function;
 using torch::autograd::variable_list;
 
-/// Elements of what is made of all heads and some queries of a sequence.
-constexpr int64_t kTile = 1 << 18;
+/// Elements of what is made of all heads and some queries at a time, on the processor and on a GPU.
+constexpr int64_t kTile = 1 << 18, kTileOnGpu = 1 << 24;
 
 void require(bool holds, const char* what, const at::Tensor& student, const at::Tensor& teacher,
              int64_t heads) {
@@ -29,83 +32,106 @@ void require(bool holds, const char* what, const at::Tensor& student, const at::
                    student.size(0), student.size(1), teacher.size(0), teacher.size(1), heads);
 }
 
-/// Rows [begin, begin + count) of part 0 (queries), 1 (keys) or 2 (values) as [heads, count, d], in the type that
-/// is summed in.
-at::Tensor part_of(const at::Tensor& packed, int64_t begin, int64_t count, int64_t part, int64_t heads) {
-  const int64_t width = packed.size(1) / 3;
-  return packed.narrow(0, begin, count)
-      .narrow(1, part * width, width)
-      .unflatten(1, {heads, width / heads})
-      .permute({1, 0, 2})
-      .to(compute_type(packed));
-}
-
 double inverse_root(const at::Tensor& heads) {
   return 1 / std::sqrt(static_cast<double>(heads.size(2)));
-}
-
-void put_part(const at::Tensor& gradient, int64_t begin, int64_t part, const at::Tensor& heads) {
-  const int64_t width = gradient.size(1) / 3, count = heads.size(1);
-  gradient.narrow(0, begin, count).narrow(1, part * width, width).copy_(heads.permute({1, 0, 2}).flatten(1));
 }
 
 at::Tensor total_of(const at::Tensor& values) {
   return at::sum(values, at::kDouble);
 }
 
-/// One sequence of a packed batch.
-struct Sequence {
+/// What is computed with together: one sequence, or on a GPU several, which zeros behind their ends make equally long.
+struct SequenceRun {
   const at::Tensor &student, &teacher;
   at::Tensor gradient;  ///< of the student; undefined: none is wanted
-  int64_t begin = 0, count = 0, heads = 1;
-  int64_t rows() const {
-    return std::max<int64_t>(1, std::min(count, kTile / std::max<int64_t>(1, heads * count)));
+  int64_t heads = 1, count = 1, longest = 0;
+  int64_t begin = 0;  ///< the first row in the batch of one sequence
+  /// Of several: the row in the batch of each place, [count · longest]; of a place behind an end the first of its sequence.
+  at::Tensor rows{};
+  at::Tensor padding{};  ///< of several: whether a place is behind an end, [count, longest]
+
+  /// Queries of each sequence at a time.
+  int64_t queries() const {
+    const int64_t tile = rows.defined() ? kTileOnGpu : kTile;
+    return std::max<int64_t>(1, std::min(longest, tile / std::max<int64_t>(1, count * heads * longest)));
+  }
+
+  /// Part 0 (queries), 1 (keys) or 2 (values) as [count · heads, longest, d], in the type that is summed in.
+  at::Tensor part_of(const at::Tensor& packed, int64_t part) const {
+    const int64_t width = packed.size(1) / 3;
+    const at::Tensor columns = packed.narrow(1, part * width, width);
+    const at::Tensor own = rows.defined()
+                               ? columns.index_select(0, rows).masked_fill_(padding.view({-1, 1}), 0)
+                               : columns.narrow(0, begin, longest);
+    return own.view({count, longest, heads, width / heads})
+        .transpose(1, 2)
+        .to(compute_type(packed))
+        .reshape({count * heads, longest, width / heads});
+  }
+
+  /// Such a part of the gradient, which is zero before. Behind the ends `value` is zero.
+  void put_part(int64_t part, const at::Tensor& value) const {
+    const int64_t width = gradient.size(1) / 3;
+    const at::Tensor columns = gradient.narrow(1, part * width, width);
+    const at::Tensor own =
+        value.view({count, heads, longest, width / heads}).transpose(1, 2).reshape({count * longest, width});
+    if (rows.defined())
+      columns.index_add_(0, rows, own.to(gradient.scalar_type()));
+    else
+      columns.narrow(0, begin, longest).copy_(own);
+  }
+
+  /// Scores that no softmax sees: of keys behind the ends. Scores are [count · heads, queries, longest].
+  void hide_padding(const at::Tensor& scores) const {
+    constexpr double kHidden = -1e30;  // the difference of two infinities would be none
+    if (rows.defined())
+      scores.view({count, heads, -1, longest}).masked_fill_(padding.view({count, 1, 1, longest}), kHidden);
   }
 };
 
-at::Tensor distance_of_scores(const Sequence& one) {
-  const auto part = [&](const at::Tensor& packed, int64_t number) {
-    return part_of(packed, one.begin, one.count, number, one.heads);
-  };
-  const at::Tensor k = part(one.student, 1), their_k = part(one.teacher, 1);
+at::Tensor distance_of_scores(const SequenceRun& of) {
+  const at::Tensor k = of.part_of(of.student, 1), their_k = of.part_of(of.teacher, 1);
   const double scale = inverse_root(k), their_scale = inverse_root(their_k);
-  const at::Tensor q = part(one.student, 0) * scale, their_q = part(one.teacher, 0) * their_scale;
+  const at::Tensor q = of.part_of(of.student, 0) * scale, their_q = of.part_of(of.teacher, 0) * their_scale;
   at::Tensor total = at::zeros({}, k.options().dtype(at::kDouble)), dq, dk;
-  if (one.gradient.defined()) {
+  if (of.gradient.defined()) {
     dq = at::empty_like(q);
     dk = at::zeros_like(k);
   }
-  for (int64_t row = 0; row < one.count; row += one.rows()) {
-    const int64_t rows = std::min(one.rows(), one.count - row);
+  for (int64_t row = 0; row < of.longest; row += of.queries()) {
+    const int64_t rows = std::min(of.queries(), of.longest - row);
     const at::Tensor part_q = q.narrow(1, row, rows);
     const at::Tensor difference = at::bmm(part_q, k.transpose(1, 2))
                                       .baddbmm_(their_q.narrow(1, row, rows), their_k.transpose(1, 2), 1, -1);
     total = total + total_of(difference.square());
-    if (!one.gradient.defined()) continue;
+    if (!of.gradient.defined()) continue;
     dq.narrow(1, row, rows).copy_(at::bmm(difference, k).mul_(2 * scale));
     dk.baddbmm_(difference.transpose(1, 2), part_q, 1, 2);
   }
-  if (one.gradient.defined()) {
-    put_part(one.gradient, one.begin, 0, dq);
-    put_part(one.gradient, one.begin, 1, dk);
+  if (of.gradient.defined()) {
+    of.put_part(0, dq);
+    of.put_part(1, dk);
   }
   return total;
 }
 
-at::Tensor divergence_of_relations(const Sequence& one) {
-  at::Tensor total = at::zeros({}, one.student.options().dtype(at::kDouble));
+at::Tensor divergence_of_relations(const SequenceRun& of) {
+  at::Tensor total = at::zeros({}, of.student.options().dtype(at::kDouble));
+  const auto logarithms = [&](const at::Tensor& part, const at::Tensor& all, double scale) {
+    const at::Tensor scores = at::bmm(part, all.transpose(1, 2)).mul_(scale);
+    of.hide_padding(scores);
+    return scores.log_softmax(-1);
+  };
   for (int64_t number = 0; number < 3; ++number) {
-    const at::Tensor x = part_of(one.student, one.begin, one.count, number, one.heads);
-    const at::Tensor theirs = part_of(one.teacher, one.begin, one.count, number, one.heads);
+    const at::Tensor x = of.part_of(of.student, number), theirs = of.part_of(of.teacher, number);
     const double scale = inverse_root(x), their_scale = inverse_root(theirs);
     at::Tensor dx;
-    if (one.gradient.defined()) dx = at::zeros_like(x);
-    for (int64_t row = 0; row < one.count; row += one.rows()) {
-      const int64_t rows = std::min(one.rows(), one.count - row);
+    if (of.gradient.defined()) dx = at::zeros_like(x);
+    for (int64_t row = 0; row < of.longest; row += of.queries()) {
+      const int64_t rows = std::min(of.queries(), of.longest - row);
       const at::Tensor part_x = x.narrow(1, row, rows);
-      const at::Tensor own = at::bmm(part_x, x.transpose(1, 2)).mul_(scale).log_softmax(-1);
-      const at::Tensor target =
-          at::bmm(theirs.narrow(1, row, rows), theirs.transpose(1, 2)).mul_(their_scale).log_softmax(-1);
+      const at::Tensor own = logarithms(part_x, x, scale);
+      const at::Tensor target = logarithms(theirs.narrow(1, row, rows), theirs, their_scale);
       const at::Tensor probability = target.exp();
       total = total + total_of(probability * (target - own));
       if (!dx.defined()) continue;
@@ -113,36 +139,68 @@ at::Tensor divergence_of_relations(const Sequence& one) {
       dx.narrow(1, row, rows).add_(at::bmm(slope, x));
       dx.baddbmm_(slope.transpose(1, 2), part_x);
     }
-    if (dx.defined()) put_part(one.gradient, one.begin, number, dx);
+    if (dx.defined()) of.put_part(number, dx);
   }
   return total;
 }
 
-using OfSequence = at::Tensor (*)(const Sequence&);
+using SumOfRun = at::Tensor (*)(const SequenceRun&);
 
-/// The sum over the sequences; the gradient of the student into `gradient`, if it is defined.
-at::Tensor over_sequences(OfSequence of_sequence, const at::Tensor& student, const at::Tensor& teacher,
-                          const at::Tensor& gradient, const std::vector<int32_t>& offsets, int64_t heads) {
-  const auto count = static_cast<int64_t>(offsets.size()) - 1;
-  std::vector<at::Tensor> sums(static_cast<size_t>(std::max<int64_t>(count, 0)));
-  const auto some = [&](int64_t begin, int64_t end) {
+int64_t length_of(const Packing& packing, int64_t sequence) {
+  const auto s = static_cast<size_t>(sequence);
+  return packing.host_offsets[s + 1] - packing.host_offsets[s];
+}
+
+/// The numbers of the sequences by descending lengths, in runs of which none is more than twice as long as another.
+std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing) {
+  std::vector<int64_t> order(static_cast<size_t>(packing.sequences()));
+  std::iota(order.begin(), order.end(), 0);
+  std::ranges::stable_sort(order, std::greater{}, [&](int64_t s) { return length_of(packing, s); });
+  std::vector<std::vector<int64_t>> runs;
+  for (const int64_t s : order) {
+    if (runs.empty() || 2 * length_of(packing, s) < length_of(packing, runs.back().front()))
+      runs.emplace_back();
+    runs.back().push_back(s);
+  }
+  return runs;
+}
+
+/// As many sums as runs: few large products keep a GPU busy, and one a sequence would not.
+std::vector<at::Tensor> sums_of_runs(SumOfRun sum_of, const SequenceRun& all, const Packing& packing) {
+  std::vector<at::Tensor> sums;
+  const at::Device device = all.student.device();
+  for (const std::vector<int64_t>& run : runs_of_similar_length(packing)) {
+    SequenceRun of = all;
+    of.count = static_cast<int64_t>(run.size());
+    of.longest = length_of(packing, run.front());
+    const at::Tensor numbers = at::tensor(run, at::kLong).to(device);
+    const at::Tensor begins = packing.offsets.index_select(0, numbers).to(at::kLong).unsqueeze(1),
+                     ends = packing.offsets.index_select(0, numbers + 1).to(at::kLong).unsqueeze(1);
+    const at::Tensor places = begins + at::arange(of.longest, numbers.options());
+    of.padding = places.ge(ends);
+    of.rows = at::where(of.padding, begins, places).flatten();
+    sums.push_back(sum_of(of));
+  }
+  return sums;
+}
+
+std::vector<at::Tensor> sums_of_each(SumOfRun sum_of, const SequenceRun& all, const Packing& packing) {
+  std::vector<at::Tensor> sums(static_cast<size_t>(packing.sequences()));
+  for_each_range(0, packing.sequences(), 1, [&](int64_t begin, int64_t end) {
     const at::NoGradGuard no_gradient;  // of this thread
     for (int64_t s = begin; s < end; ++s) {
-      const int64_t first = offsets[static_cast<size_t>(s)], next = offsets[static_cast<size_t>(s) + 1];
-      sums[static_cast<size_t>(s)] = of_sequence({student, teacher, gradient, first, next - first, heads});
+      SequenceRun of = all;
+      of.begin = packing.host_offsets[static_cast<size_t>(s)];
+      of.longest = length_of(packing, s);
+      sums[static_cast<size_t>(s)] = sum_of(of);
     }
-  };
-  if (student.is_cpu())
-    for_each_range(0, count, 1, some);
-  else
-    some(0, count);
-  if (sums.empty()) return at::zeros({}, student.options().dtype(at::kDouble));
-  return at::stack(sums).sum();
+  });
+  return sums;
 }
 
 struct SequencesFunction : Function<SequencesFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& student, const at::Tensor& teacher,
-                            const std::vector<int32_t>& offsets, int64_t heads, bool relations, bool learns) {
+                            const Packing& packing, int64_t heads, bool relations, bool learns) {
     at::Tensor gradient;
     if (learns) {
       // Not yet scaled: it may leave float16's range.
@@ -151,9 +209,13 @@ struct SequencesFunction : Function<SequencesFunction> {
       context->save_for_backward({gradient});
       context->saved_data["type"] = static_cast<int64_t>(student.scalar_type());
     }
-    return over_sequences(relations ? divergence_of_relations : distance_of_scores, student, teacher,
-                          gradient, offsets, heads)
-        .to(compute_type(student));
+    const SumOfRun sum_of = relations ? divergence_of_relations : distance_of_scores;
+    const SequenceRun all{student, teacher, gradient, heads};
+    const std::vector<at::Tensor> sums = funicular::device::takes(student)
+                                             ? sums_of_runs(sum_of, all, packing)
+                                             : sums_of_each(sum_of, all, packing);
+    const at::Tensor total = sums.empty() ? at::zeros({}, student.options()) : at::stack(sums).sum();
+    return total.to(compute_type(student));
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const at::Tensor gradient = context->get_saved_variables()[0];
@@ -169,18 +231,20 @@ at::Tensor of_sequences(const at::Tensor& student, const at::Tensor& teacher, co
   require(student.size(0) == packing.tokens() && teacher.size(0) == packing.tokens(),
           "expected a row for each token of the batch", student, teacher, heads);
   const bool learns = at::GradMode::is_enabled() && student.requires_grad();
-  return SequencesFunction::apply(student, teacher.detach(), packing.host_offsets, heads, relations, learns);
+  return SequencesFunction::apply(student, teacher.detach(), packing, heads, relations, learns);
 }
 
-/// Rows that are widened at a time.
-constexpr int64_t kRows = 256;
+/// Rows that are widened at a time: few stay in a processor's cache, many keep a GPU busy.
+int64_t rows_at_a_time(const at::Tensor& where) {
+  return funicular::device::takes(where) ? 1 << 15 : 256;
+}
 
 struct SquaredDistanceFunction : Function<SquaredDistanceFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& student, const at::Tensor& teacher) {
     context->save_for_backward({student, teacher});
     at::Tensor total = at::zeros({}, student.options().dtype(at::kDouble));
-    for (int64_t begin = 0; begin < student.size(0); begin += kRows) {
-      const int64_t count = std::min(kRows, student.size(0) - begin);
+    for (int64_t begin = 0; begin < student.size(0); begin += rows_at_a_time(student)) {
+      const int64_t count = std::min(rows_at_a_time(student), student.size(0) - begin);
       total = total + total_of((student.narrow(0, begin, count).to(compute_type(student)) -
                                 teacher.narrow(0, begin, count).to(compute_type(student)))
                                    .square());
@@ -191,8 +255,8 @@ struct SquaredDistanceFunction : Function<SquaredDistanceFunction> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &student = saved[0], &teacher = saved[1];
     const at::Tensor gradient = at::empty_like(student), factor = outputs[0] * 2;
-    for (int64_t begin = 0; begin < student.size(0); begin += kRows) {
-      const int64_t count = std::min(kRows, student.size(0) - begin);
+    for (int64_t begin = 0; begin < student.size(0); begin += rows_at_a_time(student)) {
+      const int64_t count = std::min(rows_at_a_time(student), student.size(0) - begin);
       gradient.narrow(0, begin, count)
           .copy_((student.narrow(0, begin, count).to(compute_type(student)) -
                   teacher.narrow(0, begin, count).to(compute_type(student))) *

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "funicular/base/error.h"
+#include "with_kernels.h"
 
 namespace funicular::nn::distances_tests {
 namespace {
@@ -83,17 +84,37 @@ std::pair<double, torch::Tensor> with_gradient(Distance distance, const torch::T
 }
 
 void expect_plain(Distance ours, Distance plain, at::ScalarType type, double bound) {
-  // One of 300 tokens is more than a tile; one of one token; one after the other in the batch.
-  const Packing packing = packing_of({5, 1, 300, 17});
+  // One of 300 tokens is more than a tile of the processor; one of one token; some of similar lengths, which a GPU takes together.
+  const Packing packing = packing_of({5, 1, 300, 17, 12, 9, 23});
   const int64_t heads = 6;
   const torch::Tensor student = random({packing.tokens(), 3 * 24}, 1).to(type);
   const torch::Tensor teacher = random({packing.tokens(), 3 * 60}, 2).to(type);
-  const auto [value, gradient] = with_gradient(ours, student, teacher, packing, heads);
   const auto [expected, slope] =
       with_gradient(plain, student.to(torch::kDouble), teacher.to(torch::kDouble), packing, heads);
-  EXPECT_NEAR(value / expected, 1, bound);
-  EXPECT_EQ(gradient.scalar_type(), type);
-  EXPECT_LT((gradient.to(torch::kDouble) - slope).norm().item<double>() / slope.norm().item<double>(), bound);
+  for (const KernelKind kind : {KernelKind::processor, KernelKind::team}) {
+    SCOPED_TRACE(name_of(kind));
+    const WithKernels kernels(kind);
+    const at::Device place = kernels.place();
+    const auto [value, placed] =
+        with_gradient(ours, student.to(place), teacher.to(place), packing.to(place), heads);
+    EXPECT_NEAR(value / expected, 1, bound);
+    EXPECT_EQ(placed.scalar_type(), type);
+    const torch::Tensor gradient = placed.to(at::kCPU, torch::kDouble);
+    EXPECT_LT((gradient - slope).norm().item<double>() / slope.norm().item<double>(), bound);
+  }
+}
+
+/// Of 24 heads a tile of a GPU, too, holds some of the 900 queries.
+TEST(ScoreDistance, OfMoreThanATileOfAGpuIsThatOfBothModelsScores) {
+  const WithKernels kernels(KernelKind::team);
+  const at::Device place = kernels.place();
+  const Packing packing = packing_of({900});
+  const torch::Tensor student = random({900, 3 * 24}, 1), teacher = random({900, 3 * 48}, 2);
+  const auto [value, gradient] =
+      with_gradient(score_distance, student.to(place), teacher.to(place), packing.to(place), 24);
+  const auto [expected, slope] = with_gradient(plain_scores, student, teacher, packing, 24);
+  EXPECT_NEAR(value / expected, 1, 1e-12);
+  EXPECT_LT((gradient.cpu() - slope).norm().item<double>() / slope.norm().item<double>(), 1e-12);
 }
 
 TEST(ScoreDistance, IsThatOfBothModelsScores) {
@@ -154,18 +175,23 @@ TEST(Distances, RefuseHeadsThatDoNotDivideAndOtherRows) {
 
 TEST(SquaredDistance, IsTheSumOfSquaresInAnyType) {
   const torch::Tensor a = random({700, 33}, 1), b = random({700, 33}, 2);
-  for (const auto type : {torch::kDouble, torch::kFloat, torch::kBFloat16}) {
-    const torch::Tensor own = a.clone().to(type).requires_grad_(), theirs = b.to(type);
-    const torch::Tensor value = squared_distance(own, theirs);
-    (value * 0.7).backward();
-    const torch::Tensor difference = (own.to(torch::kDouble) - theirs.to(torch::kDouble)).detach();
-    EXPECT_NEAR(value.item<double>() / difference.square().sum().item<double>(), 1,
-                type == torch::kDouble ? 1e-14 : 1e-6);
-    const double bound = type == torch::kBFloat16 ? 4e-3 : type == torch::kFloat ? 1e-6 : 1e-14;
-    EXPECT_LT(((own.grad().to(torch::kDouble) - 1.4 * difference).norm() / (1.4 * difference).norm())
-                  .item<double>(),
-              bound);
-  }
+  for (const KernelKind kind : {KernelKind::processor, KernelKind::team})
+    for (const auto type : {torch::kDouble, torch::kFloat, torch::kBFloat16}) {
+      const WithKernels kernels(kind);
+      const at::Device place = kernels.place();
+      const torch::Tensor own = a.to(place, type).clone().requires_grad_(), theirs = b.to(place, type);
+      const torch::Tensor value = squared_distance(own, theirs);
+      (value * 0.7).backward();
+      const torch::Tensor difference =
+          (own.to(at::kCPU, torch::kDouble) - theirs.to(at::kCPU, torch::kDouble)).detach();
+      EXPECT_NEAR(value.item<double>() / difference.square().sum().item<double>(), 1,
+                  type == torch::kDouble ? 1e-14 : 1e-6);
+      const double bound = type == torch::kBFloat16 ? 4e-3 : type == torch::kFloat ? 1e-6 : 1e-14;
+      EXPECT_LT(
+          ((own.grad().to(at::kCPU, torch::kDouble) - 1.4 * difference).norm() / (1.4 * difference).norm())
+              .item<double>(),
+          bound);
+    }
 }
 
 }  // namespace
