@@ -213,7 +213,8 @@ Activations Layer::forward(const at::Tensor& x, const Pass& pass) const {
   pass.taps(name, out);
   Activations given;
   if (!gives_hidden.empty()) given[gives_hidden] = out;
-  if (!gives_query_key_value.empty()) given[gives_query_key_value] = both[2];
+  if (!gives_query_key_value.empty())
+    given[gives_query_key_value] = nn::all_columns(both[2], *slicing, heads * head_size, head_size, 3);
   if (rows && !wanted) out = out.index_select(0, rows(pass.batch).to(out.device()));
   given[kHidden] = last ? out : own;
   return given;
@@ -232,9 +233,6 @@ void declare_slices(const Layer& layer, Slicing& slicing, int64_t channels) {
     for (Parameter* const parameter : {norm.gamma, norm.beta}) slicing.between(parameter);
   slicing.between(layer.projection.bias);
   slicing.between(layer.down.bias);
-  if (!layer.gives_query_key_value.empty())
-    slicing.hindrance =
-        "distillation reads a layer's queries, keys and values side by side, which cannot be cut yet";
 }
 
 void add_layer(Builder& builder, int64_t number) {

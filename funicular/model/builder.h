@@ -103,8 +103,14 @@ struct MaskedLmWeights {
   int64_t words = 0, words_together = 1;
 };
 MaskedLmWeights add_masked_lm_weights(Builder& builder);
-/// The loss term `mlm` of the hidden states of the masked tokens [M, H] against `mlm_labels`; tap `logits`.
-/// With `draw` tokens are drawn beside it.
+/// What the decoder reads, of the hidden states of the masked tokens [M, H]; with slices of the vocabulary it has entered them.
+at::Tensor masked_lm_hidden(const at::Tensor& rows, const MaskedLmWeights& weights);
+/// Of that the logits of all words, [M, V].
+at::Tensor masked_lm_logits(const at::Tensor& hidden, const MaskedLmWeights& weights);
+/// Of that the sum of the cross-entropies. With `draw` tokens are drawn beside it, which slices of the vocabulary cannot.
+at::Tensor masked_lm_loss(const at::Tensor& hidden, const MaskedLmWeights& weights, const at::Tensor& labels,
+                          nn::VocabularyDraw* draw = nullptr);
+/// The loss term `mlm` of the hidden states of the masked tokens against `mlm_labels`; tap `logits`.
 void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass,
                         nn::VocabularyDraw* draw = nullptr);
 

@@ -28,36 +28,32 @@ MaskedLmWeights add_masked_lm_weights(Builder& builder) {
           builder.words_together()};
 }
 
-namespace {
-
-/// The logits of all words, where the decoder is cut.
-at::Tensor gathered_logits(const at::Tensor& own, const MaskedLmWeights& weights) {
-  const SliceGroup& group = *weights.slicing->group();
-  const at::Tensor words = at::zeros({weights.words, own.size(0)}, own.options().requires_grad(false));
-  const auto bounds = slice_bounds(weights.words, weights.words_together, group.size());
-  words.narrow(0, bounds[static_cast<size_t>(group.rank())], own.size(1)).copy_(own.detach().t());
-  group.gather_rows(words, bounds);
-  return words.t();
+at::Tensor masked_lm_hidden(const at::Tensor& rows, const MaskedLmWeights& weights) {
+  const at::Tensor hidden = nn::residual_norm(apply_linear(rows, weights.transform, weights.activation), {},
+                                              {}, weights.norm.weights(), nn::RowKeys(), {});
+  return nn::enter_slices(hidden, *weights.slicing);
 }
 
-}  // namespace
+at::Tensor masked_lm_logits(const at::Tensor& hidden, const MaskedLmWeights& weights) {
+  const at::Tensor& bias = weights.bias->compute;
+  const at::Tensor own = nn::linear(hidden, weights.decoder->compute).to(bias.scalar_type()) + bias;
+  return nn::all_columns(own, *weights.slicing, weights.words, weights.words_together);
+}
+
+at::Tensor masked_lm_loss(const at::Tensor& hidden, const MaskedLmWeights& weights, const at::Tensor& labels,
+                          nn::VocabularyDraw* draw) {
+  const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
+  if (!weights.slicing->group()) return nn::vocabulary_cross_entropy(hidden, decoder, bias, labels, draw);
+  if (draw) throw InputError("tensor", "tokens cannot be drawn from a vocabulary that is cut into slices");
+  return nn::vocabulary_cross_entropy(hidden, decoder, bias, labels,
+                                      own_words(*weights.slicing, weights.words, weights.words_together));
+}
 
 void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass,
                         nn::VocabularyDraw* draw) {
-  const at::Tensor hidden = nn::residual_norm(apply_linear(rows, weights.transform, weights.activation), {},
-                                              {}, weights.norm.weights(), nn::RowKeys(), {});
-  const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
-  const at::Tensor& labels = pass.batch["mlm_labels"];
-  const bool sliced = weights.slicing->group() != nullptr;
-  if (pass.taps.observe) {
-    const at::Tensor own = nn::linear(hidden, decoder).to(bias.scalar_type()) + bias;
-    pass.taps("logits", sliced ? gathered_logits(own, weights) : own);
-  }
-  if (!sliced) return pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, labels, draw));
-  if (draw) throw InputError("tensor", "tokens cannot be drawn from a vocabulary that is cut into slices");
-  pass.loss.add("mlm", nn::vocabulary_cross_entropy(
-                           nn::enter_slices(hidden, *weights.slicing), decoder, bias, labels,
-                           own_words(*weights.slicing, weights.words, weights.words_together)));
+  const at::Tensor hidden = masked_lm_hidden(rows, weights);
+  if (pass.taps.observe) pass.taps("logits", masked_lm_logits(hidden, weights));
+  pass.loss.add("mlm", masked_lm_loss(hidden, weights, pass.batch["mlm_labels"], draw));
 }
 
 namespace {

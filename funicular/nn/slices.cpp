@@ -97,6 +97,40 @@ at::Tensor exchanged(const at::Tensor& x, const Slicing& slicing, Exchange forwa
   return ExchangeFunction::apply(x, ExchangeCall{forward, backward, slicing.shared_group(), bounds});
 }
 
+struct AllColumnsFunction : torch::autograd::Function<AllColumnsFunction> {
+  struct Call {
+    std::shared_ptr<const SliceGroup> group;
+    std::vector<int64_t> bounds;  ///< of a block's columns
+    int64_t parts;
+
+    int64_t begin(size_t rank) const { return bounds[rank]; }
+    int64_t columns(size_t rank) const { return bounds[rank + 1] - bounds[rank]; }
+  };
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, Call call) {
+    std::vector<int64_t> rows(call.bounds);  // of the transpose, in which a rank's own lie together
+    for (int64_t& bound : rows) bound *= call.parts;
+    const auto own = static_cast<size_t>(call.group->rank());
+    const at::Tensor turned = at::empty({rows.back(), x.size(0)}, x.options().requires_grad(false));
+    turned.narrow(0, rows[own], x.size(1)).copy_(x.detach().t());
+    call.group->gather_rows(turned, rows);
+    const at::Tensor all = at::empty({x.size(0), rows.back()}, turned.options());
+    for (size_t rank = 0; rank + 1 < rows.size(); ++rank)
+      for (int64_t part = 0; part < call.parts; ++part)
+        all.narrow(1, part * call.bounds.back() + call.begin(rank), call.columns(rank))
+            .copy_(turned.narrow(0, rows[rank] + part * call.columns(rank), call.columns(rank)).t());
+    hold(context, std::move(call));
+    return all;
+  }
+  static variable_list backward(AutogradContext* context, variable_list outputs) {
+    const Call& call = held<Call>(context);
+    const auto own = static_cast<size_t>(call.group->rank());
+    std::vector<at::Tensor> parts;
+    for (int64_t part = 0; part < call.parts; ++part)
+      parts.push_back(outputs[0].narrow(1, part * call.bounds.back() + call.begin(own), call.columns(own)));
+    return {at::cat(parts, 1), {}};
+  }
+};
+
 // ---- embeddings
 
 /// The row of the slice that each id has there, -1: it is of another rank, or has no gradient.
@@ -194,6 +228,14 @@ at::Tensor own_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds
 
 at::Tensor all_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds) {
   return exchanged(x, slicing, Exchange::gather, Exchange::take, bounds);
+}
+
+at::Tensor all_columns(const at::Tensor& x, const Slicing& slicing, int64_t size, int64_t unit,
+                       int64_t parts) {
+  if (!slicing.group()) return x;
+  return AllColumnsFunction::apply(
+      x, AllColumnsFunction::Call{slicing.shared_group(), slice_bounds(size, unit, slicing.group()->size()),
+                                  parts});
 }
 
 at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,

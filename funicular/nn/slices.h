@@ -38,6 +38,11 @@ at::Tensor own_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds
 /// The other way round: own rows → all, whose gradient is the same on all ranks.
 at::Tensor all_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds);
 
+/// x [N, P · own]: of each of P = `parts` blocks of `size` columns, cut in units, a rank's own → [N, P · size], the same on all
+/// ranks. What is made of it is made on all of them; backward takes own columns of its gradient, the same on each.
+at::Tensor all_columns(const at::Tensor& x, const Slicing& slicing, int64_t size, int64_t unit,
+                       int64_t parts = 1);
+
 /// nn::attention of some heads, side by side, of a model's: qkv [T, 3 · count · head size], the queries of all first.
 /// The same units are dropped as in the whole.
 struct HeadSlice {

@@ -24,27 +24,21 @@ using Kind = DistillationKind;
 /// The head of masked words. `gives`: the activation kLogits, of the hidden words [M, V], besides the loss.
 void add_hidden_words(model::Builder& builder, double mlm, bool gives) {
   const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
-  builder.slicing()->hindrance =
-      "distillation reads the logits of whole vocabularies, which cannot be cut yet";
   std::vector<Port> outputs;
   if (gives)
     outputs.push_back({model::kLogits, [words = builder.config().vocab_size](const MicroBatch& batch) {
                          return std::vector<int64_t>{batch["mlm_rows"].size(0), words};
                        }});
-  builder.add_segment(
-      "masked_lm", {model::hidden_of_head(builder.options())}, std::move(outputs),
-      [=](Activations in, const Pass& pass) {
-        const at::Tensor hidden = nn::residual_norm(
-            model::apply_linear(in.at(model::kHidden), weights.transform, weights.activation), {}, {},
-            weights.norm.weights(), nn::RowKeys(), {});
-        const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
-        if (mlm > 0)
-          pass.loss.add("mlm", nn::vocabulary_cross_entropy(hidden, decoder, bias, pass.batch["mlm_labels"]),
-                        mlm);
-        if (!gives) return Activations{};
-        return Activations{{model::kLogits, nn::linear(hidden, decoder).to(bias.scalar_type()) + bias}};
-      },
-      {weights.decoder});
+  builder.add_segment("masked_lm", {model::hidden_of_head(builder.options())}, std::move(outputs),
+                      [=](Activations in, const Pass& pass) {
+                        const at::Tensor hidden = model::masked_lm_hidden(in.at(model::kHidden), weights);
+                        if (mlm > 0)
+                          pass.loss.add(
+                              "mlm", model::masked_lm_loss(hidden, weights, pass.batch["mlm_labels"]), mlm);
+                        if (!gives) return Activations{};
+                        return Activations{{model::kLogits, model::masked_lm_logits(hidden, weights)}};
+                      },
+                      {weights.decoder});
 }
 
 model::Head hidden_words_head(double mlm, bool gives) {

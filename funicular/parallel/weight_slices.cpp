@@ -74,7 +74,6 @@ std::shared_ptr<Slicing> only_slicing(const Model& model) {
         "tensor",
         "the model declares no weights that may be cut into slices (core/slicing.h); expected an "
         "encoder, or a module with nn::ColumnLinear and nn::RowLinear");
-  if (!found->hindrance.empty()) throw InputError("tensor", "{}", found->hindrance);
   return found;
 }
 

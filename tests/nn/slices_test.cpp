@@ -272,6 +272,26 @@ TEST_P(Slices, TheCrossEntropyOfACutVocabularyIsThatOfTheWholeForThreeNumbersARo
 
 INSTANTIATE_TEST_SUITE_P(, Slices, testing::Values(1, 2, 3));
 
+TEST_P(Slices, ColumnsOfAllRanksStandInTheOrderOfTheWhole) {
+  constexpr int64_t kRows = 5, kUnit = 2, kSize = 14, kParts = 3;
+  Meeting meeting(ranks());
+  const auto bounds = slice_bounds(kSize, kUnit, ranks());
+  const at::Tensor whole = random({kRows, kParts * kSize}, 1).detach(),
+                   upstream = random({kRows, kParts * kSize}, 2).detach();
+  on_ranks(meeting, [&](int rank, const Slicing& slicing) {
+    const auto own = [&](const at::Tensor& all) {
+      std::vector<at::Tensor> parts;
+      for (int64_t p = 0; p < kParts; ++p)
+        parts.push_back(part(all.narrow(1, p * kSize, kSize), 1, bounds, rank));
+      return at::cat(parts, 1);
+    };
+    const at::Tensor mine = leaf(own(whole)), found = all_columns(mine, slicing, kSize, kUnit, kParts);
+    found.backward(upstream);
+    EXPECT_TRUE(at::equal(found, whole));
+    EXPECT_TRUE(at::equal(mine.grad(), own(upstream)));
+  });
+}
+
 TEST(WholeWeights, PassThroughUntouched) {
   const Slicing slicing;
   const at::Tensor x = random({3, 2}, 1);

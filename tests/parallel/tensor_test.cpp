@@ -201,9 +201,6 @@ TEST(TensorSlices, RefuseWhatTheyCannotDo) {
   Model two = make_model({}, 1);
   two.append(make_model({}, 2), {.prefix = "second."});
   refuses(std::move(two), "tensor", {}, "consists of several that are trained together");
-  model::BertOptions relations = options_of(model::Head::none, 1);
-  relations.gives.query_key_value = {2};
-  refuses(model::build_bert(relations), "tensor", {}, "reads a layer's queries, keys and values");
 }
 
 TEST(TensorSlices, OfMoreRanksThanHeadsAreRefused) {
