@@ -8,12 +8,13 @@ case "${1:-}" in address | thread) which=$1; shift ;; esac
 bash tools/setup.sh
 
 # Builds the preset and runs ctest with what follows; the report of a sanitizer fails the test that made it.
+# Bash goes on after an error in a function whose result is asked for, so that each step says itself that it is the last.
 check() {
   local preset=$1 results status=0 start=$SECONDS
   shift
   step "configure-$preset" "Configuring build/$preset" \
-    cmake --preset "$preset" "-DTORCH_DIR=${TORCH_DIR:-$PWD/.deps/python}" -Wno-dev
-  step "build-$preset" "Building it with $(jobs) jobs" ninja -C "build/$preset" -j "$(jobs)" all
+    cmake --preset "$preset" "-DTORCH_DIR=${TORCH_DIR:-$PWD/.deps/python}" -Wno-dev || return
+  step "build-$preset" "Building it with $(jobs) jobs" ninja -C "build/$preset" -j "$(jobs)" all || return
   say "Built in $(minutes $((SECONDS - start)))"
   start=$SECONDS
   OMP_NUM_THREADS=${OMP_NUM_THREADS:-2} ctest --test-dir "build/$preset" --parallel "$(nproc)" --no-tests=error \
