@@ -327,9 +327,10 @@ std::string file_of(const std::string& rows) {
 }
 
 /// Stage 0 uses versions that none of the papers has, and splits its last backward passes.
+/// On rank 1 the last use of the first version comes right behind the update.
 const char* const kOwnRows =
     "0F0@0 0F1@0 0F2@0 0B0@0 0B1@0 0U1 0F3@0 0B2@0 0F4@1 0B3@0 0U2 0F5@1 0I4@1 0I5@1 0W4@1 0W5@1 0U3\n"
-    "1F0@0 1B0@0 1F1@0 1B1@0 1U1 1F2@1 1B2@1 1F3@1 1B3@1 1U2 1F4@1 1B4@1 1F5@2 1B5@2 1U3\n";
+    "1F0@0 1B0@0 1F1@0 1B1@0 1F2@0 1U1 1B2@0 1F3@1 1B3@1 1U2 1F4@1 1B4@1 1F5@2 1B5@2 1U3\n";
 
 TEST(PipelinesThatUpdateWhileFull, FollowTheVersionsOfAUsersOwnRowsUpdateByUpdate) {
   for (const int ranks : {2, 4, 3}) {

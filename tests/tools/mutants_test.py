@@ -42,7 +42,7 @@ class Tree:
 
 def mutant(name: str, old: str, new: str, **more) -> catalogue.Mutant:
     values = {"layer": "base", "file": "base/sum.cpp", "within": "", "tests": ("test_base Sum.*",), "through": ("base/sum.cpp",),
-              "alone": False, "isa": "", "survives": ""}
+              "alone": False, "isa": "", "survives": "", "chance": ""}
     return catalogue.Mutant(name=name, old=old, new=new, **{**values, **more})
 
 
@@ -242,12 +242,13 @@ class EarlierRuns(unittest.TestCase):
 
 class TheTable(unittest.TestCase):
     VERDICTS = [judge.Verdict(mutant("a", "x", "y"), "killed"), judge.Verdict(mutant("b", "x", "y", survives="because"), "survived"),
-                judge.Verdict(mutant("c", "x", "y", layer="nn"), "killed"), judge.Verdict(mutant("d", "x", "y", layer="nn"), "not testable here")]
+                judge.Verdict(mutant("c", "x", "y", layer="nn"), "killed"), judge.Verdict(mutant("d", "x", "y", layer="nn"), "not testable here"),
+                judge.Verdict(mutant("e", "x", "y", layer="nn", chance="a race"), "killed")]
 
     def test_counts_each_layer_and_explains_survivors(self):
         text = report.table(self.VERDICTS, "avx2")
-        for line in ("| `base` | 2 | 1 | 1 | 0 |", "| `nn` | 2 | 1 | 0 | 1 |", "| **all** | 4 | 2 | 1 | 1 |",
-                     "- `base/b` (`funicular/base/sum.cpp`): because", "66.7 %"):
+        for line in ("| `base` | 2 | 1 | 1 | 0 |", "| `nn` | 3 | 2 | 0 | 1 |", "| **all** | 5 | 3 | 1 | 1 |",
+                     "- `base/b` (`funicular/base/sum.cpp`): because", "75.0 %", "- `nn/e` (`funicular/base/sum.cpp`): a race"):
             self.assertIn(line, text)
 
     def test_replaces_what_is_between_its_marks_and_nothing_else(self):

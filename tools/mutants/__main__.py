@@ -49,7 +49,7 @@ def commit() -> str:
 
 
 def say(verdict: Verdict):
-    state = verdict.state.upper() if verdict.state in ("survived", "broken") and not verdict.mutant.survives else verdict.state
+    state = verdict.state.upper() if verdict.state in ("survived", "broken") and not verdict.mutant.explained else verdict.state
     print(f"{state:8}  {verdict.mutant.layer}/{verdict.mutant.name}" + (f"  ({verdict.by})" if verdict.by else ""), flush=True)
 
 
@@ -57,7 +57,7 @@ def conclude(verdicts: list[Verdict], out: Path) -> int:
     status = 0
     for verdict in verdicts:
         mutant = verdict.mutant
-        if verdict.state == "survived" and not mutant.survives:
+        if verdict.state == "survived" and not mutant.explained:
             print(f"{mutant.layer}/{mutant.name} survives: write a test that notices it. By hand: FUNICULAR_MUTANT={mutant.number} "
                   f"LD_LIBRARY_PATH={out / 'all/lib'}, then {'; '.join(mutant.tests)}")
             status = 1

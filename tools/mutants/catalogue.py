@@ -9,7 +9,7 @@ import tomllib
 import zlib
 from pathlib import Path
 
-FIELDS = {"name", "file", "old", "new", "within", "tests", "through", "alone", "isa", "survives"}
+FIELDS = {"name", "file", "old", "new", "within", "tests", "through", "alone", "isa", "survives", "chance"}
 ISAS = ("baseline", "avx2", "avx512", "avx512_bf16", "amx")
 
 
@@ -30,6 +30,11 @@ class Mutant:
     alone: bool  # a library of its own, where no `if` can switch it
     isa: str  # the instruction set whose kernels are meant; empty for the processor's best
     survives: str  # why no test can notice it
+    chance: str  # why some runs notice it, and others do not
+
+    @property
+    def explained(self) -> str:
+        return self.survives or self.chance
 
     @property
     def number(self) -> int:
@@ -61,7 +66,7 @@ def parse(root: Path, layer: str, entry: dict) -> Mutant:
     if not through:
         raise Invalid(f"mutant {layer}/{name}: {entry['file']} is a header; name the sources that compile it in 'through'")
     return Mutant(name, layer, entry["file"], entry["old"], entry["new"], entry.get("within", ""), tuple(entry["tests"]), through,
-                  entry.get("alone", False), entry.get("isa", ""), entry.get("survives", ""))
+                  entry.get("alone", False), entry.get("isa", ""), entry.get("survives", ""), entry.get("chance", ""))
 
 
 def load(root: Path) -> list[Mutant]:
@@ -150,7 +155,7 @@ def choose(mutants: list[Mutant], only: str = "", sample: int = 0, seed: str = "
         mutants = [mutant for mutant in mutants if re.search(only, f"{mutant.layer}/{mutant.name} {mutant.file}")]
     if not sample:
         return mutants
-    able = [mutant for mutant in mutants if not mutant.survives]
+    able = [mutant for mutant in mutants if not mutant.explained]
     # By a hash of each name, so that a new mutant hardly changes what a seed chooses.
     able.sort(key=lambda mutant: hashlib.sha256(f"{seed} {mutant.name}".encode()).digest())
     return able[:sample]

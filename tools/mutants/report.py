@@ -15,7 +15,7 @@ LAYERS = ("base", "text", "format", "data", "core", "comm", "nn", "objective", "
 def summary(verdicts: list[Verdict]) -> str:
     killed = sum(verdict.state == "killed" for verdict in verdicts)
     survived = [verdict for verdict in verdicts if verdict.state == "survived"]
-    explained = sum(bool(verdict.mutant.survives) for verdict in survived)
+    explained = sum(bool(verdict.mutant.explained) for verdict in survived)
     text = f"{len(verdicts)} mutants: {killed} killed, {len(survived)} survived"
     if explained:
         text += f" ({explained} explained)"
@@ -23,6 +23,10 @@ def summary(verdicts: list[Verdict]) -> str:
         text += f", {broken} BROKEN: mend these mutants or their tests"
     other = len(verdicts) - killed - len(survived) - broken
     return text + (f", {other} not testable on this processor" if other else "")
+
+
+def row(verdict: Verdict, why: str) -> str:
+    return f"- `{verdict.mutant.layer}/{verdict.mutant.name}` (`funicular/{verdict.mutant.file}`): {why}"
 
 
 def table(verdicts: list[Verdict], isa: str) -> str:
@@ -40,8 +44,11 @@ def table(verdicts: list[Verdict], isa: str) -> str:
     if survivors:
         lines += ["", "Survivors:", ""]
     for verdict in survivors:
-        why = verdict.mutant.survives or "not explained yet"
-        lines.append(f"- `{verdict.mutant.layer}/{verdict.mutant.name}` (`funicular/{verdict.mutant.file}`): {why}")
+        lines.append(row(verdict, verdict.mutant.explained or "not explained yet"))
+    by_chance = [verdict for verdict in verdicts if verdict.state == "killed" and verdict.mutant.chance]
+    if by_chance:
+        lines += ["", "Killed here, and not by every run:", ""]
+    lines += [row(verdict, verdict.mutant.chance) for verdict in by_chance]
     return "\n".join(lines)
 
 
