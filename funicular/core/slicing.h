@@ -35,6 +35,7 @@ class SliceGroup {
 struct Cut {
   int dimension = 0;  ///< 0: its outputs ("columns" of a layer that is written x W), its words; 1: its inputs
   int64_t unit = 1;   ///< so many neighbours stay together: a head; divides the size
+  bool operator==(const Cut&) const = default;
 };
 
 /// Where the indices [0, size), in whole units, are cut for so many ranks: [ranks + 1], from 0 to size; parts differ

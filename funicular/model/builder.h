@@ -107,7 +107,7 @@ MaskedLmWeights add_masked_lm_weights(Builder& builder);
 at::Tensor masked_lm_hidden(const at::Tensor& rows, const MaskedLmWeights& weights);
 /// Of that the logits of all words, [M, V].
 at::Tensor masked_lm_logits(const at::Tensor& hidden, const MaskedLmWeights& weights);
-/// Of that the sum of the cross-entropies. With `draw` tokens are drawn beside it, which slices of the vocabulary cannot.
+/// Of that the sum of the cross-entropies. With `draw` tokens are drawn beside it.
 at::Tensor masked_lm_loss(const at::Tensor& hidden, const MaskedLmWeights& weights, const at::Tensor& labels,
                           nn::VocabularyDraw* draw = nullptr);
 /// The loss term `mlm` of the hidden states of the masked tokens against `mlm_labels`; tap `logits`.

@@ -44,9 +44,9 @@ at::Tensor masked_lm_loss(const at::Tensor& hidden, const MaskedLmWeights& weigh
                           nn::VocabularyDraw* draw) {
   const at::Tensor &decoder = weights.decoder->compute, &bias = weights.bias->compute;
   if (!weights.slicing->group()) return nn::vocabulary_cross_entropy(hidden, decoder, bias, labels, draw);
-  if (draw) throw InputError("tensor", "tokens cannot be drawn from a vocabulary that is cut into slices");
   return nn::vocabulary_cross_entropy(hidden, decoder, bias, labels,
-                                      own_words(*weights.slicing, weights.words, weights.words_together));
+                                      own_words(*weights.slicing, weights.words, weights.words_together),
+                                      draw);
 }
 
 void add_masked_lm_loss(const at::Tensor& rows, const MaskedLmWeights& weights, const Pass& pass,

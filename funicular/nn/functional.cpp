@@ -259,6 +259,17 @@ void lose_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tenso
     cross_entropy_rows(logits, bias, labels, losses, gradients);
 }
 
+/// The draws of the rows from `begin` on.
+void draw_rows(const at::Tensor& logits, const at::Tensor& bias, const VocabularyDraw& draw, int64_t begin,
+               const VocabularySlice* slice) {
+  const auto part = [&](const at::Tensor& all) { return all.narrow(0, begin, logits.size(0)); };
+  const at::Tensor best = draw.wants_best ? part(draw.best) : at::Tensor();
+  if (slice)
+    sliced_sample_rows(logits, bias, part(draw.uniforms), part(draw.tokens), best, *slice);
+  else
+    sample_rows(logits, bias, part(draw.uniforms), part(draw.tokens), best);
+}
+
 /// How many rows' logits are held together. Fewer launches and larger products are worth more on a GPU.
 int64_t logit_rows(const at::Tensor& hidden) {
   return hidden.is_cuda() ? kLogitRowsOnGpu : kLogitRows;
@@ -313,10 +324,7 @@ struct VocabularyLossFunction : Function<VocabularyLossFunction> {
       const int64_t count = std::min(tile, rows - begin);
       const at::Tensor part = hidden.narrow(0, begin, count);
       logits = slice ? times_transposed(part, weight) : logits_of(part, weight);
-      if (draw)
-        sample_rows(logits, bias, draw->uniforms.narrow(0, begin, count),
-                    draw->tokens.narrow(0, begin, count),
-                    draw->wants_best ? draw->best.narrow(0, begin, count) : at::Tensor());
+      if (draw) draw_rows(logits, bias, *draw, begin, slice);
       lose_rows(logits, bias, labels.narrow(0, begin, count), losses.narrow(0, begin, count), gradients,
                 slice);
       if (!gradients || begin + count == rows) continue;
@@ -459,10 +467,9 @@ at::Tensor attention_of_heads(const at::Tensor& qkv, const at::Tensor& bias, con
 
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels,
-                                    const VocabularySlice& slice) {
-  VocabularyDraw* const none = nullptr;
+                                    const VocabularySlice& slice, VocabularyDraw* draw) {
   return VocabularyLossFunction::apply(hidden, weight, bias, labels, learns_vocabulary(hidden, weight, bias),
-                                       none, &slice);
+                                       draw, &slice);
 }
 
 }  // namespace funicular::nn

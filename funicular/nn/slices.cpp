@@ -2,9 +2,11 @@
 
 #include <torch/types.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <memory>
+#include <numeric>
 #include <type_traits>
 #include <utility>
 
@@ -323,6 +325,72 @@ void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias,
                               label.here[static_cast<size_t>(r)], rows[static_cast<size_t>(r)]);
     });
   });
+}
+
+namespace {
+
+/// Which rank has a row's token, and the uniform number by which that rank draws it among its own words.
+struct RankDraw {
+  int rank = 0;
+  double uniform = 0;
+};
+
+/// By the ranks' log-sum-exps: the first rank whose words' cumulative probability is above `uniform`, as sample_rows chooses
+/// among words.
+RankDraw choose_rank(const std::vector<double>& log_sums, double uniform) {
+  const double greatest = *std::max_element(log_sums.begin(), log_sums.end());
+  double total = 0, before = 0;
+  for (const double one : log_sums) total += std::exp(one - greatest);
+  RankDraw found;
+  double share = std::exp(log_sums[0] - greatest);
+  while (found.rank + 1 < static_cast<int>(log_sums.size()) && before + share <= uniform * total) {
+    before += share;
+    share = std::exp(log_sums[static_cast<size_t>(++found.rank)] - greatest);
+  }
+  constexpr double kBelowOne = 1 - 0x1p-53;
+  found.uniform = std::clamp((uniform * total - before) / share, 0.0, kBelowOne);
+  return found;
+}
+
+}  // namespace
+
+void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
+                        const at::Tensor& tokens, const at::Tensor& best, const VocabularySlice& slice) {
+  const int64_t count = logits.size(0);
+  const int ranks = slice.group->size(), rank = slice.group->rank();
+  const at::Tensor wide = logits.to(bias.scalar_type()) + bias;
+  const auto [greatest, greatest_word] = wide.max(1);
+  // Of each rank a row: log-sum-exps, then greatest logits.
+  const at::Tensor all = at::zeros({ranks, 2 * count}, at::kDouble);
+  all[rank].copy_(at::cat({wide.logsumexp(1), greatest}));
+  std::vector<int64_t> bounds(static_cast<size_t>(ranks) + 1);
+  std::iota(bounds.begin(), bounds.end(), 0);
+  slice.group->gather_rows(all, bounds);
+  const auto of_all = all.accessor<double, 2>();
+  const at::Tensor own_uniforms = at::zeros({count}, at::kDouble), own_tokens = at::empty_like(tokens);
+  std::vector<RankDraw> draws;
+  for (int64_t r = 0; r < count; ++r) {
+    std::vector<double> log_sums;
+    for (int k = 0; k < ranks; ++k) log_sums.push_back(of_all[k][r]);
+    draws.push_back(choose_rank(log_sums, uniforms.const_data_ptr<double>()[r]));
+    if (draws.back().rank == rank) own_uniforms.data_ptr<double>()[r] = draws.back().uniform;
+  }
+  sample_rows(logits, bias, own_uniforms, own_tokens, {});
+  // Of every row one rank tells the token, and one the most probable: the first of those with the greatest logit.
+  const at::Tensor told = at::zeros({2, count}, at::kDouble);
+  auto tell = told.accessor<double, 2>();
+  for (int64_t r = 0; r < count; ++r) {
+    if (draws[static_cast<size_t>(r)].rank == rank)
+      tell[0][r] = static_cast<double>(slice.first + own_tokens.const_data_ptr<int64_t>()[r]);
+    int most = 0;
+    for (int k = 1; k < ranks; ++k)
+      if (of_all[k][count + r] > of_all[most][count + r]) most = k;
+    if (most == rank)
+      tell[1][r] = static_cast<double>(slice.first + greatest_word.const_data_ptr<int64_t>()[r]);
+  }
+  slice.group->add(told);
+  tokens.copy_(told[0]);
+  if (best.defined()) best.copy_(told[1]);
 }
 
 }  // namespace funicular::nn

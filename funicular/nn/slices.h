@@ -66,14 +66,20 @@ at::Tensor embed(const EmbeddingTables& tables, const VocabularySlice& words,
 
 /// nn::vocabulary_cross_entropy with slices of weight and bias: the same loss on every rank, with the gradient of its
 /// own logits (so that `hidden` has to have entered the slices). Three doubles a row cross the wire: the maximum of the
-/// ranks' log-sum-exps, the sum of their exponentials above it, and the label's logit.
+/// ranks' log-sum-exps, the sum of their exponentials above it, and the label's logit. With `draw` tokens of the whole
+/// vocabulary are drawn, the same on every rank.
 at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& weight,
                                     const at::Tensor& bias, const at::Tensor& labels,
-                                    const VocabularySlice& slice);
+                                    const VocabularySlice& slice, VocabularyDraw* draw = nullptr);
 
 /// cross_entropy_rows (nn/row_operations.h) of a slice of the logits: the losses are those of the whole, and the logits
 /// become this rank's part of softmax - onehot. Labels are of the whole vocabulary.
 void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                                const at::Tensor& losses, bool gradients, const VocabularySlice& slice);
+
+/// sample_rows (nn/row_operations.h) of a slice of the logits: tokens of the whole vocabulary, the same on every rank. Two
+/// doubles a row and rank cross the wire, the log-sum-exp of its words and their greatest logit, then two tokens.
+void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
+                        const at::Tensor& tokens, const at::Tensor& best, const VocabularySlice& slice);
 
 }  // namespace funicular::nn

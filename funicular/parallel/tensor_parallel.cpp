@@ -52,7 +52,7 @@ class TensorParallel : public Strategy {
 
   /// After an error the model lives on: its segments then do without the ranks.
   ~TensorParallel() override {
-    if (slicing_) slicing_->activate(nullptr, false);
+    for (const auto& slicing : slicings_) slicing->activate(nullptr, false);
   }
   void attach(Model& model, std::unique_ptr<optim::Optimizer> optimizer, const Numerics& numerics) override;
   void detach() override;
@@ -102,7 +102,7 @@ class TensorParallel : public Strategy {
   comm::Group join_same_slices() const;
   void begin_alike(const Model& model) const;
   void cut_stages_alike(const Model& model);
-  void take_slices(Model& model, const Slicing& slicing);
+  void take_slices(Model& model);
   void take_slice(const CutWeight& weight);
   void add_sums(const FlatLayout& layout, const at::Tensor& sums) const;
   void add_gradients_between() const;
@@ -116,7 +116,7 @@ class TensorParallel : public Strategy {
   comm::Mesh mesh_;
   SliceTraffic traffic_;
   std::shared_ptr<const SliceGroup> slices_;
-  std::shared_ptr<Slicing> slicing_;
+  std::vector<std::shared_ptr<Slicing>> slicings_;  ///< of each encoder that is cut
   Model* model_ = nullptr;
   std::vector<CutWeight> weights_;
   std::map<std::string, SlicePlace> places_;  ///< of logical tensors that are cut
@@ -157,20 +157,22 @@ void TensorParallel::attach(Model& model, std::unique_ptr<optim::Optimizer> opti
   if (!model.device().is_cpu())
     throw InputError("tensor", "a model on {} cannot be cut into slices yet; expected the CPU",
                      model.device().str());
-  slicing_ = only_slicing(model);
+  slicings_ = slicings_of(model);
   model_ = &model;
   mesh_ = comm::Mesh(world_, shape_);
   slices_ = make_slice_group(mesh_.along(comm::Axis::tensor), traffic_);
   begin_alike(model);
   cut_stages_alike(model);
-  take_slices(model, *slicing_);
+  take_slices(model);
   if (world_.rank() == 0)
     log::info("[tensor] {} weights are cut into slices on {} ranks each{}{}", weights_.size(), shape_.tensor,
               options_.tensor.sequence ? ", and the rows between them are divided" : "",
               shape_.data == 1 ? "" : fmt::format("; {} replicas beside each other", shape_.data));
-  slicing_->activate(slices_, options_.tensor.sequence);
-  slicing_->repeats_bias = options_.fault == Fault::repeated_bias;
-  slicing_->vocabulary_shift = options_.fault == Fault::shifted_slice ? -1 : 0;
+  for (const auto& slicing : slicings_) {
+    slicing->activate(slices_, options_.tensor.sequence);
+    slicing->repeats_bias = options_.fault == Fault::repeated_bias;
+    slicing->vocabulary_shift = options_.fault == Fault::shifted_slice ? -1 : 0;
+  }
   inner_ = make_inner(join_same_slices());
   inner_->set_slices({mesh_.along(comm::Axis::tensor),
                       [this](const FlatLayout& layout, const at::Tensor& sums) { add_sums(layout, sums); },
@@ -196,14 +198,15 @@ void TensorParallel::cut_stages_alike(const Model& model) {
     options_.pipeline.begins.push_back(static_cast<int64_t>(begin));
 }
 
-void TensorParallel::take_slices(Model& model, const Slicing& slicing) {
+void TensorParallel::take_slices(Model& model) {
   for (const auto& parameter : model.parameters) {  // in the model's order, the same on all ranks
-    const auto found = slicing.cuts().find(parameter.get());
-    if (found == slicing.cuts().end()) continue;
-    weights_.push_back({parameter.get(), found->second, parameter->slices, parameter->master.sizes().vec()});
+    const Cut* const cut = cut_of(parameter.get(), slicings_);
+    if (!cut) continue;
+    weights_.push_back({parameter.get(), *cut, parameter->slices, parameter->master.sizes().vec()});
     require_parts(weights_.back(), shape_.tensor);
   }
   for (const CutWeight& weight : weights_) take_slice(weight);
+  model.refresh_aliases();
 }
 
 void TensorParallel::take_slice(const CutWeight& weight) {
@@ -246,9 +249,12 @@ void TensorParallel::detach() {
     parameter.master = low ? whole : parameter.compute;
     parameter.slices = weight.slices;
   }
-  slicing_->activate(nullptr, false);
-  slicing_->repeats_bias = false;
-  slicing_->vocabulary_shift = 0;
+  model_->refresh_aliases();
+  for (const auto& slicing : slicings_) {
+    slicing->activate(nullptr, false);
+    slicing->repeats_bias = false;
+    slicing->vocabulary_shift = 0;
+  }
 }
 
 void TensorParallel::with_whole_model(const std::function<void()>& use) {
@@ -353,9 +359,10 @@ void TensorParallel::add_gradients_between() const {
   if (!options_.tensor.sequence) return;
   const at::NoGradGuard no_gradient;
   std::vector<at::Tensor> gradients, flat;
-  for (const Parameter* parameter : slicing_->between())
-    if (parameter->trainable && parameter->gradient.defined())  // else of another stage
-      gradients.push_back(parameter->gradient);
+  for (const auto& slicing : slicings_)
+    for (const Parameter* parameter : slicing->between())
+      if (parameter->trainable && parameter->gradient.defined())  // else of another stage
+        gradients.push_back(parameter->gradient);
   for (const at::Tensor& gradient : gradients) flat.push_back(gradient.flatten());
   if (flat.empty()) return;
   const at::Tensor all = at::cat(flat);

@@ -23,7 +23,7 @@ namespace funicular::parallel {
 /// Checkpoints hold whole tensors, of which each rank writes and reads its regions.
 ///
 /// `layout` is one that Layout::on gave. Throws InputError at attach for a model that declares no slices, has
-/// fewer heads than T, or consists of several that are trained. Implements Overlapping for schedules that update weights while the
+/// fewer heads than T. Implements Overlapping for schedules that update weights while the
 /// pipeline is full.
 std::unique_ptr<Strategy> make_tensor_parallel(const Layout& layout, comm::Group world,
                                                const StrategyOptions& options,

@@ -57,24 +57,34 @@ at::Tensor whole_of(const at::Tensor& own, const CutWeight& weight, const SliceG
   return whole;
 }
 
-std::shared_ptr<Slicing> only_slicing(const Model& model) {
-  std::shared_ptr<Slicing> found;
+std::vector<std::shared_ptr<Slicing>> slicings_of(const Model& model) {
+  std::vector<std::shared_ptr<Slicing>> found;
   for (const auto& slicing : Slicing::of(model)) {
     const auto& cuts = slicing->cuts();
-    if (std::all_of(cuts.begin(), cuts.end(), [](const auto& one) { return one.first->constant; })) continue;
-    if (found || !model.aliases.empty())
-      throw InputError(
-          "tensor",
-          "the model consists of several that are trained together (ELECTRA's two, say); expected "
-          "one encoder to cut into slices");
-    found = slicing;
+    if (!std::all_of(cuts.begin(), cuts.end(), [](const auto& one) { return one.first->constant; }))
+      found.push_back(slicing);
   }
-  if (!found)
+  if (found.empty())
     throw InputError(
         "tensor",
         "the model declares no weights that may be cut into slices (core/slicing.h); expected an "
         "encoder, or a module with nn::ColumnLinear and nn::RowLinear");
+  for (const Model::Alias& alias : model.aliases) {
+    const Cut *const own = cut_of(alias.alias.get(), found), *const of = cut_of(alias.of, found);
+    if (own != of && (!own || !of || !(*own == *of)))
+      throw InputError(
+          "tensor", "two encoders share {}, and declare that it is cut in different ways; expected one way",
+          alias.of->name);
+  }
   return found;
+}
+
+const Cut* cut_of(const Parameter* parameter, const std::vector<std::shared_ptr<Slicing>>& slicings) {
+  for (const auto& slicing : slicings)
+    if (const auto found = slicing->cuts().find(const_cast<Parameter*>(parameter));
+        found != slicing->cuts().end())
+      return &found->second;
+  return nullptr;
 }
 
 }  // namespace funicular::parallel

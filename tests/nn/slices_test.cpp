@@ -272,6 +272,36 @@ TEST_P(Slices, TheCrossEntropyOfACutVocabularyIsThatOfTheWholeForThreeNumbersARo
 
 INSTANTIATE_TEST_SUITE_P(, Slices, testing::Values(1, 2, 3));
 
+/// With numbers at both ends of [0, 1), and two words that are equally probable, of two ranks.
+TEST_P(Slices, TokensOfACutVocabularyAreDrawnAsOfTheWhole) {
+  constexpr int64_t kRows = 700, kWords = 23;
+  const at::Tensor hidden = random({kRows, 6}, 1).detach(), weight = random({kWords, 6}, 2).detach(),
+                   bias = random({kWords}, 3).detach();
+  weight.narrow(0, kWords - 1, 1).copy_(weight.narrow(0, 0, 1));
+  bias.narrow(0, kWords - 1, 1).copy_(bias.narrow(0, 0, 1));
+  const at::Tensor labels = at::arange(kRows, at::kLong) * 5 % kWords;
+  VocabularyDraw whole;
+  torch::manual_seed(5);
+  whole.uniforms = torch::rand({kRows}, torch::kDouble);
+  whole.uniforms[0] = 0;
+  whole.uniforms[1] = 1 - 0x1p-53;
+  whole.wants_best = true;
+  const at::Tensor loss = vocabulary_cross_entropy(hidden, weight, bias, labels, &whole);
+  ASSERT_GT(at::bincount(whole.tokens).count_nonzero().item<int64_t>(), kWords / 2);
+  Meeting meeting(ranks());
+  const auto bounds = slice_bounds(kWords, 1, ranks());
+  on_ranks(meeting, [&](int rank, const Slicing& slicing) {
+    const VocabularySlice slice{bounds[static_cast<size_t>(rank)], kWords, slicing.group()};
+    VocabularyDraw draw{.uniforms = whole.uniforms, .wants_best = true};
+    const at::Tensor own =
+        vocabulary_cross_entropy(hidden, part(weight, 0, bounds, rank).contiguous(),
+                                 part(bias, 0, bounds, rank).contiguous(), labels, slice, &draw);
+    EXPECT_LT(difference(own, loss), 1e-10);
+    EXPECT_TRUE(at::equal(draw.tokens, whole.tokens));
+    EXPECT_TRUE(at::equal(draw.best, whole.best));
+  });
+}
+
 TEST_P(Slices, ColumnsOfAllRanksStandInTheOrderOfTheWhole) {
   constexpr int64_t kRows = 5, kUnit = 2, kSize = 14, kParts = 3;
   Meeting meeting(ranks());

@@ -198,9 +198,11 @@ TEST(TensorSlices, RefuseWhatTheyCannotDo) {
   Model plain;
   plain.add_parameter("weight", at::zeros({2, 2}), ParameterGroup::decay);
   refuses(std::move(plain), "tensor", {}, "declares no weights that may be cut");
+  const std::string words = "bert.embeddings.word_embeddings.weight";
   Model two = make_model({}, 1);
-  two.append(make_model({}, 2), {.prefix = "second."});
-  refuses(std::move(two), "tensor", {}, "consists of several that are trained together");
+  two.append(make_model({}, 2), {.prefix = "second.", .shared_weights = {{words, words}}});
+  Slicing::of(two).back()->cut(two.aliases.front().alias.get(), {.dimension = 1, .unit = 1});
+  refuses(std::move(two), "tensor", {}, ("two encoders share " + words).c_str());
 }
 
 TEST(TensorSlices, OfMoreRanksThanHeadsAreRefused) {

@@ -1,0 +1,121 @@
+// Claims about ELECTRA's two encoders, which share their embeddings, on ranks that have slices of both.
+#include <gtest/gtest.h>
+
+#include "../comm/ranks.h"
+#include "funicular/base/log.h"
+#include "funicular/bench/generated_text.h"
+#include "funicular/objective/electra.h"
+#include "funicular/text/word_piece.h"
+#include "helpers.h"
+
+namespace funicular::train::electra_slices {
+namespace {
+
+using namespace funicular::test;
+using comm::test::is_rank;
+using comm::test::with_ranks;
+
+constexpr int64_t kVocabulary = 97;
+
+format::BertConfig config_of(int64_t hidden, int64_t heads) {
+  format::BertConfig config;
+  config.model_type = "electra";
+  config.vocab_size = kVocabulary;
+  config.embedding_size = 12;
+  config.hidden_size = hidden;
+  config.num_hidden_layers = 2;
+  config.num_attention_heads = heads;
+  config.intermediate_size = 40;
+  config.max_position_embeddings = 40;
+  config.initializer_range = 0.2;
+  return config;
+}
+
+/// With a generator of two heads, which a width of 16 would not have.
+struct Electra : objective::Electra {
+  using objective::Electra::Electra;
+  Model build(model::BertOptions discriminator) const override {
+    model::BertOptions generator = discriminator;
+    generator.config = config_of(16, 2);
+    generator.seed = 4;
+    return objective::join_electra(std::move(discriminator), std::move(generator), 50);
+  }
+};
+
+struct How {
+  std::string strategy = "single";
+  comm::Group group = {};
+  Recompute recompute = Recompute::none;
+  parallel::TensorOptions tensor = {};
+  int pipeline = 0;
+};
+
+/// The weights after six steps with dropout, and an evaluation's figures behind them.
+torch::Tensor train(const How& how) {
+  TrainerOptions options;
+  options.max_steps = 6;
+  options.batch_size = 7;
+  options.micro_batch_size = 2;
+  options.precision = Precision::fp64;
+  options.recompute = how.recompute;
+  options.eval_steps = 6;
+  options.progress = false;
+  Trainer trainer(
+      options,
+      [&] {
+        return parallel::make_strategy(
+            how.strategy, how.group,
+            {.bucket_bytes = 1, .pipeline = {.ranks = how.pipeline}, .tensor = how.tensor});
+      },
+      optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.1});
+  const text::WordPiece tokenizer = bench::generated_tokenizer(kVocabulary);
+  objective::MaskedLmOptions masking;
+  masking.sequence.max_length = 40;
+  const Electra objective(tokenizer, masking, {});
+  Model model = objective.build({.config = config_of(24, 4), .dtype = at::kDouble, .seed = 3});
+  const bench::GeneratedText rows({.longest = 40, .batch_size = 11, .vocabulary = kVocabulary}, 1);
+  const bench::FirstSamples held_out(rows, 5);
+  const FitResult result = trainer.fit(model, objective, rows, &held_out);
+  std::vector<torch::Tensor> all;
+  for (const auto& parameter : model.parameters) all.push_back(parameter->compute.detach().flatten());
+  for (const auto& [name, value] : result.evaluation)
+    if (name.starts_with("discriminator") || name == "perplexity")
+      all.push_back(torch::tensor({value}, torch::kDouble));
+  return torch::cat(all);
+}
+
+TEST(ElectraSlices, TrainAsOneProcess) {
+  for (const int ranks : {2, 4}) {
+    with_ranks(ranks, [] {
+      log::set_level(log::Level::error);
+      const auto group = comm::Group::from_environment();
+      const torch::Tensor expected = train({});
+      const auto expect_same = [&](const How& how) {
+        const torch::Tensor found = train(how);
+        ASSERT_EQ(found.sizes(), expected.sizes());
+        EXPECT_LT((found - expected).abs().max().item<double>(), 1e-10)
+            << how.strategy << " " << how.tensor.sequence << recompute_name(how.recompute);
+      };
+      How how{.strategy = "tensor", .group = group, .tensor = {.ranks = 2}};
+      if (group.size() == 4) {
+        how.strategy = "zero3";
+        expect_same(how);
+        how.strategy = "pipeline";
+        how.pipeline = 2;
+        expect_same(how);
+      } else {
+        for (const bool sequence : {false, true}) {
+          how.tensor.sequence = sequence;
+          how.recompute = sequence ? Recompute::full : Recompute::none;
+          expect_same(how);
+        }
+      }
+      group.barrier();
+      if (testing::Test::HasFailure()) std::exit(1);
+    });
+    if (is_rank()) return;
+  }
+}
+
+}  // namespace
+}  // namespace funicular::train::electra_slices
