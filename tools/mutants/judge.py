@@ -18,7 +18,7 @@ import uuid
 from pathlib import Path
 
 from build import Build, Variant
-from catalogue import Invalid, Mutant
+from catalogue import Mutant
 
 LEAST_SECONDS, TIMES_UNMUTATED = 60, 5
 
