@@ -87,6 +87,8 @@ class Plan final : public Command {
                   "of a micro-batch on each stage, or one for all, in any unit");
     arguments.add("input-time", "TIMES", input_, "of the gradient of a stage's input");
     arguments.add("weight-time", "TIMES", weight_, "of the gradient of a stage's weights");
+    arguments.add("update-time", "TIMES", update_,
+                  "of an update that stands in the rows (of asynchronous schedules)");
     arguments.add("message-time", "TIME", message_, "of a message from rank to rank").range(0);
     arguments.add("messages", messages_, "print sends and receives, too");
     arguments.add("draw", "FILE", drawings_,
@@ -128,7 +130,7 @@ class Plan final : public Command {
       throw InputError("usage", "funicular plan needs --schedule NAME|FILE, or --measured FILE");
     if (measured_.empty()) return;
     for (const char* option : {"schedule", "pipeline-parallel", "micro-batches", "stages-per-rank",
-                               "replicas", "forward-time", "input-time", "weight-time"})
+                               "replicas", "forward-time", "input-time", "weight-time", "update-time"})
       if (arguments.given(option))
         throw InputError("usage", "--{} is told by --measured {}; leave it out", option, measured_.string());
   }
@@ -139,6 +141,7 @@ class Plan final : public Command {
                   : pipeline::Costs{numbers_of("forward-time", forward_), numbers_of("input-time", input_),
                                     numbers_of("weight-time", weight_)};
     costs.message = message_;
+    if (!recording) costs.update = numbers_of("update-time", update_);
     return costs;
   }
 
@@ -213,7 +216,7 @@ class Plan final : public Command {
     fmt::print("{}\n", json.dump(2));
   }
 
-  std::string schedule_, replicas_, forward_ = "1", input_ = "1", weight_ = "1";
+  std::string schedule_, replicas_, forward_ = "1", input_ = "1", weight_ = "1", update_ = "0";
   int64_t ranks_ = 4, micro_batches_ = 8;
   std::optional<int64_t> chunks_;
   double message_ = 0;

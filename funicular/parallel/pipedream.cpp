@@ -87,7 +87,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   void plan();
   void run_available();
   void run(const Action& action, size_t place);
-  void update(int version, bool is_needed);
+  void update(const Action& action, bool is_needed);
   void collect_shared_gradients();
   void spread_version();
   void show(int version);
@@ -262,7 +262,7 @@ void Pipedream::run_available() {
 void Pipedream::run(const Action& action, size_t place) {
   if (action.kind == Kind::update) {
     const auto last = plan_.last_use.find(action.version - 1);
-    return update(action.version, last != plan_.last_use.end() && last->second > place);
+    return update(action, last != plan_.last_use.end() && last->second > place);
   }
   const bool computes = pipeline::computes(action.kind), here = there(action.micro_batch);
   const bool takes_part = computes && exchanges_in_passes() && any_there(action.micro_batch);
@@ -338,14 +338,17 @@ void Pipedream::finish_segment() {
 
 // ---- updates
 
-/// The update of the batch whose last backward pass has just been run, which makes `version`. `is_needed`: the one before.
-void Pipedream::update(int version, bool is_needed) {
+/// The update of the batch whose last backward pass has just been run, which makes the action's version. `is_needed`: the one
+/// before.
+void Pipedream::update(const Action& action, bool is_needed) {
   const at::NoGradGuard no_gradient;
+  const int version = action.version;
   Step& own = steps_[static_cast<size_t>(version - 1)];
   making_ = version;
   finish_backward_of_slices();
   collect_shared_gradients();
   reduce_gradients();
+  if (recorder()) recorder()->begin(action);
   norm_ = optim::global_norm(target());
   if (!std::isfinite(norm_)) refuse_gradient(own, norm_);
   const StepResult result = watcher_ ? whole_result(own, norm_) : StepResult{};
@@ -365,6 +368,7 @@ void Pipedream::update(int version, bool is_needed) {
   gather_update();
   own.batches.clear();
   spread_version();
+  if (recorder()) recorder()->end();
   if (watcher_) watcher_(own.settings.update, true, result);
 }
 

@@ -27,6 +27,8 @@ Colour colour_of(Kind kind) {
       return {"I input gradient", 174, 46, 52};
     case Kind::weight_gradient:
       return {"W weight gradient", 142, 42, 66};
+    case Kind::update:
+      return {"U update", 32, 78, 62};
     default:
       return {"B backward", 130, 42, 50};
   }
@@ -66,7 +68,8 @@ double scale_of(const Timeline& planned, double longest) {
 
 void add_legend(std::string& svg, const Timeline& timeline) {
   double x = kLeft;
-  for (const Kind kind : {Kind::forward, Kind::backward, Kind::input_gradient, Kind::weight_gradient}) {
+  for (const Kind kind :
+       {Kind::forward, Kind::backward, Kind::input_gradient, Kind::weight_gradient, Kind::update}) {
     if (std::none_of(timeline.spans.begin(), timeline.spans.end(),
                      [&](const Span& span) { return span.action.kind == kind; }))
       continue;
@@ -101,7 +104,8 @@ void add_rows(std::string& svg, const Schedule& schedule, const Timeline& timeli
                    to_text(span.action), span.start, span.end);
     if (wide >= 12)
       fmt::format_to(out, "<text x=\"{:.2f}\" y=\"{}\" text-anchor=\"middle\">{}</text>", left + wide / 2,
-                     high + 16, span.action.micro_batch);
+                     high + 16,
+                     span.action.kind == Kind::update ? span.action.version : span.action.micro_batch);
     svg += '\n';
   }
 }

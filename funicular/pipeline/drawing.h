@@ -9,7 +9,7 @@
 
 namespace funicular::pipeline {
 
-/// An SVG image: one row a rank, time to the right; the number in a box is its micro-batch, colours tell F, B, I and W
+/// An SVG image: one row a rank, time to the right; the number in a box is its micro-batch, an update's its version; colours tell F, B, I, W and updates
 /// apart, and shades the stages of a rank. `measured` (null: none) has rows of its own below, on the same scale.
 std::string draw_svg(const Schedule& schedule, const Timeline& planned, const Timeline* measured = nullptr);
 

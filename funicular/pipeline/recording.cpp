@@ -26,7 +26,7 @@ Passes passes_of(const Schedule& schedule) {
   Passes passes;
   for (int rank = 0; rank < schedule.ranks(); ++rank)
     for (const Action& action : schedule.rows[static_cast<size_t>(rank)])
-      if (computes(action.kind)) passes.insert({rank, to_text(action)});
+      if (computes(action.kind) || action.kind == Kind::update) passes.insert({rank, to_text(action)});
   return passes;
 }
 
@@ -112,12 +112,13 @@ Costs mean_costs(const Recording& recording) {
     const auto found = times.find({stage, kind});
     return found == times.end() ? 0 : mean(found->second);
   };
-  Costs costs{.forward = {}, .input_gradient = {}, .weight_gradient = {}};
+  Costs costs{.forward = {}, .input_gradient = {}, .weight_gradient = {}, .update = {}};
   for (int stage = 0; stage < recording.schedule.stages(); ++stage) {
     const bool split = times.contains({stage, Kind::input_gradient});
     costs.forward.push_back(of(stage, Kind::forward));
     costs.input_gradient.push_back(of(stage, split ? Kind::input_gradient : Kind::backward));
     costs.weight_gradient.push_back(of(stage, Kind::weight_gradient));
+    costs.update.push_back(of(stage, Kind::update));
   }
   return costs;
 }

@@ -45,6 +45,7 @@ class Player {
         forward_(costs.forward, stages_, "forward time"),
         input_(costs.input_gradient, stages_, "time of the input's gradient"),
         weight_(costs.weight_gradient, stages_, "time of the weights' gradient"),
+        update_(costs.update, stages_, "time of an update"),
         message_(costs.message),
         placement_(schedule),
         explicit_(schedule.has_messages()),
@@ -118,14 +119,23 @@ class Player {
       post(rank, action);
       return true;
     }
-    if (!computes(action.kind)) return meets(rank, action);
-    const double end = start + time_of(action);
-    timeline_.spans.push_back({rank, action, start, end});
-    free_[static_cast<size_t>(rank)] = end;
+    if (!computes(action.kind)) {
+      if (!meets(rank, action)) return false;
+      if (action.kind == Kind::update && update_.of(action.stage) > 0)
+        work(rank, action, free_[static_cast<size_t>(rank)], update_.of(action.stage));
+      return true;
+    }
+    const double end = work(rank, action, start, time_of(action));
     const Kind done = gives_gradient(action.kind) ? Kind::input_gradient : action.kind;
     done_[{done, action.stage, action.micro_batch}] = end;
     if (!explicit_) hand_on(rank, action, end);
     return true;
+  }
+
+  /// Returns when it is done.
+  double work(int rank, const Action& action, double start, double time) {
+    timeline_.spans.push_back({rank, action, start, start + time});
+    return free_[static_cast<size_t>(rank)] = start + time;
   }
 
   /// Reductions and updates of a stage on several ranks, which do them together, one after the other.
@@ -255,7 +265,7 @@ class Player {
 
   const Schedule& schedule_;
   const int stages_;
-  const StageTimes forward_, input_, weight_;
+  const StageTimes forward_, input_, weight_, update_;
   const double message_;
   const Placement placement_;
   const bool explicit_;

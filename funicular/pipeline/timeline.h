@@ -7,13 +7,14 @@
 
 namespace funicular::pipeline {
 
-/// Times in any one unit. Of each stage [stages], or one value for all of them. A B takes an I and a W. Updates and
-/// reductions take none.
+/// Times in any one unit. Of each stage [stages], or one value for all of them. A B takes an I and a W. Reductions take
+/// none.
 struct Costs {
   std::vector<double> forward{1}, input_gradient{1}, weight_gradient{1};
   /// From rank to rank; messages between the same two ranks in the same direction go one after the other, meanwhile
   /// both compute.
   double message = 0;
+  std::vector<double> update{0};  ///< of the updates that stand in rows, as asynchronous schedules have them
 };
 
 struct Span {
@@ -32,7 +33,7 @@ struct RankUse {
 
 struct Timeline {
   double makespan = 0;
-  std::vector<Span> spans;  ///< of F, B, I and W, by their start, then by rank
+  std::vector<Span> spans;  ///< of F, B, I and W, and of updates that take time, by their start, then by rank
   std::vector<RankUse> ranks;
 };
 

@@ -32,7 +32,7 @@ Recording run_of(const Schedule& schedule, const Costs& costs, double begin = 0)
 
 TEST(Recording, IsWrittenAndReadAgain) {
   for (const char* name : {"1f1b", "zb-v", "pipedream"}) {
-    const Recording written = run_of(make_schedule(name, 3, 4), {{2}, {1.5}, {7}});
+    const Recording written = run_of(make_schedule(name, 3, 4), {{2}, {1.5}, {7}, 0, {4}});
     const Recording again = read(to_json_text(written));
     EXPECT_EQ(again.schedule.rows, written.schedule.rows) << name;
     EXPECT_EQ(again.schedule.name, name);
@@ -48,6 +48,8 @@ TEST(Recording, OfARunThatWentAsPlannedIsThePlan) {
     Costs costs{std::vector<double>(stages, 2), std::vector<double>(stages, 3),
                 std::vector<double>(stages, 4)};
     costs.forward.back() = 7;
+    costs.update = std::vector<double>(stages, 6);
+    costs.update.front() = 1.5;
     const Timeline planned = simulate(schedule, costs);
     const Recording recording = run_of(schedule, costs, 1000);
     const Timeline measured = measured_timeline(recording);
@@ -90,7 +92,8 @@ TEST(Recording, ThatIsNoneIsRefusedWithTheFileAndWhatIsWrong) {
       {head + "[[0, \"0F0\", 2, 1]]}", "a pass is [0,\"0F0\",2,1]"},
       {head + "[[0, \"0F0 0B0\", 0, 1]]}", "no pass 0F0 0B0 in its row"},
       {head + "[[0, \"0F0\", 0, 1], [0, \"0F0\", 1, 2]]}", "no pass 0F0 in its row, or has run it before"},
-      {R"({"rows": ["0F0@0 0B0@0 0U1"], "milliseconds": [[0, "0U1", 0, 1]]})", "no pass 0U1 in its row"},
+      {R"({"rows": ["0F0@0 0B0@0 0R 0U1"], "milliseconds": [[0, "0R", 0, 1]]})", "no pass 0R in its row"},
+      {R"({"rows": ["0F0@0 0B0@0 0U1"], "milliseconds": [[0, "0U2", 0, 1]]})", "no pass 0U2 in its row"},
       {head + "[[0, \"0F1\", 0, 1]]}", "rank 0 has no pass 0F1 in its row"},
   };
   for (const auto& [text, part] : cases) {

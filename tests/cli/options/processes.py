@@ -398,6 +398,14 @@ def planned_weight(lab):
     lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 1, "-m", 3, "--weight-time", 4)["time"], 3 * 6)
 
 
+@PLAN.row("--update-time", "updates in the rows take so long")
+def planned_update(lab):
+    path = lab.folder / "updates.txt"
+    path.write_text("0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2\n1F0@0 1B0@0 1U1 1F1@1 1B1@1 1U2\n")
+    lab.assertEqual(planned(lab, "--schedule", path, "--update-time", "5,1")["time"], 2 * (6 + 5))
+    lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 1, "-m", 3, "--update-time", 4)["time"], 3 * 3)
+
+
 @PLAN.row("--message-time", "messages take so long")
 def planned_message(lab):
     lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 2, "-m", 1, "--message-time", 5)["time"], 6 + 10)
