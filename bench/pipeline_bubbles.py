@@ -5,9 +5,9 @@ usage: pipeline_bubbles.py --model FOLDER --text FILE --results FOLDER [--ranks 
 
 Masked LM on rows of 128 tokens, four a micro-batch, cut where the measured times of the segments are most equal; each rank has its
 share of the cores, and should have one at least. The schedules take turns. Of each run's last step `--record-passes` writes down when
-each pass ran, and `funicular plan --measured` sets the plan with the mean times of these passes beside it. Prints medians over the
-rounds: the share of the step in which a rank stands still, planned and measured, the mean of the ranks, and the time of the step as a
-multiple of the planned one. Writes them to FOLDER/pipeline_bubbles.json.
+each pass (and each update between passes) ran, and `funicular plan --measured` sets the plan with their mean times beside it.
+Prints medians over the rounds: the share of the step in which a rank stands still, planned and measured, the mean of the ranks, and
+the time of the step as a multiple of the planned one. Writes them to FOLDER/pipeline_bubbles.json.
 """
 import argparse
 import json
