@@ -5,8 +5,9 @@ that is there, as a student learns for one epoch and for more.
 usage: teacher_cache.py --teacher FOLDER --train FILE --results FOLDER [--student 3-layers] [--stages prediction intermediate]
                         [--epochs 1 4] [--rows 512] [--rounds 3]
 
-The teacher is a model that classifies; FILE has the columns label and text (and text2), with a header. Kinds of runs take turns;
-prints medians, the ratio to the run without a cache, and the megabytes of the cache, and writes them to FOLDER/teacher_cache.json.
+The teacher is a model that classifies; FILE has the columns label, with its classes, and text (and text2), with a header. Kinds of
+runs take turns; prints medians, the ratio to the run without a cache, and the megabytes of the cache, and writes them to
+FOLDER/teacher_cache.json.
 """
 import argparse
 import shutil
@@ -68,4 +69,7 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (study_tools.Failed, OSError) as problem:
+        study_tools.stop(problem)
