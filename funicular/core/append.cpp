@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <iterator>
 #include <utility>
 
@@ -120,6 +121,18 @@ Segment scoped(Segment segment, const Scope& scope, const std::map<const Paramet
   return segment;
 }
 
+/// What a model is used in does not change with the host's precision, and so neither do the types of what it gives.
+void fix_types(Model& other) {
+  const auto matrix =
+      std::find_if(other.parameters.begin(), other.parameters.end(), [](const auto& parameter) {
+        return parameter->group == ParameterGroup::decay && parameter->compute.is_floating_point();
+      });
+  if (matrix == other.parameters.end()) return;
+  for (Segment& segment : other.segments)
+    for (Port& port : segment.outputs)
+      if (!port.type) port.type = (*matrix)->compute.scalar_type();
+}
+
 void require_used(const Scope& scope, const Model& other) {
   for (const auto& [own, host] : scope.shared_weights)
     if (!other.find(own))
@@ -130,6 +143,7 @@ void require_used(const Scope& scope, const Model& other) {
 
 void Model::append(Model other, const Scope& scope) {
   require_used(scope, other);
+  if (scope.frozen) fix_types(other);
   std::map<const Parameter*, Parameter*> shared;
   for (auto& parameter : other.parameters) {
     const auto name = scope.shared_weights.find(parameter->name);

@@ -115,9 +115,11 @@ void add_classifier(Builder& builder, const AddLoss& add_loss, bool gives = fals
   const nn::DropoutSite before{layout.drops_before ? probability : 0, Purpose::dropout_classifier, 1};
   std::vector<Port> outputs;
   if (gives)
-    outputs.push_back({kLogits, [labels = config.num_labels](const MicroBatch& batch) {
+    outputs.push_back({kLogits,
+                       [labels = config.num_labels](const MicroBatch& batch) {
                          return std::vector<int64_t>{batch.packing.sequences(), labels};
-                       }});
+                       },
+                       builder.options().dtype});
   builder.add_segment(
       "classification", {hidden_of_head(builder.options())}, std::move(outputs),
       [=, activation = layout.activation](Activations in, const Pass& pass) {

@@ -26,9 +26,11 @@ void add_hidden_words(model::Builder& builder, double mlm, bool gives) {
   const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
   std::vector<Port> outputs;
   if (gives)
-    outputs.push_back({model::kLogits, [words = builder.config().vocab_size](const MicroBatch& batch) {
+    outputs.push_back({model::kLogits,
+                       [words = builder.config().vocab_size](const MicroBatch& batch) {
                          return std::vector<int64_t>{batch["mlm_rows"].size(0), words};
-                       }});
+                       },
+                       builder.options().dtype});  // as the bias
   builder.add_segment("masked_lm", {model::hidden_of_head(builder.options())}, std::move(outputs),
                       [=](Activations in, const Pass& pass) {
                         const at::Tensor hidden = model::masked_lm_hidden(in.at(model::kHidden), weights);

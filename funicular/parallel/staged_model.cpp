@@ -4,10 +4,12 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
 #include <memory>
 #include <numeric>
 #include <utility>
@@ -16,6 +18,20 @@
 #include "funicular/base/log.h"
 
 namespace funicular::parallel {
+
+namespace {
+
+/// Weights in 8 bits, too, which collectives do not know: eight of them as one whole number.
+void broadcast_any(const comm::Group& group, const at::Tensor& tensor, int from) {
+  if (tensor.element_size() > 1) return group.broadcast(tensor, from);
+  const at::Tensor words = at::zeros({(tensor.numel() + 7) / 8}, at::kLong);
+  const auto bytes = static_cast<size_t>(tensor.numel());
+  std::memcpy(words.mutable_data_ptr(), tensor.const_data_ptr(), bytes);
+  group.broadcast(words, from);
+  std::memcpy(tensor.mutable_data_ptr(), words.const_data_ptr(), bytes);
+}
+
+}  // namespace
 
 StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, pipeline::Placement placement,
                          int zero)
@@ -377,7 +393,7 @@ void StagedModel::detach() {
     Parameter& parameter = *constant.parameter;
     const at::Tensor whole =
         constant.here ? parameter.compute.detach() : at::empty(constant.shape, parameter.compute.options());
-    pipeline_.broadcast(whole, constant.holder);
+    broadcast_any(pipeline_, whole, constant.holder);
     if (constant.here) continue;
     parameter.compute.set_data(whole);
     parameter.master = parameter.compute;

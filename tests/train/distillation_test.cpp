@@ -7,6 +7,7 @@
 #include "funicular/base/interrupt.h"
 #include "funicular/base/log.h"
 #include "funicular/bench/generated_text.h"
+#include "funicular/model/pretrained.h"
 #include "funicular/objective/distillation.h"
 #include "funicular/text/word_piece.h"
 #include "helpers.h"
@@ -36,6 +37,7 @@ struct Task {
   text::WordPiece tokenizer = bench::generated_tokenizer(kVocabulary);
   bench::GeneratedText rows{{.longest = 40, .batch_size = 11, .vocabulary = kVocabulary}, 1};
   objective::DistillationOptions options;
+  std::string teacher_precision = "fp64";
 
   explicit Task(const std::vector<std::string>& terms) {
     options.terms = objective::parse_distillation_terms(terms);
@@ -46,8 +48,13 @@ struct Task {
   }
   objective::Distillation objective() const {
     return objective::Distillation(tokenizer, options, [this] {
-      return objective::Distillation(tokenizer, options)
-          .build_teacher({.config = options.teacher, .dtype = at::kDouble, .seed = 9});
+      const bool wide = teacher_precision == "fp64";
+      Model teacher =
+          objective::Distillation(tokenizer, options)
+              .build_teacher(
+                  {.config = options.teacher, .dtype = wide ? at::kDouble : at::kFloat, .seed = 9});
+      if (!wide) model::prepare_inference(teacher, teacher_precision);
+      return teacher;
     });
   }
 };
@@ -62,6 +69,7 @@ struct How {
   parallel::PipelineOptions pipeline = {};
   parallel::TensorOptions tensor = {};
   bool whole_after = true;
+  Precision precision = Precision::fp64;
 };
 
 /// The weights, the teacher's too, after six steps with dropout, a checkpoint every two.
@@ -71,7 +79,7 @@ torch::Tensor train(const Task& task, const How& how) {
   options.max_steps = 6;
   options.batch_size = 7;
   options.micro_batch_size = how.micro_batch;
-  options.precision = Precision::fp64;
+  options.precision = how.precision;
   options.recompute = how.recompute;
   options.save_steps = 2;
   options.eval_steps = 3;
@@ -92,12 +100,14 @@ torch::Tensor train(const Task& task, const How& how) {
     if (step == how.interrupt_at) std::raise(SIGTERM);
   };
   const objective::Distillation objective = task.objective();
-  Model model = objective.build({.config = task.options.student, .dtype = at::kDouble, .seed = 3});
+  Model model =
+      objective.build({.config = task.options.student, .dtype = master_type(how.precision), .seed = 3});
   const bench::FirstSamples held_out(task.rows, 5);
   trainer.fit(model, objective, task.rows, &held_out);
   clear_interrupt();
   std::vector<torch::Tensor> all;
-  for (const auto& parameter : model.parameters) all.push_back(parameter->compute.detach().flatten());
+  for (const auto& parameter : model.parameters)
+    all.push_back(parameter->compute.detach().flatten().to(torch::kDouble));
   return torch::cat(all);
 }
 
@@ -165,6 +175,31 @@ TEST(DistillationTraining, PipelinesTrainAsOneProcess) {
     });
     if (is_rank()) return;
   }
+}
+
+/// What crosses from stage to stage of the teacher has the teacher's types, and logits have the type of biases.
+TEST(DistillationTraining, PipelinesAndSlicesTrainIn16BitsUnderTeachersOfAnyPrecision) {
+  with_ranks(2, [] {
+    log::set_level(log::Level::error);
+    const auto group = comm::Group::from_environment();
+    for (const char* teacher : {"bf16", "fp32", "int8"})
+      for (const auto& terms : {kTerms[0], kTerms[1], kTerms[2], {"tokens"}}) {
+        Task task(terms);
+        task.options.relation_heads = 4;
+        task.teacher_precision = teacher;
+        How how{.micro_batch = 2, .precision = Precision::bf16};
+        const torch::Tensor expected = train(task, how);
+        how.group = group;
+        for (const char* strategy : {"pipeline", "tensor"}) {
+          how.strategy = strategy;
+          EXPECT_LT((train(task, how) - expected).norm().item<double>(),
+                    0.02 * expected.norm().item<double>())
+              << strategy << " " << teacher << " " << terms[0];
+        }
+      }
+    group.barrier();
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
 }
 
 /// Whole scores, relations and words are put together of the student's slices; of words the loss never is.
