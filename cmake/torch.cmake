@@ -58,7 +58,7 @@ get_filename_component(FUNICULAR_TORCH_ROOT "${Torch_DIR}/../../.." ABSOLUTE)
 
 # LibTorch's libraries hold functions of std::filesystem, and those of a CUDA build cannot remove a folder: they call what they do
 # not have. A program finds its functions in the first of its libraries that has them, which is therefore the standard one.
-set(FUNICULAR_TORCH_LINK_OPTIONS "LINKER:--push-state,--no-as-needed" -lstdc++ "LINKER:--pop-state")
+set(FUNICULAR_TORCH_LINK_OPTIONS "SHELL:-Wl,--push-state,--no-as-needed -lstdc++ -Wl,--pop-state")
 
 # at::parallel_for lies in headers and runs on one thread where OpenMP is off. The program must share LibTorch's own
 # runtime: two of them would keep two teams of threads.

@@ -8,7 +8,7 @@ case "${1:-}" in address | thread) which=$1; shift ;; esac
 bash tools/setup.sh
 
 # Builds the preset and runs ctest with what follows; the report of a sanitizer fails the test that made it.
-# Bash goes on after an error in a function whose result is asked for, so that each step says itself that it is the last.
+# Bash ignores set -e in a function whose result is tested, so each step returns its error itself.
 check() {
   local preset=$1 results status=0 start=$SECONDS
   shift

@@ -355,7 +355,7 @@ class Prove final : public Command {
             "pipeline-zero1 -n 4 --pipeline-parallel 2 --micro-batch-size 2",
             "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2"})
         add(layout, "single");
-      if (each == std::string(kMacBert) && heads() >= 3)  // in these sizes ELECTRA's generator has one
+      if (each == std::string(kMacBert) && heads() >= 3)  // ELECTRA's generator is too small: it has one
         for (const char* layout : {"tensor -n 2", "tensor -n 3 --sequence-parallel --micro-batch-size 3",
                                    "pipeline -n 4 --tensor-parallel 2 --micro-batch-size 2",
                                    "zero3 -n 4 --tensor-parallel 2 --micro-batch-size 3"})

@@ -103,7 +103,8 @@ struct MaskedLmWeights {
   int64_t words = 0, words_together = 1;
 };
 MaskedLmWeights add_masked_lm_weights(Builder& builder);
-/// What the decoder reads, of the hidden states of the masked tokens [M, H]; with slices of the vocabulary it has entered them.
+/// What the decoder reads, of the hidden states of the masked tokens [M, H]. Where the vocabulary is cut, its gradient is added up
+/// over the ranks, once.
 at::Tensor masked_lm_hidden(const at::Tensor& rows, const MaskedLmWeights& weights);
 /// Of that the logits of all words, [M, V].
 at::Tensor masked_lm_logits(const at::Tensor& hidden, const MaskedLmWeights& weights);

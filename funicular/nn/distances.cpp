@@ -151,14 +151,17 @@ int64_t length_of(const Packing& packing, int64_t sequence) {
   return packing.host_offsets[s + 1] - packing.host_offsets[s];
 }
 
-/// The numbers of the sequences by descending lengths, in runs of which none is more than twice as long as another.
-std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing) {
+/// The numbers of the sequences by descending lengths, in runs of which none is more than twice as long as another. With their
+/// padding the sequences of a run have `rows` rows at most, or there is one.
+std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing, int64_t rows) {
   std::vector<int64_t> order(static_cast<size_t>(packing.sequences()));
   std::iota(order.begin(), order.end(), 0);
   std::ranges::stable_sort(order, std::greater{}, [&](int64_t s) { return length_of(packing, s); });
   std::vector<std::vector<int64_t>> runs;
   for (const int64_t s : order) {
-    if (runs.empty() || 2 * length_of(packing, s) < length_of(packing, runs.back().front()))
+    const int64_t longest = runs.empty() ? 0 : length_of(packing, runs.back().front());
+    if (runs.empty() || 2 * length_of(packing, s) < longest ||
+        (static_cast<int64_t>(runs.back().size()) + 1) * longest > rows)
       runs.emplace_back();
     runs.back().push_back(s);
   }
@@ -169,7 +172,7 @@ std::vector<std::vector<int64_t>> runs_of_similar_length(const Packing& packing)
 std::vector<at::Tensor> sums_of_runs(SumOfRun sum_of, const SequenceRun& all, const Packing& packing) {
   std::vector<at::Tensor> sums;
   const at::Device device = all.student.device();
-  for (const std::vector<int64_t>& run : runs_of_similar_length(packing)) {
+  for (const std::vector<int64_t>& run : runs_of_similar_length(packing, kTileOnGpu / all.student.size(1))) {
     SequenceRun of = all;
     of.count = static_cast<int64_t>(run.size());
     of.longest = length_of(packing, run.front());

@@ -362,7 +362,7 @@ void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const 
   const auto [greatest, greatest_word] = wide.max(1);
   // Of each rank a row: log-sum-exps, then greatest logits.
   const at::Tensor all = at::zeros({ranks, 2 * count}, at::kDouble);
-  all[rank].copy_(at::cat({wide.logsumexp(1), greatest}));
+  all[rank].copy_(at::cat({wide.to(at::kDouble).logsumexp(1), greatest.to(at::kDouble)}));
   std::vector<int64_t> bounds(static_cast<size_t>(ranks) + 1);
   std::iota(bounds.begin(), bounds.end(), 0);
   slice.group->gather_rows(all, bounds);

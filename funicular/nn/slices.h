@@ -39,7 +39,7 @@ at::Tensor own_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds
 at::Tensor all_rows(const at::Tensor& x, const Slicing& slicing, const RowBounds& bounds);
 
 /// x [N, P · own]: of each of P = `parts` blocks of `size` columns, cut in units, a rank's own → [N, P · size], the same on all
-/// ranks. What is made of it is made on all of them; backward takes own columns of its gradient, the same on each.
+/// ranks. What is made of it is made on all of them; backward takes own columns of its gradient, the same on each. Collective.
 at::Tensor all_columns(const at::Tensor& x, const Slicing& slicing, int64_t size, int64_t unit,
                        int64_t parts = 1);
 
@@ -77,7 +77,7 @@ at::Tensor vocabulary_cross_entropy(const at::Tensor& hidden, const at::Tensor& 
 void sliced_cross_entropy_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& labels,
                                const at::Tensor& losses, bool gradients, const VocabularySlice& slice);
 
-/// sample_rows (nn/row_operations.h) of a slice of the logits: tokens of the whole vocabulary, the same on every rank. Two
+/// sample_rows (nn/row_operations.h) of a slice of the logits: tokens of the whole vocabulary, the same on every rank. Collective. Two
 /// doubles a row and rank cross the wire, the log-sum-exp of its words and their greatest logit, then two tokens.
 void sliced_sample_rows(const at::Tensor& logits, const at::Tensor& bias, const at::Tensor& uniforms,
                         const at::Tensor& tokens, const at::Tensor& best, const VocabularySlice& slice);

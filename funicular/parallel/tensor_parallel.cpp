@@ -206,7 +206,7 @@ void TensorParallel::take_slices(Model& model) {
     require_parts(weights_.back(), shape_.tensor);
   }
   for (const CutWeight& weight : weights_) take_slice(weight);
-  model.refresh_aliases();
+  model.refresh_aliases();  // which would keep the whole masters in memory
 }
 
 void TensorParallel::take_slice(const CutWeight& weight) {

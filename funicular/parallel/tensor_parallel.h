@@ -22,8 +22,8 @@ namespace funicular::parallel {
 /// sums of squares are added over the slices layer by layer, and what is whole on every rank is counted once.
 /// Checkpoints hold whole tensors, of which each rank writes and reads its regions.
 ///
-/// `layout` is one that Layout::on gave. Throws InputError at attach for a model that declares no slices, has
-/// fewer heads than T. Implements Overlapping for schedules that update weights while the
+/// `layout` is one that Layout::on gave. Throws InputError at attach for a model that declares no slices, or has fewer heads than
+/// T, and for encoders that share a weight which they do not cut alike. Implements Overlapping for schedules that update weights while the
 /// pipeline is full.
 std::unique_ptr<Strategy> make_tensor_parallel(const Layout& layout, comm::Group world,
                                                const StrategyOptions& options,

@@ -61,8 +61,15 @@ std::vector<std::shared_ptr<Slicing>> slicings_of(const Model& model) {
   std::vector<std::shared_ptr<Slicing>> found;
   for (const auto& slicing : Slicing::of(model)) {
     const auto& cuts = slicing->cuts();
-    if (!std::all_of(cuts.begin(), cuts.end(), [](const auto& one) { return one.first->constant; }))
-      found.push_back(slicing);
+    const auto frozen =
+        std::count_if(cuts.begin(), cuts.end(), [](const auto& one) { return one.first->constant; });
+    if (frozen == static_cast<std::ptrdiff_t>(cuts.size())) continue;
+    if (frozen > 0)
+      throw InputError(
+          "tensor",
+          "a frozen model shares weights with one that is trained, which cannot be cut; expected "
+          "weights of its own");
+    found.push_back(slicing);
   }
   if (found.empty())
     throw InputError(
@@ -72,9 +79,11 @@ std::vector<std::shared_ptr<Slicing>> slicings_of(const Model& model) {
   for (const Model::Alias& alias : model.aliases) {
     const Cut *const own = cut_of(alias.alias.get(), found), *const of = cut_of(alias.of, found);
     if (own != of && (!own || !of || !(*own == *of)))
-      throw InputError(
-          "tensor", "two encoders share {}, and declare that it is cut in different ways; expected one way",
-          alias.of->name);
+      throw InputError("tensor",
+                       "two encoders share {}, and do not declare the same cut of it (core/slicing.h); cut "
+                       "it alike in both, or share "
+                       "none",
+                       alias.of->name);
   }
   return found;
 }

@@ -118,6 +118,16 @@ TEST(DeviceTrace, ThatCannotBeWrittenIsAnError) {
   EXPECT_THROW(trace_device([] {}, folder.path() / "none" / "trace.json"), RunError);
 }
 
+TEST(DeviceTrace, OfWorkThatFailsLeavesTheEarlierFileAndAProfilerThatCanBeUsed) {
+  const TemporaryFolder folder;
+  const fs::path file = folder.path() / "trace.json";
+  write_file_atomically(file, "earlier");
+  EXPECT_THROW(trace_device([] { throw RunError("test", "stopped"); }, file), RunError);
+  EXPECT_EQ(read_file(file), "earlier");
+  trace_device([] {}, file);
+  EXPECT_NE(read_file(file), "earlier");
+}
+
 TEST(Trace, HoldsNestedEventsOfEachThreadInMicroseconds) {
   using namespace std::chrono_literals;
   const Profile profile(/*keep_events=*/true);

@@ -238,9 +238,14 @@ TEST(Bert, RandomNumbersAreDrawnOnlyForWhatWillNotBeLoaded) {
   load_pretrained(loaded, folder);
   options.loaded = weights_in(folder);
   // LibTorch then fills with NaN what nobody fills; else such memory may hold the very numbers that were drawn before.
-  at::globalContext().setDeterministicAlgorithms(true, false);
-  Model spared = build_bert(options);
-  at::globalContext().setDeterministicAlgorithms(false, false);
+  struct FillsWithNan {
+    FillsWithNan() { at::globalContext().setDeterministicAlgorithms(true, false); }
+    ~FillsWithNan() { at::globalContext().setDeterministicAlgorithms(false, false); }
+  };
+  Model spared = [&] {
+    const FillsWithNan fills;
+    return build_bert(options);
+  }();
   std::set<std::string> random;
   for (size_t i = 0; i < spared.parameters.size(); ++i)
     if (spared.parameters[i]->master.dim() == 2 &&

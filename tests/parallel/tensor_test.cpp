@@ -202,7 +202,8 @@ TEST(TensorSlices, RefuseWhatTheyCannotDo) {
   Model two = make_model({}, 1);
   two.append(make_model({}, 2), {.prefix = "second.", .shared_weights = {{words, words}}});
   Slicing::of(two).back()->cut(two.aliases.front().alias.get(), {.dimension = 1, .unit = 1});
-  refuses(std::move(two), "tensor", {}, ("two encoders share " + words).c_str());
+  refuses(std::move(two), "tensor", {},
+          ("two encoders share " + words + ", and do not declare the same cut").c_str());
 }
 
 TEST(TensorSlices, OfMoreRanksThanHeadsAreRefused) {

@@ -78,9 +78,7 @@ torch::Tensor train(const How& how) {
   const FitResult result = trainer.fit(model, objective, rows, &held_out);
   std::vector<torch::Tensor> all;
   for (const auto& parameter : model.parameters) all.push_back(parameter->compute.detach().flatten());
-  for (const auto& [name, value] : result.evaluation)
-    if (name.starts_with("discriminator") || name == "perplexity")
-      all.push_back(torch::tensor({value}, torch::kDouble));
+  for (const auto& [name, value] : result.evaluation) all.push_back(torch::tensor({value}, torch::kDouble));
   return torch::cat(all);
 }
 
