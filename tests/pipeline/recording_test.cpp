@@ -66,6 +66,20 @@ TEST(Recording, OfARunThatWentAsPlannedIsThePlan) {
   }
 }
 
+/// Each rank waits for the other: F and F, B and B, and between the two micro-batches the longer update.
+TEST(Recording, OfUpdatesHasTheTimeOfEachStages) {
+  const Schedule schedule =
+      parse_schedule("0F0@0 0B0@0 0U1 0F1@1 0B1@1 0U2\n1F0@0 1B0@0 1U1 1F1@1 1B1@1 1U2\n", "updates");
+  Costs costs;
+  EXPECT_EQ(simulate(schedule, costs).makespan, 12);
+  costs.update = {5, 1};
+  const Timeline planned = simulate(schedule, costs);
+  EXPECT_EQ(planned.makespan, 22);
+  EXPECT_EQ(planned.ranks[0].busy, 16);
+  EXPECT_EQ(planned.ranks[1].busy, 8);
+  EXPECT_EQ(mean_costs(run_of(schedule, costs)).update, (std::vector<double>{5, 1}));
+}
+
 TEST(Recording, LeavesTheFirstMicroBatchOutOfTheMeanIfThereAreOthers) {
   const Costs several = mean_costs(read(
       R"({"schedule": "gpipe", "rows": ["0F0 0F1 0F2 0B0 0B1 0B2"],
