@@ -34,9 +34,8 @@ void trace_device(const std::function<void()>& work, const std::filesystem::path
   const std::string trace = fs::exists(written) ? read_file(written) : "";
   if (!Json::accept(trace))
     throw RunError("bench",
-                   "LibTorch's profiler left {} bytes of a trace in {}, which end in its middle; free some "
-                   "space there, or "
-                   "set TMPDIR to a folder with more",
+                   "LibTorch's profiler left {} bytes of a trace in {}, which is not all of it; free some "
+                   "space there, or set TMPDIR to a folder with more",
                    trace.size(), folder.path().parent_path().string());
   write_file_atomically(file, trace);
 }

@@ -121,8 +121,10 @@ Segment scoped(Segment segment, const Scope& scope, const std::map<const Paramet
   return segment;
 }
 
-/// What a model is used in does not change with the host's precision, and so neither do the types of what it gives.
+/// The matrices of a frozen model keep their type whatever the host's precision; what it gives has that type, where it computes
+/// in it.
 void fix_types(Model& other) {
+  if (!other.low_precision) return;
   const auto matrix =
       std::find_if(other.parameters.begin(), other.parameters.end(), [](const auto& parameter) {
         return parameter->group == ParameterGroup::decay && parameter->compute.is_floating_point();

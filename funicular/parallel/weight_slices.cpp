@@ -81,17 +81,15 @@ std::vector<std::shared_ptr<Slicing>> slicings_of(const Model& model) {
     if (own != of && (!own || !of || !(*own == *of)))
       throw InputError("tensor",
                        "two encoders share {}, and do not declare the same cut of it (core/slicing.h); cut "
-                       "it alike in both, or share "
-                       "none",
+                       "it alike in both, or share none",
                        alias.of->name);
   }
   return found;
 }
 
-const Cut* cut_of(const Parameter* parameter, const std::vector<std::shared_ptr<Slicing>>& slicings) {
+const Cut* cut_of(Parameter* parameter, const std::vector<std::shared_ptr<Slicing>>& slicings) {
   for (const auto& slicing : slicings)
-    if (const auto found = slicing->cuts().find(const_cast<Parameter*>(parameter));
-        found != slicing->cuts().end())
+    if (const auto found = slicing->cuts().find(parameter); found != slicing->cuts().end())
       return &found->second;
   return nullptr;
 }

@@ -37,10 +37,10 @@ void require_parts(const CutWeight& weight, int ranks);
 at::Tensor slice_of(const at::Tensor& whole, const CutWeight& weight, int rank, int ranks);
 /// The whole weight from all ranks' slices. Collective.
 at::Tensor whole_of(const at::Tensor& own, const CutWeight& weight, const SliceGroup& group);
-/// Of each encoder in the model whose weights are to be cut. Throws InputError where there is none, and where two encoders
-/// would cut a weight that they share differently.
+/// Of each encoder in the model whose weights are to be cut. Throws InputError where there is none, where two encoders would cut a
+/// weight that they share differently, and where a frozen one shares weights.
 std::vector<std::shared_ptr<Slicing>> slicings_of(const Model& model);
 /// How the weight is to be cut; null: it stays whole.
-const Cut* cut_of(const Parameter* parameter, const std::vector<std::shared_ptr<Slicing>>& slicings);
+const Cut* cut_of(Parameter* parameter, const std::vector<std::shared_ptr<Slicing>>& slicings);
 
 }  // namespace funicular::parallel

@@ -199,6 +199,9 @@ TEST(TensorSlices, RefuseWhatTheyCannotDo) {
   plain.add_parameter("weight", at::zeros({2, 2}), ParameterGroup::decay);
   refuses(std::move(plain), "tensor", {}, "declares no weights that may be cut");
   const std::string words = "bert.embeddings.word_embeddings.weight";
+  Model shares = make_model({}, 1);
+  shares.append(make_model({}, 2), {.prefix = "second.", .shared_weights = {{words, words}}, .frozen = true});
+  refuses(std::move(shares), "tensor", {}, "a frozen model shares weights");
   Model two = make_model({}, 1);
   two.append(make_model({}, 2), {.prefix = "second.", .shared_weights = {{words, words}}});
   Slicing::of(two).back()->cut(two.aliases.front().alias.get(), {.dimension = 1, .unit = 1});
