@@ -320,9 +320,9 @@ void add_row_operations() {
 
 void adamw(State& state, const MatrixTypes& types) {
   Model model;
-  model.add_parameter("weight", at::ones({4096, 6912}), ParameterGroup::decay);
+  model.add_parameter("weight", at::ones({4096, 6912}), ParameterKind::matrix);
   FlatParameters flat(model, types);
-  flat.gradient(ParameterGroup::decay).fill_(1e-3);
+  flat.gradient(ParameterKind::matrix).fill_(1e-3);
   const auto optimizer = optim::make_optimizer(optim::AdamW{.weight_decay = 0.01});
   optimizer->attach(flat);
   int64_t step = 0;

@@ -37,10 +37,10 @@ Model bert_base(int layers) {
   constexpr int64_t kHidden = 768, kInner = 3072;
   Model model;
   const auto matrix = [&](const std::string& name, int64_t rows, int64_t columns) {
-    return model.add_parameter(name, at::empty({rows, columns}).fill_(0.02), ParameterGroup::decay);
+    return model.add_parameter(name, at::empty({rows, columns}).fill_(0.02), ParameterKind::matrix);
   };
   const auto vector = [&](const std::string& name, int64_t size) {
-    model.add_parameter(name, at::empty({size}).fill_(0.02), ParameterGroup::no_decay);
+    model.add_parameter(name, at::empty({size}).fill_(0.02), ParameterKind::vector);
   };
   const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
     vector(name + ".bias", out);
@@ -87,8 +87,8 @@ struct Mixture {
 class Subject {
  public:
   Subject(const MatrixTypes& types, int layers) : model_(bert_base(layers)), flat_(model_, types) {
-    flat_.gradient(ParameterGroup::decay).fill_(1e-3);
-    flat_.gradient(ParameterGroup::no_decay).fill_(1e-3);
+    flat_.gradient(ParameterKind::matrix).fill_(1e-3);
+    flat_.gradient(ParameterKind::vector).fill_(1e-3);
   }
 
   void set(const optim::OptimizerSpec& spec) {

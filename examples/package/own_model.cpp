@@ -10,7 +10,7 @@ using namespace funicular;
 Model two_layers() {
   Model model;
   const auto weight = [&](const char* name, at::Tensor value) {
-    return model.add_parameter(name, value, ParameterGroup::decay);
+    return model.add_parameter(name, value, ParameterKind::matrix);
   };
   Parameter* const in = weight("in", torch::randn({2, 16}));
   Parameter* const out = weight("out", torch::randn({16, 1}) * 0.1);

@@ -28,8 +28,7 @@ data::Sample GeneratedText::get(int64_t index) const {
   const size_t begin = bounds_.at(static_cast<size_t>(index)),
                end = bounds_.at(static_cast<size_t>(index) + 1);
   data::Sample sample;
-  sample.columns[0].tokens = {tokens_.data() + begin, end - begin};
-  sample.column_count = 1;
+  sample.columns = {{data::TokenSpan(tokens_.data() + begin, end - begin), data::WordStarts{}}};
   sample.sample_id = index;
   return sample;
 }

@@ -29,17 +29,17 @@ class OrdinaryAdamW final : public optim::Optimizer {
     target_ = std::move(target);
     const FlatLayout& layout = *target_->layout;
     std::vector<torch::optim::OptimizerParamGroup> groups;
-    for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay}) {
+    for (const bool decays : {true, false}) {
       std::vector<at::Tensor> weights;
       for (const FlatLayout::Entry& entry : layout.entries())
-        if (entry.parameter->group == group) {
+        if (entry.parameter->decays() == decays) {
           weights.push_back(entry.parameter->master.detach());
           weights_.push_back({&entry, weights.back()});
         }
       if (weights.empty()) continue;
       auto settings = std::make_unique<torch::optim::AdamWOptions>(options_.learning_rate);
       settings->betas({options_.beta1, options_.beta2}).eps(options_.epsilon);
-      settings->weight_decay(group == ParameterGroup::decay ? options_.weight_decay : 0);
+      settings->weight_decay(decays ? options_.weight_decay : 0);
       groups.emplace_back(weights, std::move(settings));
     }
     adamw_ =

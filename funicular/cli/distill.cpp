@@ -64,6 +64,7 @@ class Distill final : public Command {
     arguments.add("eval", "FILE", eval_file_, "rows to evaluate on; the best student is chosen by them")
         .alias("validation-file")
         .default_text("none");
+    task_options_.declare_bad_rows(arguments);
     arguments
         .add("soft-columns", "COLUMN", soft_columns_,
              "instead of a teacher: columns of the rows' files with the probability of each class, in their "
@@ -148,6 +149,11 @@ class Distill final : public Command {
         throw InputError("usage", "--stage {} expects --{}", stage_, option);
     if (!prediction() && !has_teacher())
       throw InputError("usage", "--soft-columns is not for --stage {}", stage_);
+    if (arguments.given("skip-bad-rows") && (general() || !has_teacher()))
+      throw InputError("usage", "--skip-bad-rows is of rows that a teacher reads; {}",
+                       general()
+                           ? "the stage general reads a token store"
+                           : "each row of --soft-columns must be there, or its probabilities are another's");
     if (!has_teacher() && !cache_.empty())
       throw InputError("usage", "--cache-teacher is of a teacher; --soft-columns has what it would say");
     distillation_.check();

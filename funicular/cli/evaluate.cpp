@@ -30,7 +30,6 @@
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/multi_label.h"
 #include "funicular/objective/registry.h"
-#include "funicular/objective/tag_metrics.h"
 
 namespace funicular::cli {
 
@@ -154,10 +153,6 @@ class Evaluate final : public Command {
     if (task_options_.name.empty()) task_options_.name = note_.task;
     if (task_options_.name.empty())
       throw InputError("usage", "{} does not say what it was fine-tuned for; give --task", model_.string());
-    if (task_options_.name == eval::kTagTask && (!predictions_.empty() || !output_.empty()))
-      throw InputError("usage",
-                       "--{} is of classifiers of whole texts; funicular predict writes the tags of words",
-                       predictions_.empty() ? "output" : "predictions");
     if (task_options_.name == "mlm" && (details_ || !predictions_.empty() || !output_.empty()))
       throw InputError("usage", "{} is of classifiers, not of --task mlm",
                        details_               ? "--details"
@@ -238,14 +233,8 @@ class Evaluate final : public Command {
     OrderedJson found = measure(model, *objective, store, &sheet);
     const double seconds = seconds_since(begin);
     if (group_.rank() > 0) return 0;
-    const uint64_t left_out = task.layout.bad_rows->count();
-    if (left_out > 0) sheet.number_rows(eval::numbers_of_rows(task, data_));
-    if (!output_.empty()) {
-      OrderedJson all = about(found, model, seconds);
-      if (left_out > 0) all["left_out"] = left_out;
-      eval::write_evaluation(output_, all, sheet, task, data_);
-    }
-    if (left_out > 0) found["left_out"] = left_out;
+    if (task.layout.bad_rows->count() > 0) sheet.number_rows(eval::numbers_of_rows(task, data_));
+    record(found, sheet, task, model, seconds);
     if (details_) sheet.add_details(found);
     if (!predictions_.empty()) sheet.write(predictions_);
     fmt::print("{}\n", found.dump());
@@ -272,13 +261,29 @@ class Evaluate final : public Command {
       return eval::open_task_store(task, data_, "eval", tokenizer, tags, place, verify);
     });
     report_truncated(*store, data_.string(), length_, tokenizer.sequence());
-    objective::TagMetrics metrics(tags);
-    OrderedJson found = measure(model, *objective, store, &metrics);
+    eval::TagSheet sheet(tags);
+    const auto begin = std::chrono::steady_clock::now();
+    OrderedJson found = measure(model, *objective, store, &sheet);
+    const double seconds = seconds_since(begin);
     if (group_.rank() > 0) return 0;
-    if (const uint64_t left_out = task.layout.bad_rows->count(); left_out > 0) found["left_out"] = left_out;
-    if (details_) found["classes"] = metrics.classes();
+    record(found, sheet, task, model, seconds);
+    if (details_) found["classes"] = sheet.classes();
+    if (!predictions_.empty()) sheet.write(predictions_, task, data_);
     fmt::print("{}\n", found.dump());
     return 0;
+  }
+
+  /// Writes --output, and adds to what was found how many rows were left out.
+  template <class Sheet>
+  void record(OrderedJson& found, const Sheet& sheet, const eval::Task& task, const Model& model,
+              double seconds) const {
+    const uint64_t left_out = task.layout.bad_rows->count();
+    if (!output_.empty()) {
+      OrderedJson all = about(found, model, seconds);
+      if (left_out > 0) all["left_out"] = left_out;
+      eval::write_evaluation(output_, all, sheet, task, data_);
+    }
+    if (left_out > 0) found["left_out"] = left_out;
   }
 
   using Store = std::shared_ptr<const data::TokenStore>;

@@ -113,7 +113,7 @@ int64_t rows_without_text(const data::TokenStore& store) {
   int64_t count = 0;
   for (int64_t row = 0; row < store.rows(); ++row) {
     const data::Sample sample = store.row(row);
-    count += std::all_of(sample.columns.begin(), sample.columns.begin() + sample.column_count,
+    count += std::all_of(sample.columns.begin(), sample.columns.end(),
                          [](const data::Sample::Column& column) { return column.tokens.size() == 0; });
   }
   return count;

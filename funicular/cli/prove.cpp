@@ -355,21 +355,18 @@ class Prove final : public Command {
             "pipeline-zero1 -n 4 --pipeline-parallel 2 --micro-batch-size 2",
             "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2"})
         add(layout, "single");
-      if (each == std::string(kMacBert) && heads() >= 3)  // ELECTRA's generator is too small: it has one
-        for (const char* layout : {"tensor -n 2", "tensor -n 3 --sequence-parallel --micro-batch-size 3",
+      if (prove::most_slices(task_) >= 2)
+        for (const char* layout : {"tensor -n 2", "tensor -n 2 --sequence-parallel --micro-batch-size 3",
                                    "pipeline -n 4 --tensor-parallel 2 --micro-batch-size 2",
                                    "zero3 -n 4 --tensor-parallel 2 --micro-batch-size 3"})
           add(layout, "single");
+      if (prove::most_slices(task_) >= 3)
+        add("tensor -n 3 --sequence-parallel --micro-batch-size 3", "single");
       for (const char* layout : {"ddp -n 2", "zero3 -n 2"})
         add(fmt::format("{} --micro-batch-size 4 --deterministic", layout),
             "single --micro-batch-size 4 --deterministic");
     }
     set_objective(objective);
-  }
-
-  /// Of attention; a weight cannot be cut into more slices.
-  int64_t heads() const {
-    return task_.model.empty() ? 4 : format::read_bert_config(task_.model).num_attention_heads;
   }
 
   /// For both objectives: of masked words the embeddings are used at both ends.
@@ -410,7 +407,7 @@ class Prove final : public Command {
         for (const char* strategy : {"pipeline", "pipeline-zero1", "pipeline-zero2", "pipeline-zero3"})
           add(fmt::format("{} -n 4 --pipeline-parallel 2 --schedule {} --recompute full", strategy, schedule),
               reference(2));
-        if (heads() < 2) continue;
+        if (prove::most_slices(task_) < 2) continue;
         for (const char* rows : {"", " --sequence-parallel --recompute full"})
           add(fmt::format("pipeline -n 4 --tensor-parallel 2 --schedule {}{}", schedule, rows), reference(2));
       }
@@ -439,8 +436,8 @@ class Prove final : public Command {
     for (const char* each : {kMaskedLm, kClassification}) {
       if (!task_.data.empty() && each != objective) continue;
       set_objective(each);
-      if (heads() < 2) continue;
-      for (int ranks = 2; ranks <= std::min<int64_t>(4, heads()); ++ranks) {
+      if (prove::most_slices(task_) < 2) continue;
+      for (int ranks = 2; ranks <= std::min<int64_t>(4, prove::most_slices(task_)); ++ranks) {
         add(fmt::format("tensor -n {}", ranks), "single");
         add(fmt::format("tensor -n {} --sequence-parallel --micro-batch-size 3", ranks), "single");
       }
@@ -465,9 +462,9 @@ class Prove final : public Command {
            {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
         const std::string stages = "pipeline -n 4 --pipeline-parallel 2 --schedule " + schedule;
         for (const char* size : {"16", "3", "2"})
-          if (heads() >= 2)
+          if (prove::most_slices(task_) >= 2)
             add(fmt::format("{} --tensor-parallel 2 --micro-batch-size {}", stages, size), "single");
-        if (heads() >= 2)
+        if (prove::most_slices(task_) >= 2)
           add(stages + " --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute full",
               "single");
         for (const int zero : {2, 3})

@@ -182,13 +182,11 @@ int64_t RankOptions::parts(int ranks) const {
 train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
   parallel::StrategyOptions options;
   options.deterministic = deterministic;
-  if (reduce_precision != "own") options.reduce_in = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
+  if (reduce_precision != "own")
+    options.reduction.type = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
   options.devices = static_cast<int>(devices);
-  options.servers = static_cast<int>(servers);
-  options.staleness = staleness;
-  options.record_passes = record_passes;
-  options.record = record_interleaving;
-  options.replay = replay_interleaving;
+  options.servers = {static_cast<int>(servers), staleness, record_interleaving, replay_interleaving};
+  options.pipeline.record = record_passes;
   options.offload = offload_optimizer;
   parallel::Layout layout = layout_;
   take_stages(layout);

@@ -119,6 +119,10 @@ class Tokenize final : public Command {
              "from 1, a name in the header, or a key")
         .alias("text-columns")
         .default_text("jsonl: text");
+    arguments.add("separate-columns", separate_columns_,
+                  "more than two of --text-column stay columns of their own, for objectives of your own that "
+                  "read them so; without "
+                  "it they are joined into one");
     arguments.add("label-column", "COLUMN", label_column_, "tsv, csv, jsonl: the column of labels")
         .default_text("none");
     arguments
@@ -156,6 +160,7 @@ class Tokenize final : public Command {
     if (!format_.empty()) options.format = format::text_format_from_name(format_);
     options.header = header_;
     for (const auto& column : text_columns_) options.text_columns.push_back(format::column_from_text(column));
+    options.separate_columns = separate_columns_;
     require_text_column(files, options.format);
     if (!label_column_.empty()) options.label_column = format::column_from_text(label_column_);
     options.bad_rows = bad_rows_ = std::make_shared<format::BadRows>(skip_bad_rows_);
@@ -178,8 +183,8 @@ class Tokenize final : public Command {
   }
 
   std::unique_ptr<data::RowSource> open_task(const std::vector<fs::path>& files) {
-    for (const char* option : {"format", "text-column", "label-column", "label-type", "label-separator",
-                               "label-names", "header", "skip-bad-rows"})
+    for (const char* option : {"format", "text-column", "separate-columns", "label-column", "label-type",
+                               "label-separator", "label-names", "header", "skip-bad-rows"})
       if (arguments.given(option))
         throw InputError("tokenize", "--task {} says how its files look; leave out --{}", task_, option);
     if (files.size() != 1)
@@ -240,7 +245,7 @@ class Tokenize final : public Command {
   std::string task_, format_, label_column_, label_type_ = "class", label_separator_ = ",",
                                              words_ = "tokenizer";
   std::vector<std::string> text_columns_, label_names_;
-  bool overwrite_ = false, header_ = false, skip_bad_rows_ = false;
+  bool overwrite_ = false, header_ = false, skip_bad_rows_ = false, separate_columns_ = false;
   std::shared_ptr<format::BadRows> bad_rows_;
   int64_t threads_ = 0;
 };

@@ -127,7 +127,7 @@ void fix_types(Model& other) {
   if (!other.low_precision) return;
   const auto matrix =
       std::find_if(other.parameters.begin(), other.parameters.end(), [](const auto& parameter) {
-        return parameter->group == ParameterGroup::decay && parameter->compute.is_floating_point();
+        return parameter->kind == ParameterKind::matrix && parameter->compute.is_floating_point();
       });
   if (matrix == other.parameters.end()) return;
   for (Segment& segment : other.segments)

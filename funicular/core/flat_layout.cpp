@@ -49,15 +49,15 @@ FlatLayout::FlatLayout(const Model& model) {
     if (units_.empty() || units_.back().segment != segment)
       units_.push_back({model.segments.empty() ? "model" : model.segments[segment].name, segment, {}, {}});
   }
-  for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay}) {
+  for (const auto kind : {ParameterKind::matrix, ParameterKind::vector}) {
     for (size_t u = 0; u < units_.size(); ++u) {
-      FlatRange& range = group == ParameterGroup::decay ? units_[u].matrices : units_[u].vectors;
+      FlatRange& range = kind == ParameterKind::matrix ? units_[u].matrices : units_[u].vectors;
       range.begin = size_;
       for (Parameter* parameter : order)
-        if (parameter->group == group && users.at(parameter) == units_[u].segment) add(*parameter, u);
+        if (parameter->kind == kind && users.at(parameter) == units_[u].segment) add(*parameter, u);
       range.end = size_;
     }
-    if (group == ParameterGroup::decay) decay_end_ = size_;
+    if (kind == ParameterKind::matrix) matrices_end_ = size_;
   }
 }
 
@@ -75,7 +75,9 @@ void FlatLayout::add_layers(const Entry& entry) {
   for (const Parameter::Slice& slice : parameter.slices) {
     Layer layer{slice.name,
                 entry.parameter,
-                parameter.group == ParameterGroup::decay,
+                parameter.kind == ParameterKind::matrix,
+                parameter.decays(),
+                parameter.trust_ratio,
                 {entry.offset + slice.begin * width, entry.offset + slice.end * width},
                 slice.begin * width,
                 {},

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,7 +20,7 @@ struct FlatRange {
   int64_t size() const { return end - begin; }
 };
 
-/// Matrices (ParameterGroup::decay) come first, then vectors; within each in the order in which the segments
+/// Matrices (ParameterKind::matrix) come first, then vectors; within each in the order in which the segments
 /// use them, then in the model's. Each parameter starts at a multiple of 64 elements; what lies between is
 /// padding, which is zero and stays zero under every optimiser.
 class FlatLayout {
@@ -44,7 +45,9 @@ class FlatLayout {
   struct Layer {
     std::string name;
     Parameter* parameter = nullptr;
-    bool decay = false;  ///< a matrix
+    bool matrix = false;                   ///< of ParameterKind::matrix
+    bool decay = false;                    ///< Parameter::decays
+    std::optional<bool> trust_ratio = {};  ///< Parameter::trust_ratio
     FlatRange elements;
     int64_t in_parameter = 0;  ///< where its elements begin among the parameter's
     FlatRange blocks;          ///< numbers of its blocks
@@ -66,8 +69,8 @@ class FlatLayout {
   const std::vector<Layer>& layers() const { return layers_; }
   const std::vector<Block>& blocks() const { return blocks_; }
   int64_t size() const { return size_; }
-  /// Elements [0, decay_end) are matrices, the rest vectors.
-  int64_t decay_end() const { return decay_end_; }
+  /// Elements [0, matrices_end) are matrices, the rest vectors.
+  int64_t matrices_end() const { return matrices_end_; }
 
   /// The pieces of `range` that belong to each of `ranks`, in order, cut between blocks, as equal as that
   /// allows. The range must begin and end between parameters.
@@ -81,7 +84,7 @@ class FlatLayout {
   std::vector<Unit> units_;
   std::vector<Layer> layers_;
   std::vector<Block> blocks_;
-  int64_t size_ = 0, decay_end_ = 0;
+  int64_t size_ = 0, matrices_end_ = 0;
 };
 
 /// What one rank updates: some blocks of a layout, wherever they lie. Offsets are in elements.
@@ -89,7 +92,7 @@ struct UpdateTarget {
   struct Block {
     int64_t number = 0;  ///< in FlatLayout::blocks
     int64_t size = 0;
-    int64_t master = 0;    ///< in the buffer of the block's group, matrices or vectors
+    int64_t master = 0;    ///< in the buffer of matrices or of vectors
     int64_t gradient = 0;  ///< in gradient(layer)
     int64_t shadow = 0;    ///< matrices only
     int64_t state = 0;     ///< in each of the optimiser's state tensors
@@ -112,13 +115,13 @@ struct UpdateTarget {
     return layout->layers()[static_cast<size_t>(layout->blocks()[static_cast<size_t>(block.number)].layer)];
   }
   bool frees_gradients(const FlatLayout::Layer& layer) const {
-    return layer.decay && !matrix_gradient.defined();
+    return layer.matrix && !matrix_gradient.defined();
   }
   /// The tensor in which the gradient of a layer's blocks lies at Block::gradient; contiguous. One that is
   /// freed may be sparse, if the optimiser takes that (optim/sparse_rows.h): its dense form has them there.
   const at::Tensor& gradient(const FlatLayout::Layer& layer) const {
     if (frees_gradients(layer)) return layer.parameter->gradient;
-    return layer.decay ? matrix_gradient : vector_gradient;
+    return layer.matrix ? matrix_gradient : vector_gradient;
   }
 };
 

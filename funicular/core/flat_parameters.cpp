@@ -10,7 +10,7 @@ namespace funicular {
 
 void convert_frozen_matrices(Model& model, at::ScalarType type) {
   for (const auto& parameter : model.parameters)
-    if (!parameter->trainable && !parameter->constant && parameter->group == ParameterGroup::decay) {
+    if (!parameter->trainable && !parameter->constant && parameter->kind == ParameterKind::matrix) {
       if (parameter->master.is_same(parameter->compute)) parameter->master = parameter->compute.detach();
       parameter->compute.set_data(parameter->master.to(type));
     }
@@ -43,10 +43,10 @@ FlatParameters::FlatParameters(Model& model, MatrixTypes types, bool free_gradie
                      "gradients that are freed must be of the type that is computed with; expected one type");
   const at::TensorOptions options = entries().front().parameter->master.options().requires_grad(false);
   master_ = at::zeros({size()}, options);
-  if (types.compute) shadow_ = at::zeros({decay_end()}, options.dtype(*types.compute));
+  if (types.compute) shadow_ = at::zeros({matrices_end()}, options.dtype(*types.compute));
   if (!frees_)
-    matrix_gradient_ = at::zeros({decay_end()}, types.gradient ? options.dtype(*types.gradient) : options);
-  vector_gradient_ = at::zeros({size() - decay_end()}, options);
+    matrix_gradient_ = at::zeros({matrices_end()}, types.gradient ? options.dtype(*types.gradient) : options);
+  vector_gradient_ = at::zeros({size() - matrices_end()}, options);
   for (const Entry& entry : entries()) point_into_buffers(entry);
   if (types.compute) convert_frozen_matrices(model, *types.compute);
   row_gradients_ = frees_ && row_gradients && model.makes_row_gradients;
@@ -55,15 +55,15 @@ FlatParameters::FlatParameters(Model& model, MatrixTypes types, bool free_gradie
 std::shared_ptr<UpdateTarget> FlatParameters::target() const {
   auto target = std::make_shared<UpdateTarget>();
   target->layout = layout_;
-  target->matrix_master = master_.narrow(0, 0, decay_end());
-  target->vector_master = master_.narrow(0, decay_end(), size() - decay_end());
+  target->matrix_master = master_.narrow(0, 0, matrices_end());
+  target->vector_master = master_.narrow(0, matrices_end(), size() - matrices_end());
   target->shadow = shadow_;
   target->matrix_gradient = matrix_gradient_;
   target->vector_gradient = vector_gradient_;
   target->state_size = size();
   for (const FlatLayout::Block& block : layout_->blocks()) {
     const int64_t begin = block.elements.begin;
-    const int64_t local = begin < decay_end() ? begin : begin - decay_end();
+    const int64_t local = begin < matrices_end() ? begin : begin - matrices_end();
     const FlatLayout::Layer& layer = layout_->layers()[static_cast<size_t>(block.layer)];
     const int64_t gradient =
         target->frees_gradients(layer) ? layer.in_parameter + begin - layer.elements.begin : local;
@@ -79,7 +79,7 @@ void FlatParameters::point_into_buffers(const Entry& entry) {
   value.copy_(parameter.master.detach());
   parameter.gradient = frees_gradient(entry) ? at::Tensor() : gradient_view(entry);
   // The same tensor object must stay: modules and autograd hold it. Only its storage moves.
-  if (shadow_.defined() && parameter.group == ParameterGroup::decay) {
+  if (shadow_.defined() && parameter.kind == ParameterKind::matrix) {
     at::Tensor shadow = view(shadow_, entry);
     shadow.copy_(value);
     parameter.compute.set_data(shadow);
@@ -135,9 +135,9 @@ at::Tensor FlatParameters::view(const at::Tensor& flat, const Entry& entry) cons
 }
 
 at::Tensor FlatParameters::gradient_view(const Entry& entry) const {
-  const bool matrix = entry.parameter->group == ParameterGroup::decay;
+  const bool matrix = entry.parameter->kind == ParameterKind::matrix;
   return (matrix ? matrix_gradient_ : vector_gradient_)
-      .narrow(0, matrix ? entry.offset : entry.offset - decay_end(), entry.size)
+      .narrow(0, matrix ? entry.offset : entry.offset - matrices_end(), entry.size)
       .view(entry.parameter->master.sizes());
 }
 

@@ -17,7 +17,7 @@
 namespace funicular {
 
 /// Mixed precision (Micikevicius et al., "Mixed Precision Training", ICLR 2018, section 3.1): what the
-/// matrices (ParameterGroup::decay) are multiplied in, and what their gradients are collected in. Vectors
+/// matrices (ParameterKind::matrix) are multiplied in, and what their gradients are collected in. Vectors
 /// (biases, normalisation) stay in the master's type.
 struct MatrixTypes {
   std::optional<at::ScalarType> compute{};   ///< kBFloat16 or kHalf; none: the master's type
@@ -49,17 +49,17 @@ class FlatParameters {
   const FlatLayout& layout() const { return *layout_; }
   const std::vector<Entry>& entries() const { return layout_->entries(); }
   const at::Tensor& master() const { return master_; }  ///< [N] flat
-  /// [decay_end] flat, what the matrices compute with; undefined without mixed precision. Whoever changes
+  /// [matrices_end] flat, what the matrices compute with; undefined without mixed precision. Whoever changes
   /// master keeps it up to date: optimisers in the same pass, others by Parameter::compute.
   const at::Tensor& shadow() const { return shadow_; }
-  /// Flat gradients of a group: [decay_end] or [N - decay_end], the latter in the master's type. That of the
+  /// Flat gradients of a kind: [matrices_end] or [N - matrices_end], the latter in the master's type. That of the
   /// matrices is undefined where gradients are freed.
-  const at::Tensor& gradient(ParameterGroup group) const {
-    return group == ParameterGroup::decay ? matrix_gradient_ : vector_gradient_;
+  const at::Tensor& gradient(ParameterKind kind) const {
+    return kind == ParameterKind::matrix ? matrix_gradient_ : vector_gradient_;
   }
   int64_t size() const { return layout_->size(); }
-  /// Elements [0, decay_end) belong to ParameterGroup::decay, the rest to no_decay.
-  int64_t decay_end() const { return layout_->decay_end(); }
+  /// Elements [0, matrices_end) are of ParameterKind::matrix, the rest vectors.
+  int64_t matrices_end() const { return layout_->matrices_end(); }
 
   /// All blocks, for an optimiser; state tensors are laid out as the parameters are.
   std::shared_ptr<UpdateTarget> target() const;
@@ -84,7 +84,7 @@ class FlatParameters {
  private:
   void point_into_buffers(const Entry& entry);
   bool frees_gradient(const Entry& entry) const {
-    return frees_ && entry.parameter->group == ParameterGroup::decay;
+    return frees_ && entry.parameter->kind == ParameterKind::matrix;
   }
 
   std::shared_ptr<const FlatLayout> layout_;

@@ -52,7 +52,7 @@ void require_outputs(const Segment& segment, const Activations& outputs) {
 
 }  // namespace
 
-Parameter* Model::add_parameter(std::string name, at::Tensor value, ParameterGroup group) {
+Parameter* Model::add_parameter(std::string name, at::Tensor value, ParameterKind kind) {
   if (find(name)) throw InputError("model", "two parameters are named {}", name);
   auto parameter = std::make_unique<Parameter>();
   parameter->name = name;
@@ -60,7 +60,7 @@ Parameter* Model::add_parameter(std::string name, at::Tensor value, ParameterGro
   value = value.detach();
   value.set_requires_grad(true);
   parameter->master = parameter->compute = std::move(value);
-  parameter->group = group;
+  parameter->kind = kind;
   parameters.push_back(std::move(parameter));
   return parameters.back().get();
 }

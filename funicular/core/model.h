@@ -16,9 +16,9 @@
 
 namespace funicular {
 
-/// Whether weight decay acts on a weight. Matrices are `decay`, vectors (biases, normalisation) `no_decay`; mixed precision, ZeRO's
-/// pieces, int8 and trust ratios tell matrices from vectors by the same mark.
-enum class ParameterGroup : int { decay = 0, no_decay = 1 };
+/// How a weight is stored and divided. Matrices are multiplied with: mixed precision and int8 make copies of them, and ZeRO cuts
+/// them into pieces. Vectors (biases, normalisation) keep the masters' type.
+enum class ParameterKind : int { matrix = 0, vector = 1 };
 
 /// One weight, however often it is used: tied weights are one Parameter.
 struct Parameter {
@@ -36,13 +36,20 @@ struct Parameter {
   /// Same shape as `compute`; the leaf's .grad; sparse where PassOptions::row_gradients says so. Where
   /// gradients are freed after each update, undefined until FlatParameters::collect_gradients.
   at::Tensor gradient;
-  ParameterGroup group = ParameterGroup::decay;
+  ParameterKind kind = ParameterKind::matrix;
+  /// Whether weight decay acts on it; none: on matrices alone. To be set before training begins.
+  std::optional<bool> weight_decay{};
+  /// Whether LAMB and LARS multiply its learning rate by a trust ratio; none: as their convention says
+  /// (optim/trust_ratio.h). To be set before training begins.
+  std::optional<bool> trust_ratio{};
   std::vector<Slice> slices;  ///< at least one; together they cover dimension 0 in order
   bool trainable = true;      ///< false: frozen, has no gradient and no optimiser state
   /// Of a model that was appended frozen: whoever builds the model brings its value and its type, so that it is
   /// in no checkpoint and no precision changes it.
   bool constant = false;
   bool exported = true;  ///< false: left out of the folders that a run leaves (model/weights.h)
+
+  bool decays() const { return weight_decay.value_or(kind == ParameterKind::matrix); }
 };
 
 /// State that is saved but not trained (BatchNorm's running statistics).
@@ -151,7 +158,7 @@ struct Model {
 
   /// Adds a parameter with master = compute = value (made a leaf that requires grad) and one slice of its own
   /// name.
-  Parameter* add_parameter(std::string name, at::Tensor value, ParameterGroup group);
+  Parameter* add_parameter(std::string name, at::Tensor value, ParameterKind kind);
   /// nullptr if there is none.
   Parameter* find(const std::string& name) const;
   int64_t parameter_count() const;

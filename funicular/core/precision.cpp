@@ -62,7 +62,7 @@ void make_inference(Model& model, Precision precision) {
     parameter->compute.mutable_grad().reset();
     parameter->compute = parameter->master.detach();
     const bool quantised = !parameter->compute.is_floating_point();
-    if (type && parameter->group == ParameterGroup::decay && !quantised)
+    if (type && parameter->kind == ParameterKind::matrix && !quantised)
       parameter->compute = parameter->compute.to(*type);
     parameter->master = parameter->compute;
   }

@@ -71,7 +71,7 @@ Model wrap_module(std::shared_ptr<torch::nn::Module> module,
     parameter->name = named.key();
     parameter->slices = {{named.key(), 0, value.dim() == 0 ? 1 : value.size(0)}};
     parameter->master = parameter->compute = value;
-    parameter->group = value.dim() > 1 ? ParameterGroup::decay : ParameterGroup::no_decay;
+    parameter->kind = value.dim() > 1 ? ParameterKind::matrix : ParameterKind::vector;
     parameter->trainable = value.requires_grad();
     segment.parameters.push_back(parameter.get());
     model.parameters.push_back(std::move(parameter));

@@ -82,9 +82,8 @@ Sample ChunkDataset::get(int64_t index) const {
     return place.tokens.begin + p * each + std::min(p, longer);
   };
   Sample sample;
-  sample.column_count = 1;
   const StoreRange tokens{begin_of(place.piece), begin_of(place.piece + 1)};
-  sample.columns[0] = store_->tokens(tokens);
+  sample.columns = {store_->tokens(tokens)};
   sample.row_starts = store_->row_starts(place.document, tokens);
   sample.sample_id = index;
   return sample;

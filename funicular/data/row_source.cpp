@@ -2,6 +2,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/data/mapped_pages.h"
+#include "funicular/data/token_store.h"
 
 #include <algorithm>
 
@@ -21,9 +22,9 @@ uint64_t piece_size(uint64_t file_bytes, uint64_t wanted) {
   return std::max(wanted, std::min(file_bytes / kCuts, kLargest));
 }
 
-void require_columns(int columns) {
-  if (columns != 1 && columns != 2)
-    throw InputError("tokenize", "expected 1 or 2 text columns, found {}", columns);
+void require_columns(size_t columns) {
+  if (columns < 1 || columns > StoreMeta::kMostColumns)
+    throw InputError("tokenize", "expected 1 to {} text columns, found {}", StoreMeta::kMostColumns, columns);
 }
 
 }  // namespace
@@ -31,7 +32,9 @@ void require_columns(int columns) {
 TextFileSource::TextFileSource(const std::vector<fs::path>& files, TextFileSourceOptions options)
     : options_(std::move(options)) {
   if (files.empty()) throw InputError("tokenize", "no input files; expected at least one");
-  if (!options_.text_columns.empty()) columns_ = format::texts_of_columns(options_.text_columns.size());
+  const size_t columns = std::max<size_t>(1, options_.text_columns.size());
+  require_columns(columns);
+  columns_ = options_.separate_columns ? static_cast<int>(columns) : format::texts_of_columns(columns);
   for (const auto& file : files) add(file);
 }
 
@@ -58,7 +61,7 @@ format::TextOptions resolve_columns(const fs::path& path, format::TextOptions op
                      "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for "
                      "{} (the format follows from the file's name, unless --format tells it)",
                      path.string(), format::text_format_name(format),
-                     label ? "a label column" : "two columns");
+                     label ? "a label column" : "several columns");
   if (plain) {
     options.columns.clear();
     options.header = false;
@@ -108,7 +111,7 @@ uint64_t TextFileSource::read(size_t piece, const RowSink& sink) const {
       given.columns = row->columns.first(columns);
       given.label = row->columns.back();
     }
-    if (columns > 2) {
+    if (columns > 2 && !options_.separate_columns) {
       whole = joined = format::join_columns(given.columns);
       given.columns = {&whole, 1};
     }
@@ -127,7 +130,7 @@ MemorySource::MemorySource(std::vector<Row> rows, int columns, bool has_labels, 
       columns_(columns),
       has_labels_(has_labels),
       rows_per_piece_(std::max<size_t>(1, rows_per_piece)) {
-  require_columns(columns);
+  require_columns(static_cast<size_t>(columns));
 }
 
 std::span<const MemorySource::Row> MemorySource::piece_rows(size_t piece) const {

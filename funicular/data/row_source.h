@@ -35,7 +35,7 @@ using RowSink = std::function<void(const SourceRow&)>;
 class RowSource {
  public:
   virtual ~RowSource() = default;
-  virtual int columns() const = 0;  ///< to tokenise: 1 or 2
+  virtual int columns() const = 0;  ///< to tokenise
   virtual bool has_labels() const = 0;
   virtual size_t pieces() const = 0;
   /// Size of a piece's text, for progress.
@@ -51,6 +51,7 @@ struct TextFileSourceOptions {
   bool header = false;                            ///< tsv, csv
   std::vector<format::Column> text_columns =
       {};  ///< 1, 2, or more, which are joined into one; empty: the line, the first column, or jsonl's "text"
+  bool separate_columns = false;  ///< more than two stay columns of their own
   std::optional<format::Column> label_column = {};
   bool keep_blank_lines = false;                   ///< lines: an empty line is an empty row
   format::Lists lists = format::Lists::none;       ///< jsonl: whether the label may be a list, or all columns
@@ -95,7 +96,7 @@ class MemorySource : public RowSource {
     std::string label = "";
     bool new_document = true;
   };
-  /// Every row has `columns` columns (1 or 2).
+  /// Every row has `columns` columns.
   MemorySource(std::vector<Row> rows, int columns, bool has_labels, size_t rows_per_piece = 256);
   int columns() const override { return columns_; }
   bool has_labels() const override { return has_labels_; }

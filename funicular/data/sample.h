@@ -1,7 +1,6 @@
 #pragma once
 // What the data layer hands to an objective: spans into the memory-mapped store, never copies.
 
-#include <array>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,15 +48,14 @@ struct RowStarts {
   uint64_t begin = 0;                ///< the column's first token in the store
 };
 
-/// One training example: one or two columns of tokens without special tokens, and its label.
+/// One training example: columns of tokens without special tokens, and its label.
 struct Sample {
   struct Column {
     TokenSpan tokens;
     WordStarts word_starts;
   };
-  std::array<Column, 2> columns;
-  int column_count = 0;
-  double label = 0;  ///< class number or regression target; unused where the data set has none
+  std::vector<Column> columns;  ///< any number; the objectives of this library read one or two
+  double label = 0;             ///< class number or regression target; unused where the data set has none
   std::span<const int32_t> label_set;  ///< class numbers: a set's, ascending, or of tags that of each word
   int64_t sample_id = 0;               ///< index in the data set
   int64_t draw_id = 0;                 ///< ordinal of this draw in the run: a sample met twice has two

@@ -69,8 +69,7 @@ int64_t SentencesDataset::document_of(int64_t index) const {
 Sample SentencesDataset::get(int64_t index) const {
   const StoreRange tokens = range(index);
   Sample sample;
-  sample.column_count = 1;
-  sample.columns[0] = store_->tokens(tokens);
+  sample.columns = {store_->tokens(tokens)};
   sample.sample_id = index;
   if (!across_) return sample;
   for (int64_t document = document_at(tokens.begin) + 1; document < store_->documents(); ++document) {

@@ -51,8 +51,8 @@ SplitWords count_split_words(const TokenStore& store, const text::WordPiece& tok
   Counts counts;
   for (int64_t row = 0; row < store.rows(); ++row) {
     const Sample sample = store.row(row);
-    for (int column = 0; column < sample.column_count; ++column)
-      count_words(sample.columns[static_cast<size_t>(column)], tokenizer.special().unknown, found, counts);
+    for (const Sample::Column& column : sample.columns)
+      count_words(column, tokenizer.special().unknown, found, counts);
   }
   store.require_sound();
   for (const auto& [key, times] : counts) found.words.push_back(split_word(tokenizer, key, times));

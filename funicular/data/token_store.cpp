@@ -198,7 +198,7 @@ StoreMeta read_store_meta(std::string_view text, std::string_view origin) {
     throw InputError("token store", "{}: the token type should be uint16 or uint32, found \"{}\"", origin,
                      type);
   meta.token_bytes = type == "uint16" ? 2 : 4;
-  meta.columns = static_cast<int>(parse_count(json, "columns", 1, 2, origin));
+  meta.columns = static_cast<int>(parse_count(json, "columns", 1, StoreMeta::kMostColumns, origin));
   meta.rows = parse_count(json, "rows", 0, kMaxCount, origin);
   meta.documents = parse_count(json, "documents", 0, kMaxCount, origin);
   meta.tokens = parse_count(json, "tokens", 0, kMaxCount, origin);
@@ -368,12 +368,12 @@ Sample TokenStore::row(int64_t row) const {
   require_index("row", row, meta_.rows);
   Sample sample;
   sample.sample_id = row;
-  sample.column_count = meta_.columns;
+  sample.columns.reserve(static_cast<size_t>(meta_.columns));
   const uint64_t first = static_cast<uint64_t>(row) * static_cast<uint64_t>(meta_.columns);
   for (int column = 0; column < meta_.columns; ++column) {
     const uint64_t entry = first + static_cast<uint64_t>(column);
-    sample.columns[static_cast<size_t>(column)] =
-        tokens(range_at(kRowsFile, rows_.as<uint64_t>().data(), entry, entry + 1, meta_.tokens));
+    sample.columns.push_back(
+        tokens(range_at(kRowsFile, rows_.as<uint64_t>().data(), entry, entry + 1, meta_.tokens)));
   }
   sample.label = label_at(static_cast<uint64_t>(row));
   sample.label_set = label_set_at(static_cast<uint64_t>(row));

@@ -55,12 +55,13 @@ constexpr bool has_label_lists(LabelKind kind) {
 /// The contents of meta.json.
 struct StoreMeta {
   static constexpr int64_t kVersion = 1;
+  static constexpr int kMostColumns = 1000;
 
   uint64_t tokenizer_fingerprint = 0;
   std::string tokenizer_description;  ///< for people, e.g. "WordPiece, 30522 tokens, lower-cased"
   int64_t vocabulary_size = 0;        ///< every token id is below it
   int token_bytes = 2;                ///< 2 or 4
-  int columns = 1;                    ///< 1 or 2
+  int columns = 1;                    ///< 1 to kMostColumns
   uint64_t rows = 0, documents = 0, tokens = 0;
   uint64_t unknown_tokens = 0;  ///< how many of the tokens are the unknown token
   uint64_t longest_row = 0;     ///< tokens of the longest row, its columns together

@@ -1,6 +1,5 @@
 #include "funicular/eval/evaluation_record.h"
 
-#include <functional>
 #include <map>
 #include <memory>
 
@@ -10,23 +9,22 @@ namespace {
 
 constexpr size_t kMostMistakes = 50;
 
-/// `use` gets each row that an evaluation has read, and its number in the file: those that it has left out count, too.
+}  // namespace
+
 void for_each_row(const Task& task, const fs::path& file,
                   const std::function<void(int64_t number, const data::SourceRow& row)>& use) {
   const format::BadRows* const left_out = task.layout.bad_rows.get();
   Task again = task;
   if (left_out) again.layout.bad_rows = std::make_shared<format::BadRows>(left_out->skip());
-  const TaskSource source(again, file);
+  const std::unique_ptr<data::RowSource> source = open_task_rows(again, file);
   int64_t number = 0;
-  for (size_t piece = 0; piece < source.pieces(); ++piece)
-    source.read(piece, [&](const data::SourceRow& row) {
+  for (size_t piece = 0; piece < source->pieces(); ++piece)
+    source->read(piece, [&](const data::SourceRow& row) {
       if (left_out && left_out->has(file.string(), row.offset)) return;
       const uint64_t before = left_out ? left_out->count_before(file.string(), row.offset) : 0;
       use(++number + static_cast<int64_t>(before), row);
     });
 }
-
-}  // namespace
 
 std::vector<int64_t> numbers_of_rows(const Task& task, const fs::path& file) {
   std::vector<int64_t> numbers;
@@ -58,6 +56,15 @@ void write_evaluation(const fs::path& folder, OrderedJson about, const AnswerShe
   about["mistakes"] = std::move(mistakes);
   make_directories(folder);
   sheet.write(folder / "predictions.jsonl");
+  write_file_atomically(folder / "evaluation.json", about.dump(1) + "\n");
+}
+
+void write_evaluation(const fs::path& folder, OrderedJson about, const TagSheet& sheet, const Task& task,
+                      const fs::path& data) {
+  about["classes"] = sheet.classes();
+  about["mistakes"] = sheet.mistakes(task, data, kMostMistakes);
+  make_directories(folder);
+  sheet.write(folder / "predictions.jsonl", task, data);
   write_file_atomically(folder / "evaluation.json", about.dump(1) + "\n");
 }
 

@@ -39,7 +39,6 @@ class Predictor::TokenisedRows {
     problems_.emplace_back();
     data::Sample& sample = samples_.emplace_back();
     sample.sample_id = static_cast<int64_t>(samples_.size()) - 1;
-    sample.column_count = columns;
     tabs_ += columns == 1 && std::string_view(texts[0]).find('\t') != std::string_view::npos;
     for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
       text_.ids.clear();
@@ -47,7 +46,7 @@ class Predictor::TokenisedRows {
       tokenizer.tokenize(texts[column], text_);
       // Each in a vector of its own: its elements stay where they are when the others grow.
       const auto& kept = tokens_.emplace_back(text_.ids.begin(), text_.ids.end());
-      sample.columns[column].tokens = data::TokenSpan(kept.data(), kept.size());
+      sample.columns.push_back({data::TokenSpan(kept.data(), kept.size()), {}});
     }
   }
   void add_problem(std::string problem) {

@@ -54,9 +54,8 @@ std::vector<TaggedWords> Tagger::tag(std::span<const Words> texts) const {
     if (texts[i].empty()) continue;
     data::Sample& sample = samples.emplace_back();
     sample.sample_id = static_cast<int64_t>(i);
-    sample.column_count = 1;
-    sample.columns[0].tokens = data::TokenSpan(tokens[i].ids.data(), tokens[i].ids.size());
-    sample.columns[0].word_starts = {tokens[i].word_bits.data(), 0};
+    sample.columns = {{data::TokenSpan(tokens[i].ids.data(), tokens[i].ids.size()),
+                       data::WordStarts{tokens[i].word_bits.data(), 0}}};
     lengths.push_back(objective_.length(sample));
     numbers.push_back(i);
   }

@@ -89,11 +89,6 @@ std::optional<size_t> numbered(const std::optional<Column>& column, const fs::pa
                    file.string(), std::get<std::string>(*column));
 }
 
-std::unique_ptr<data::RowSource> open_rows(const Task& task, const fs::path& file) {
-  if (task.tags) return open_tagged_rows(task, file);
-  return std::make_unique<TaskSource>(task, file);
-}
-
 /// Everything that decides the store's contents.
 uint64_t store_key(const Task& task, const fs::path& file, const text::Tokenizer& tokenizer,
                    const std::vector<std::string>& labels) {
@@ -178,12 +173,17 @@ std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::pa
   return std::make_unique<data::TextFileSource>(std::vector<fs::path>{file}, std::move(options));
 }
 
+std::unique_ptr<data::RowSource> open_task_rows(const Task& task, const fs::path& file) {
+  if (task.tags) return open_tagged_rows(task, file);
+  return std::make_unique<TaskSource>(task, file);
+}
+
 std::shared_ptr<const data::TokenStore> open_task_store(const Task& task, const fs::path& file,
                                                         const std::string& name,
                                                         const text::Tokenizer& tokenizer,
                                                         const std::vector<std::string>& labels,
                                                         const fs::path& folder, bool verify) {
-  const std::unique_ptr<data::RowSource> source = open_rows(task, file);
+  const std::unique_ptr<data::RowSource> source = open_task_rows(task, file);
   const fs::path path =
       folder / fmt::format("{}-{}.tokens", name, hash_text(store_key(task, file, tokenizer, labels)));
   const auto build = [&](bool overwrite) {

@@ -67,6 +67,9 @@ class TaskSource final : public data::NamedLabelSource {
 /// (data/conll_source.h). `tagged`: false where no tags are read. Throws InputError for columns of CoNLL's that have names.
 std::unique_ptr<data::RowSource> open_tagged_rows(const Task& task, const fs::path& file, bool tagged = true);
 
+/// The rows of a task's file, whatever the task.
+std::unique_ptr<data::RowSource> open_task_rows(const Task& task, const fs::path& file);
+
 /// Tokenises a task's file into the store folder/NAME-FINGERPRINT.tokens, and warns of rows that it leaves out, or opens it
 /// where it was made before from the same file, task, tokeniser and labels. `verify`: all of it is read and compared with its
 /// checksums; one that is damaged is made again, with a warning. `labels`: the classes in order; empty:

@@ -60,11 +60,11 @@ void Builder::fill(const at::Tensor& value, const std::string& name) const {
 Parameter* Builder::add_weight(const std::string& name, int64_t rows, int64_t columns) {
   const at::Tensor value = at::empty({rows, columns}, type());
   fill(value, name);
-  return model_.add_parameter(name, value, ParameterGroup::decay);
+  return model_.add_parameter(name, value, ParameterKind::matrix);
 }
 
 Parameter* Builder::add_bias(const std::string& name, int64_t size) {
-  return model_.add_parameter(name, at::zeros({size}, type()), ParameterGroup::no_decay);
+  return model_.add_parameter(name, at::zeros({size}, type()), ParameterKind::vector);
 }
 
 LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t in) {
@@ -74,7 +74,7 @@ LinearWeights Builder::add_linear(const std::string& name, int64_t out, int64_t 
 
 NormParameters Builder::add_norm(const std::string& name, int64_t width) {
   Parameter* const gamma =
-      model_.add_parameter(name + ".weight", at::ones({width}, type()), ParameterGroup::no_decay);
+      model_.add_parameter(name + ".weight", at::ones({width}, type()), ParameterKind::vector);
   return {gamma, add_bias(name + ".bias", width), config().layer_norm_eps};
 }
 
@@ -91,7 +91,7 @@ LinearWeights Builder::add_fused_linear(const std::string& prefix, const std::st
   }
   const std::string name = prefix + "." + joint;
   LinearWeights result;
-  result.weight = model_.add_parameter(name + ".weight", weight, ParameterGroup::decay);
+  result.weight = model_.add_parameter(name + ".weight", weight, ParameterKind::matrix);
   result.bias = add_bias(name + ".bias", count * out);
   result.weight->slices = std::move(weight_slices);
   result.bias->slices = std::move(bias_slices);

@@ -36,7 +36,9 @@ void add_token_classifier(Builder& builder, const Loss& loss) {
             classifier.bias->compute;
         pass.taps("logits", logits);
         pass.loss.output("logits", logits);
-        pass.loss.output("sequences", pass.batch["tag_sequences"]);
+        if (pass.loss.keep_outputs)
+          pass.loss.output("samples",
+                           pass.batch.packing.sample_ids.index_select(0, pass.batch["tag_sequences"]));
         if (const auto labels = pass.batch.tensors.find("labels"); labels != pass.batch.tensors.end()) {
           pass.loss.output("labels", labels->second);
           pass.loss.add("tags", loss

@@ -203,7 +203,7 @@ void quantize_layers(Model& model) {
   for (const Segment& segment : model.segments) {
     if (!segment.name.starts_with("layer.")) continue;
     for (Parameter* const parameter : segment.parameters) {
-      if (parameter->group != ParameterGroup::decay || parameter->master.dim() != 2) continue;
+      if (parameter->kind != ParameterKind::matrix || parameter->master.dim() != 2) continue;
       parameter->compute = quantize_weight(parameter->master);
       parameter->master = parameter->compute;
     }

@@ -171,12 +171,10 @@ NextSentence::Pair NextSentence::cut(const data::Sample& sample, uint64_t seed) 
   const size_t size = whole.tokens.size();
   const auto [place, coin] = cut_in_two(sample, TokenMasker::key_of(sample, options_), seed);
   Pair pair{sample, !coin || sample.other.tokens.size() == 0};
-  pair.sample.column_count = 2;
-  pair.sample.columns[0] = part_of(whole, 0, place);
   const size_t most = std::max<size_t>(size - place, 1);
-  pair.sample.columns[1] = pair.follows
-                               ? part_of(whole, place, size)
-                               : part_of(sample.other, 0, std::min(most, sample.other.tokens.size()));
+  pair.sample.columns = {part_of(whole, 0, place),
+                         pair.follows ? part_of(whole, place, size)
+                                      : part_of(sample.other, 0, std::min(most, sample.other.tokens.size()))};
   return pair;
 }
 

@@ -35,9 +35,7 @@ SentenceOrder::Pair SentenceOrder::cut(const data::Sample& sample, uint64_t seed
   Pair pair{sample};
   if (whole.tokens.size() < 2) return pair;
   const auto [place, coin] = cut_in_two(sample, TokenMasker::key_of(sample, options_), seed);
-  pair.sample.column_count = 2;
-  pair.sample.columns[0] = part_of(whole, 0, place);
-  pair.sample.columns[1] = part_of(whole, place, whole.tokens.size());
+  pair.sample.columns = {part_of(whole, 0, place), part_of(whole, place, whole.tokens.size())};
   return coin ? swap(std::move(pair)) : pair;
 }
 

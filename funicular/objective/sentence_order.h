@@ -32,7 +32,7 @@ class SentenceOrder : public Objective {
     data::Sample sample;
     bool swapped = false;
     /// 0, 1 or -100.
-    int64_t label() const { return sample.column_count < 2 ? -100 : swapped ? 1 : 0; }
+    int64_t label() const { return sample.columns.size() < 2 ? -100 : swapped ? 1 : 0; }
   };
   Pair cut(const data::Sample& sample, uint64_t seed) const;
   /// The other order.

@@ -8,17 +8,20 @@ namespace funicular::objective {
 
 namespace {
 
+int column_count(const data::Sample& sample) {
+  return static_cast<int>(sample.columns.size());
+}
+
 text::PairLengths kept_lengths(const data::Sample& sample, const text::SequenceTemplate& form,
                                const SequenceOptions& options) {
-  const text::PairLengths full{
-      static_cast<int32_t>(sample.columns[0].tokens.size()),
-      sample.column_count > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
-  const auto limit = static_cast<int32_t>(text_length(form, options, sample.column_count)) -
+  const int columns = column_count(sample);
+  const auto limit = static_cast<int32_t>(text_length(form, options, columns)) -
                      static_cast<int32_t>(sample.separators.size());
+  const text::PairLengths full{static_cast<int32_t>(sample.columns[0].tokens.size()),
+                               columns > 1 ? static_cast<int32_t>(sample.columns[1].tokens.size()) : 0};
   if (full.first + full.second <= limit) return full;
   // Cutting "only the second" of a single text means cutting the text.
-  return text::truncate_pair(full, limit,
-                             sample.column_count > 1 ? options.truncation : text::Truncation::longest_first);
+  return text::truncate_pair(full, limit, columns > 1 ? options.truncation : text::Truncation::longest_first);
 }
 
 /// The special token that ends a single text.
@@ -39,15 +42,14 @@ int64_t text_length(const text::SequenceTemplate& form, const SequenceOptions& o
 int64_t sequence_length(const data::Sample& sample, const text::SequenceTemplate& form,
                         const SequenceOptions& options) {
   const text::PairLengths kept = kept_lengths(sample, form, options);
-  return kept.first + kept.second + form.special_count(sample.column_count) +
+  return kept.first + kept.second + form.special_count(column_count(sample)) +
          static_cast<int64_t>(sample.separators.size());
 }
 
 bool is_truncated(const data::Sample& sample, const text::SequenceTemplate& form,
                   const SequenceOptions& options) {
-  size_t tokens = static_cast<size_t>(form.special_count(sample.column_count));
-  for (int column = 0; column < sample.column_count; ++column)
-    tokens += sample.columns[static_cast<size_t>(column)].tokens.size();
+  size_t tokens = static_cast<size_t>(form.special_count(column_count(sample)));
+  for (const data::Sample::Column& column : sample.columns) tokens += column.tokens.size();
   return tokens > static_cast<size_t>(options.max_length);
 }
 
@@ -61,7 +63,7 @@ void PackedSequences::add(const data::Sample& sample, const text::SequenceTempla
     maskable.push_back(can_mask);
     word_starts.push_back(starts);
   };
-  for (const text::SequenceTemplate::Step& step : form.steps(sample.column_count)) {
+  for (const text::SequenceTemplate::Step& step : form.steps(column_count(sample))) {
     if (step.column < 0) {
       push(step.token, step.type, 0, 1);
       continue;

@@ -88,13 +88,13 @@ void TagMetrics::add(const TensorMap& outputs) {
       throw InputError("metrics", "the model gives no {}; expected a tagger's outputs", name);
     return found->second.to(at::kCPU).contiguous();
   };
-  const at::Tensor logits = on_host("logits"), labels = on_host("labels"), sequences = on_host("sequences");
+  const at::Tensor logits = on_host("logits"), labels = on_host("labels"), samples = on_host("samples");
   if (logits.size(1) != static_cast<int64_t>(tags_.size()))
     throw InputError("metrics", "the model gives {} tags, but {} have names", logits.size(1), tags_.size());
   const at::Tensor best = logits.argmax(1).contiguous();
   const std::span predicted(best.const_data_ptr<int64_t>(), static_cast<size_t>(best.numel()));
   const std::span truth(labels.const_data_ptr<int64_t>(), static_cast<size_t>(labels.numel()));
-  const std::span text(sequences.const_data_ptr<int64_t>(), static_cast<size_t>(sequences.numel()));
+  const std::span text(samples.const_data_ptr<int64_t>(), static_cast<size_t>(samples.numel()));
   for (size_t begin = 0, end; begin < text.size(); begin = end) {
     end = begin + 1;
     while (end < text.size() && text[end] == text[begin]) ++end;

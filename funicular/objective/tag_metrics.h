@@ -42,7 +42,7 @@ struct EntityCounts {
   }
 };
 
-/// Metrics of outputs "logits" [R, tags], "labels" [R] and "sequences" [R], of words in the order of the text.
+/// Metrics of outputs "logits" [R, tags], "labels" [R] and "samples" [R], of words in the order of the text: which sample each is of.
 class TagMetrics final : public Metrics {
  public:
   /// `tags`: the names, by number.

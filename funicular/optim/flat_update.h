@@ -19,7 +19,7 @@ template <class T>
 struct UpdateBlock {
   using Value = T;
   int64_t state = 0, size = 0;  ///< where it begins in state tensors; elements
-  bool decay = false;           ///< in ParameterGroup::decay
+  bool decay = false;           ///< weight decay acts on it
   T* parameter = nullptr;
   const T* gradient = nullptr;  ///< in the master's type, whatever the buffer's is; null if not asked for
 
@@ -28,10 +28,11 @@ struct UpdateBlock {
   static const Kernels<T>& kernels() { return optim::kernels<T>(); }
 };
 
-/// The same of a matrix, which decays, whose gradient and low-precision copy have 16 bits.
+/// The same of a matrix whose gradient and low-precision copy have 16 bits.
 template <class S>
 struct HalfBlock {
   int64_t state = 0, size = 0;
+  bool decay = false;
   float* parameter = nullptr;
   const S* gradient = nullptr;
   S* shadow = nullptr;
@@ -81,13 +82,14 @@ bool update_half_block(const UpdateTarget& target, const UpdateTarget::Block& pl
                        Fused fused) {
   const FlatLayout::Layer& layer = target.layer(place);
   const at::Tensor& gradients = target.gradient(layer);
-  if (!pass.read_gradient || !pass.write_shadow || !layer.decay || !target.shadow.defined() ||
+  if (!pass.read_gradient || !pass.write_shadow || !layer.matrix || !target.shadow.defined() ||
       gradients.scalar_type() != target.shadow.scalar_type() ||
       target.matrix_master.scalar_type() != at::kFloat)
     return false;
   dispatch_half(gradients, [&](auto format) {
     using S = decltype(format);
-    fused(HalfBlock<S>{place.state, place.size, target.matrix_master.data_ptr<float>() + place.master,
+    fused(HalfBlock<S>{place.state, place.size, layer.decay,
+                       target.matrix_master.data_ptr<float>() + place.master,
                        static_cast<const S*>(gradients.const_data_ptr()) + place.gradient,
                        static_cast<S*>(target.shadow.data_ptr()) + place.shadow});
   });
@@ -107,16 +109,16 @@ template <class T, class Update, class Fused = NotFused>
 void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, const BlockPass& pass,
                   Update update, Fused fused = {}) {
   const FlatLayout::Layer& layer = target.layer(place);
-  const bool decay = layer.decay, zeroes = pass.zero_gradient && !target.frees_gradients(layer);
+  const bool zeroes = pass.zero_gradient && !target.frees_gradients(layer);
   const at::Tensor& gradients = target.gradient(layer);
   if constexpr (!std::is_same_v<Fused, NotFused>)
     if (update_half_block(target, place, pass, fused)) {
       if (zeroes) zero_gradient(target, place);
       return;
     }
-  const at::Tensor& masters = decay ? target.matrix_master : target.vector_master;
+  const at::Tensor& masters = layer.matrix ? target.matrix_master : target.vector_master;
   alignas(64) T widened[FlatLayout::kBlock];
-  UpdateBlock<T> block{place.state, place.size, decay, masters.data_ptr<T>() + place.master, nullptr};
+  UpdateBlock<T> block{place.state, place.size, layer.decay, masters.data_ptr<T>() + place.master, nullptr};
   if (pass.read_gradient) {
     block.gradient = widened;
     if (gradients.scalar_type() == masters.scalar_type())
@@ -127,7 +129,7 @@ void update_block(const UpdateTarget& target, const UpdateTarget::Block& place, 
   update(block);
   if (zeroes) zero_gradient(target, place);
   if constexpr (std::is_same_v<T, float>)
-    if (pass.write_shadow && decay && target.shadow.defined())
+    if (pass.write_shadow && layer.matrix && target.shadow.defined())
       narrow_range(block.parameter, place.size, target.shadow, place.shadow);
 }
 

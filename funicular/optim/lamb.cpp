@@ -74,7 +74,8 @@ class LambOptimizer final : public Optimizer {
 
   double trust_ratio(const FlatLayout::Layer& layer, const LayerNorms& norms) const {
     const double weight = options_.weight_norm_bounds.clamp(norms.parameter);
-    if (!adapts(options_.trust_ratio, layer.decay) || !(weight > 0 && norms.other > 0)) return 1;
+    if (!adapts(options_.trust_ratio, layer.trust_ratio, layer.matrix) || !(weight > 0 && norms.other > 0))
+      return 1;
     return options_.trust_bounds.clamp(weight / norms.other);
   }
 

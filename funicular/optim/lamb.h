@@ -19,7 +19,7 @@ enum class EpsilonPlacement { outside, inside };
 struct Lamb {
   double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-6;
-  double weight_decay = 0.0;  ///< applied to ParameterGroup::decay only
+  double weight_decay = 0.0;  ///< on weights that decay (Parameter::decays)
   /// Algorithm 2 and apex correct; the experiments of the paper do not (appendix: it acts like warm-up).
   bool bias_correction = true;
   EpsilonPlacement epsilon_placement = EpsilonPlacement::outside;

@@ -74,7 +74,9 @@ class LarsOptimizer final : public Optimizer {
   }
 
   double trust_ratio(const FlatLayout::Layer& layer, const LayerNorms& norms, double rate) const {
-    if (!adapts(options_.trust_ratio, layer.decay) || !(norms.parameter > 0 && norms.other > 0)) return 1;
+    if (!adapts(options_.trust_ratio, layer.trust_ratio, layer.matrix) ||
+        !(norms.parameter > 0 && norms.other > 0))
+      return 1;
     const double decay = layer.decay ? options_.weight_decay : 0;
     const double ratio =
         options_.trust_bounds.clamp(options_.trust_coefficient * norms.parameter /

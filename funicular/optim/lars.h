@@ -18,7 +18,7 @@ struct Lars {
   double trust_coefficient = 0.001;  ///< eta in equation 6
   double momentum = 0.9;
   bool nesterov = false;
-  double weight_decay = 0.0;  ///< applied to ParameterGroup::decay only
+  double weight_decay = 0.0;  ///< on weights that decay (Parameter::decays)
   double epsilon = 1e-8;      ///< apex's and timm's; the paper has none
   /// Whether the velocity holds the learning rate, as in the paper (and Caffe), or w -= rate * v, as in
   /// PyTorch, apex and timm. They differ where the learning rate changes.

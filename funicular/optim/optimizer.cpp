@@ -60,7 +60,7 @@ class AdamOptimizer final : public Optimizer {
         },
         [&](const auto& block) {
           block.kernels().adam(block.parameter, block.gradient, block.of(first_), block.of(second_),
-                               block.shadow, block.size, with);
+                               block.shadow, block.size, block.decay ? with : without);
         });
   }
 

@@ -51,7 +51,7 @@ class Optimizer {
 struct AdamW {
   double learning_rate = 1e-3;  ///< the peak; schedules scale it
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.0;    ///< applied to ParameterGroup::decay only
+  double weight_decay = 0.0;    ///< on weights that decay (Parameter::decays)
   bool bias_correction = true;  ///< false: as BERT was trained at first
 };
 
@@ -60,7 +60,7 @@ struct AdamW {
 struct Adam {
   double learning_rate = 1e-3;
   double beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8;
-  double weight_decay = 0.0;
+  double weight_decay = 0.0;  ///< L2 penalty on weights that decay
   bool bias_correction = true;
 };
 
@@ -69,7 +69,7 @@ struct Sgd {
   double learning_rate = 1e-2;
   double momentum = 0.0;
   bool nesterov = false;
-  double weight_decay = 0.0;  ///< L2 penalty
+  double weight_decay = 0.0;  ///< L2 penalty on weights that decay
 };
 
 /// Which optimiser with which settings.

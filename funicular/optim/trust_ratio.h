@@ -3,12 +3,13 @@
 
 #include <algorithm>
 #include <limits>
+#include <optional>
 
 namespace funicular::optim {
 
 /// Which layers have their learning rate multiplied by a trust ratio.
 enum class TrustRatio {
-  /// Matrices only; biases and normalisations (ParameterGroup::no_decay) are updated at the plain rate. So do
+  /// Matrices only; biases and normalisations are updated at the plain rate. So do
   /// NVIDIA's apex (FusedLAMB without use_nvlamb: where the weight decay is not 0) and the code that the
   /// authors of LAMB published (exclude_from_layer_adaptation is exclude_from_weight_decay unless given).
   /// Unlike apex, matrices keep their ratio where the weight decay is 0.
@@ -18,9 +19,9 @@ enum class TrustRatio {
   paper
 };
 
-/// Whether a layer has a trust ratio; `decay`: it is in ParameterGroup::decay.
-inline bool adapts(TrustRatio convention, bool decay) {
-  return convention == TrustRatio::paper || decay;
+/// Whether a layer has a trust ratio; `wanted`: Parameter::trust_ratio.
+inline bool adapts(TrustRatio convention, std::optional<bool> wanted, bool matrix) {
+  return wanted.value_or(convention == TrustRatio::paper || matrix);
 }
 
 struct Bounds {

@@ -49,11 +49,12 @@ class AsyncParameterServer final : public ServedModel, public Asynchronous {
       throw InputError("strategy",
                        "ps-async takes gradients in the order in which they arrive; --deterministic needs "
                        "another strategy, or a recording: --replay-interleaving DIR");
-    if (!options.record.empty() && !options.replay.empty())
+    if (!options.servers.record.empty() && !options.servers.replay.empty())
       throw InputError("strategy",
                        "--record-interleaving and --replay-interleaving are both given; give one of them");
-    if (options.staleness < 0)
-      throw InputError("strategy", "expected a staleness of at least 0 steps, found {}", options.staleness);
+    if (options.servers.staleness < 0)
+      throw InputError("strategy", "expected a staleness of at least 0 steps, found {}",
+                       options.servers.staleness);
   }
   ~AsyncParameterServer() override { end_lanes(); }
 
@@ -128,7 +129,7 @@ void AsyncParameterServer::allocate(Model& model, const MatrixTypes& types, Upda
         "strategy",
         "ps-async has no loss scale that all workers share, which fp16 needs; expected --precision "
         "bf16 or fp32");
-  if (optimizer().needs_layer_norms() && options().servers > 1)
+  if (optimizer().needs_layer_norms() && options().servers.count > 1)
     throw InputError(
         "strategy",
         "LAMB and LARS need the norms of whole layers, of which each asynchronous server holds a "
@@ -211,7 +212,7 @@ StepResult AsyncParameterServer::serve(const StepSettings& settings) {
   if (!lanes_.front().thread.joinable()) start_lanes(settings.update - 1);
   std::unique_lock lock(mutex_);
   meeting_ = std::max(settings.meeting, settings.update);
-  open_until_ = std::min(settings.update + options().staleness, meeting_);
+  open_until_ = std::min(settings.update + options().servers.staleness, meeting_);
   changed_.notify_all();
   wait_until(lock, [&] {
     return std::all_of(lanes_.begin(), lanes_.end(),
@@ -223,12 +224,12 @@ StepResult AsyncParameterServer::serve(const StepSettings& settings) {
 void AsyncParameterServer::start_lanes(int64_t done) {
   const int server = group().rank() - workers();
   const std::string file = fmt::format("server-{}.txt", server);
-  if (!options().replay.empty())
-    interleaving_ =
-        Interleaving::replay(options().replay / file, server, workers(), options().staleness, done);
-  else if (!options().record.empty())
-    interleaving_ =
-        Interleaving::record(options().record / file, server, workers(), options().staleness, done);
+  if (!options().servers.replay.empty())
+    interleaving_ = Interleaving::replay(options().servers.replay / file, server, workers(),
+                                         options().servers.staleness, done);
+  else if (!options().servers.record.empty())
+    interleaving_ = Interleaving::record(options().servers.record / file, server, workers(),
+                                         options().servers.staleness, done);
   version_ = done * workers();
   for (Lane& lane : lanes_) {
     lane.clock = done;
@@ -318,7 +319,9 @@ void AsyncParameterServer::apply(Lane& lane, const PushHeader& header, const at:
 }
 
 bool AsyncParameterServer::may_read(const Lane& lane) const {
-  const auto in_bound = [&](const Lane& other) { return other.clock >= lane.clock - options().staleness; };
+  const auto in_bound = [&](const Lane& other) {
+    return other.clock >= lane.clock - options().servers.staleness;
+  };
   return std::all_of(lanes_.begin(), lanes_.end(), in_bound) &&
          interleaving_.allows({ServerEvent::Kind::read, lane.worker, lane.clock}, meeting_);
 }

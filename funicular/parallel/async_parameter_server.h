@@ -17,7 +17,7 @@ namespace funicular::parallel {
 /// (X. Lian et al., "Asynchronous Parallel Stochastic Gradient for Nonconvex Optimization", NIPS 2015, for
 /// plain descent). The gradient is the mean over the worker's share, clipped by its own
 /// norm; the learning rate is that of the worker's step; an update's number, which AdamW's correction of bias
-/// needs, counts the pushes. A worker is at most StrategyOptions::staleness steps ahead of the slowest, so
+/// needs, counts the pushes. A worker is at most ServerOptions::staleness steps ahead of the slowest, so
 /// τ_k is at most (2 · staleness + 1)(workers − 1). Servers deal with their slices independently of each
 /// other, each in the order in which pushes arrive, which Interleaving records and replays.
 ///

@@ -29,7 +29,7 @@ namespace {
 class DataParallel final : public Replicated {
  public:
   DataParallel(comm::Group group, const StrategyOptions& options) : Replicated(std::move(group), options) {
-    if (options.reduce_in && options.deterministic)
+    if (options.reduction.type && options.deterministic)
       throw InputError(
           "strategy",
           "--deterministic and --reduce-precision contradict each other: rounded sums depend on the ranks");
@@ -60,7 +60,7 @@ class DataParallel final : public Replicated {
   };
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override {
-    if (options().reduce_in && (types.compute == at::kHalf || autocast() == at::kHalf))
+    if (options().reduction.type && (types.compute == at::kHalf || autocast() == at::kHalf))
       throw InputError(
           "strategy",
           "--reduce-precision does not go with fp16, whose skipped steps would lose what was carried "
@@ -76,9 +76,9 @@ class DataParallel final : public Replicated {
     target = *flat_->target();
     if (group().size() == 1) return;
     make_buckets();
-    const at::Tensor& gradient = flat_->gradient(ParameterGroup::decay);
-    if (options().reduce_in && at::elementSize(gradient.scalar_type()) > 2)
-      feedback_.emplace(gradient.numel(), gradient.options(), *options().reduce_in, group().size());
+    const at::Tensor& gradient = flat_->gradient(ParameterKind::matrix);
+    if (options().reduction.type && at::elementSize(gradient.scalar_type()) > 2)
+      feedback_.emplace(gradient.numel(), gradient.options(), *options().reduction.type, group().size());
   }
 
   void start_step(const StepSettings&) override {
@@ -118,7 +118,7 @@ class DataParallel final : public Replicated {
     reduce_until(0);
     learn_order();
     reducing_ = passing_ = false;
-    works_.push_back({group().start_all_reduce(flat_->gradient(ParameterGroup::no_decay)), {}, {}});
+    works_.push_back({group().start_all_reduce(flat_->gradient(ParameterKind::vector)), {}, {}});
     for (const Reducing& one : works_) {
       wait(one.work);
       if (one.compressed.defined()) one.gradient.copy_(one.compressed);
@@ -132,17 +132,17 @@ class DataParallel final : public Replicated {
   }
 
   at::Tensor gradient_of(const Bucket& bucket) const {
-    return flat_->gradient(ParameterGroup::decay).narrow(0, bucket.elements.begin, bucket.elements.size());
+    return flat_->gradient(ParameterKind::matrix).narrow(0, bucket.elements.begin, bucket.elements.size());
   }
 
   std::vector<at::Tensor> gradients() const {
-    return {flat_->gradient(ParameterGroup::decay), flat_->gradient(ParameterGroup::no_decay)};
+    return {flat_->gradient(ParameterKind::matrix), flat_->gradient(ParameterKind::vector)};
   }
 
   /// Appends `elements`, which lie before those of the last bucket, to it, or begins another.
   void add_to_buckets(const FlatRange& elements, size_t segment) {
-    const int64_t width = static_cast<int64_t>(flat_->gradient(ParameterGroup::decay).element_size());
-    if (buckets_.empty() || buckets_.back().elements.size() * width >= options().bucket_bytes)
+    const int64_t width = static_cast<int64_t>(flat_->gradient(ParameterKind::matrix).element_size());
+    if (buckets_.empty() || buckets_.back().elements.size() * width >= options().reduction.bucket_bytes)
       buckets_.push_back({{0, elements.end}});
     buckets_.back().elements.begin = elements.begin;
     buckets_.back().segment = segment;
@@ -160,9 +160,10 @@ class DataParallel final : public Replicated {
   void make_buckets_of_weights() {
     std::vector<FlatLayout::Entry> matrices;
     for (const FlatLayout::Entry& entry : flat_->entries())
-      if (entry.parameter->group == ParameterGroup::decay) matrices.push_back(entry);
+      if (entry.parameter->kind == ParameterKind::matrix) matrices.push_back(entry);
     std::vector<size_t> bucket_of(matrices.size());
-    int64_t end = flat_->decay_end();  // what lies between weights is padding, and belongs to the one before
+    // What lies between weights is padding, and belongs to the one before.
+    int64_t end = flat_->matrices_end();
     for (size_t m = matrices.size(); m-- > 0;) {
       add_to_buckets({matrices[m].offset, end}, flat_->layout().units().front().segment);
       end = matrices[m].offset;
@@ -226,7 +227,7 @@ class DataParallel final : public Replicated {
     if (!feedback_) return;
     for (int rank = 0; rank < group().size(); ++rank)
       for (const FlatLayout::Layer& layer : layout().layers()) {
-        if (!layer.decay) continue;
+        if (!layer.matrix) continue;
         StateSlice slice{
             fmt::format("optimizer.{}{}", kRanksOwn, rank), layer.name, layer.shape, 0, {}, true, true};
         const at::Tensor& residual = feedback_->residual();

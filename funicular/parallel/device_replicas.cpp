@@ -128,7 +128,7 @@ class DeviceReplicas final : public Replicated {
 
   std::vector<at::Tensor> gradients(size_t device) const {
     if (device > 0) return {replicas_[device - 1].matrix_gradient, replicas_[device - 1].vector_gradient};
-    return {flat_->gradient(ParameterGroup::decay), flat_->gradient(ParameterGroup::no_decay)};
+    return {flat_->gradient(ParameterKind::matrix), flat_->gradient(ParameterKind::vector)};
   }
   const at::Tensor& first_matrices() const {
     return flat_->shadow().defined() ? flat_->shadow() : flat_->master();
@@ -183,14 +183,14 @@ DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) c
   }
   replica.layout = std::make_unique<FlatLayout>(replica.model);
   const at::TensorOptions options = flat_->master().options().requires_grad(false);
-  const int64_t matrices = flat_->decay_end(), vectors = flat_->size() - matrices;
+  const int64_t matrices = flat_->matrices_end(), vectors = flat_->size() - matrices;
   replica.matrices = at::zeros({matrices}, types.compute ? options.dtype(*types.compute) : options);
   replica.vectors = at::zeros({vectors}, options);
   replica.matrix_gradient = at::zeros({matrices}, types.gradient ? options.dtype(*types.gradient) : options);
   replica.vector_gradient = at::zeros({vectors}, options);
   for (const FlatLayout::Entry& entry : replica.layout->entries()) {
     Parameter& parameter = *entry.parameter;
-    const bool matrix = parameter.group == ParameterGroup::decay;
+    const bool matrix = parameter.kind == ParameterKind::matrix;
     const auto in = [&](const at::Tensor& flat) {
       return flat.narrow(0, entry.offset - (matrix ? 0 : matrices), entry.size)
           .view(parameter.compute.sizes());
@@ -214,7 +214,7 @@ void DeviceReplicas::state_changed() {
 
 void DeviceReplicas::broadcast(Replica& replica) const {
   const at::NoGradGuard no_gradient;
-  const int64_t matrices = flat_->decay_end();
+  const int64_t matrices = flat_->matrices_end();
   replica.matrices.copy_(first_matrices().narrow(0, 0, matrices));
   replica.vectors.copy_(flat_->master().narrow(0, matrices, flat_->size() - matrices));
   for (size_t i = 0; i < replica.model.buffers.size(); ++i)

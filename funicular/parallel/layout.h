@@ -76,7 +76,7 @@ StageList parse_stages(const std::string& text);
 /// What parse_stages reads.
 std::string to_text(const StageList& stages);
 
-/// As make_strategy(name, …), whose StrategyOptions::pipeline and ::tensor the layout replaces. With `fault` of pipelines
+/// As make_strategy(name, …); the layout takes the place of StrategyOptions::tensor, and of ::pipeline but for `record`. With `fault` of pipelines
 /// only.
 std::unique_ptr<Strategy> make_strategy(const Layout& layout, comm::Group group, StrategyOptions options = {},
                                         PipelineFault fault = PipelineFault::none);

@@ -69,11 +69,13 @@ std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
   const Layout layout = wanted.on(group.size());
   const bool reduces = layout.kind == Layout::Kind::single ||
                        (layout.kind == Layout::Kind::ranks && layout.zero == 0 && !layout.staged);
-  if (options.reduce_in && !reduces)
+  if (options.reduction.type && !reduces)
     throw InputError("strategy", "--reduce-precision is of ddp; {} reduces in the gradients' own type",
                      layout.strategy());
   require_makers_of_faults(layout, options, fault);
+  const std::filesystem::path record = options.pipeline.record;  // no part of a layout
   options.pipeline = layout.pipeline_options();
+  options.pipeline.record = record;
   options.tensor = layout.tensor_options();
   switch (layout.kind) {
     case Layout::Kind::single:

@@ -261,7 +261,7 @@ void Replicated::visit_state(StateVisitor& visitor) {
   visit_blocks(
       visitor, "model",
       [&](const FlatLayout::Layer& layer) {
-        return layer.decay ? target_->matrix_master : target_->vector_master;
+        return layer.matrix ? target_->matrix_master : target_->vector_master;
       },
       &Block::master);
   for (const auto& [name, state] : optimizer_->state()) {
@@ -289,7 +289,7 @@ void Replicated::with_whole_model(const std::function<void()>& use) {
   make_masters_whole(group_.rank() == 0);
   const auto forget = [&] {
     for (const FlatLayout::Entry& entry : layout().entries())
-      if (entry.parameter->group == ParameterGroup::decay) entry.parameter->master = at::Tensor();
+      if (entry.parameter->kind == ParameterKind::matrix) entry.parameter->master = at::Tensor();
   };
   try {
     Strategy::with_whole_model(use);

@@ -31,7 +31,7 @@ class TrainedType {
     const at::NoGradGuard no_gradient;
     for (const auto& parameter : model.parameters) {
       values_.push_back(parameter->compute.detach());
-      if (compute && model.low_precision && parameter->group == ParameterGroup::decay)
+      if (compute && model.low_precision && parameter->kind == ParameterKind::matrix)
         parameter->compute.set_data(values_.back().to(*compute));
     }
   }

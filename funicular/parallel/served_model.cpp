@@ -11,12 +11,12 @@
 namespace funicular::parallel {
 
 ServedModel::ServedModel(comm::Group group, const StrategyOptions& options, const char* name)
-    : Replicated(std::move(group), options), workers_(this->group().size() - options.servers) {
-  if (options.servers < 1 || workers_ < 1)
+    : Replicated(std::move(group), options), workers_(this->group().size() - options.servers.count) {
+  if (options.servers.count < 1 || workers_ < 1)
     throw InputError("strategy",
                      "{} on {} ranks with {} servers leaves {} workers; expected at least one of each (start "
                      "more ranks, funicular launch -n 3 -- …, or give fewer --servers)",
-                     name, this->group().size(), options.servers, std::max(0, workers_));
+                     name, this->group().size(), options.servers.count, std::max(0, workers_));
   if (options.fault == Fault::untied_weight || options.fault == Fault::dropped_bucket)
     throw InputError("strategy", "the faults dropped-bucket and untied-weight are made by ddp");
 }
@@ -46,8 +46,8 @@ void ServedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
       layout().entries().front().parameter->master.options().requires_grad(false);
   const at::TensorOptions computed = types.compute ? options.dtype(*types.compute) : options;
   const at::TensorOptions gradient = types.gradient ? options.dtype(*types.gradient) : options;
-  matrices_ = make_part({0, layout().decay_end()}, computed, gradient);
-  vectors_ = make_part({layout().decay_end(), layout().size()}, options, options);
+  matrices_ = make_part({0, layout().matrices_end()}, computed, gradient);
+  vectors_ = make_part({layout().matrices_end(), layout().size()}, options, options);
   target.matrix_master = at::zeros({own(matrices_).size}, options);
   target.vector_master = at::zeros({own(vectors_).size}, options);
   if (mixed_) target.shadow = at::zeros({own(matrices_).size}, computed);
@@ -95,7 +95,7 @@ void ServedModel::point(const FlatLayout::Entry& entry, const Part& part) {
 void ServedModel::add_blocks() {
   int64_t number = 0;
   for (const FlatLayout::Block& block : layout().blocks()) {
-    const bool matrix = block.elements.begin < layout().decay_end();
+    const bool matrix = block.elements.begin < layout().matrices_end();
     const Part& part = matrix ? matrices_ : vectors_;
     const comm::Shard slice = own(part);
     const int64_t begin = block.elements.begin - part.elements.begin - slice.begin;

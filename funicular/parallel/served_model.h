@@ -10,7 +10,7 @@
 
 namespace funicular::parallel {
 
-/// The last StrategyOptions::servers ranks are servers. Each holds a slice of the matrices and one of the
+/// The last ServerOptions::count ranks are servers. Each holds a slice of the matrices and one of the
 /// vectors: their masters, sums of gradients, and optimiser state. Workers hold weights and gradients, no
 /// masters and no state.
 class ServedModel : public Replicated {
@@ -60,7 +60,7 @@ class ServedModel : public Replicated {
   void add_blocks();
   void pull(const Part& part, const at::Tensor& served) const;
   const Part& part_of(const FlatLayout::Entry& entry) const {
-    return entry.parameter->group == ParameterGroup::decay ? matrices_ : vectors_;
+    return entry.parameter->kind == ParameterKind::matrix ? matrices_ : vectors_;
   }
 
   const int workers_;

@@ -57,7 +57,7 @@ void StagedModel::make_units(const Model& model) {
   for (const FlatLayout::Entry& entry : layout().entries()) {
     Parameter* const parameter = entry.parameter;
     const bool own = owner_of_.at(parameter) == home();
-    if (parameter->group != ParameterGroup::decay) {
+    if (parameter->kind != ParameterKind::matrix) {
       if (own) vectors.parameters.emplace_back(parameter, 0);
     } else if (zero() < 2) {
       if (own) units_.front().parameters.emplace_back(parameter, 0);
@@ -157,7 +157,7 @@ void StagedModel::put_pieces(const at::Tensor& pieces, const at::Tensor& all) co
 }
 
 at::ScalarType StagedModel::type_of(const Parameter& parameter) const {
-  return compute_ && parameter.group == ParameterGroup::decay ? *compute_ : parameter.master.scalar_type();
+  return compute_ && parameter.kind == ParameterKind::matrix ? *compute_ : parameter.master.scalar_type();
 }
 
 void StagedModel::release(Parameter& parameter, at::ScalarType type) {
@@ -185,7 +185,7 @@ void StagedModel::take_shared() {
   for (const Shared& shared : shared_) {
     if (!shared.used_by(home()) || owner_of_.at(shared.parameter) == home()) continue;
     Parameter& parameter = *shared.parameter;
-    const bool matrix = parameter.group == ParameterGroup::decay, low = compute_ && matrix;
+    const bool matrix = parameter.kind == ParameterKind::matrix, low = compute_ && matrix;
     const at::Tensor master = parameter.master.detach();
     parameter.compute.set_data(master.to(type_of(parameter), /*non_blocking=*/false, /*copy=*/true));
     parameter.master = parameter.compute;
@@ -229,7 +229,7 @@ void StagedModel::add_blocks() {
     const auto found = places_.find(layer.parameter);
     if (found == places_.end()) continue;
     const int64_t place = found->second.begin + blocks[number].elements.begin - offset.at(layer.parameter);
-    const StageUnit* const unit = layer.decay ? &units_[found->second.unit] : nullptr;
+    const StageUnit* const unit = layer.matrix ? &units_[found->second.unit] : nullptr;
     const int64_t begin = unit ? unit->begin + unit->own.begin : own_vectors_.begin;
     if (place < begin || place >= begin + (unit ? unit->own.size : own_vectors_.size)) continue;
     const int64_t compact = place - begin + (unit ? unit->compact : own_matrices_);

@@ -44,7 +44,7 @@ StagedModel::StagedModel(comm::Group world, const StrategyOptions& options, pipe
 
 void StagedModel::check(const StrategyOptions& options, int ranks, const pipeline::Placement& placement,
                         int zero) {
-  if (options.deterministic || options.reduce_in || options.fault != Fault::none)
+  if (options.deterministic || options.reduction.type || options.fault != Fault::none)
     throw InputError("strategy",
                      "pipelines have no --deterministic, no --reduce-precision and no faults of ddp's");
   const auto stages = static_cast<size_t>(placement.stages());
@@ -134,7 +134,7 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
                                                 StageExchange::Buffers{own_pieces(), target.matrix_gradient},
                                                 copies_, [this](const comm::Work& work) { wait(work); });
   if (types.compute) convert_frozen_matrices(model, *types.compute);
-  if (!options().record_passes.empty()) recorder_ = std::make_unique<PassRecorder>(pipeline_);
+  if (!options().pipeline.record.empty()) recorder_ = std::make_unique<PassRecorder>(pipeline_);
 }
 
 void StagedModel::tell(const Model& model) const {
@@ -164,7 +164,7 @@ void StagedModel::zero_gradients() {
 
 /// Of a weight that the replicas divide each has its piece, of the owner's as of the users'.
 at::Tensor StagedModel::gradient_of(const Shared& shared) const {
-  if (zero() >= 2 && shared.parameter->group == ParameterGroup::decay)
+  if (zero() >= 2 && shared.parameter->kind == ParameterKind::matrix)
     if (const StageUnit* const unit = unit_of(shared.parameter))
       return unit->compact_in(unit->copied ? copies_.gradients : target().matrix_gradient);
   return shared.parameter->gradient;
@@ -371,7 +371,7 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
 void StagedModel::leave() {
   Replicated::detach();
   if (recorder_)
-    recorder_->write(pipeline_, options().pipeline.schedule, options().record_passes,
+    recorder_->write(pipeline_, options().pipeline.schedule, options().pipeline.record,
                      replica() == 0 && has_first_slice());
 }
 
@@ -385,7 +385,7 @@ void StagedModel::detach() {
     const at::Tensor whole = owner == home() ? parameter.master.detach().clone()
                                              : at::empty(shape_of(entry), target().vector_master.options());
     pipeline_.broadcast(whole, owner);
-    const bool low = compute_ && parameter.group == ParameterGroup::decay;
+    const bool low = compute_ && parameter.kind == ParameterKind::matrix;
     parameter.compute.set_data(low ? whole.to(*compute_) : whole);
     parameter.master = low ? whole : parameter.compute;
   }

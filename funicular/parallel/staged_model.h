@@ -91,7 +91,7 @@ class StagedModel : public Replicated {
   /// Of a weight that several stages use: whether this rank has a piece of it alone to compute with (ZeRO's stage 3); that
   /// or the whole; and its gradient, of the stages 2 and 3 its piece. Undefined on ranks that do not use it.
   bool is_in_pieces(const Shared& shared) const {
-    return zero() == 3 && shared.parameter->group == ParameterGroup::decay;
+    return zero() == 3 && shared.parameter->kind == ParameterKind::matrix;
   }
   at::Tensor value_of(const Shared& shared) const;
   at::Tensor gradient_of(const Shared& shared) const;

@@ -178,6 +178,8 @@ struct PipelineOptions {
   /// On how many ranks each stage lies, which take its micro-batches in turn; together `ranks`. Empty: one each. Of the
   /// schedules that pipeline::make_replicated has.
   std::vector<int> replicas{};
+  /// A file for when each pass of the last step ran (pipeline/recording.h), which rank 0 writes at the end; empty: none.
+  std::filesystem::path record{};
   bool operator==(const PipelineOptions&) const = default;
 };
 
@@ -188,6 +190,28 @@ struct TensorOptions {
   bool operator==(const TensorOptions&) const = default;
 };
 
+/// Of ddp.
+struct ReductionOptions {
+  /// Gradients of neighbouring segments are reduced together until they are so many; smaller messages cost more
+  /// time a byte.
+  int64_t bucket_bytes = 4 << 20;
+  /// kBFloat16 or kHalf, to which matrices' gradients are rounded for the reduction, with error feedback
+  /// (comm/error_feedback.h); none: they travel in their own type.
+  std::optional<at::ScalarType> type{};
+  bool operator==(const ReductionOptions&) const = default;
+};
+
+/// Of ps-sync and ps-async.
+struct ServerOptions {
+  int count = 1;  ///< how many of the ranks, the last ones, are servers
+  /// ps-async: how many steps a worker may be ahead of the slowest.
+  int64_t staleness = 3;
+  /// ps-async: folders for what Interleaving records and replays, server-0.txt, …; empty: not.
+  std::filesystem::path record{}, replay{};
+  bool operator==(const ServerOptions&) const = default;
+};
+
+/// What strategies have in common, and what some have alone: each reads its own part.
 struct StrategyOptions {
   /// The order of every sum over micro-batches is that of a tree over the global batch's micro-batches: any
   /// number of ranks (zero2, zero3: 1, 2, 4, …) with the same micro-batches and threads then gives the same
@@ -195,25 +219,13 @@ struct StrategyOptions {
   bool deterministic = false;
   /// Replicas are compared every so many steps; 0: never.
   int64_t compare_every = 100;
-  /// ddp: gradients of neighbouring segments are reduced together until they are so many; smaller messages
-  /// cost more time a byte.
-  int64_t bucket_bytes = 4 << 20;
-  /// ddp: kBFloat16 or kHalf, to which matrices' gradients are rounded for the reduction, with error feedback
-  /// (comm/error_feedback.h); none: they travel in their own type.
-  std::optional<at::ScalarType> reduce_in{};
   Fault fault = Fault::none;
-  int servers = 1;  ///< ps-sync, ps-async: how many of the ranks, the last ones, are servers
-  int devices = 2;  ///< dp: in this process
-  /// ps-async: how many steps a worker may be ahead of the slowest.
-  int64_t staleness = 3;
-  /// Pipelines: a file for when each pass of the last step ran (pipeline/recording.h), which rank 0 writes at the end; empty:
-  /// none.
-  std::filesystem::path record_passes{};
-  /// ps-async: folders for what Interleaving records and replays, server-0.txt, …; empty: not.
-  std::filesystem::path record{}, replay{};
   /// A folder on a disk of this host: optimiser state lies in mapped files there, whose pages the system
   /// writes out and reads back as memory becomes scarce. Empty: in memory.
   std::filesystem::path offload{};
+  int devices = 2;  ///< dp: in this process
+  ReductionOptions reduction{};
+  ServerOptions servers{};
   PipelineOptions pipeline{};
   TensorOptions tensor{};
 };

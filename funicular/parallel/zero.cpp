@@ -127,7 +127,7 @@ void Zero::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target
     add_blocks({begin, begin + unit.own.size}, true,
                [&](int64_t element) { return unit.compact + element - begin; });
   }
-  const int64_t begin = layout().decay_end() + own_vectors_.begin;
+  const int64_t begin = layout().matrices_end() + own_vectors_.begin;
   add_blocks({begin, begin + own_vectors_.size}, false,
              [&](int64_t element) { return own_matrices_ + element - begin; });
   target.state_size = own_matrices_ + own_vectors_.size;
@@ -149,7 +149,7 @@ void Zero::cut_units(const Model& model) {
   }
   std::map<const Parameter*, ZeroUnit*> unit_of;
   for (const FlatLayout::Entry& entry : layout().entries())
-    if (entry.parameter->group == ParameterGroup::decay) {
+    if (entry.parameter->kind == ParameterKind::matrix) {
       units_[entry.unit].entries.push_back(&entry);
       unit_of[entry.parameter] = &units_[entry.unit];
     }
@@ -160,7 +160,7 @@ void Zero::cut_units(const Model& model) {
     used_by_.emplace_back(used.begin(), used.end());
   }
   first_learning_ = layout().units().front().segment;
-  const FlatRange vectors{layout().decay_end(), layout().size()};
+  const FlatRange vectors{layout().matrices_end(), layout().size()};
   vector_pieces_ = relative_pieces(layout().divide(vectors, group().size()), vectors.begin);
   own_vectors_ = vector_pieces_[rank];
 }
@@ -169,8 +169,8 @@ void Zero::allocate_weights(const MatrixTypes& types) {
   const at::TensorOptions options =
       layout().entries().front().parameter->master.options().requires_grad(false);
   const at::TensorOptions computed = types.compute ? options.dtype(*types.compute) : options;
-  vectors_ = at::zeros({layout().size() - layout().decay_end()}, options);
-  if (stage_ < 3) matrices_ = at::zeros({layout().decay_end()}, computed);
+  vectors_ = at::zeros({layout().size() - layout().matrices_end()}, options);
+  if (stage_ < 3) matrices_ = at::zeros({layout().matrices_end()}, computed);
   target().vector_master = vectors_;
   target().matrix_master = masters_are_compact() ? at::zeros({own_matrices_}, options) : matrices_;
   if (mixed_) target().shadow = stage_ == 3 ? at::zeros({own_matrices_}, computed) : matrices_;
@@ -188,17 +188,17 @@ void Zero::allocate_weights(const MatrixTypes& types) {
     if (stage_ == 3) unit.weights.release();
   }
   for (const FlatLayout::Entry& entry : layout().entries())
-    if (entry.parameter->group != ParameterGroup::decay) point(entry);
+    if (entry.parameter->kind != ParameterKind::matrix) point(entry);
 }
 
 /// The parameter's tensors become views into the buffers; its values go there where they hold them all.
 void Zero::point(const FlatLayout::Entry& entry) {
   Parameter& parameter = *entry.parameter;
-  const bool matrix = parameter.group == ParameterGroup::decay;
+  const bool matrix = parameter.kind == ParameterKind::matrix;
   const at::Tensor master = parameter.master.detach();
   const ZeroUnit& unit = units_[entry.unit];
   const at::Tensor flat = matrix ? weights_of(unit) : vectors_;
-  const int64_t begin = matrix ? unit.elements.begin : layout().decay_end();
+  const int64_t begin = matrix ? unit.elements.begin : layout().matrices_end();
   const at::Tensor value = flat.narrow(0, entry.offset - begin, entry.size).view(master.sizes());
   value.copy_(master);
   parameter.compute.set_data(value);
@@ -209,13 +209,13 @@ void Zero::allocate_gradients(const MatrixTypes& types) {
   const at::TensorOptions options = vectors_.options();
   const at::TensorOptions matrix = types.gradient ? options.dtype(*types.gradient) : options;
   target().vector_gradient = at::zeros_like(vectors_);
-  target().matrix_gradient = at::zeros({stage_ == 1 ? layout().decay_end() : own_matrices_}, matrix);
+  target().matrix_gradient = at::zeros({stage_ == 1 ? layout().matrices_end() : own_matrices_}, matrix);
   for (const FlatLayout::Entry& entry : layout().entries()) {
-    const bool decay = entry.parameter->group == ParameterGroup::decay;
-    if (decay && stage_ > 1) continue;
-    const at::Tensor& flat = decay ? target().matrix_gradient : target().vector_gradient;
-    entry.parameter->gradient = flat.narrow(0, entry.offset - (decay ? 0 : layout().decay_end()), entry.size)
-                                    .view(entry.parameter->compute.sizes());
+    const bool is_matrix = entry.parameter->kind == ParameterKind::matrix;
+    if (is_matrix && stage_ > 1) continue;
+    const at::Tensor& flat = is_matrix ? target().matrix_gradient : target().vector_gradient;
+    const int64_t begin = entry.offset - (is_matrix ? 0 : layout().matrices_end());
+    entry.parameter->gradient = flat.narrow(0, begin, entry.size).view(entry.parameter->compute.sizes());
   }
 }
 
@@ -227,7 +227,7 @@ void Zero::add_blocks(const FlatRange& range, bool matrices, const std::function
       [](const FlatLayout::Block& one, int64_t begin) { return one.elements.begin < begin; });
   for (; block != blocks.end() && block->elements.begin < range.end; ++block) {
     const int64_t begin = block->elements.begin, own = compact(begin);
-    const int64_t whole = matrices ? begin : begin - layout().decay_end();
+    const int64_t whole = matrices ? begin : begin - layout().matrices_end();
     const bool compact_master = matrices && masters_are_compact(), compact_gradient = matrices && stage_ > 1;
     target().blocks.push_back({block - blocks.begin(), block->elements.size(), compact_master ? own : whole,
                                compact_gradient ? own : whole, stage_ == 3 ? own : whole, own});
@@ -281,7 +281,7 @@ void Zero::start_step(const StepSettings& settings) {
   gradients_are_zero_ = false;
   unreduced_ = units_.size();
   for (const FlatLayout::Entry& entry : layout().entries())
-    if (entry.parameter->group != ParameterGroup::decay || stage_ == 1)
+    if (entry.parameter->kind != ParameterKind::matrix || stage_ == 1)
       entry.parameter->compute.mutable_grad() = entry.parameter->gradient;
 }
 

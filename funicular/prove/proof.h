@@ -77,6 +77,9 @@ struct ProofTask {
   uint64_t seed = 42;
 };
 
+/// Into how many slices the task's weights can be cut: as many as attention has heads, ELECTRA's generator's included.
+int64_t most_slices(const ProofTask& task);
+
 /// The file of a step's tensors in a run's folder; kind is "gradient", "weight" or "state".
 std::string step_file(const char* kind, int64_t step);
 

@@ -13,6 +13,7 @@
 #include "funicular/launch/environment.h"
 #include "funicular/model/weights.h"
 #include "funicular/objective/classification.h"
+#include "funicular/objective/electra.h"
 #include "funicular/objective/masked_lm.h"
 #include "funicular/objective/registry.h"
 #include "funicular/parallel/stages.h"
@@ -28,19 +29,26 @@ namespace {
 constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
 
 constexpr const char *kElectra = "electra", *kMacBert = "macbert";
+constexpr double kGeneratorSize = 0.8;
 
 format::BertConfig small_config(const std::string& objective, int64_t layers) {
   const bool electra = objective == kElectra;
   format::BertConfig config = electra ? format::default_config("electra") : format::BertConfig();
   if (electra) config.embedding_size = 20;
+  // So wide that ELECTRA's generator has two heads, by which it can be cut into slices.
+  config.hidden_size = electra ? 160 : 48;
   config.vocab_size = kVocabulary;
-  config.hidden_size = 48;
   config.num_hidden_layers = layers;
   config.num_attention_heads = 4;
   config.intermediate_size = 200;
   config.max_position_embeddings = 128;
   config.num_labels = 3;
   return config;
+}
+
+format::BertConfig config_of(const ProofTask& task) {
+  return task.model.empty() ? small_config(task.objective, task.layers)
+                            : format::read_bert_config(task.model);
 }
 
 /// Generated rows with labels, which mean nothing; every other row is a pair of texts.
@@ -57,8 +65,7 @@ class LabelledText final : public data::Dataset {
     const data::TokenSpan whole = sample.columns[0].tokens;
     const size_t first = whole.size() / 3;
     sample.columns[0].tokens = whole.first(first);
-    sample.columns[1].tokens = whole.subspan(first, whole.size() - first);
-    sample.column_count = 2;
+    sample.columns.push_back({whole.subspan(first, whole.size() - first), {}});
     return sample;
   }
   uint64_t fingerprint() const override { return text_->fingerprint() + 1; }
@@ -126,7 +133,8 @@ std::unique_ptr<objective::Objective> objective_of(const ProofTask& task, const 
                                                    const text::Tokenizer& tokenizer) {
   const objective::SequenceOptions sequence{.max_length = static_cast<int32_t>(task.max_length)};
   if (task.objective == kElectra)
-    return objective::make_pretraining("electra", tokenizer, {.sequence = sequence}, {.generator_size = 0.5});
+    return objective::make_pretraining("electra", tokenizer, {.sequence = sequence},
+                                       {.generator_size = kGeneratorSize});
   if (task.objective == kMacBert) return macbert(tokenizer, sequence);
   if (task.head == model::Head::classification)
     return std::make_unique<objective::Classification>(
@@ -260,10 +268,10 @@ OrderedJson run_strategy(const ProofTask& task, const Layout& layout, const comm
       [&] {
         const parallel::StrategyOptions options{.deterministic = layout.deterministic,
                                                 .compare_every = 0,
-                                                .bucket_bytes = 1,  // one for each segment
                                                 .fault = layout.fault,
-                                                .servers = layout.servers,
-                                                .devices = layout.devices};
+                                                .devices = layout.devices,
+                                                .reduction = {.bucket_bytes = 1},  // one for each segment
+                                                .servers = {.count = layout.servers}};
         return parallel::make_strategy(layout.shared, group, options, layout.pipeline_fault);
       },
       task.optimizer);
@@ -424,10 +432,16 @@ std::string reference_refuses(const ProofTask& task) {
   return "";
 }
 
+int64_t most_slices(const ProofTask& task) {
+  const format::BertConfig config = config_of(task);
+  const int64_t heads = config.num_attention_heads;
+  if (task.objective != kElectra) return heads;
+  return std::min(heads, objective::generator_config(config, kGeneratorSize).num_attention_heads);
+}
+
 void run_layout(const ProofTask& task, const Layout& layout, const comm::Group& group,
                 const fs::path& folder) {
-  const format::BertConfig config =
-      task.model.empty() ? small_config(task.objective, task.layers) : format::read_bert_config(task.model);
+  const format::BertConfig config = config_of(task);
   const OrderedJson losses = layout.is_reference() ? run_reference(task, layout, group, folder, config)
                                                    : run_strategy(task, layout, group, folder, config);
   if (group.rank() == 0) write_file_atomically(folder / "losses.json", losses.dump() + "\n");

@@ -87,7 +87,7 @@ std::string html(const Table& table, const char* style = "") {
 }
 
 std::string classes_of(const OrderedJson& classes) {
-  Table table{{"class", "precision", "recall", "F1", "rows"}, {}};
+  Table table{{"class", "precision", "recall", "F1", "support"}, {}};
   for (const auto& [name, scores] : classes.items())
     table.rows.push_back({name, fixed(number_in(scores, "precision"), 3),
                           fixed(number_in(scores, "recall"), 3), fixed(number_in(scores, "f1"), 3),

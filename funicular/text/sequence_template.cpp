@@ -33,4 +33,14 @@ SequenceTemplate SequenceTemplate::bert(const std::string& cls_name, int32_t cls
   return result;
 }
 
+size_t SequenceTemplate::index_of(int columns) {
+  if (columns < 1 || columns > 2)
+    throw InputError(
+        "sequence",
+        "a row has {} text columns; expected one or two, or an objective of one's own that puts them "
+        "together",
+        columns);
+  return static_cast<size_t>(columns - 1);
+}
+
 }  // namespace funicular::text

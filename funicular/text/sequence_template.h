@@ -32,15 +32,17 @@ class SequenceTemplate {
   static SequenceTemplate bert(const std::string& cls_name, int32_t cls, const std::string& sep_name,
                                int32_t sep);
 
-  /// `columns`: 1 or 2 texts.
-  std::span<const Step> steps(int columns) const { return steps_[static_cast<size_t>(columns - 1)]; }
+  /// `columns`: 1 or 2 texts. Throws InputError for another number, and so does special_count.
+  std::span<const Step> steps(int columns) const { return steps_[index_of(columns)]; }
   /// How many special tokens a sequence of so many texts has: 2 and 3 in BERT's template.
-  int32_t special_count(int columns) const { return special_counts_[static_cast<size_t>(columns - 1)]; }
+  int32_t special_count(int columns) const { return special_counts_[index_of(columns)]; }
   /// Names of special tokens that the template needs and the vocabulary lacks: nothing can be put together then.
   const std::vector<std::string>& missing() const { return missing_; }
   bool operator==(const SequenceTemplate&) const = default;
 
  private:
+  static size_t index_of(int columns);
+
   std::array<std::vector<Step>, 2> steps_;
   std::array<int32_t, 2> special_counts_{};
   std::vector<std::string> missing_;

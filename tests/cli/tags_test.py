@@ -70,6 +70,45 @@ class Tags(ProgramTest):
         for words in (["--input", data], ["--input", self.write("eval.jsonl", 40, 2)], ["--input", data, "--window", "7"]):
             self.assertEqual([answer["tags"] for answer in self.answers(*words)], [answer["tags"] for answer in answers])
 
+    def test_evaluations_answers_are_those_of_predict_beside_what_is_right(self):
+        self.train(num_train_epochs=3)
+        model, expected = self.folder / "run" / "model", sentences(40, 2)
+        answers = self.answers("--max-length", 6, stdin="".join(" ".join(words) + "\n" for words in expected))
+        for file in ("eval.conll", "eval.jsonl"):
+            data = self.folder / file if file.endswith("conll") else self.write(file, 40, 2)
+            words = ["evaluate", "--model", model, "--data", data, "--max-length", 6]
+            measured = self.succeeds(*words, "--predictions", self.folder / "answers.jsonl", "--output", self.folder / "found").json()
+            rows = [json.loads(line) for line in (self.folder / "answers.jsonl").read_text().splitlines()]
+            self.assertEqual([row["row"] for row in rows], list(range(1, 41)))
+            self.assertEqual([row["words"] for row in rows], expected)
+            self.assertEqual([row["labels"] for row in rows], [tags_of(words) for words in expected])
+            self.assertEqual([row["predicted"] for row in rows], [answer["tags"] for answer in answers])
+            pairs = [pair for row in rows for pair in zip(row["predicted"], row["labels"], row["scores"], row["words"]) if pair[0]]
+            self.assertAlmostEqual(sum(given == right for given, right, _, _ in pairs) / len(pairs), measured["accuracy"], places=9)
+            self.assertTrue(all(1 / 5 <= score <= 1 for _, _, score, _ in pairs))
+            self.assertEqual((self.folder / "found" / "predictions.jsonl").read_text(), (self.folder / "answers.jsonl").read_text())
+            record = json.loads((self.folder / "found" / "evaluation.json").read_text())
+            self.assertEqual(record["metrics"]["f1"], measured["f1"])
+            self.assertEqual(set(record["classes"]), {"ART", "AGE", "PRAISE"})
+            wrong = sorted(((score, given, right, word) for given, right, score, word in pairs if given != right), key=lambda each: -each[0])
+            self.assertGreater(len(wrong), 0, "a model that is right everywhere shows nothing")
+            self.assertEqual([(each["score"], each["predicted"], each["label"], each["texts"][1]) for each in record["mistakes"]], wrong[:50])
+            self.assertTrue(all(each["texts"][0] == " ".join(expected[each["row"] - 1]) for each in record["mistakes"]))
+        shared = self.folder / "shared.jsonl"
+        self.succeeds("launch", "-n", 2, "--", PROGRAM, *words, "--predictions", shared)
+        self.assertEqual([json.loads(line)["predicted"] for line in shared.read_text().splitlines()], [row["predicted"] for row in rows])
+
+    def test_bad_sentences_keep_their_numbers_among_the_answers(self):
+        self.train(num_train_epochs=1)
+        lines = [json.dumps({"tokens": words, "tags": tags_of(words)}) for words in sentences(9, 4)]
+        lines[2:2] = ['{"tokens": 3']
+        (self.folder / "eval.jsonl").write_text("\n".join(lines) + "\n")
+        self.succeeds("evaluate", "--model", self.folder / "run" / "model", "--data", self.folder / "eval.jsonl", "--skip-bad-rows",
+                      "--predictions", self.folder / "answers.jsonl")
+        rows = [json.loads(line) for line in (self.folder / "answers.jsonl").read_text().splitlines()]
+        self.assertEqual([row["row"] for row in rows], [1, 2, *range(4, 11)])
+        self.assertEqual([row["words"] for row in rows], sentences(9, 4))
+
     def test_entities_are_told_with_their_words(self):
         self.train()
         [answer] = self.answers(stdin="the old film is very good\n")

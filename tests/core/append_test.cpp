@@ -20,9 +20,9 @@ struct Seen {
 Model small(double value, Seen* seen = nullptr, bool gives_ids = false) {
   Model model;
   Parameter* const table =
-      model.add_parameter("table", torch::full({5, 3}, value, torch::kDouble), ParameterGroup::decay);
+      model.add_parameter("table", torch::full({5, 3}, value, torch::kDouble), ParameterKind::matrix);
   Parameter* const weight =
-      model.add_parameter("weight", torch::full({3, 3}, value / 3, torch::kDouble), ParameterGroup::decay);
+      model.add_parameter("weight", torch::full({3, 3}, value / 3, torch::kDouble), ParameterKind::matrix);
   const auto look = [seen](const Pass& pass) {
     if (!seen) return;
     seen->seeds.push_back(pass.batch.packing.random.seed);

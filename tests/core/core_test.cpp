@@ -35,12 +35,12 @@ Model wrap(const Tied& net) {
 TEST(WrapModule, NamesATiedWeightOnce) {
   Tied net;
   const Model model = wrap(net);
-  std::map<std::string, ParameterGroup> groups;
-  for (const auto& parameter : model.parameters) groups[parameter->name] = parameter->group;
-  ASSERT_EQ(groups.size(), 5u);  // again (= first.weight), scale, first.bias, norm.weight, norm.bias
-  EXPECT_EQ(groups.count("again") + groups.count("first.weight"), 1u);
-  EXPECT_EQ(groups.at("first.bias"), ParameterGroup::no_decay);
-  EXPECT_EQ(groups.at("norm.weight"), ParameterGroup::no_decay);
+  std::map<std::string, ParameterKind> kinds;
+  for (const auto& parameter : model.parameters) kinds[parameter->name] = parameter->kind;
+  ASSERT_EQ(kinds.size(), 5u);  // again (= first.weight), scale, first.bias, norm.weight, norm.bias
+  EXPECT_EQ(kinds.count("again") + kinds.count("first.weight"), 1u);
+  EXPECT_EQ(kinds.at("first.bias"), ParameterKind::vector);
+  EXPECT_EQ(kinds.at("norm.weight"), ParameterKind::vector);
   EXPECT_FALSE(model.find("scale")->trainable);
   EXPECT_EQ(model.parameter_count(), 15 + 1 + 5 + 5 + 5);
   EXPECT_EQ(model.buffers.size(), 3u);  // running mean and variance, batches seen
@@ -83,10 +83,10 @@ TEST(FlatParameters, GradientsOfATiedWeightAddUpInTheBuffer) {
 
 TEST(FlatParameters, FreedGradientsAreAutogradsAndGone) {
   Model model;
-  Parameter* const used = model.add_parameter("used", torch::randn({4, 3}), ParameterGroup::decay);
-  Parameter* const table = model.add_parameter("table", torch::randn({5, 2}), ParameterGroup::decay);
-  Parameter* const unused = model.add_parameter("unused", torch::randn({2, 2}), ParameterGroup::decay);
-  Parameter* const vector = model.add_parameter("vector", torch::randn({3}), ParameterGroup::no_decay);
+  Parameter* const used = model.add_parameter("used", torch::randn({4, 3}), ParameterKind::matrix);
+  Parameter* const table = model.add_parameter("table", torch::randn({5, 2}), ParameterKind::matrix);
+  Parameter* const unused = model.add_parameter("unused", torch::randn({2, 2}), ParameterKind::matrix);
+  Parameter* const vector = model.add_parameter("vector", torch::randn({3}), ParameterKind::vector);
   FlatParameters flat(model, {}, /*free_gradients=*/true);
   for (int step = 0; step < 2; ++step) {
     flat.zero_gradient();
@@ -108,8 +108,8 @@ TEST(FlatParameters, FreedGradientsAreAutogradsAndGone) {
 
 TEST(FlatParameters, FreedGradientsThatShareMemoryAddUpApart) {
   Model model;
-  Parameter* const a = model.add_parameter("a", torch::randn({4, 3}), ParameterGroup::decay);
-  Parameter* const b = model.add_parameter("b", torch::randn({2, 6}), ParameterGroup::decay);
+  Parameter* const a = model.add_parameter("a", torch::randn({4, 3}), ParameterKind::matrix);
+  Parameter* const b = model.add_parameter("b", torch::randn({2, 6}), ParameterKind::matrix);
   FlatParameters flat(model, {}, /*free_gradients=*/true);
   const at::Tensor weights = torch::randn({12}), more = torch::randn({12});
   for (const at::Tensor& factor : {weights, more})  // both leaves are given views of one tensor
@@ -122,7 +122,7 @@ TEST(FlatParameters, FreedGradientsThatShareMemoryAddUpApart) {
 
 TEST(FlatParameters, ForgetsTheGradientsOfAnEarlierBuffer) {
   Model model;
-  Parameter* const weight = model.add_parameter("weight", torch::randn({4, 3}), ParameterGroup::decay);
+  Parameter* const weight = model.add_parameter("weight", torch::randn({4, 3}), ParameterKind::matrix);
   { const FlatParameters before(model); }
   EXPECT_TRUE(weight->gradient.defined());
   const FlatParameters flat(model, {}, /*free_gradients=*/true);
@@ -130,18 +130,18 @@ TEST(FlatParameters, ForgetsTheGradientsOfAnEarlierBuffer) {
   EXPECT_FALSE(weight->compute.grad().defined());
 }
 
-TEST(FlatParameters, AlignsEveryParameterTo64ElementsAndPutsTheDecayedFirst) {
+TEST(FlatParameters, AlignsEveryParameterTo64ElementsAndPutsTheMatricesFirst) {
   Model model;
-  model.add_parameter("bias", torch::randn({3}), ParameterGroup::no_decay);
-  model.add_parameter("weight", torch::randn({5, 5}), ParameterGroup::decay);
-  model.add_parameter("frozen", torch::randn({5, 5}), ParameterGroup::decay)->trainable = false;
-  model.add_parameter("other", torch::randn({2, 2}), ParameterGroup::decay);
+  model.add_parameter("bias", torch::randn({3}), ParameterKind::vector);
+  model.add_parameter("weight", torch::randn({5, 5}), ParameterKind::matrix);
+  model.add_parameter("frozen", torch::randn({5, 5}), ParameterKind::matrix)->trainable = false;
+  model.add_parameter("other", torch::randn({2, 2}), ParameterKind::matrix);
   const at::Tensor before = model.find("other")->master.clone();
   const FlatParameters flat(model);
   ASSERT_EQ(flat.entries().size(), 3u);
   EXPECT_EQ(flat.entries()[0].parameter->name, "weight");
   EXPECT_EQ(flat.entries()[1].offset, 64);
-  EXPECT_EQ(flat.decay_end(), 128);
+  EXPECT_EQ(flat.matrices_end(), 128);
   EXPECT_EQ(flat.entries()[2].parameter->name, "bias");
   EXPECT_EQ(flat.entries()[2].offset, 128);
   EXPECT_EQ(flat.size(), 192);
@@ -151,7 +151,7 @@ TEST(FlatParameters, AlignsEveryParameterTo64ElementsAndPutsTheDecayedFirst) {
 
 TEST(FlatParameters, CopiesOfSixteenBitsHoldTheWeightsFromTheStart) {
   Model model;
-  model.add_parameter("weight", torch::randn({5, 5}), ParameterGroup::decay);
+  model.add_parameter("weight", torch::randn({5, 5}), ParameterKind::matrix);
   const FlatParameters flat(model, {.compute = at::kBFloat16});
   const Parameter& weight = *model.find("weight");
   EXPECT_EQ(weight.compute.scalar_type(), at::kBFloat16);
@@ -194,7 +194,7 @@ TEST(MicroBatch, KeepsItsTensorsOnTheHostWhereItIsMovedFromThere) {
 
 TEST(Model, GivesItsSegmentsTheBatchOnItsDevice) {
   Model model;
-  model.add_parameter("weight", at::zeros({2}, at::kMeta), ParameterGroup::decay);
+  model.add_parameter("weight", at::zeros({2}, at::kMeta), ParameterKind::matrix);
   bool there = false;
   Segment segment;
   segment.forward = [&](Activations, const Pass& pass) {
@@ -285,8 +285,8 @@ TEST(Model, RefusesAnInputThatNothingGivesAndAnOutputThatIsNotThere) {
 
 TEST(Model, RefusesTwoParametersOfOneName) {
   Model model;
-  model.add_parameter("weight", torch::zeros({2}), ParameterGroup::decay);
-  EXPECT_THROW(model.add_parameter("weight", torch::zeros({2}), ParameterGroup::decay), InputError);
+  model.add_parameter("weight", torch::zeros({2}), ParameterKind::matrix);
+  EXPECT_THROW(model.add_parameter("weight", torch::zeros({2}), ParameterKind::matrix), InputError);
 }
 
 }  // namespace

@@ -264,7 +264,7 @@ Model chain(int64_t length) {
     segment.name = "block." + std::to_string(i);
     for (const auto& named : block->named_parameters()) {
       Parameter* const parameter =
-          model.add_parameter(segment.name + "." + named.key(), named.value(), ParameterGroup::decay);
+          model.add_parameter(segment.name + "." + named.key(), named.value(), ParameterKind::matrix);
       parameter->master = parameter->compute = named.value();
       segment.parameters.push_back(parameter);
     }

@@ -42,7 +42,7 @@ TEST_F(Datasets, ChunksCoverEachTokenOnceAndNeverCrossDocuments) {
     for (int64_t i = 0; i < dataset.size(); ++i) {
       const Sample sample = dataset.get(i);
       EXPECT_EQ(sample.sample_id, i);
-      EXPECT_EQ(sample.column_count, 1);
+      EXPECT_EQ(sample.columns.size(), 1u);
       const auto piece = ids(sample.columns[0].tokens);
       joined.insert(joined.end(), piece.begin(), piece.end());
       sizes[dataset.document_of(i)].push_back(piece.size());

@@ -135,7 +135,7 @@ TEST_F(StoreVerificationTest, ALargeStoreIsUsableAtOnceAndItsDamageIsFoundMeanwh
   make();
   const std::string whole = flip(kTokensFile, 200);
   const auto store = TokenStore::open(path(), {.verify_first = 0});
-  EXPECT_EQ(store->row(0).column_count, 2);
+  EXPECT_EQ(store->row(0).columns.size(), 2u);
   const auto message = input_error([&] { store->require_sound(); });
   expect_in("tokens.bin: damaged: bytes 192 to 255 (block 4 of", message);
   EXPECT_TRUE(store->found_damaged());

@@ -32,7 +32,7 @@ void expect_rows(const TokenStore& store, const std::vector<MemorySource::Row>& 
   for (size_t r = 0; r < rows.size(); ++r) {
     const Sample sample = store.row(static_cast<int64_t>(r));
     EXPECT_EQ(sample.sample_id, static_cast<int64_t>(r));
-    ASSERT_EQ(sample.column_count, static_cast<int>(rows[r].columns.size()));
+    ASSERT_EQ(sample.columns.size(), rows[r].columns.size());
     for (size_t c = 0; c < rows[r].columns.size(); ++c) {
       const auto expected = tokenizer.tokenize(rows[r].columns[c]);
       EXPECT_EQ(ids(sample.columns[c].tokens), expected.ids) << "row " << r << ", column " << c;
@@ -43,8 +43,8 @@ void expect_rows(const TokenStore& store, const std::vector<MemorySource::Row>& 
   EXPECT_EQ(store.meta().tokens, tokens);
 }
 
-TEST_F(TokenStoreTest, GivesBackEveryRowOfOneAndTwoColumnsInBothWidths) {
-  for (int columns : {1, 2})
+TEST_F(TokenStoreTest, GivesBackEveryRowOfOneTwoAndFiveColumnsInBothWidths) {
+  for (int columns : {1, 2, 5})
     for (int padding : {0, 66000}) {
       const auto rows = random_rows(700, columns);
       const auto store = make_store(path(), rows, columns, {.threads = 2, .overwrite = true}, padding, 37);
@@ -53,6 +53,13 @@ TEST_F(TokenStoreTest, GivesBackEveryRowOfOneAndTwoColumnsInBothWidths) {
       expect_rows(*store, rows, letters(padding));
       EXPECT_NO_THROW(store->verify());
     }
+}
+
+TEST_F(TokenStoreTest, MoreColumnsThanAStoreHasAreRefused) {
+  for (const int columns : {0, 1001})
+    EXPECT_NE(input_error([&] { MemorySource({}, columns, false); }).find("1 to 1000 text columns"),
+              std::string::npos)
+        << columns;
 }
 
 TEST_F(TokenStoreTest, KeepsRaggedAndEmptyRows) {
@@ -265,7 +272,7 @@ void read_all(const TokenStore& store) {
   for (int64_t row = 0; row < std::min<int64_t>(store.rows(), 100); ++row)
     attempt([&] {
       const Sample sample = store.row(row);
-      for (int c = 0; c < sample.column_count; ++c) add(sample.columns[static_cast<size_t>(c)]);
+      for (const Sample::Column& column : sample.columns) add(column);
     });
   for (int64_t document = 0; document < std::min<int64_t>(store.documents(), 100); ++document)
     attempt([&] { add(store.tokens(store.document_tokens(document))); });

@@ -22,8 +22,7 @@ TEST(CorpusScore, HidesWordsWholeSoThatNoPieceGivesAwayTheOthers) {
   for (uint16_t i = 0; i < 60; ++i) tokens.push_back(static_cast<uint16_t>(5 + i % 26));
   const std::vector<uint8_t> starts(8, 0b01010101);  // words of two pieces
   data::Sample sample;
-  sample.columns[0] = {data::TokenSpan(tokens.data(), tokens.size()), {starts.data(), 0}};
-  sample.column_count = 1;
+  sample.columns.push_back({data::TokenSpan(tokens.data(), tokens.size()), {starts.data(), 0}});
   for (int draw = 0; draw < 30; ++draw) {
     sample.draw_id = draw;
     const MicroBatch batch = objective.collate(std::vector<data::Sample>{sample}, {1, false});

@@ -247,7 +247,7 @@ TEST_F(PredictorTest, HalfPrecisionAnswersAlikeInHalfTheMemory) {
       EXPECT_TRUE(parameter->master.is_same(parameter->compute)) << parameter->name;
       EXPECT_FALSE(parameter->compute.requires_grad()) << parameter->name;
       EXPECT_EQ(parameter->compute.scalar_type(),
-                parameter->group == ParameterGroup::decay ? *compute_type(precision) : at::kFloat)
+                parameter->kind == ParameterKind::matrix ? *compute_type(precision) : at::kFloat)
           << parameter->name;
     }
     const auto halved = Predictor(model, tokenizer_, config_.id2label, options(100)).predict(texts, 1);

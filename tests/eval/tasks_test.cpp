@@ -72,7 +72,7 @@ TEST_F(Tasks, MrpcFindsItsColumnsByTheHeaderBehindAByteOrderMark) {
       task, write("train.tsv", "\xEF\xBB\xBFQuality\t#1 ID\t#2 ID\t#1 String\t#2 String\n1\t7\t8\ta\tb c\n"),
       task.label_names);
   ASSERT_EQ(store->rows(), 1);
-  EXPECT_EQ(store->row(0).column_count, 2);
+  EXPECT_EQ(store->row(0).columns.size(), 2u);
   EXPECT_EQ(ids(store->row(0), 1), (std::vector<int32_t>{6, 7}));
   EXPECT_EQ(store->row(0).label, 1);
 }

@@ -46,7 +46,7 @@ std::vector<std::vector<double>> run(const Json& test) {
   Model model;
   for (const Json& layer : test.at("layers"))
     model.add_parameter(fmt::format("layer {}", model.parameters.size()), tensor_of(layer.at("values")),
-                        layer.at("decay").get<bool>() ? ParameterGroup::decay : ParameterGroup::no_decay);
+                        layer.at("decay").get<bool>() ? ParameterKind::matrix : ParameterKind::vector);
   FlatParameters flat(model);
   const auto optimizer = optim::make_optimizer(spec_of(test.at("optimizer"), test.at("options")));
   optimizer->attach(flat);

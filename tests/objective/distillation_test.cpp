@@ -66,8 +66,7 @@ struct Rows {
     std::vector<data::Sample> all;
     for (size_t i = 0; i < tokens.size(); ++i) {
       data::Sample sample;
-      sample.columns[0] = {data::TokenSpan(tokens[i].data(), tokens[i].size()), {bits.data(), 0}};
-      sample.column_count = 1;
+      sample.columns.push_back({data::TokenSpan(tokens[i].data(), tokens[i].size()), {bits.data(), 0}});
       sample.sample_id = sample.draw_id = static_cast<int64_t>(i);
       sample.label = static_cast<double>(i % 3);
       all.push_back(sample);

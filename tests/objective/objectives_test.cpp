@@ -32,12 +32,9 @@ struct OwnedSample {
   std::vector<uint8_t> bits;
   data::Sample view(int64_t draw, double label = 0) const {
     data::Sample sample;
-    sample.columns[0] = {data::TokenSpan(first.data(), first.size()), {bits.data(), 0}};
-    sample.column_count = 1;
-    if (!second.empty()) {
-      sample.columns[1] = {data::TokenSpan(second.data(), second.size()), {bits.data(), 0}};
-      sample.column_count = 2;
-    }
+    sample.columns.push_back({data::TokenSpan(first.data(), first.size()), {bits.data(), 0}});
+    if (!second.empty())
+      sample.columns.push_back({data::TokenSpan(second.data(), second.size()), {bits.data(), 0}});
     sample.sample_id = draw;
     sample.draw_id = draw;
     sample.label = label;

@@ -134,7 +134,7 @@ TEST_F(SentenceOrders, OfAPieceOfOneSentenceAreItsTwoPartsAndNeverAnotherDocumen
   }
   const SentenceOrder::Pair single = objective.cut(draw_of(*dataset, 1, 5), 1);
   EXPECT_EQ(single.label(), -100);
-  EXPECT_EQ(single.sample.column_count, 1);
+  EXPECT_EQ(single.sample.columns.size(), 1u);
 }
 
 TEST_F(SentenceOrders, AreCountedOnlyWhereThereAreTwoParts) {

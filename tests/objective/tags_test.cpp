@@ -88,7 +88,7 @@ TensorMap tag_outputs(const std::vector<int64_t>& predicted, const std::vector<i
                       const std::vector<int64_t>& sequences, int64_t tags) {
   return {{"logits", at::one_hot(at::tensor(predicted, at::kLong), tags).to(at::kFloat)},
           {"labels", at::tensor(truth, at::kLong)},
-          {"sequences", at::tensor(sequences, at::kLong)}};
+          {"samples", at::tensor(sequences, at::kLong)}};
 }
 
 /// Tags B-P 0, I-P 1, B-L 2, O 3. FoundEntities by hand: there are P [0, 2), L [3, 4) in the first text, P [0, 1) in the second and
@@ -150,8 +150,7 @@ struct TaggedSample {
   }
   data::Sample sample(int64_t id) const {
     data::Sample result;
-    result.columns[0] = {data::TokenSpan(tokens.data(), tokens.size()), {bits.data(), 0}};
-    result.column_count = 1;
+    result.columns.push_back({data::TokenSpan(tokens.data(), tokens.size()), {bits.data(), 0}});
     result.sample_id = result.draw_id = id;
     result.label_set = tags;
     return result;

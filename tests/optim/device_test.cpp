@@ -34,8 +34,8 @@ Trained train(const OptimizerSpec& spec, at::ScalarType type, const MatrixTypes&
     set_gradients(model, step);
     const bool zero = step % 2 == 0;
     optimizer->step({.learning_rate = 0.01, .gradient_scale = 0.5, .step = step, .zero_gradients = zero});
-    for (const auto group : {ParameterGroup::decay, ParameterGroup::no_decay})
-      EXPECT_EQ(flat.gradient(group).any().item<bool>(), !zero) << step;
+    for (const auto kind : {ParameterKind::matrix, ParameterKind::vector})
+      EXPECT_EQ(flat.gradient(kind).any().item<bool>(), !zero) << step;
   }
   Trained trained{flat.master().cpu().clone(), flat.shadow(), optimizer->state()};
   if (trained.shadow.defined()) trained.shadow = trained.shadow.cpu();

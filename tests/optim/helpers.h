@@ -15,9 +15,9 @@ inline Model make_model(at::ScalarType type, at::Device place = at::kCPU) {
   torch::manual_seed(1);
   Model model;
   const auto drawn = [&](at::IntArrayRef shape) { return torch::randn(shape).to(place, type); };
-  model.add_parameter("weight", drawn({37, 1001}), ParameterGroup::decay);
-  model.add_parameter("bias", drawn({33}), ParameterGroup::no_decay);
-  model.add_parameter("other", drawn({7, 3}), ParameterGroup::decay);
+  model.add_parameter("weight", drawn({37, 1001}), ParameterKind::matrix);
+  model.add_parameter("bias", drawn({33}), ParameterKind::vector);
+  model.add_parameter("other", drawn({7, 3}), ParameterKind::matrix);
   return model;
 }
 

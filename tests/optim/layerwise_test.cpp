@@ -16,14 +16,14 @@ namespace {
 Model make_layers(at::ScalarType type, bool fused = true) {
   torch::manual_seed(3);
   Model model;
-  const auto add = [&](const std::vector<std::string>& names, const at::Tensor& value, ParameterGroup group) {
+  const auto add = [&](const std::vector<std::string>& names, const at::Tensor& value, ParameterKind kind) {
     const int64_t rows = value.size(0) / static_cast<int64_t>(names.size());
     if (!fused) {
       for (size_t i = 0; i < names.size(); ++i)
-        model.add_parameter(names[i], value.narrow(0, static_cast<int64_t>(i) * rows, rows).clone(), group);
+        model.add_parameter(names[i], value.narrow(0, static_cast<int64_t>(i) * rows, rows).clone(), kind);
       return;
     }
-    Parameter* parameter = model.add_parameter(names[0] + "…", value, group);
+    Parameter* parameter = model.add_parameter(names[0] + "…", value, kind);
     parameter->slices.clear();
     for (size_t i = 0; i < names.size(); ++i)
       parameter->slices.push_back(
@@ -35,10 +35,10 @@ Model make_layers(at::ScalarType type, bool fused = true) {
   // The three differ in size, so that one norm for all of them would be wrong.
   at::Tensor qkv = random({3 * 30, 31}, 0.1);
   qkv.narrow(0, 30, 30).mul_(10);
-  add({"query.weight", "key.weight", "value.weight"}, qkv, ParameterGroup::decay);
-  add({"embedding.weight"}, random({613, 61}, 1), ParameterGroup::decay);
-  add({"query.bias", "key.bias", "value.bias"}, random({3 * 30}, 0.2), ParameterGroup::no_decay);
-  add({"norm.weight"}, random({31}, 3), ParameterGroup::no_decay);
+  add({"query.weight", "key.weight", "value.weight"}, qkv, ParameterKind::matrix);
+  add({"embedding.weight"}, random({613, 61}, 1), ParameterKind::matrix);
+  add({"query.bias", "key.bias", "value.bias"}, random({3 * 30}, 0.2), ParameterKind::vector);
+  add({"norm.weight"}, random({31}, 3), ParameterKind::vector);
   return model;
 }
 
@@ -203,8 +203,8 @@ struct Small {
   std::unique_ptr<FlatParameters> flat;
   std::unique_ptr<Optimizer> optimizer;
 
-  explicit Small(const OptimizerSpec& spec, ParameterGroup group = ParameterGroup::decay, double scale = 1) {
-    model.add_parameter("weight", torch::tensor({3.0, 4.0}, at::kDouble) * scale, group);
+  explicit Small(const OptimizerSpec& spec, ParameterKind kind = ParameterKind::matrix, double scale = 1) {
+    model.add_parameter("weight", torch::tensor({3.0, 4.0}, at::kDouble) * scale, kind);
     flat = std::make_unique<FlatParameters>(model);
     optimizer = make_optimizer(spec);
     optimizer->attach(*flat);
@@ -243,15 +243,15 @@ TEST(Lars, TwoStepsOfASmallLayerWorkedOutByHand) {
 TEST(TrustRatio, OfALayerWithoutAGradientOrWithoutAWeightIsOne) {
   Small still(Lamb{.trust_ratio = TrustRatio::paper});
   EXPECT_EQ(still.step(0.1, 0, 0), std::make_pair(3.0, 4.0));
-  Small zero(Lamb{.epsilon = 1, .trust_ratio = TrustRatio::paper}, ParameterGroup::no_decay, 0);
+  Small zero(Lamb{.epsilon = 1, .trust_ratio = TrustRatio::paper}, ParameterKind::vector, 0);
   EXPECT_NEAR(zero.step(0.1, 1, -3).second, 0.1 * 0.75, 1e-15);
-  Small lars(Lars{.momentum = 0, .trust_ratio = TrustRatio::paper}, ParameterGroup::no_decay, 0);
+  Small lars(Lars{.momentum = 0, .trust_ratio = TrustRatio::paper}, ParameterKind::vector, 0);
   EXPECT_NEAR(lars.step(0.1, 1, -3).second, 0.1 * 3, 1e-15);
 }
 
 TEST(TrustRatio, AppliesToBiasesInThePapersConventionOnly) {
-  const auto moved = [](OptimizerSpec spec, ParameterGroup group) {
-    Small small(spec, group, 100);
+  const auto moved = [](OptimizerSpec spec, ParameterKind kind) {
+    Small small(spec, kind, 100);
     return 300 - small.step(1e-3, 1, 1).first;
   };
   for (const bool lamb : {true, false}) {
@@ -259,10 +259,10 @@ TEST(TrustRatio, AppliesToBiasesInThePapersConventionOnly) {
       return lamb ? OptimizerSpec(Lamb{.trust_ratio = convention})
                   : OptimizerSpec(Lars{.trust_coefficient = 1, .trust_ratio = convention});
     };
-    const double plain = moved(spec(TrustRatio::apex), ParameterGroup::no_decay);
+    const double plain = moved(spec(TrustRatio::apex), ParameterKind::vector);
     EXPECT_NEAR(plain, 1e-3, 1e-8);
-    EXPECT_GT(moved(spec(TrustRatio::paper), ParameterGroup::no_decay), 100 * plain);
-    EXPECT_GT(moved(spec(TrustRatio::apex), ParameterGroup::decay), 100 * plain)
+    EXPECT_GT(moved(spec(TrustRatio::paper), ParameterKind::vector), 100 * plain);
+    EXPECT_GT(moved(spec(TrustRatio::apex), ParameterKind::matrix), 100 * plain)
         << "a matrix adapts without weight decay too";
   }
 }
@@ -296,8 +296,8 @@ TEST(LayerwiseOptimizers, TrainFusedWeightsAsSeparateOnesBitByBit) {
 TEST(LayerwiseOptimizers, ReachAScalarAndPassOverAnEmptyParameter) {
   for (const OptimizerSpec& spec : both()) {
     Model model;
-    model.add_parameter("scale", torch::tensor(2.0f), ParameterGroup::no_decay);
-    model.add_parameter("empty", torch::zeros({0, 5}), ParameterGroup::decay);
+    model.add_parameter("scale", torch::tensor(2.0f), ParameterKind::vector);
+    model.add_parameter("empty", torch::zeros({0, 5}), ParameterKind::matrix);
     FlatParameters flat(model);
     const auto optimizer = make_optimizer(spec);
     optimizer->attach(flat);
@@ -312,7 +312,7 @@ TEST(LayerwiseOptimizers, AreBitIdenticalForAnyNumberOfThreads) {
     const auto results = with_threads([&] {
       Model model = make_layers(at::kFloat);
       // Larger than what is updated at once.
-      model.add_parameter("large", torch::randn({1201, 1001}), ParameterGroup::decay);
+      model.add_parameter("large", torch::randn({1201, 1001}), ParameterKind::matrix);
       FlatParameters flat(model);
       const auto optimizer = make_optimizer(spec);
       optimizer->attach(flat);

@@ -139,7 +139,7 @@ TEST(MixedPrecision, MastersMoveAsInSinglePrecisionWithRoundedGradients) {
           optimizer->step({.learning_rate = peak_learning_rate(spec), .gradient_scale = 0.5, .step = step});
         ASSERT_TRUE(torch::equal(flat_mixed.master(), flat_plain.master())) << optimizer_name(spec) << step;
         expect_same_bits(flat_mixed.shadow(),
-                         flat_mixed.master().narrow(0, 0, flat_mixed.decay_end()).to(*types.compute),
+                         flat_mixed.master().narrow(0, 0, flat_mixed.matrices_end()).to(*types.compute),
                          optimizer_name(spec));
       }
     }
@@ -161,7 +161,7 @@ TEST(MixedPrecision, ShadowIsTheMasterRoundedWhateverItHolds) {
       const auto optimizer = make_optimizer(spec);
       optimizer->attach(flat);
       optimizer->step({.learning_rate = 0, .step = 1});
-      expect_same_bits(flat.shadow(), flat.master().narrow(0, 0, flat.decay_end()).to(*types.compute),
+      expect_same_bits(flat.shadow(), flat.master().narrow(0, 0, flat.matrices_end()).to(*types.compute),
                        optimizer_name(spec));
       EXPECT_TRUE(weight.isnan().any().item<bool>());
       EXPECT_TRUE(torch::equal(model.parameters[2]->compute, model.parameters[2]->master.to(*types.compute)));
@@ -192,7 +192,7 @@ Model make_sliced_model() {
   Model model = make_model(at::kFloat);
   model.parameters[2]->slices = {{"upper", 0, 3}, {"lower", 3, 7}};
   // The second layer's copy in 16 bits does not begin at a cache line, and has many.
-  model.add_parameter("odd", torch::randn({64, 33}), ParameterGroup::decay)->slices = {{"row", 0, 1},
+  model.add_parameter("odd", torch::randn({64, 33}), ParameterKind::matrix)->slices = {{"row", 0, 1},
                                                                                        {"rows", 1, 64}};
   return model;
 }
@@ -254,7 +254,7 @@ TEST(MixedPrecision, IsBitIdenticalForAnyNumberOfThreads) {
   for (const OptimizerSpec& spec : all_optimizers()) {
     const auto results = with_threads([&] {
       Model model = make_model(at::kFloat);
-      model.add_parameter("large", torch::randn({1201, 1001}), ParameterGroup::decay);
+      model.add_parameter("large", torch::randn({1201, 1001}), ParameterKind::matrix);
       FlatParameters flat(model, mixtures()[0]);
       const auto optimizer = make_optimizer(spec);
       optimizer->attach(flat);

@@ -79,12 +79,12 @@ TEST(AdamW, EqualsLibTorchsFusedKernel) {
   FlatParameters flat(ours);
   const auto optimizer = make_optimizer(AdamW{.learning_rate = 0.01, .weight_decay = 0.1});
   optimizer->attach(flat);
-  const at::Tensor decayed = flat.master().narrow(0, 0, flat.decay_end());
+  const at::Tensor decayed = flat.master().narrow(0, 0, flat.matrices_end());
   const at::Tensor parameter = decayed.clone(), first = torch::zeros_like(parameter),
                    second = torch::zeros_like(parameter);
   for (int64_t step = 1; step <= 10; ++step) {
     set_gradients(ours, step);
-    const at::Tensor gradient = flat.gradient(ParameterGroup::decay).clone();
+    const at::Tensor gradient = flat.gradient(ParameterKind::matrix).clone();
     at::_fused_adamw_({parameter}, {gradient}, {first}, {second}, {},
                       {torch::tensor(static_cast<float>(step))}, 0.01, 0.9, 0.999, 0.1, 1e-8, false, false);
     optimizer->step({.learning_rate = 0.01, .step = step});
@@ -94,7 +94,7 @@ TEST(AdamW, EqualsLibTorchsFusedKernel) {
 
 TEST(AdamW, FollowsThePapersFormula) {
   Model model;
-  model.add_parameter("weight", torch::tensor({{0.5}, {-2.0}}, torch::kDouble), ParameterGroup::decay);
+  model.add_parameter("weight", torch::tensor({{0.5}, {-2.0}}, torch::kDouble), ParameterKind::matrix);
   FlatParameters flat(model);
   const auto optimizer = make_optimizer(AdamW{.learning_rate = 0.1, .weight_decay = 0.3});
   optimizer->attach(flat);
@@ -122,7 +122,7 @@ TEST(Optimizers, AreBitIdenticalForAnyNumberOfThreads) {
     const auto results = with_threads([&] {
       Model model;
       torch::manual_seed(1);
-      model.add_parameter("weight", torch::randn({501, 1001}), ParameterGroup::decay);
+      model.add_parameter("weight", torch::randn({501, 1001}), ParameterKind::matrix);
       FlatParameters flat(model);
       const auto optimizer = make_optimizer(spec);
       optimizer->attach(flat);

@@ -19,7 +19,7 @@ constexpr int64_t kRows = 900, kWidth = 37;  // blocks begin and end within rows
 
 Model make_table(at::ScalarType type) {
   Model model = make_model(type);
-  model.add_parameter("table", torch::randn({kRows, kWidth}).to(type), ParameterGroup::decay);
+  model.add_parameter("table", torch::randn({kRows, kWidth}).to(type), ParameterKind::matrix);
   model.makes_row_gradients = true;
   return model;
 }
@@ -48,7 +48,7 @@ struct Side {
     for (const auto& parameter : model.parameters) {
       const at::Tensor gradient =
           torch::randn(parameter->compute.sizes()).to(parameter->compute.scalar_type());
-      if (parameter->group == ParameterGroup::decay)
+      if (parameter->kind == ParameterKind::matrix)
         parameter->compute.mutable_grad() = gradient;
       else
         parameter->gradient.copy_(gradient);

@@ -20,7 +20,7 @@ Model encoder(int64_t seed, bool gives_ids) {
   torch::manual_seed(seed);
   Model model;
   const auto random = [](std::vector<int64_t> shape) { return torch::randn(shape, torch::kDouble) * 0.4; };
-  Parameter* const table = model.add_parameter("table", random({kWords, kWidth}), ParameterGroup::decay);
+  Parameter* const table = model.add_parameter("table", random({kWords, kWidth}), ParameterKind::matrix);
   model.segments.push_back(
       {"embeddings", {table}, {{"token_ids"}}, {{"hidden"}}, [=](Activations in, const Pass&) {
          return Activations{{"hidden", table->compute.index_select(0, in.at("token_ids"))}};
@@ -28,8 +28,8 @@ Model encoder(int64_t seed, bool gives_ids) {
   for (int layer = 1; layer <= 2; ++layer) {
     const std::string number = std::to_string(layer), kept = "hidden." + number;
     Parameter* const weight =
-        model.add_parameter("weight." + number, random({kWidth, kWidth}), ParameterGroup::decay);
-    Parameter* const bias = model.add_parameter("bias." + number, random({kWidth}), ParameterGroup::no_decay);
+        model.add_parameter("weight." + number, random({kWidth, kWidth}), ParameterKind::matrix);
+    Parameter* const bias = model.add_parameter("bias." + number, random({kWidth}), ParameterKind::vector);
     std::vector<Port> outputs{{"hidden"}, {kept}};
     const bool last = layer == 2;
     if (last && gives_ids) outputs.push_back({"token_ids"});
@@ -111,8 +111,8 @@ Outcome train(const std::string& name, const comm::Group& group, Model (*make)()
   const auto strategy = make_strategy(name, group,
                                       {.deterministic = deterministic,
                                        .compare_every = 1,
-                                       .bucket_bytes = 1,
-                                       .devices = name == "dp" ? 2 : 1});
+                                       .devices = name == "dp" ? 2 : 1,
+                                       .reduction = {.bucket_bytes = 1}});
   strategy->attach(model, optim::make_optimizer(optim::AdamW{.weight_decay = 0.1}));
   Outcome run;
   for (int64_t step = 1; step <= 3; ++step) {

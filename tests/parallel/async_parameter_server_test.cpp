@@ -51,7 +51,7 @@ struct Outcome {
 
 /// A whole training on this rank, with pauses that `seed` draws.
 Outcome train(const comm::Group& group, StrategyOptions options, uint64_t seed) {
-  options.staleness = kStaleness;
+  options.servers.staleness = kStaleness;
   torch::manual_seed(1);
   Net net;
   const bool with = false;
@@ -197,8 +197,8 @@ TEST(AsyncParameterServer, EveryPushIsTheRecurrenceAndAReplayIsTheSameBits) {
     const auto group = comm::Group::from_environment();
     const fs::path folder =
         fs::temp_directory_path() / ("funicular-async-" + group.gather_texts(std::to_string(::getpid()))[0]);
-    const Outcome ours = train(group, {.record = folder}, 1);
-    const Outcome again = train(group, {.replay = folder}, 77);
+    const Outcome ours = train(group, {.servers = {.record = folder}}, 1);
+    const Outcome again = train(group, {.servers = {.replay = folder}}, 77);
     EXPECT_TRUE(torch::equal(ours.weights, again.weights)) << "rank " << group.rank();
     EXPECT_EQ(ours.staleness, again.staleness);
     if (group.rank() == 0) {
@@ -226,8 +226,8 @@ TEST(AsyncParameterServer, SeveralServersRecordAndReplayEachItsOwnOrder) {
     const auto group = comm::Group::from_environment();
     const fs::path folder =
         fs::temp_directory_path() / ("funicular-async-" + group.gather_texts(std::to_string(::getpid()))[0]);
-    const Outcome ours = train(group, {.servers = 2, .record = folder}, 5);
-    const Outcome again = train(group, {.servers = 2, .replay = folder}, 78);
+    const Outcome ours = train(group, {.servers = {.count = 2, .record = folder}}, 5);
+    const Outcome again = train(group, {.servers = {.count = 2, .replay = folder}}, 78);
     EXPECT_TRUE(torch::equal(ours.weights, again.weights));
     EXPECT_TRUE(fs::exists(folder / "server-1.txt"));
     group.barrier();
@@ -249,9 +249,9 @@ TEST(AsyncParameterServer, WhatItCannotDoIsRefused) {
     };
     EXPECT_NE(refusal({.deterministic = true}, optim::AdamW{}).find("--replay-interleaving"),
               std::string::npos);
-    EXPECT_NE(refusal({.servers = 3}, optim::AdamW{}).find("leaves 0 workers"), std::string::npos);
-    EXPECT_NE(refusal({.staleness = -1}, optim::AdamW{}).find("staleness"), std::string::npos);
-    EXPECT_NE(refusal({.servers = 2}, optim::Lamb{}).find("--servers 1"), std::string::npos);
+    EXPECT_NE(refusal({.servers = {.count = 3}}, optim::AdamW{}).find("leaves 0 workers"), std::string::npos);
+    EXPECT_NE(refusal({.servers = {.staleness = -1}}, optim::AdamW{}).find("staleness"), std::string::npos);
+    EXPECT_NE(refusal({.servers = {.count = 2}}, optim::Lamb{}).find("--servers 1"), std::string::npos);
     group.barrier();
     if (testing::Test::HasFailure()) std::exit(1);
   });

@@ -28,7 +28,7 @@ inline Model make_cut_model(int64_t seed, const std::function<void()>& disturb =
   Model model;
   const auto add = [&](const char* name, at::IntArrayRef shape) {
     return model.add_parameter(name, torch::randn(shape, torch::kDouble) * 0.5,
-                               shape.size() > 1 ? ParameterGroup::decay : ParameterGroup::no_decay);
+                               shape.size() > 1 ? ParameterKind::matrix : ParameterKind::vector);
   };
   Parameter *table = add("table", {kWords, kHidden}), *first = add("first", {kHidden, kHidden}),
             *shift = add("shift", {kHidden}), *second = add("second", {kHidden, kHidden}),
@@ -98,7 +98,7 @@ inline Model make_wide_model(int64_t width, bool defers = false) {
   for (int number = 0; number < 4; ++number) {
     const std::string name = "matrix-" + std::to_string(number);
     Parameter* const matrix =
-        model.add_parameter(name, torch::randn({width, width}, torch::kDouble) * 0.1, ParameterGroup::decay);
+        model.add_parameter(name, torch::randn({width, width}, torch::kDouble) * 0.1, ParameterKind::matrix);
     model.segments.push_back({name, {matrix}, {x}, {x}, [=](Activations in, const Pass& pass) {
                                 const at::Tensor &input = in.at("x"), &weight = matrix->compute;
                                 const at::Tensor out = torch::tanh(defers ? nn::linear(input, weight)

@@ -26,7 +26,7 @@ Model make_model(std::vector<int64_t>& used) {
                }};
   const auto matrix = [&](const char* name) {
     return model.add_parameter(name, torch::randn({kWidth, kWidth}, torch::kDouble) * 0.01,
-                               ParameterGroup::decay);
+                               ParameterKind::matrix);
   };
   Parameter *shared = matrix("shared"), *middle = matrix("middle");
   int number = 0;

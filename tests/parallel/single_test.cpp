@@ -90,7 +90,7 @@ TEST(Single, HoldsNoGradientsOfMatricesBetweenSteps) {
   SingleRun run;
   run.step({one_batch(torch::randn({17, 4}, torch::kDouble))});
   for (const auto& parameter : run.model.parameters) {
-    const bool matrix = parameter->group == ParameterGroup::decay;
+    const bool matrix = parameter->kind == ParameterKind::matrix;
     EXPECT_EQ(parameter->compute.grad().defined(), !matrix) << parameter->name;
     EXPECT_EQ(parameter->gradient.defined(), !matrix) << parameter->name;
   }
@@ -179,7 +179,7 @@ TEST(Single, EvaluatesWithoutGradientsAndKeepsOutputs) {
 
 TEST(Single, VisitsEverySliceOfAFusedWeight) {
   Model model;
-  Parameter* fused = model.add_parameter("qkv", torch::randn({6, 2}), ParameterGroup::decay);
+  Parameter* fused = model.add_parameter("qkv", torch::randn({6, 2}), ParameterKind::matrix);
   fused->slices = {{"query", 0, 2}, {"key", 2, 4}, {"value", 4, 6}};
   const auto strategy = make_single();
   strategy->attach(model, optim::make_optimizer(optim::AdamW{}));

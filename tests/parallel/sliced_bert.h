@@ -91,6 +91,9 @@ inline Model make_model(const Case& one, uint64_t seed) {
     model.find(name)->trainable = false;
     model.find(name)->compute.set_requires_grad(false);
   }
+  // Some weights differ from their kind's habit, which slices and shards must keep.
+  for (size_t i = 0; i < model.parameters.size(); i += 3)
+    model.parameters[i]->weight_decay = !model.parameters[i]->decays();
   return model;
 }
 

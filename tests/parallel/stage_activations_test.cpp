@@ -57,7 +57,7 @@ Model make_model(Held& held) {
   for (int number = 0; number < 4; ++number) {
     const std::string name = "matrix-" + std::to_string(number);
     Parameter* const matrix = model.add_parameter(name, torch::randn({kWidth, kWidth}, torch::kDouble) * 0.1,
-                                                  ParameterGroup::decay);
+                                                  ParameterKind::matrix);
     model.segments.push_back({name, {matrix}, {x}, {x}, [=, &held](Activations in, const Pass& pass) {
                                 const torch::Tensor kept =
                                     Watched::apply(in.at("x"), reinterpret_cast<int64_t>(&held));

@@ -41,7 +41,8 @@ struct Rig {
     net = Net();
     model = wrap(net, with);
     // A bucket a weight, so that reductions begin wherever they can.
-    strategy = make_strategy(name, group, {.compare_every = 1, .bucket_bytes = 1, .offload = offload});
+    strategy = make_strategy(name, group,
+                             {.compare_every = 1, .offload = offload, .reduction = {.bucket_bytes = 1}});
     strategy->attach(model, optim::make_optimizer(optimizer));
   }
 
@@ -144,7 +145,7 @@ void expect_tower_follows_one_process(
       torch::manual_seed(1);
       Tower tower;
       Model model = wrap_module(tower, loss);
-      const auto strategy = make_strategy("auto", ranks, {.bucket_bytes = 1});
+      const auto strategy = make_strategy("auto", ranks, {.reduction = {.bucket_bytes = 1}});
       strategy->attach(model, optim::make_optimizer(optim::Sgd{}));
       for (int64_t update = 1; update <= 3; ++update) {
         const auto batch = make_batch(rows);
@@ -170,7 +171,7 @@ TEST(Ddp, AModuleOfOneSegmentIsReducedWhileItsBackwardPassGoesOn) {
       const auto weight = Probe::apply(module.bottom->weight, &at_bottom);
       sink.add("all", module.top(torch::matmul(batch["x"], weight)).sum());
     });
-    const auto ddp = make_strategy("ddp", group, {.bucket_bytes = 1});
+    const auto ddp = make_strategy("ddp", group, {.reduction = {.bucket_bytes = 1}});
     ddp->attach(model, optim::make_optimizer(optim::Sgd{}));
     const auto step = [&](int64_t update) {
       const auto batch = make_batch(torch::ones({1, 6}, torch::kDouble) * (1 + group.rank()));
@@ -228,10 +229,10 @@ TEST(Ddp, RoundedAndOrderedSumsOfAModuleOfOneSegmentFollowOneProcess) {
       return torch::cat(all);
     };
     const auto one = train({}, {});
-    const auto rounded = train(group, {.bucket_bytes = 1, .reduce_in = at::kBFloat16});
+    const auto rounded = train(group, {.reduction = {.bucket_bytes = 1, .type = at::kBFloat16}});
     EXPECT_GT((rounded - one).abs().max().item<float>(), 0) << "sixteen bits round";
     EXPECT_LT((rounded - one).abs().max().item<float>(), 1e-3);
-    const auto ordered = train(group, {.deterministic = true, .bucket_bytes = 1});
+    const auto ordered = train(group, {.deterministic = true, .reduction = {.bucket_bytes = 1}});
     EXPECT_LT((ordered - one).abs().max().item<float>(), 1e-6);
     if (testing::Test::HasFailure()) std::exit(1);
   });

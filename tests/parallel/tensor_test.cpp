@@ -196,7 +196,7 @@ TEST(TensorSlices, RefuseWhatTheyCannotDo) {
   refuses(make_model({}, 1), "tensor", {.deterministic = true, .tensor = {.sequence = true}},
           "--deterministic");
   Model plain;
-  plain.add_parameter("weight", at::zeros({2, 2}), ParameterGroup::decay);
+  plain.add_parameter("weight", at::zeros({2, 2}), ParameterKind::matrix);
   refuses(std::move(plain), "tensor", {}, "declares no weights that may be cut");
   const std::string words = "bert.embeddings.word_embeddings.weight";
   Model shares = make_model({}, 1);

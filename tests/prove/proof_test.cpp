@@ -264,7 +264,8 @@ TEST_P(Objectives, TrainUnderEveryStrategyWithAccumulationAndRecomputationAsInOn
   if (is_rank()) return run_rank();
   for (const char* const layout :
        {"single --micro-batch-size 3 --recompute full", "ddp -n 2 --micro-batch-size 2", "zero1 -n 3",
-        "zero2 -n 2 --recompute sqrt", "zero3 -n 3 --micro-batch-size 2"}) {
+        "zero2 -n 2 --recompute sqrt", "zero3 -n 3 --micro-batch-size 2",
+        "tensor -n 2 --sequence-parallel --micro-batch-size 3"}) {
     const Proof proof = compare(layout, "single");
     EXPECT_TRUE(holds(proof, promise)) << layout << ": " << proof.first;
     EXPECT_LE(promise.bound, 1e-10);

@@ -31,6 +31,14 @@ TEST(SequenceTemplate, RefusesTextsThatAreLeftOutOrTwiceOrInAnotherOrder) {
   EXPECT_THROW(SequenceTemplate(single, {Step::text(0, 0)}), InputError);
 }
 
+TEST(SequenceTemplate, IsOfOneOrTwoTexts) {
+  const SequenceTemplate form;
+  for (const int columns : {0, 3}) {
+    EXPECT_THROW(form.steps(columns), InputError) << columns;
+    EXPECT_THROW(form.special_count(columns), InputError) << columns;
+  }
+}
+
 TEST(SequenceTemplate, ATokenizersNamesWhatItsVocabularyLacks) {
   const WordPiece without({"[UNK]", "[CLS]"}, {}, {});
   EXPECT_EQ(without.sequence().missing(), std::vector<std::string>{"[SEP]"});

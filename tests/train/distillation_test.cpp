@@ -89,8 +89,8 @@ torch::Tensor train(const Task& task, const How& how) {
       options,
       [&] {
         return parallel::make_strategy(how.strategy, how.group,
-                                       {.bucket_bytes = 1,
-                                        .devices = how.strategy == "dp" ? 2 : 1,
+                                       {.devices = how.strategy == "dp" ? 2 : 1,
+                                        .reduction = {.bucket_bytes = 1},
                                         .pipeline = how.pipeline,
                                         .tensor = how.tensor});
       },

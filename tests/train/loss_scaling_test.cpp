@@ -14,8 +14,8 @@ Model low_precision_model() {
   torch::manual_seed(1);
   Model model;
   model.low_precision = true;
-  Parameter* const first = model.add_parameter("first", torch::randn({6, 8}), ParameterGroup::decay);
-  Parameter* const second = model.add_parameter("second", torch::randn({8, 6}), ParameterGroup::decay);
+  Parameter* const first = model.add_parameter("first", torch::randn({6, 8}), ParameterKind::matrix);
+  Parameter* const second = model.add_parameter("second", torch::randn({8, 6}), ParameterKind::matrix);
   model.segments.push_back(
       {"all", {first, second}, {{"x"}}, {}, [=](Activations in, const Pass& pass) {
          const at::Tensor x = in.at("x").to(first->compute.scalar_type());

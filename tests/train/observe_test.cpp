@@ -13,7 +13,7 @@ Model model_that_shows() {
   torch::manual_seed(1);
   Model model;
   for (const char* const name : {"first", "second"}) {
-    Parameter* const weight = model.add_parameter(name, torch::randn({6, 6}), ParameterGroup::decay);
+    Parameter* const weight = model.add_parameter(name, torch::randn({6, 6}), ParameterKind::matrix);
     model.segments.push_back({name, {weight}, {{"x"}}, {{"x"}}, [=](Activations in, const Pass& pass) {
                                 const at::Tensor out = torch::tanh(torch::mm(in.at("x"), weight->compute));
                                 pass.taps(name, out);

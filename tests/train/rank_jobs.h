@@ -169,7 +169,7 @@ inline FitResult fit(const Job& job, const comm::Group& group, const objective::
           }
           return parallel::make_strategy(name.substr(0, plus), group, options);
         }
-        if (job.reduce != "own") options.reduce_in = job.reduce == "bf16" ? at::kBFloat16 : at::kHalf;
+        if (job.reduce != "own") options.reduction.type = job.reduce == "bf16" ? at::kBFloat16 : at::kHalf;
         return parallel::make_strategy(job.strategy, group, options);
       },
       optim::AdamW{.learning_rate = 1e-3, .weight_decay = 0.1});

@@ -12,8 +12,8 @@ using namespace funicular::test;
 Model two_segments(int64_t& runs) {
   torch::manual_seed(1);
   Model model;
-  Parameter* const first = model.add_parameter("first", torch::randn({6, 8}), ParameterGroup::decay);
-  Parameter* const second = model.add_parameter("second", torch::randn({8, 6}), ParameterGroup::decay);
+  Parameter* const first = model.add_parameter("first", torch::randn({6, 8}), ParameterKind::matrix);
+  Parameter* const second = model.add_parameter("second", torch::randn({8, 6}), ParameterKind::matrix);
   model.segments.push_back(
       {"first", {first}, {{"x"}}, {{"hidden"}}, [=, &runs](Activations in, const Pass&) {
          ++runs;

@@ -23,7 +23,7 @@ Model make_uneven_model() {
   Model model;
   for (const int number : {0, 1, 2, 3}) {
     Parameter* const weight = model.add_parameter(
-        "weight" + std::to_string(number), torch::randn({4, 4}, torch::kDouble), ParameterGroup::decay);
+        "weight" + std::to_string(number), torch::randn({4, 4}, torch::kDouble), ParameterKind::matrix);
     const std::string in = number == 0 ? "values" : "x";
     model.segments.push_back({"segment" + std::to_string(number),
                               {weight},

@@ -77,9 +77,11 @@ Passes::Passes(std::shared_ptr<const UpdateTarget> target) : target_(std::move(t
                      "expected {}, found {}",
                      c10::toString(master), c10::toString(made));
   std::vector<Block> blocks;
-  for (const UpdateTarget::Block& block : target_->blocks)
+  for (const UpdateTarget::Block& block : target_->blocks) {
+    const FlatLayout::Layer& layer = target_->layer(block);
     blocks.push_back({block.number, block.size, block.master, block.gradient, block.shadow, block.state,
-                      target_->layer(block).decay});
+                      layer.matrix, layer.decay});
+  }
   const at::Tensor bytes = at::empty({static_cast<int64_t>(blocks.size() * sizeof(Block))}, at::kByte);
   std::memcpy(bytes.data_ptr(), blocks.data(), blocks.size() * sizeof(Block));
   blocks_ = bytes.to(target_->matrix_master.device());

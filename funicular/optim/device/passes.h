@@ -13,7 +13,7 @@
 
 namespace funicular::optim::device {
 
-/// For matrices and for vectors.
+/// For weights with weight decay, and without.
 template <class Constants>
 struct Both {
   Constants with, without;

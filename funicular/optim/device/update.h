@@ -15,7 +15,7 @@ namespace funicular::optim::device {
 /// A block of UpdateTarget; offsets in elements.
 struct Block {
   int64_t number, size, master, gradient, shadow, state;
-  bool decay;
+  bool matrix, decay;
 };
 
 /// T: the masters; G: the matrices' gradients; S: the matrices' copy, T where there is none.
@@ -40,22 +40,22 @@ struct Element {
 
   FUNICULAR_DEVICE Element(const Buffers<T, G, S>& from, const Block& of, int64_t i)
       : buffers(from), block(of), index(i), parameter(master()[of.master + i]), gradient(0) {}
-  FUNICULAR_DEVICE T* master() const { return block.decay ? buffers.matrices : buffers.vectors; }
+  FUNICULAR_DEVICE T* master() const { return block.matrix ? buffers.matrices : buffers.vectors; }
   FUNICULAR_DEVICE T& first() const { return buffers.first[block.state + index]; }
   FUNICULAR_DEVICE T& second() const { return buffers.second[block.state + index]; }
   FUNICULAR_DEVICE void load_gradient() {
-    gradient = block.decay ? static_cast<T>(widen(buffers.matrix_gradients[block.gradient + index]))
-                           : buffers.vector_gradients[block.gradient + index];
+    gradient = block.matrix ? static_cast<T>(widen(buffers.matrix_gradients[block.gradient + index]))
+                            : buffers.vector_gradients[block.gradient + index];
   }
   FUNICULAR_DEVICE void store() const {
     master()[block.master + index] = parameter;
     if constexpr (!std::is_same_v<S, T>)
-      if (buffers.write_shadow && block.decay)
+      if (buffers.write_shadow && block.matrix)
         narrow(static_cast<float>(parameter), buffers.shadow[block.shadow + index]);
   }
   FUNICULAR_DEVICE void clear_gradient() const {
     if (!buffers.zero_gradient) return;
-    if (block.decay)
+    if (block.matrix)
       buffers.matrix_gradients[block.gradient + index] = G{};
     else
       buffers.vector_gradients[block.gradient + index] = 0;
@@ -74,14 +74,14 @@ FUNICULAR_DEVICE const Block& over_elements(const Buffers<T, G, S>& buffers, con
 template <class T, class G, class S>
 struct AdamBlocks {
   Buffers<T, G, S> buffers;
-  AdamConstants with, without;  ///< for matrices and vectors
+  AdamConstants with, without;  ///< weight decay
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const AdamRule<T> matrix(with), vector(without);
+    const AdamRule<T> decayed(with), plain(without);
     over_elements(buffers, team, [&](Element<T, G, S> e) {
       e.load_gradient();
-      (e.block.decay ? matrix : vector)(e.parameter, e.gradient, e.first(), e.second());
+      (e.block.decay ? decayed : plain)(e.parameter, e.gradient, e.first(), e.second());
       e.store();
       e.clear_gradient();
     });
@@ -150,11 +150,11 @@ struct LambMoments {
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const LambRule<T> matrix(with), vector(without);
+    const LambRule<T> decayed(with), plain(without);
     double parameters = 0, directions = 0;
     const Block& block = over_elements(buffers, team, [&](Element<T, G, S> e) {
       e.load_gradient();
-      const T direction = (e.block.decay ? matrix : vector)(e.parameter, e.gradient, e.first(), e.second());
+      const T direction = (e.block.decay ? decayed : plain)(e.parameter, e.gradient, e.first(), e.second());
       e.clear_gradient();
       parameters += static_cast<double>(e.parameter) * static_cast<double>(e.parameter);
       directions += static_cast<double>(direction) * static_cast<double>(direction);
@@ -174,10 +174,10 @@ struct LambApply {
 
   template <class Team>
   FUNICULAR_DEVICE void operator()(const Team& team) const {
-    const LambRule<T> matrix(with), vector(without);
+    const LambRule<T> decayed(with), plain(without);
     const T step = static_cast<T>(rate * ratios[buffers.blocks[team.row()].number]);
     over_elements(buffers, team, [&](Element<T, G, S> e) {
-      e.parameter -= step * (e.block.decay ? matrix : vector).direction(e.parameter, e.first(), e.second());
+      e.parameter -= step * (e.block.decay ? decayed : plain).direction(e.parameter, e.first(), e.second());
       e.store();
     });
   }

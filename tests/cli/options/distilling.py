@@ -96,6 +96,17 @@ def train(lab):
     lab.refuses_to_train("three.tsv", "neither", train=three)
 
 
+@DISTILL.row("--skip-bad-rows", "rows that cannot be read are left out; without it, the command stops there")
+def skip_bad_rows(lab):
+    path = lab.once("ragged.tsv", lambda path: path.write_text("label\ttext\npro\tfilm good\npro\ncontra\tbook bad\n") and path)
+    for stage in ("prediction", "intermediate"):
+        run = lab.train(stage=stage, train=path, batch_size=2, optim="sgd", skip_bad_rows=True)
+        lab.assertEqual(own.read_words(run), {"film", "good", "book", "bad"}, stage)
+    lab.refuses_to_train("ragged.tsv:3", "--skip-bad-rows", train=path)
+    lab.refuses_to_train("a token store", stage="general", task=None, train=None, data=lab.tokenized("documents", lab.texts()), skip_bad_rows=True)
+    lab.refuses_to_train("each row of --soft-columns", teacher=None, soft_columns=["contra", "pro"], train=path, skip_bad_rows=True)
+
+
 @DISTILL.row("--eval", "the student is measured on its rows")
 def evaluation(lab):
     run = lab.train(learning_rate=1e-30, precision="fp32", **lab.held_out(9))

@@ -91,6 +91,14 @@ def task(lab):
     lab.assertEqual((store.rows, store.meta["labels"]["names"]), (["film", "book"], ["negative", "positive"]))
 
 
+@TOKENIZE.row("--separate-columns", "more than two columns stay apart, which are one text without it")
+def separate_columns(lab):
+    words = ["--format", "tsv", "--text-column", 3, 1, 2]
+    store = tokenize(lab, "film\tbook\tsong\nold\tnew\tfilm book\n", *words, "--separate-columns")
+    lab.assertEqual((store.meta["columns"], store.rows), (3, ["song", "film", "book", "film book", "old", "new"]))
+    lab.assertEqual(tokenize(lab, "film\tbook\tsong\n", *words).rows, ["song film book"])
+
+
 @TOKENIZE.row("--format", "the file is read as that")
 def file_format(lab):
     text = "film\nbook\n\nsong\n"
