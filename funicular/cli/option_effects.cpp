@@ -95,6 +95,7 @@ struct Effects {
       {"skip-bad-words", result},
       {"data-weights", result},
       {"skip-bad-rows", result},
+      {"separate-columns", result},
       {"pairs", result},
       {"eval-fraction", result},
       {"max-length", result},

@@ -71,7 +71,7 @@ class Tags(ProgramTest):
             self.assertEqual([answer["tags"] for answer in self.answers(*words)], [answer["tags"] for answer in answers])
 
     def test_evaluations_answers_are_those_of_predict_beside_what_is_right(self):
-        self.train(num_train_epochs=3)
+        self.train(num_train_epochs=1)
         model, expected = self.folder / "run" / "model", sentences(40, 2)
         answers = self.answers("--max-length", 6, stdin="".join(" ".join(words) + "\n" for words in expected))
         for file in ("eval.conll", "eval.jsonl"):

@@ -91,7 +91,11 @@ inline Model make_model(const Case& one, uint64_t seed) {
     model.find(name)->trainable = false;
     model.find(name)->compute.set_requires_grad(false);
   }
-  // Some weights differ from their kind's habit, which slices and shards must keep.
+  return model;
+}
+
+/// Some of its weights decay where their kind does not, and the other way round: slices and shards must keep that.
+inline Model marked(Model model) {
   for (size_t i = 0; i < model.parameters.size(); i += 3)
     model.parameters[i]->weight_decay = !model.parameters[i]->decays();
   return model;
@@ -108,11 +112,11 @@ inline double bound_of(const std::string& name) {
 
 inline void expect_follows_one_process(const comm::Group& group, const Case& one) {
   // Another seed on each rank: attach makes all begin with rank 0's weights.
-  Rig ours(make_model(one, 1 + static_cast<uint64_t>(group.rank())),
+  Rig ours(marked(make_model(one, 1 + static_cast<uint64_t>(group.rank()))),
            make_strategy(one.strategy, group,
                          {.compare_every = 1, .pipeline = one.pipeline, .tensor = one.tensor}),
            one.optimizer);
-  Rig alone(make_model(one, 1), make_single(), one.optimizer);
+  Rig alone(marked(make_model(one, 1)), make_single(), one.optimizer);
   ours.settings.recompute = alone.settings.recompute = one.recompute;
   for (int64_t step = 1; step <= 3; ++step) {
     const std::vector<MicroBatch> all = {batch_of(step, 0), batch_of(step, 1), batch_of(step, 2)};
