@@ -24,7 +24,8 @@ HUGE_PAGES = {"THP_MEM_ALLOC_ENABLE": "1"}
 # What limits both sides alike to the instructions of other processors: our kernels, LibTorch's own, oneDNN's (which
 # OpenVINO has, too), and MKL's. onnxruntime cannot be limited.
 LIMIT_NAMES = ("FUNICULAR_ISA", "ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
-ISA_LIMITS = {"avx2": ("avx2", "avx2", "AVX2", "AVX2"), "avx2_vnni": ("avx2_vnni", "avx2", "AVX2_VNNI", "AVX2"),
+ISA_LIMITS = {"baseline": ("baseline", "default", "SSE41", "SSE4_2"),
+              "avx2": ("avx2", "avx2", "AVX2", "AVX2"), "avx2_vnni": ("avx2_vnni", "avx2", "AVX2_VNNI", "AVX2"),
               "avx512": ("avx512", "avx512", "AVX512_CORE", "AVX512"),
               "avx512_vnni": ("avx512_vnni", "avx512", "AVX512_CORE_VNNI", "AVX512"), "native": ()}
 UNLIMITED_ENGINES = {"onnx"}
