@@ -54,7 +54,7 @@ struct Sample {
     TokenSpan tokens;
     WordStarts word_starts;
   };
-  std::vector<Column> columns;  ///< any number; the objectives of this library read one or two
+  std::vector<Column> columns;  ///< any number; templates of tokenizers put together one or two
   double label = 0;             ///< class number or regression target; unused where the data set has none
   std::span<const int32_t> label_set;  ///< class numbers: a set's, ascending, or of tags that of each word
   int64_t sample_id = 0;               ///< index in the data set
