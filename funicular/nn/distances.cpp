@@ -11,6 +11,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/nn/typed.h"
+#include "funicular/nn/workspace.h"
 #include "funicular/runtime/device_kernels.h"
 #include "funicular/runtime/work_items.h"
 
@@ -201,6 +202,65 @@ std::vector<at::Tensor> sums_of_each(SumOfRun sum_of, const SequenceRun& all, co
   return sums;
 }
 
+/// Whether the processor's kernels take them.
+bool fit_kernels(const at::Tensor& student, const at::Tensor& teacher) {
+  return !funicular::device::takes(student) && student.scalar_type() == teacher.scalar_type() &&
+         student.is_contiguous() && teacher.is_contiguous();
+}
+
+/// As distance_of_scores, of all sequences and heads.
+at::Tensor distance_by_kernel(const SequenceRun& all, const Packing& packing) {
+  FUNICULAR_EVENT("score_distance");
+  const int64_t hidden = all.student.size(1) / 3, teacher_hidden = all.teacher.size(1) / 3;
+  const int64_t head_size = hidden / all.heads, teacher_head_size = teacher_hidden / all.heads;
+  std::vector<double> sums(static_cast<size_t>(packing.sequences() * all.heads));
+  if (all.gradient.defined()) all.gradient.narrow(1, 2 * hidden, hidden).zero_();
+  dispatch(all.student, "score_distance", [&](auto zero) {
+    using S = decltype(zero);
+    const Workspace workspace(
+        {0, kernels<S>().score_distance_workspace(packing.longest(), head_size, teacher_head_size),
+         at::get_num_threads()});
+    for_each_item(static_cast<int64_t>(sums.size()), workspace.workers(), [&](int64_t item, int64_t worker) {
+      const int64_t sequence = item / all.heads, head = item % all.heads;
+      const int64_t row = packing.host_offsets[static_cast<size_t>(sequence)];
+      ScoreDistanceArguments<S> a;
+      a.length = length_of(packing, sequence);
+      a.head_size = head_size;
+      a.teacher_head_size = teacher_head_size;
+      a.stride = a.gradient_stride = 3 * hidden;
+      a.teacher_stride = 3 * teacher_hidden;
+      a.query = data<S>(all.student) + row * a.stride + head * head_size;
+      a.key = a.query + hidden;
+      a.teacher_query = data<S>(all.teacher) + row * a.teacher_stride + head * teacher_head_size;
+      a.teacher_key = a.teacher_query + teacher_hidden;
+      a.scale = 1 / std::sqrt(static_cast<double>(head_size));
+      a.teacher_scale = 1 / std::sqrt(static_cast<double>(teacher_head_size));
+      if (all.gradient.defined()) {
+        a.query_gradient = data<S>(all.gradient) + row * a.gradient_stride + head * head_size;
+        a.key_gradient = a.query_gradient + hidden;
+      }
+      a.workspace = workspace.of(worker);
+      sums[static_cast<size_t>(item)] = kernels<S>().score_distance(a);
+    });
+  });
+  return at::scalar_tensor(std::accumulate(sums.begin(), sums.end(), 0.0),
+                           all.student.options().dtype(compute_type(all.student)));
+}
+
+/// Of all sequences, in the type that is summed in.
+at::Tensor total_of_sequences(const SequenceRun& all, const Packing& packing, bool relations) {
+  const SumOfRun sum_of = relations ? divergence_of_relations : distance_of_scores;
+  // Gradients in float16 could leave its range before they are scaled.
+  if (!relations && all.student.scalar_type() != at::kHalf && fit_kernels(all.student, all.teacher))
+    return distance_by_kernel(all, packing);
+  if (all.gradient.defined()) all.gradient.zero_();
+  const std::vector<at::Tensor> sums = funicular::device::takes(all.student)
+                                           ? sums_of_runs(sum_of, all, packing)
+                                           : sums_of_each(sum_of, all, packing);
+  const at::Tensor total = sums.empty() ? at::zeros({}, all.student.options()) : at::stack(sums).sum();
+  return total.to(compute_type(all.student));
+}
+
 struct SequencesFunction : Function<SequencesFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& student, const at::Tensor& teacher,
                             const Packing& packing, int64_t heads, bool relations, bool learns) {
@@ -208,22 +268,16 @@ struct SequencesFunction : Function<SequencesFunction> {
     if (learns) {
       // Not yet scaled: it may leave float16's range.
       const bool wide = student.scalar_type() == at::kHalf;
-      gradient = at::zeros(student.sizes(), wide ? student.options().dtype(at::kFloat) : student.options());
+      gradient = at::empty(student.sizes(), wide ? student.options().dtype(at::kFloat) : student.options());
       context->save_for_backward({gradient});
       context->saved_data["type"] = static_cast<int64_t>(student.scalar_type());
     }
-    const SumOfRun sum_of = relations ? divergence_of_relations : distance_of_scores;
-    const SequenceRun all{student, teacher, gradient, heads};
-    const std::vector<at::Tensor> sums = funicular::device::takes(student)
-                                             ? sums_of_runs(sum_of, all, packing)
-                                             : sums_of_each(sum_of, all, packing);
-    const at::Tensor total = sums.empty() ? at::zeros({}, student.options()) : at::stack(sums).sum();
-    return total.to(compute_type(student));
+    return total_of_sequences({student, teacher, gradient, heads}, packing, relations);
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const at::Tensor gradient = context->get_saved_variables()[0];
     const auto type = static_cast<at::ScalarType>(context->saved_data["type"].toInt());
-    return {(gradient.to(outputs[0].scalar_type()) * outputs[0]).to(type), {}, {}, {}, {}, {}};
+    return {(gradient * outputs[0]).to(type), {}, {}, {}, {}, {}};
   }
 };
 
@@ -237,34 +291,60 @@ at::Tensor of_sequences(const at::Tensor& student, const at::Tensor& teacher, co
   return SequencesFunction::apply(student, teacher.detach(), packing, heads, relations, learns);
 }
 
-/// Rows that are widened at a time: few stay in a processor's cache, many keep a GPU busy.
+/// Rows that are widened at a time where no kernel of ours does it: few stay in a processor's cache, many keep a GPU busy.
 int64_t rows_at_a_time(const at::Tensor& where) {
   return funicular::device::takes(where) ? 1 << 15 : 256;
 }
 
+/// use(x, y) of some rows of both at a time, in the type that is summed in, and their number.
+template <class Use>
+void for_wide_rows(const at::Tensor& x, const at::Tensor& y, const Use& use) {
+  for (int64_t begin = 0; begin < x.size(0); begin += rows_at_a_time(x)) {
+    const int64_t count = std::min(rows_at_a_time(x), x.size(0) - begin);
+    use(x.narrow(0, begin, count).to(compute_type(x)), y.narrow(0, begin, count).to(compute_type(x)), begin);
+  }
+}
+
+constexpr int64_t kRowsOfAThread = 64;  // at least
+
 struct SquaredDistanceFunction : Function<SquaredDistanceFunction> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& student, const at::Tensor& teacher) {
     context->save_for_backward({student, teacher});
-    at::Tensor total = at::zeros({}, student.options().dtype(at::kDouble));
-    for (int64_t begin = 0; begin < student.size(0); begin += rows_at_a_time(student)) {
-      const int64_t count = std::min(rows_at_a_time(student), student.size(0) - begin);
-      total = total + total_of((student.narrow(0, begin, count).to(compute_type(student)) -
-                                teacher.narrow(0, begin, count).to(compute_type(student)))
-                                   .square());
+    if (fit_kernels(student, teacher)) {
+      const at::Tensor sums = at::zeros({student.size(0)}, at::kDouble);
+      dispatch(student, "squared_distance", [&](auto zero) {
+        using S = decltype(zero);
+        for_each_range(0, student.size(0), kRowsOfAThread, [&](int64_t begin, int64_t end) {
+          kernels<S>().squared_difference_rows(begin, end, student.size(1), data<S>(student),
+                                               data<S>(teacher), sums.mutable_data_ptr<double>());
+        });
+      });
+      return sums.sum().to(compute_type(student));
     }
+    at::Tensor total = at::zeros({}, student.options().dtype(at::kDouble));
+    for_wide_rows(student, teacher, [&](const at::Tensor& x, const at::Tensor& y, int64_t) {
+      total = total + total_of((x - y).square());
+    });
     return total.to(compute_type(student));
   }
   static variable_list backward(AutogradContext* context, variable_list outputs) {
     const auto saved = context->get_saved_variables();
     const at::Tensor &student = saved[0], &teacher = saved[1];
     const at::Tensor gradient = at::empty_like(student), factor = outputs[0] * 2;
-    for (int64_t begin = 0; begin < student.size(0); begin += rows_at_a_time(student)) {
-      const int64_t count = std::min(rows_at_a_time(student), student.size(0) - begin);
-      gradient.narrow(0, begin, count)
-          .copy_((student.narrow(0, begin, count).to(compute_type(student)) -
-                  teacher.narrow(0, begin, count).to(compute_type(student))) *
-                 factor);
+    if (fit_kernels(student, teacher)) {
+      dispatch(student, "squared_distance", [&](auto zero) {
+        using S = decltype(zero);
+        const auto scale = factor.item<Compute<S>>();
+        for_each_range(0, student.size(0), kRowsOfAThread, [&](int64_t begin, int64_t end) {
+          kernels<S>().scaled_difference_rows(begin, end, student.size(1), data<S>(student), data<S>(teacher),
+                                              scale, data<S>(gradient));
+        });
+      });
+      return {gradient, {}};
     }
+    for_wide_rows(student, teacher, [&](const at::Tensor& x, const at::Tensor& y, int64_t begin) {
+      gradient.narrow(0, begin, x.size(0)).copy_((x - y) * factor);
+    });
     return {gradient, {}};
   }
 };

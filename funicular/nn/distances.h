@@ -2,8 +2,9 @@
 // How far a student's activations are from a teacher's, on packed sequences: the sums that distillation makes means
 // of. The student's tensor gets a gradient, the teacher's never does.
 //
-// Scores and relations are made of one sequence at a time, all heads, some queries: together about a megabyte; on a GPU of
-// sequences of similar length together, in a few tensors of up to 64 MB (in float32).
+// On the processor scores are made by a kernel of ours of one sequence and head at a time (nn/kernels/distances.h); of
+// float16, of two types, and relations, by LibTorch of one sequence at a time, all heads, some queries: together about a
+// megabyte. On a GPU sequences of similar length are taken together, in a few tensors of up to 64 MB (in float32).
 // Neither they nor their gradients are kept; the gradient of queries, keys and values is computed in the same pass.
 // Sums are made in float64 beside float64, else products in float32 and their sums in float64. Results do not depend
 // on the number of threads.

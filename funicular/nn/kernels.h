@@ -66,6 +66,19 @@ struct AttentionArguments {
   int64_t sequence_count = 0;
 };
 
+/// Queries and keys of one sequence and head, of a student and of its teacher: pointers and strides as in AttentionArguments.
+template <class S>
+struct ScoreDistanceArguments {
+  int64_t length = 0, head_size = 0, teacher_head_size = 0;
+  const S *query = nullptr, *key = nullptr, *teacher_query = nullptr, *teacher_key = nullptr;
+  int64_t stride = 0, teacher_stride = 0;
+  double scale = 1, teacher_scale = 1;  ///< of the scores
+  /// Both or none.
+  S *query_gradient = nullptr, *key_gradient = nullptr;
+  int64_t gradient_stride = 0;
+  unsigned char* workspace = nullptr;  ///< score_distance_workspace() bytes, aligned to 64
+};
+
 /// A range of rows of the fused z = residual + dropout(x + bias), y = gamma * (z - mean) / sqrt(var + eps) +
 /// beta.
 template <class S>
@@ -249,6 +262,15 @@ struct Kernels {
   /// The same of several short sequences, bit for bit; null where it would gain nothing.
   void (*attention_short_forward)(const AttentionArguments<S>&);
   void (*attention_short_backward)(const AttentionArguments<S>&);
+  int64_t (*score_distance_workspace)(int64_t length, int64_t head_size, int64_t teacher_head_size);
+  /// Sum over queries and keys of (scale q·k − teacher_scale q'·k')², in T, of each query's in double.
+  double (*score_distance)(const ScoreDistanceArguments<S>&);
+  /// sums[r] = the sum over row r of (x − y)², for rows [begin, end).
+  void (*squared_difference_rows)(int64_t begin, int64_t end, int64_t width, const S* x, const S* y,
+                                  double* sums);
+  /// out = factor (x − y), of rows [begin, end).
+  void (*scaled_difference_rows)(int64_t begin, int64_t end, int64_t width, const S* x, const S* y, T factor,
+                                 S* out);
   void (*norm_forward)(const NormArguments<S>&);
   void (*norm_backward)(const NormArguments<S>&);
   void (*embedding_norm)(const EmbeddingArguments<S>&);  ///< forward; norm_backward goes back

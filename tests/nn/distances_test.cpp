@@ -155,6 +155,17 @@ TEST(ScoreDistance, DoesNotDependOnThreads) {
   }
 }
 
+TEST(ScoreDistance, TakesATeacherOfAnotherType) {
+  const Packing packing = packing_of({5, 70});
+  const torch::Tensor student = random({75, 3 * 24}, 1),
+                      teacher = random({75, 3 * 60}, 2).to(torch::kBFloat16);
+  const auto [expected, slope] = with_gradient(plain_scores, student, teacher.to(torch::kDouble), packing, 6);
+  const auto [value, gradient] =
+      with_gradient(score_distance, student.to(torch::kFloat), teacher, packing, 6);
+  EXPECT_NEAR(value / expected, 1, 0.01);  // the teacher's queries are scaled in its type
+  EXPECT_LT((gradient - slope).norm().item<double>() / slope.norm().item<double>(), 0.01);
+}
+
 TEST(ScoreDistance, OfNoSequencesIsZero) {
   const Packing packing = Packing::from_lengths({}, {}, {}, {});
   const torch::Tensor none = torch::zeros({0, 3 * 8}, torch::kDouble);
@@ -176,10 +187,13 @@ TEST(Distances, RefuseHeadsThatDoNotDivideAndOtherRows) {
 TEST(SquaredDistance, IsTheSumOfSquaresInAnyType) {
   const torch::Tensor a = random({700, 33}, 1), b = random({700, 33}, 2);
   for (const KernelKind kind : {KernelKind::processor, KernelKind::team})
-    for (const auto type : {torch::kDouble, torch::kFloat, torch::kBFloat16}) {
+    for (const auto [type, teachers_type] :
+         {std::pair{torch::kDouble, torch::kDouble}, std::pair{torch::kFloat, torch::kFloat},
+          std::pair{torch::kBFloat16, torch::kBFloat16}, std::pair{torch::kFloat, torch::kBFloat16}}) {
       const WithKernels kernels(kind);
       const at::Device place = kernels.place();
-      const torch::Tensor own = a.to(place, type).clone().requires_grad_(), theirs = b.to(place, type);
+      const torch::Tensor own = a.to(place, type).clone().requires_grad_(),
+                          theirs = b.to(place, teachers_type);
       const torch::Tensor value = squared_distance(own, theirs);
       (value * 0.7).backward();
       const torch::Tensor difference =

@@ -4,6 +4,7 @@
 #include "funicular/nn/kernels/activation.h"
 #include "funicular/nn/kernels/attention.h"
 #include "funicular/nn/kernels/attention_short.h"
+#include "funicular/nn/kernels/distances.h"
 #include "funicular/nn/kernels/matmul.h"
 #include "funicular/nn/kernels/quantized.h"
 #include "funicular/nn/kernels/row_kernels.h"
@@ -19,6 +20,10 @@ constexpr Kernels<S> kTable{attention_workspace<S>,
                             attention_backward<S>,
                             short_attention<S>().forward,
                             short_attention<S>().backward,
+                            score_distance_workspace<S>,
+                            score_distance<S>,
+                            squared_difference_rows<S>,
+                            scaled_difference_rows<S>,
                             norm_forward<S>,
                             norm_backward<S>,
                             embedding_norm<S>,
