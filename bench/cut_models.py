@@ -7,7 +7,8 @@ usage: cut_models.py --results FOLDER [--precision bf16|fp32] [--micro-batches 1
 Masked LM on rows of 32 to 128 tokens. Four kinds of runs take turns: two stages under 1F1B (funicular launch -n 2, cut where the
 measured times of the segments are most equal), two slices of all weights, one process, and transformers' BERT under
 torch.distributed.pipelining on the same two ranks (bench/peers/hf_stages.py), on the same rows, in batches as they were drawn and,
-like for like, of rows of similar length as its Trainer groups them. Before its first run the peer is tuned. It computes logits of all
+like for like, of rows of similar length as its Trainer groups them. Before its first run the peer is tuned; "as it comes" it is not,
+and computes in fp32, as transformers does unless it is told otherwise. It computes logits of all
 positions and pads a batch to its longest row, as it does; it neither clips nor adds up the two gradients of the table that
 its stages share, as ours does. torch.compile is not tried on its stages.
 
@@ -48,10 +49,10 @@ def ours(args, layout: str, ranks: int, batches: Path, micro_batch: int) -> dict
     return last_json([args.program, "launch", "-n", ranks, "--", *bench] if ranks > 1 else bench)[0]
 
 
-def theirs(args, batches: Path, steps: int, chosen: tuple[list, dict]) -> float:
+def theirs(args, batches: Path, steps: int, chosen: tuple[list, dict], precision: str = "") -> float:
     options, variables = chosen
     found = last_json([Path(args.python).parent / "torchrun", "--nproc-per-node", 2, PEERS / "hf_stages.py", "--model", args.model,
-                       "--precision", args.precision, "--batches", batches, "--micro-batch", args.micro_batch, "--steps", steps, "--warmup",
+                       "--precision", precision or args.precision, "--batches", batches, "--micro-batch", args.micro_batch, "--steps", steps, "--warmup",
                        WARMUP, *options], **variables)
     return found["tokens_per_second"]
 
@@ -120,8 +121,10 @@ def compare(args) -> dict:
     chosen = None if args.without_peer else tuned(args)
     speeds: dict[str, list[float]] = {name: [] for name in ("pipeline", "one process", "tensor", "one process, larger micro-batches")}
     if chosen:
-        speeds |= {"torch pipelining, as drawn": [], "torch pipelining, grouped": [], "pipeline, the grouped rows": []}
+        speeds |= {"torch pipelining, as drawn": [], "torch pipelining, as it comes": [], "torch pipelining, grouped": [],
+                   "pipeline, the grouped rows": []}
     larger = args.micro_batch * 4  # slices need no micro-batches
+    plain = (["--attention=sdpa", "--schedule=1f1b", f"--cut={LAYERS[args.model] // 2}"], {})
     for _ in range(args.repetitions):
         found = {"pipeline": ours(args, layout, 2, files["ragged"]["ours"], args.micro_batch),
                  "one process": ours(args, "single", 1, files["ragged"]["ours"], args.micro_batch),
@@ -131,6 +134,7 @@ def compare(args) -> dict:
             speeds[name].append(use["tokens_per_second"])
         if chosen:
             speeds["torch pipelining, as drawn"].append(theirs(args, files["ragged"]["peer"], args.steps, chosen))
+            speeds["torch pipelining, as it comes"].append(theirs(args, files["ragged"]["peer"], args.steps, plain, "fp32"))
             speeds["torch pipelining, grouped"].append(theirs(args, files["grouped"]["peer"], args.steps, chosen))
             speeds["pipeline, the grouped rows"].append(
                 ours(args, layout, 2, files["grouped"]["ours"], args.micro_batch)["tokens_per_second"])
@@ -146,6 +150,7 @@ def compare(args) -> dict:
               "tensor_of_one_process": ratio("tensor", "one process, larger micro-batches")}
     if chosen:
         result |= {"peer_options": " ".join(chosen[0]), "times_torch_as_drawn": ratio("pipeline", "torch pipelining, as drawn"),
+                   "times_torch_as_it_comes": ratio("pipeline", "torch pipelining, as it comes"),
                    "times_torch_grouped": ratio("pipeline, the grouped rows", "torch pipelining, grouped")}
     return result
 

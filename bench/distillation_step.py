@@ -11,10 +11,10 @@ text and perhaps text2, with a header; without it rows of 16 to 96 words are mad
 
 The peer is written for speed: the teacher's weights in 16 bits and without gradients, the student in autocast, scaled_dot_product_attention,
 scores of attention from the queries and keys of the layers that are compared alone, a fused AdamW, rows grouped by length,
-memory that is kept. It runs once in bfloat16 and once in float32, and the faster one is measured. `published` is the
-published program's pace: float32, all rows padded to 128 tokens. The peer's batches lie on the device before the step. Sides
-take turns; the figure is the median of the ratios of neighbours. Steps of the warm-up and the start of either side are left
-out.
+memory that is kept. It runs once in bfloat16 and once in float32, and the faster one is measured. Ours runs with its teacher in bf16,
+as the peer's, and in int8. `published` is the published program's pace: float32, all rows padded to 128 tokens. The peer's batches lie
+on the device before the step. Sides take turns; the figure is the median of the ratios of neighbours. Steps of the warm-up and the
+start of either side are left out.
 """
 import argparse
 import json
@@ -69,7 +69,7 @@ def make_teacher(args):
     AutoTokenizer.from_pretrained(args.model).save_pretrained(args.results / "teacher")
 
 
-def ours(args, teacher, rows, stage, number):
+def ours(args, teacher, rows, stage, number, *how):
     """Rows a second of the steps behind the warm-up."""
     output = args.results / "runs" / f"{time.time_ns()}"
     columns = ["--text-column", *read_header(rows)[1:]]
@@ -77,7 +77,7 @@ def ours(args, teacher, rows, stage, number):
         "distill", "--teacher", teacher, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage", stage, "--task", "custom", "--train", rows,
         *columns, "--precision", "bf16", "--batch-size", args.batch_size, "--max-steps", args.steps + WARMUP, "--max-length", PADDED, "--learning-rate", RATE,
         "--lr-scheduler-type", "constant", "--logging-steps", 1, "--save-steps", 0, "--seed", number, "--output", output, "--threads", args.threads,
-        "--device", args.device])
+        "--device", args.device, *how])
     records = [json.loads(line) for line in (output / "metrics.jsonl").read_text().splitlines()]
     steps = [record for record in records if "step_seconds" in record][WARMUP:]
     return {"rows_per_second": len(steps) * args.batch_size / sum(record["step_seconds"] for record in steps), "loss": steps[0]["loss"]}
@@ -202,16 +202,19 @@ def together(parts):
 def compare(args):
     teacher, rows = make_inputs(args)
     sides = {"ours": lambda stage, number: ours(args, teacher, rows, stage, number)}
+    if args.device == "cpu":
+        sides["ours, the teacher in int8"] = lambda stage, number: ours(args, teacher, rows, stage, number, "--teacher-precision", "int8")
     fastest = max(("bfloat16", "float32"), key=lambda dtype: together({stage: theirs(args, teacher, rows, stage, 0, "--dtype", dtype) for stage in STAGES}))
     sides["grouped"] = lambda stage, number: theirs(args, teacher, rows, stage, number, "--dtype", fastest)
-    sides["published"] = lambda stage, number: theirs(args, teacher, rows, stage, number, "--dtype", "float32", "--published")
+    if not args.without_published:
+        sides["published"] = lambda stage, number: theirs(args, teacher, rows, stage, number, "--dtype", "float32", "--published")
     turns = []
     for number in range(1, args.repetitions + 1):
         turns.append({side: {stage: run(stage, number) for stage in STAGES} for side, run in sides.items()})
         print(json.dumps(turns[-1]), file=sys.stderr)
     result = {"peer_dtype": fastest, "threads": args.threads, "batch_size": args.batch_size, "layers": args.layers, "runs": turns,
-              **{f"times_as_fast_as_{side}": round(statistics.median(together(turn["ours"]) / together(turn[side]) for turn in turns), 2)
-                 for side in ("grouped", "published")}}
+              **{f"{own}: times as fast as {side}": round(statistics.median(together(turn[own]) / together(turn[side]) for turn in turns), 2)
+                 for own in sides if own.startswith("ours") for side in ("grouped", "published") if side in sides}}
     (args.results / "distillation_step.json").write_text(json.dumps(result, indent=1) + "\n")
     print(json.dumps({key: value for key, value in result.items() if key != "runs"}))
 
@@ -228,6 +231,7 @@ def main():
     parser.add_argument("--steps", type=int, default=12, help="that are timed, of each run")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--without-published", action="store_true", help="leave the published pace out, which takes most of the time")
     parser.add_argument("--device", choices=["cpu", "cuda"], default="cpu")
     for name, options in {"peer": {"action": "store_true"}, "make-teacher": {"action": "store_true"}, "published": {"action": "store_true"},
                           "teacher": {"type": Path}, "rows": {"type": Path}, "stage": {}, "dtype": {}, "number": {"type": int}}.items():
