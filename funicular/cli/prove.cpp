@@ -90,6 +90,7 @@ class Prove final : public Command {
             "[--deterministic] [--servers N] [--fault NAME]\", where the strategy is not of parameter "
             "servers also "
             "\"[--pipeline-parallel P] [--schedule NAME] [--stages-per-rank V] [--stages 0,4 or 0x2,4] "
+            "[--devices N] "
             "[--tensor-parallel T] [--sequence-parallel] [--data-parallel D] [--zero S]\"; schedules that "
             "update weights while "
             "the pipeline is full are compared with \"reference --schedule NAME --pipeline-parallel P\". "
@@ -395,6 +396,10 @@ class Prove final : public Command {
         for (const char* stages : {"-n 3 --stages 0x2,2", "-n 3 --stages 0,2x2", "-n 4 --stages 0,1x2,3"})
           add(fmt::format("pipeline {} --schedule {} --micro-batch-size 3", stages, schedule), "single");
       add("pipeline -n 4 --stages 0x3,3 --recompute full", "single");
+      // On devices of one process.
+      for (const char* schedule : {"naive", "gpipe", "zb-v"})
+        add(fmt::format("pipeline --devices 2 --schedule {} --micro-batch-size 3", schedule), "single");
+      add("pipeline --devices 3 --micro-batch-size 3 --recompute full", "single");
       add("pipeline-zero1 -n 4 --stages 0,2x3 --micro-batch-size 2", "single");
       // Those that update while they are full follow recurrences of their own.
       if (!prove::reference_refuses(task_).empty()) continue;

@@ -18,6 +18,8 @@ namespace funicular::cli {
 
 namespace {
 
+constexpr int64_t kReplicas = 2;  ///< of dp
+
 void declare_layout(RankOptions& options, Arguments& arguments) {
   arguments
       .add("strategy", "NAME", options.strategy,
@@ -29,7 +31,10 @@ void declare_layout(RankOptions& options, Arguments& arguments) {
       .accept("deepspeed_stage_3", "zero3");
   arguments
       .add("devices", "N", options.devices,
-           "of dp: how many replicas compute in this process, each on its share of the threads")
+           "of dp: how many replicas compute in this process, each on its share of the threads; of a "
+           "pipeline: "
+           "on how many such devices of this process its stages lie")
+      .default_text("2 of dp; a pipeline's stages lie on processes")
       .range(1, 1024);
   arguments
       .add("pipeline-parallel", "P", options.pipeline_parallel,
@@ -131,6 +136,7 @@ parallel::Layout RankOptions::asked_layout() const {
   take("data-parallel", data_parallel);
   take("zero", zero);
   take("stages-per-rank", stages_per_rank);
+  if (layout.staged) take("devices", devices);
   layout.set("schedule", schedule);
   layout.sequence = sequence_parallel;
   take_stages(layout);
@@ -174,7 +180,7 @@ void RankOptions::warn_of_layout(int ranks) const {
 }
 
 int64_t RankOptions::parts(int ranks) const {
-  if (layout_.kind == parallel::Layout::Kind::devices) return devices;
+  if (layout_.kind == parallel::Layout::Kind::devices) return devices.value_or(kReplicas);
   if (strategy.starts_with("ps-")) return std::max<int64_t>(1, ranks - servers);
   return layout_.data;
 }
@@ -184,7 +190,7 @@ train::StrategyFactory RankOptions::factory(const comm::Group& group) const {
   options.deterministic = deterministic;
   if (reduce_precision != "own")
     options.reduction.type = reduce_precision == "bf16" ? at::kBFloat16 : at::kHalf;
-  options.devices = static_cast<int>(devices);
+  options.devices = static_cast<int>(devices.value_or(kReplicas));
   options.servers = {static_cast<int>(servers), staleness, record_interleaving, replay_interleaving};
   options.pipeline.record = record_passes;
   options.offload = offload_optimizer;
@@ -197,7 +203,7 @@ void RankOptions::warn_of_idle_options(const Arguments& arguments) const {
   const auto belong = [&](const std::vector<std::string>& options, const std::vector<std::string>& users) {
     warn_unless_used(arguments, options, given(), strategy, users);
   };
-  belong({"devices"}, {"dp"});
+  belong({"devices"}, {"dp", "pipeline"});
   belong({"servers"}, {"ps-sync", "ps-async"});
   belong({"schedule", "stages-per-rank", "stages", "record-passes"},
          {"pipeline", "pipeline-zero1", "pipeline-zero2", "pipeline-zero3"});

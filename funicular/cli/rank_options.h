@@ -21,7 +21,8 @@ struct RankOptions {
   std::string strategy = "auto";
   bool deterministic = false, debug_collectives = false;
   std::string reduce_precision = "own";
-  int64_t devices = 2, servers = 1, staleness = 3;
+  std::optional<int64_t> devices;  ///< of dp, where there are 2 without it, and of pipelines
+  int64_t servers = 1, staleness = 3;
   std::optional<int64_t> pipeline_parallel;  ///< ranks of a pipeline
   std::optional<int64_t> tensor_parallel;    ///< ranks of a tensor group
   std::optional<int64_t> data_parallel, zero, stages_per_rank;

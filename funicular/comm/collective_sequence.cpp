@@ -8,46 +8,17 @@
 
 namespace funicular::comm {
 
-void Pending::wait() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return done_; });
-  if (error_) std::rethrow_exception(error_);
-}
-
-bool Pending::done() {
-  const std::lock_guard lock(mutex_);
-  return done_;
-}
-
-void Pending::finish(std::exception_ptr error) {
-  {
-    const std::lock_guard lock(mutex_);
-    done_ = true;
-    error_ = std::move(error);
-  }
-  changed_.notify_all();
-}
-
 CollectiveSequence::CollectiveSequence(const Meeting& meeting, std::shared_ptr<Watch> watch, int rank,
                                        int size, const Options& options)
     : meeting_(meeting), watch_(std::move(watch)), rank_(rank), size_(size), options_(options) {}
 
-CollectiveSequence::~CollectiveSequence() {
-  {
-    const std::lock_guard lock(mutex_);
-    stopping_ = true;
-  }
-  changed_.notify_all();
-  if (worker_.joinable()) worker_.join();
-}
-
 void CollectiveSequence::run(const std::string& what, const std::function<void()>& action) {
-  wait_for_all();
+  queue_.wait_for_all();
   carry_out(what, true, action);
 }
 
 void CollectiveSequence::run_between_two(const std::string& what, const std::function<void()>& action) {
-  wait_for_all();
+  queue_.wait_for_all();
   carry_out(what, false, action);
 }
 
@@ -55,47 +26,9 @@ void CollectiveSequence::run_aside(const std::string& what, const std::function<
   carry_out(what, false, action);
 }
 
-void CollectiveSequence::wait_for_all() {
-  std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
-}
-
 std::shared_ptr<Pending> CollectiveSequence::start(std::string what, std::function<void()> action) {
-  auto pending = std::make_shared<Pending>();
-  {
-    const std::lock_guard lock(mutex_);
-    queue_.push_back({std::move(what), std::move(action), pending});
-    if (!worker_.joinable()) worker_ = std::thread([this] { work(); });
-  }
-  changed_.notify_all();
-  return pending;
-}
-
-void CollectiveSequence::work() {
-  while (true) {
-    Item item;
-    {
-      std::unique_lock lock(mutex_);
-      changed_.wait(lock, [&] { return stopping_ || !queue_.empty(); });
-      if (queue_.empty()) return;
-      item = std::move(queue_.front());
-      queue_.pop_front();
-      busy_ = true;
-    }
-    std::exception_ptr error;
-    try {
-      carry_out(item.what, true, item.action);
-    } catch (...) {
-      error = std::current_exception();
-    }
-    item.action = nullptr;  // lets the tensors go
-    item.pending->finish(error);
-    {
-      const std::lock_guard lock(mutex_);
-      busy_ = false;
-    }
-    changed_.notify_all();
-  }
+  return queue_.start(
+      [this, what = std::move(what), action = std::move(action)] { carry_out(what, true, action); });
 }
 
 void CollectiveSequence::carry_out(const std::string& what, bool by_all,

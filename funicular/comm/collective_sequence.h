@@ -3,38 +3,17 @@
 // or not.
 
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
-#include <exception>
 #include <functional>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 
+#include "funicular/comm/background_queue.h"
 #include "funicular/comm/meeting.h"
 #include "funicular/comm/watch.h"
 
 namespace funicular::comm {
-
-/// What was started and may not be done yet.
-class Pending {
- public:
-  virtual ~Pending() = default;
-  /// Throws what it threw. Of a collective any thread may wait.
-  virtual void wait();
-  virtual bool done();
-  /// By who carried it out; once.
-  void finish(std::exception_ptr error);
-
- private:
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  bool done_ = false;
-  std::exception_ptr error_;
-};
 
 /// Carries out actions strictly one after the other, in the order of the calls. A RunError of one breaks the
 /// sequence: it is thrown with the rank's and the collective's name, and so is every later call.
@@ -47,8 +26,6 @@ class CollectiveSequence {
   /// `rank` of `size` ranks of a group, whose part of the store is `meeting`.
   CollectiveSequence(const Meeting& meeting, std::shared_ptr<Watch> watch, int rank, int size,
                      const Options& options);
-  /// Waits for what was started.
-  ~CollectiveSequence();
   CollectiveSequence(const CollectiveSequence&) = delete;
   CollectiveSequence& operator=(const CollectiveSequence&) = delete;
 
@@ -62,16 +39,8 @@ class CollectiveSequence {
   std::shared_ptr<Pending> start(std::string what, std::function<void()> action);
 
  private:
-  struct Item {
-    std::string what;
-    std::function<void()> action;
-    std::shared_ptr<Pending> pending;
-  };
-
-  void wait_for_all();
   void carry_out(const std::string& what, bool by_all, const std::function<void()>& action);
   void compare(int64_t number, const std::string& what);
-  void work();
 
   const Meeting meeting_;
   const std::shared_ptr<Watch> watch_;
@@ -80,12 +49,7 @@ class CollectiveSequence {
 
   int64_t number_ = 0;                 ///< collectives done
   std::optional<std::string> broken_;  ///< why
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<Item> queue_;
-  bool busy_ = false, stopping_ = false;
-  std::thread worker_;
+  BackgroundQueue queue_;              ///< last: it ends before what its actions use
 };
 
 }  // namespace funicular::comm

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "funicular/comm/checked_tensors.h"
+#include "funicular/comm/collective_sequence.h"
 #include "funicular/comm/gloo_link.h"
 #include "funicular/comm/meeting.h"
 #include "funicular/comm/ring.h"

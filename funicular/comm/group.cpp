@@ -15,6 +15,7 @@
 #include "funicular/comm/connected_ranks.h"
 #include "funicular/comm/imagined_ranks.h"
 #include "funicular/comm/ranks.h"
+#include "funicular/comm/thread_ranks.h"
 
 namespace funicular::comm {
 
@@ -38,6 +39,18 @@ Group Group::imagined(int rank, int size) {
     throw InputError(launch::kRanks, "rank {} of {} cannot be imagined; expected one from 0 to {}", rank,
                      size, size - 1);
   return size == 1 ? Group() : Group(imagine_ranks(rank, size));
+}
+
+std::vector<Group> Group::in_threads(int size) {
+  if (size < 1) throw InputError(launch::kRanks, "{} ranks in threads; expected at least one", size);
+  if (size == 1) return {Group()};
+  std::vector<Group> groups;
+  for (std::shared_ptr<Ranks>& ranks : make_thread_ranks(size)) groups.push_back(Group(std::move(ranks)));
+  return groups;
+}
+
+void Group::leave(const std::string& why) const {
+  if (ranks_) ranks_->leave(why);
 }
 
 Group Group::from_environment(const GroupOptions& options) {

@@ -74,6 +74,9 @@ class Group {
   /// other pieces are copies of its own as far as that goes, and what is received is zero. For steps without
   /// arithmetic (runtime/dry_run.h), which tell what a rank will need.
   static Group imagined(int rank, int size);
+  /// `size` ranks that are threads of this process, by rank: each is for one thread, which calls what a process would.
+  /// Nobody watches them: a thread that cannot go on must leave().
+  static std::vector<Group> in_threads(int size);
 
   int rank() const;
   int size() const;
@@ -85,6 +88,9 @@ class Group {
   /// The ranks of this group in the order given, without repetition; this one must be among them. To be
   /// called by each of those, and by them alone.
   Group subgroup(const std::vector<int>& ranks) const;
+  /// Of ranks in threads: whoever waits for another of them, in this group or one that comes of the same call of
+  /// in_threads, now or later, throws RunError that says `why`. Of processes nothing: that one has ended is noticed.
+  void leave(const std::string& why) const;
 
   /// Every rank's tensor becomes the reduction of all.
   void all_reduce(const at::Tensor& tensor, Reduction reduction = Reduction::sum) const;

@@ -1,5 +1,5 @@
 #pragma once
-// The interface behind comm::Group: sums, gathers and messages between several ranks, by sockets or in imagination.
+// The interface behind comm::Group: sums, gathers and messages between several ranks, by sockets, in memory or in imagination.
 
 #include <ATen/core/Tensor.h>
 
@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "funicular/comm/collective_sequence.h"
+#include "funicular/comm/background_queue.h"
 #include "funicular/comm/combine.h"
 #include "funicular/comm/shard.h"
 
@@ -27,6 +27,7 @@ class Ranks {
   int rank() const { return rank_; }
   int size() const { return size_; }
   virtual bool shares_memory() const = 0;
+  virtual void leave(const std::string& /*why*/) {}
   /// Those of them that `ranks` names; this one is number `rank` there.
   virtual std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) = 0;
 

@@ -13,6 +13,7 @@ namespace {
 class LambOptimizer final : public Optimizer {
  public:
   explicit LambOptimizer(const Lamb& options) : options_(options) {}
+  std::unique_ptr<Optimizer> another() const override { return std::make_unique<LambOptimizer>(options_); }
 
   using Optimizer::attach;
   void attach(std::shared_ptr<const UpdateTarget> target) override {

@@ -13,6 +13,7 @@ namespace {
 class LarsOptimizer final : public Optimizer {
  public:
   explicit LarsOptimizer(const Lars& options) : options_(options) {}
+  std::unique_ptr<Optimizer> another() const override { return std::make_unique<LarsOptimizer>(options_); }
 
   using Optimizer::attach;
   void attach(std::shared_ptr<const UpdateTarget> target) override {

@@ -18,6 +18,7 @@ class AdamOptimizer final : public Optimizer {
  public:
   static constexpr bool kDecoupled = std::is_same_v<Options, AdamW>;
   explicit AdamOptimizer(const Options& options) : options_(options) {}
+  std::unique_ptr<Optimizer> another() const override { return std::make_unique<AdamOptimizer>(options_); }
 
   using Optimizer::attach;
   void attach(std::shared_ptr<const UpdateTarget> target) override {
@@ -82,6 +83,7 @@ class AdamOptimizer final : public Optimizer {
 class SgdOptimizer final : public Optimizer {
  public:
   explicit SgdOptimizer(const Sgd& options) : options_(options) {}
+  std::unique_ptr<Optimizer> another() const override { return std::make_unique<SgdOptimizer>(options_); }
 
   using Optimizer::attach;
   void attach(std::shared_ptr<const UpdateTarget> target) override {

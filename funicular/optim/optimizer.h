@@ -44,6 +44,8 @@ class Optimizer {
   /// Flat state tensors [UpdateTarget::state_size] by name ("exp_avg", …). Whoever writes to them does so
   /// before the next step, and asks again for another time: a step may know which of them are zero.
   virtual std::vector<std::pair<std::string, at::Tensor>> state() const = 0;
+  /// One with the same settings, not attached, for a strategy whose ranks are in this process. Null: there is none.
+  virtual std::unique_ptr<Optimizer> another() const { return nullptr; }
 };
 
 /// Decoupled weight decay: Loshchilov, Hutter, "Decoupled Weight Decay Regularization", ICLR 2019, Algorithm

@@ -1,6 +1,5 @@
 #include "funicular/parallel/device_replicas.h"
 
-#include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/zeros.h>
 #include <fmt/format.h>
@@ -9,17 +8,13 @@
 #include <algorithm>
 #include <bit>
 #include <chrono>
-#include <condition_variable>
-#include <deque>
 #include <functional>
-#include <future>
-#include <mutex>
-#include <thread>
 #include <utility>
 #include <vector>
 
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
+#include "funicular/parallel/device_threads.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/tree_sum.h"
 
@@ -27,73 +22,13 @@ namespace funicular::parallel {
 
 namespace {
 
-/// A thread that lasts, so that the threads it computes with (OpenMP's) do, too.
-class DeviceThread {
- public:
-  explicit DeviceThread(int threads) : thread_([this, threads] { work(threads); }) {}
-  ~DeviceThread() {
-    {
-      const std::lock_guard lock(mutex_);
-      stopping_ = true;
-    }
-    changed_.notify_one();
-    thread_.join();
-  }
-  DeviceThread(const DeviceThread&) = delete;
-  DeviceThread& operator=(const DeviceThread&) = delete;
-
-  std::future<void> start(std::function<void()> action) {
-    std::packaged_task<void()> task(std::move(action));
-    std::future<void> done = task.get_future();
-    {
-      const std::lock_guard lock(mutex_);
-      tasks_.push_back(std::move(task));
-    }
-    changed_.notify_one();
-    return done;
-  }
-
- private:
-  void work(int threads) {
-    at::set_num_threads(threads);
-    while (true) {
-      std::packaged_task<void()> task;
-      {
-        std::unique_lock lock(mutex_);
-        changed_.wait(lock, [&] { return stopping_ || !tasks_.empty(); });
-        if (tasks_.empty()) return;
-        task = std::move(tasks_.front());
-        tasks_.pop_front();
-      }
-      task();
-    }
-  }
-
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  std::deque<std::packaged_task<void()>> tasks_;
-  bool stopping_ = false;
-  std::thread thread_;
-};
-
-/// Calls action(i) for i in [0, devices), each on its thread; throws the first device's error once all are
-/// done.
-void on_all(const std::vector<std::unique_ptr<DeviceThread>>& threads,
-            const std::function<void(size_t)>& action) {
-  std::vector<std::future<void>> done;
-  for (size_t i = 0; i < threads.size(); ++i) done.push_back(threads[i]->start([&action, i] { action(i); }));
-  for (const auto& one : done) one.wait();
-  for (auto& one : done) one.get();
-}
-
 class DeviceReplicas final : public Replicated {
  public:
   explicit DeviceReplicas(const StrategyOptions& options) : Replicated(comm::Group(), options) {
     if (options.devices < 1)
       throw InputError("strategy", "dp on {} devices; expected at least one", options.devices);
     if (options.fault != Fault::none) throw InputError("strategy", "dp makes no faults; expected ddp");
-    const int each = std::max(1, at::get_num_threads() / options.devices);
-    for (int i = 0; i < options.devices; ++i) threads_.push_back(std::make_unique<DeviceThread>(each));
+    threads_.start(options.devices);
   }
 
   std::string name() const override { return "dp"; }
@@ -134,7 +69,7 @@ class DeviceReplicas final : public Replicated {
     return flat_->shadow().defined() ? flat_->shadow() : flat_->master();
   }
 
-  std::vector<std::unique_ptr<DeviceThread>> threads_;
+  DeviceThreads threads_;
   std::unique_ptr<FlatParameters> flat_;  ///< of the first device
   TreeSum tree_;
   std::vector<Replica> replicas_;    ///< of the others
@@ -222,7 +157,7 @@ void DeviceReplicas::broadcast(Replica& replica) const {
 }
 
 void DeviceReplicas::start_step(const StepSettings&) {
-  on_all(threads_, [&](size_t device) {
+  threads_.run([&](size_t device) {
     if (device == 0) return gradients_are_zero_ ? flat_->point_gradients() : flat_->zero_gradient();
     Replica& replica = replicas_[device - 1];
     broadcast(replica);
@@ -240,7 +175,7 @@ void DeviceReplicas::run_rounds(std::span<const MicroBatch> micro_batches, const
   const size_t share = (micro_batches.size() + devices - 1) / devices;
   const size_t each = options().deterministic ? std::bit_ceil(share) : share;
   std::vector<TermSums> parts(devices);
-  on_all(threads_, [&](size_t device) {
+  threads_.run([&](size_t device) {
     const size_t begin = std::min(device * each, micro_batches.size());
     run_on(device, micro_batches.subspan(begin, std::min(each, micro_batches.size() - begin)), global,
            settings, parts[device]);

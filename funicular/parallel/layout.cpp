@@ -99,6 +99,30 @@ void require_combinable(const Layout& layout) {
     throw InputError("layout", "ZeRO has the stages 1, 2 and 3, found --zero {}", layout.zero);
 }
 
+/// Of stages on devices of one process.
+void require_one_pipeline(const Layout& layout, int ranks) {
+  if (ranks > 1)
+    throw InputError(
+        "strategy",
+        "--devices {} puts stages on devices of one process, and there are {} ranks; leave out --devices, or "
+        "funicular launch",
+        layout.devices, ranks);
+  if (!layout.staged || layout.sliced || layout.zero > 0 || layout.asynchronous())
+    throw InputError("strategy",
+                     "--devices {} goes with dp and with pipelines that have a flush, without "
+                     "--tensor-parallel and --zero; "
+                     "expected processes for others: funicular launch -n {} -- funicular …",
+                     layout.devices, layout.devices);
+  if (layout.pipeline > 0 && layout.pipeline != layout.devices)
+    throw InputError("strategy",
+                     "--pipeline-parallel {} and --devices {} contradict each other; leave out the first",
+                     layout.pipeline, layout.devices);
+  if (layout.data > 1)
+    throw InputError("strategy",
+                     "--data-parallel {} takes processes, each with a pipeline; leave out --devices {}",
+                     layout.data, layout.devices);
+}
+
 }  // namespace
 
 StageList parse_stages(const std::string& text) {
@@ -189,7 +213,7 @@ Layout Layout::parse(const std::string& text) {
     if (!known)
       throw InputError("layout",
                        "\"{}\": expected behind {} --pipeline-parallel, --tensor-parallel, --data-parallel, "
-                       "--zero, --schedule, --stages-per-rank or --stages with a value each, or "
+                       "--zero, --schedule, --stages-per-rank, --stages or --devices with a value each, or "
                        "--sequence-parallel; found \"{}\"",
                        text, name, option);
   }
@@ -203,7 +227,7 @@ Layout Layout::parse(const std::string& text) {
 }
 
 bool Layout::set(const std::string& option, const std::string& value, const std::string& name) {
-  constexpr int kMost = 65536;
+  constexpr int kMost = 65536, kMostDevices = 1024;
   if (option == "pipeline-parallel") {
     pipeline = parse_number(option, value, 1, kMost);
     if (pipeline > 1 && !may_be_staged(name)) refuse_beside(name, option, pipeline);
@@ -224,6 +248,8 @@ bool Layout::set(const std::string& option, const std::string& value, const std:
     StageList list = parse_stages(value);
     begins = std::move(list.begins);
     replicas = std::move(list.replicas);
+  } else if (option == "devices") {
+    devices = parse_number(option, value, 1, kMostDevices);
   } else {
     return false;
   }
@@ -252,6 +278,14 @@ Layout Layout::on(int ranks) const {
   require_alone(*this, ranks);
   require_combinable(*this);
   Layout layout = *this;
+  if (devices > 0) {
+    require_one_pipeline(*this, ranks);
+    layout.devices = 0;
+    layout.data = 1;
+    layout = layout.on(devices);
+    layout.devices = devices;
+    return layout;
+  }
   if (kind != Kind::ranks) {
     layout.data = layout.pipeline = layout.tensor = 1;
     return layout;

@@ -24,13 +24,15 @@ struct Layout {
     asynchronous_servers  ///< ps-async
   };
   Kind kind = Kind::ranks;
-  int data = 0;                   ///< replicas; 0: as many as the ranks make
-  bool staged = false;            ///< cut into stages, if only into one
-  int pipeline = 1;               ///< ranks of a pipeline; 0: all that replicas and slices leave
-  bool sliced = false;            ///< weights are cut, if only into one slice
-  int tensor = 1;                 ///< ranks of a tensor group; 0: all that replicas and stages leave
-  int zero = 0;                   ///< ZeRO's stage among replicas, 0 to 3
-  bool sequence = false;          ///< TensorOptions::sequence
+  int data = 0;           ///< replicas; 0: as many as the ranks make
+  bool staged = false;    ///< cut into stages, if only into one
+  int pipeline = 1;       ///< ranks of a pipeline; 0: all that replicas and slices leave
+  bool sliced = false;    ///< weights are cut, if only into one slice
+  int tensor = 1;         ///< ranks of a tensor group; 0: all that replicas and stages leave
+  int zero = 0;           ///< ZeRO's stage among replicas, 0 to 3
+  bool sequence = false;  ///< TensorOptions::sequence
+  /// Of pipelines: 0, or on how many devices of one process the stages lie, which are its ranks (parallel/device_stages.h).
+  int devices = 0;
   std::string schedule = "1f1b";  ///< as PipelineOptions has it, as the following
   int stages_per_rank = 0;
   std::vector<int64_t> begins{};
@@ -45,7 +47,7 @@ struct Layout {
   /// A name with options behind it: "pipeline --schedule gpipe --stages 0,7", "tensor --sequence-parallel". Throws InputError.
   static Layout parse(const std::string& text);
   /// An option by its name, without "--": pipeline-parallel, tensor-parallel, data-parallel, zero, schedule,
-  /// stages-per-rank, stages. False for any other. `name` is the strategy that the user gave and the layout was made of; auto
+  /// stages-per-rank, stages, devices. False for any other. `name` is the strategy that the user gave and the layout was made of; auto
   /// where none was given. Throws InputError for a value that cannot be read, and for one that contradicts the name.
   bool set(const std::string& option, const std::string& value, const std::string& name = "auto");
 

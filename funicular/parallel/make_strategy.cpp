@@ -7,6 +7,7 @@
 #include "funicular/parallel/async_parameter_server.h"
 #include "funicular/parallel/data_parallel.h"
 #include "funicular/parallel/device_replicas.h"
+#include "funicular/parallel/device_stages.h"
 #include "funicular/parallel/layout.h"
 #include "funicular/parallel/parameter_server.h"
 #include "funicular/parallel/pipeline_parallel.h"
@@ -77,6 +78,7 @@ std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
   options.pipeline = layout.pipeline_options();
   options.pipeline.record = record;
   options.tensor = layout.tensor_options();
+  if (layout.devices > 0) return make_device_stages(layout, options, fault);
   switch (layout.kind) {
     case Layout::Kind::single:
       return make_data_parallel(std::move(group), options);

@@ -78,6 +78,11 @@ class PipelineParallel final : public StagedModel {
 
   using StagedModel::check;
   int64_t pieces() const override { return ranks(); }
+  DataShare data_share() const override {
+    DataShare share = StagedModel::data_share();
+    share.even_pieces = true;
+    return share;
+  }
   Counts global_counts(const Counts& own) const override {
     return Replicated::global_counts(rank() == 0 ? own : Counts());
   }

@@ -361,6 +361,13 @@ void Strategy::with_whole_model(const std::function<void()>& use) {
   if (group().rank() == 0) use();
 }
 
+void add_stage(EvalResult& result, EvalResult&& stage) {
+  for (const auto& [name, sum] : stage.sums) result.sums[name] += sum;
+  result.weights.merge(stage.weights);
+  result.outputs.resize(std::max(result.outputs.size(), stage.outputs.size()));
+  for (size_t i = 0; i < stage.outputs.size(); ++i) result.outputs[i].merge(stage.outputs[i]);
+}
+
 EvalResult evaluate_micro_batches(const Model& model, std::span<const MicroBatch> micro_batches) {
   const at::NoGradGuard no_gradient;
   EvalResult result;

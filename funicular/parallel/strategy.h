@@ -31,6 +31,9 @@ struct DataShare {
   bool repeats_keys = false;  ///< Fault::repeated_mask: random choices do not tell the samples apart
   /// Whether this rank is the one that counts its tokens, where several read the same part.
   bool counted = true;
+  /// Whether the part is dealt to its micro-batches so that all have about as many tokens, in place of their order: stages
+  /// of a pipeline wait for the longest. Not where a limit of tokens cuts.
+  bool even_pieces = false;
 };
 
 struct StepSettings {
@@ -66,6 +69,10 @@ struct EvalResult {
   Counts counts;
   std::vector<TensorMap> outputs;  ///< one a micro-batch, in order
 };
+
+/// Of several ranks on one share of the data (stages of a model) each has what arises there: loss terms and outputs. All have
+/// the counts of the share's data.
+void add_stage(EvalResult& result, EvalResult&& stage);
 
 /// A part of a logical tensor: elements [begin, begin + local.numel()) of its `region`, row by row.
 struct StateSlice {
@@ -223,7 +230,7 @@ struct StrategyOptions {
   /// A folder on a disk of this host: optimiser state lies in mapped files there, whose pages the system
   /// writes out and reads back as memory becomes scarce. Empty: in memory.
   std::filesystem::path offload{};
-  int devices = 2;  ///< dp: in this process
+  int devices = 2;  ///< dp: in this process; of pipelines Layout::devices
   ReductionOptions reduction{};
   ServerOptions servers{};
   PipelineOptions pipeline{};

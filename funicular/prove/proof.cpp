@@ -82,7 +82,7 @@ void set_option(Layout& layout, const std::string& option, std::istringstream& w
         "unknown word \"{}\" in \"{}\"; expected -n, --threads, --micro-batch-size, --recompute, --servers, "
         "--pipeline-parallel, --schedule, --stages-per-rank, --stages, --tensor-parallel, "
         "--sequence-parallel, "
-        "--data-parallel, --zero, --deterministic or --fault",
+        "--data-parallel, --zero, --devices, --deterministic or --fault",
         option, layout.text);
 }
 

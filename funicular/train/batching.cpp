@@ -95,35 +95,37 @@ bool may_accumulate(const BatchPlan& plan, const Source& source) {
 
 namespace {
 
-/// The draws of one share, in their order, dealt so that all shares have about as many tokens: the longest
-/// first, each to the share that has the fewest (R. L. Graham, "Bounds on Multiprocessing Timing Anomalies",
-/// 1969).
-std::vector<data::Draw> balanced_share(std::span<const data::Draw> draws, const Source& source,
-                                       const parallel::DataShare& share) {
+/// Dealt to `count` parts, each in the order of the draws, so that all have about as many tokens: the longest first, each to
+/// the part that has the fewest (R. L. Graham, "Bounds on Multiprocessing Timing Anomalies", 1969).
+std::vector<std::vector<data::Draw>> deal(std::span<const data::Draw> draws, const Source& source,
+                                          int64_t count) {
   std::vector<std::pair<int64_t, size_t>> by_length;
   for (size_t i = 0; i < draws.size(); ++i) by_length.emplace_back(-source.length(draws[i].sample_id), i);
   std::sort(by_length.begin(), by_length.end());
   struct Load {
-    int64_t tokens = 0, samples = 0, share = 0;
+    int64_t tokens = 0, samples = 0, part = 0;
     auto operator<=>(const Load&) const = default;
   };
   std::vector<Load> loads;
-  for (int64_t i = 0; i < share.count; ++i) loads.push_back({0, 0, i});
+  for (int64_t i = 0; i < count; ++i) loads.push_back({0, 0, i});
   // None gets more samples than a micro-batch is made for.
-  const int64_t most = divide_up(static_cast<int64_t>(draws.size()), share.count);
-  std::vector<size_t> own;
+  const int64_t most = divide_up(static_cast<int64_t>(draws.size()), count);
+  std::vector<std::vector<size_t>> dealt(static_cast<size_t>(count));
   for (const auto& [length, index] : by_length) {
     Load& least = *std::min_element(loads.begin(), loads.end(), [&](const Load& a, const Load& b) {
       return std::pair(a.samples >= most, a) < std::pair(b.samples >= most, b);
     });
     least.tokens -= length;
     ++least.samples;
-    if (least.share == share.index) own.push_back(index);
+    dealt[static_cast<size_t>(least.part)].push_back(index);
   }
-  std::sort(own.begin(), own.end());
-  std::vector<data::Draw> result;
-  for (const size_t index : own) result.push_back(draws[index]);
-  return result;
+  std::vector<std::vector<data::Draw>> parts;
+  for (std::vector<size_t>& own : dealt) {
+    std::sort(own.begin(), own.end());
+    parts.emplace_back();
+    for (const size_t index : own) parts.back().push_back(draws[index]);
+  }
+  return parts;
 }
 
 }  // namespace
@@ -132,9 +134,12 @@ std::vector<std::vector<data::Draw>> share_of(std::span<const data::Draw> draws,
                                               const BatchPlan& plan, const parallel::DataShare& share) {
   std::vector<data::Draw> dealt;
   const bool balanced = share.count > 1 && share.cut == parallel::DataShare::Cut::balanced;
-  if (balanced) draws = dealt = balanced_share(draws, source, share);
+  if (balanced && share.index >= share.count) return {};  // a server's
+  if (balanced) draws = dealt = deal(draws, source, share.count)[static_cast<size_t>(share.index)];
   const auto pieces = cut(draws, source, plan);
   const auto count = static_cast<int64_t>(pieces.size());
+  if (share.even_pieces && (balanced || share.count == 1) && plan.tokens == 0 && count > 1)
+    return deal(draws, source, count);
   // Runs of 2^k, however many that leaves for the last: subtrees of a tree over all.
   const auto run = static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(divide_up(count, share.count))));
   std::vector<std::vector<data::Draw>> own;

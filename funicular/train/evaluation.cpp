@@ -42,15 +42,6 @@ void run_shared(const comm::Group& group, const std::function<void()>& action) {
   }
 }
 
-/// Of several ranks on one share (stages of a model) each has what arises there: loss terms and outputs. All have the
-/// counts of the share's data.
-void add_stage(parallel::EvalResult& result, parallel::EvalResult&& stage) {
-  for (const auto& [name, sum] : stage.sums) result.sums[name] += sum;
-  result.weights.merge(stage.weights);
-  result.outputs.resize(std::max(result.outputs.size(), stage.outputs.size()));
-  for (size_t i = 0; i < stage.outputs.size(); ++i) result.outputs[i].merge(stage.outputs[i]);
-}
-
 /// Loss and metrics from the parts of an evaluation, in the order of the data.
 class Tally {
  public:
@@ -138,7 +129,7 @@ void add_parts(std::vector<parallel::EvalResult>& parts, std::string_view bytes)
   for (ByteReader reader(bytes); !reader.done(); ++number) {
     parallel::EvalResult part = decode(reader.get_text());
     if (number < parts.size())
-      add_stage(parts[number], std::move(part));
+      parallel::add_stage(parts[number], std::move(part));
     else
       parts.push_back(std::move(part));
   }

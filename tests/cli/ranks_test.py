@@ -194,6 +194,31 @@ class Finetune(ProgramTest):
         for name in ("accuracy", "macro_f1", "loss", "last_loss", "steps"):
             self.assertAlmostEqual(found[0][name], found[1][name], delta=1e-9 * abs(found[0][name]), msg=name)
 
+    def test_stages_on_devices_of_one_process_are_those_of_as_many_processes(self):
+        model = self.model()
+        words = {"precision": "fp64", "pipeline_parallel": 2, "save_steps": 3, "num_train_epochs": None, "max_steps": 6}
+        self.succeeds(*self.finetune_words(model, "devices", **words, devices=2, schedule="naive"))
+        launched = launch(2, self.finetune_words(model, "processes", **words, schedule="naive"))
+        self.assertEqual(launched.code, 0, launched.err)
+        for file in ("model/model.safetensors", "checkpoints/step-000006/model.safetensors", "checkpoints/step-000006/optimizer.safetensors"):
+            ours, theirs = ((self.folder / run / file).read_bytes() for run in ("devices", "processes"))
+            self.assertEqual(ours, theirs, file)
+        # A checkpoint of the one is one of the other.
+        shutil.rmtree(self.folder / "devices/checkpoints/step-000006")
+        shutil.rmtree(self.folder / "devices/model")
+        launched = launch(2, self.finetune_words(model, "devices", **words, schedule="naive"))
+        self.assertEqual(launched.code, 0, launched.err)
+        self.assertIn("at step 3 of", launched.err)
+        self.assertEqual(*((self.folder / run / "model/model.safetensors").read_bytes() for run in ("devices", "processes")))
+
+    def test_devices_that_do_not_fit_are_refused(self):
+        model = self.model()
+        for more, part in (({"zero": 1}, "--tensor-parallel and --zero"), ({"schedule": "pipedream"}, "funicular launch -n 2"),
+                           ({"data_parallel": 2}, "leave out --devices 2")):
+            refused = run(*self.finetune_words(model, "refused", pipeline_parallel=2, devices=2, **more))
+            self.assertEqual(refused.code, 2, refused.err)
+            self.assertIn(part, refused.err)
+
 
 class Predict(ProgramTest):
     """Ranks share the rows of a file."""

@@ -82,6 +82,27 @@ TEST(Batching, ABalancedShareIsInTheOrderOfItsDraws) {
       for (const data::Draw& draw : piece) seen.insert(draw.sample_id);
     }
   EXPECT_EQ(seen.size(), 6u);
+  EXPECT_TRUE(share_of(draws, source, {6, 3, 1, 0}, {.index = 2, .count = 2}).empty()) << "a server's";
+}
+
+TEST(Batching, EvenPiecesHaveAboutAsManyTokens) {
+  const Lengths source({60, 50, 40, 30, 9, 8, 7, 6, 5});
+  const std::vector<data::Draw> draws = source.draws();
+  const auto tokens_of = [&](const BatchPlan& plan, const parallel::DataShare& share) {
+    std::vector<int64_t> tokens;
+    for (const auto& piece : share_of(draws, source, plan, share)) {
+      EXPECT_LE(piece.size(), 3u);
+      tokens.push_back(0);
+      for (const data::Draw& draw : piece) tokens.back() += source.length(draw.sample_id);
+    }
+    return tokens;
+  };
+  using Tokens = std::vector<int64_t>;
+  EXPECT_EQ(tokens_of({9, 3, 3, 0}, {.even_pieces = false}), (Tokens{150, 47, 18}));
+  EXPECT_EQ(tokens_of({9, 3, 3, 0}, {.even_pieces = true}), (Tokens{73, 67, 75}));
+  // Of two parts, each dealt to its pieces; and where tokens cut, in order.
+  EXPECT_EQ(tokens_of({9, 3, 2, 0}, {.index = 0, .count = 2, .even_pieces = true}).size(), 2u);
+  EXPECT_EQ(tokens_of({9, 3, 3, 100}, {.even_pieces = true}), tokens_of({9, 3, 3, 100}, {}));
 }
 
 }  // namespace

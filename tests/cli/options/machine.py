@@ -150,8 +150,11 @@ def strategy(lab):
     lab.refuses_to_train('"single" is for one process', ranks=2, strategy="single")
 
 
-@RANKS.row("--devices", "a batch is computed on so many replicas, each with threads of its own")
+@RANKS.row("--devices", "a batch is computed on so many replicas, or by so many stages, each with threads of its own")
 def devices(lab):
+    staged = lab.train(strategy="pipeline", devices=2, optim="sgd")
+    lab.assertEqual((staged.file["strategy"], staged.file["ranks"]), ("pipeline", 1))
+    lab.assertLess(distance(staged.weights, lab.train(optim="sgd").weights), 1e-12)
     lab.assertEqual(lab.train(strategy="dp", devices=4).file["batch"]["micro_batch_size"], 1)
     found = {count: lab.alive(strategy="dp", devices=count) for count in (2, 4)}
     lab.assertEqual(found[4].threads - found[2].threads, 2)
