@@ -186,6 +186,8 @@ TEST(Distances, RefuseHeadsThatDoNotDivideAndOtherRows) {
 
 TEST(SquaredDistance, IsTheSumOfSquaresInAnyType) {
   const torch::Tensor a = random({700, 33}, 1), b = random({700, 33}, 2);
+  const int before = at::get_num_threads();
+  at::set_num_threads(3);  // each has rows of its own
   for (const KernelKind kind : {KernelKind::processor, KernelKind::team})
     for (const auto [type, teachers_type] :
          {std::pair{torch::kDouble, torch::kDouble}, std::pair{torch::kFloat, torch::kFloat},
@@ -206,6 +208,7 @@ TEST(SquaredDistance, IsTheSumOfSquaresInAnyType) {
               .item<double>(),
           bound);
     }
+  at::set_num_threads(before);
 }
 
 }  // namespace
