@@ -333,7 +333,14 @@ class Predict final : public Command {
     const auto done = predictor.stream(rows, columns, input.name, writer(output), share());
     finish(output, *layout.bad_rows);
     report_truncated(done.truncated, done.rows, input.name, options_.sequence.max_length);
-    if (done.tabs > 0 && layout.format == format::TextFormat::lines)
+    if (layout.format != format::TextFormat::lines) return;
+    if (done.objects > 0)
+      log::warning(
+          "{}: {} of {} lines look like JSON objects, and each whole line was taken as one text; --format "
+          "jsonl "
+          "reads the texts in them",
+          input.name, done.objects, done.rows);
+    if (done.tabs > 0)
       log::warning(
           "{}: {} of {} lines hold a tab, and each whole line was taken as one text; --pairs takes two "
           "texts a line, and of a table give only the column of the text (cut -f)",

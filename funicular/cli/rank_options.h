@@ -34,8 +34,8 @@ struct RankOptions {
 
   /// Declares all of them under a heading.
   void declare(Arguments& arguments);
-  /// What the options say together of so many ranks, with their names in the errors; `strategy` becomes the name of it
-  /// unless it is auto and no option asks for more than replicas. Throws InputError.
+  /// Turns the options into a layout for so many ranks and checks it. `strategy` becomes the layout's name, unless it is auto
+  /// and only replicas are asked for. Throws InputError that names the options.
   void settle(int ranks);
   /// After settle().
   const parallel::Layout& layout() const { return layout_; }

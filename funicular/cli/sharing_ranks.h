@@ -13,8 +13,8 @@ namespace funicular::cli {
 /// Throws InputError for several ranks on another device than the CPU.
 comm::Group join_sharing_ranks(const DeviceOptions& device);
 
-/// Throws InputError, naming `command`, unless `describe` gives the same on all ranks: with other rows, weights or options on one
-/// of them the result would be of none. Collective.
+/// Throws InputError, naming `command`, unless `describe` gives the same on all ranks: if ranks had different rows, weights or
+/// options, their results could not be put together. Collective.
 void require_same_work(const comm::Group& group, const std::string& command,
                        const std::function<std::string()>& describe);
 

@@ -39,7 +39,10 @@ class Predictor::TokenisedRows {
     problems_.emplace_back();
     data::Sample& sample = samples_.emplace_back();
     sample.sample_id = static_cast<int64_t>(samples_.size()) - 1;
-    tabs_ += columns == 1 && std::string_view(texts[0]).find('\t') != std::string_view::npos;
+    if (const std::string_view first = texts[0]; columns == 1) {
+      tabs_ += first.find('\t') != std::string_view::npos;
+      objects_ += first.starts_with('{') && first.ends_with('}');
+    }
     for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
       text_.ids.clear();
       text_.word_starts.clear();
@@ -64,13 +67,15 @@ class Predictor::TokenisedRows {
   int64_t read() const { return read_; }
   /// Rows of one text that holds a tab.
   int64_t tabs() const { return tabs_; }
+  /// Rows of one text that begin and end as JSON objects do.
+  int64_t objects() const { return objects_; }
 
  private:
   text::TokenizedText text_;
   std::vector<std::vector<uint32_t>> tokens_;
   std::vector<data::Sample> samples_;
   std::vector<std::string> problems_;
-  int64_t tabs_ = 0, read_ = 0;
+  int64_t tabs_ = 0, objects_ = 0, read_ = 0;
 };
 
 Predictor::Predictor(const Model& model, const text::Tokenizer& tokenizer, std::vector<std::string> labels,
@@ -221,6 +226,7 @@ Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns
       last = window.read() < options_.window * share.ranks;
       done.rows += window.read();
       done.tabs += window.tabs();
+      done.objects += window.objects();
       done.truncated += std::count_if(window.samples().begin(), window.samples().end(), [&](const auto& row) {
         return objective::is_truncated(row, tokenizer_.sequence(), options_.sequence);
       });
@@ -229,6 +235,7 @@ Predictor::Streamed Predictor::stream(format::StreamRowReader& rows, int columns
     if (!lines.empty()) write(lines);
   }
   done.tabs = share.sum(done.tabs);
+  done.objects = share.sum(done.objects);
   done.truncated = share.sum(done.truncated);
   return done;
 }

@@ -72,7 +72,7 @@ enum class Shown : uint8_t { mask, random, similar, kept };
 /// What a replacer did, for statistics.
 struct ReplacementReport {
   std::vector<Shown> shown;     ///< of the places of the chosen units, in their order
-  int64_t words = 0;            ///< that were to become a similar one
+  int64_t words = 0;            ///< that similar words were wanted for
   int64_t without_similar = 0;  ///< of these, words that have none, and became random tokens
 };
 

@@ -88,12 +88,13 @@ class StagedModel : public Replicated {
     size_t unit = 0;    ///< of a matrix
   };
   const std::map<const Parameter*, Place>& places() const { return places_; }
-  /// Of a weight that several stages use: whether this rank has a piece of it alone to compute with (ZeRO's stage 3); that
-  /// or the whole; and its gradient, of the stages 2 and 3 its piece. Undefined on ranks that do not use it.
+  /// Of a weight that several stages use: whether this rank keeps only its piece of it (ZeRO's stage 3).
   bool is_in_pieces(const Shared& shared) const {
     return zero() == 3 && shared.parameter->kind == ParameterKind::matrix;
   }
+  /// The piece that this rank keeps, or the whole weight. Undefined on ranks that do not use it.
   at::Tensor value_of(const Shared& shared) const;
+  /// The gradient of the whole weight; with ZeRO's stages 2 and 3 of this rank's piece. Undefined on ranks that do not use it.
   at::Tensor gradient_of(const Shared& shared) const;
   /// Flat, what this rank computes with of its own weights; of matrices with ZeRO's stage 3 its pieces, from which passes
   /// gather.

@@ -67,14 +67,21 @@ int usual_batch(const std::string& name, const std::vector<int>& replicas);
 int least_batch(const std::string& name, const std::vector<int>& replicas);
 
 /// An asynchronous schedule with stage s on replicas[s] ranks as in make_replicated, whose update t takes sizes[t] micro-batches.
-/// On each rank of a stage an update stands behind the last of its own backward passes of the batch or, where it has none, before
-/// its first of a later one; the ranks make it together. Micro-batch k uses with pipedream as many updates as stand before its
-/// forward pass on its rank; with vertical sync, on its rank of the first stage; with 2BW max(0, t − 1) in batch t, whatever the
-/// sizes. So with one rank a stage, n stages and one micro-batch an update it uses version max(0, k − (n − 1 − s)) of pipedream
-/// on stage s, and max(0, k − (n − 1)) with vertical sync; and where the m micro-batches of an update make whole turns of a
-/// stage's r ranks, each of which has c = m / r of them and holds h at most (make_replicated), number i of batch t uses version
-/// max(0, t − max(0, ⌈(h − 1 − ⌊i / r⌋) / c⌉)) of pipedream. Batches may take the place of a last one of three micro-batches a
-/// rank (of any size, with one rank a stage): rows stay as they are up to the first pass of that. Throws InputError for another
+///
+/// Where updates stand: on each rank of a stage behind the last of its own backward passes of the batch or, where it has none,
+/// before its first of a later batch. The ranks of a stage make an update together.
+///
+/// Which version a micro-batch uses:
+///  - pipedream: the one after all updates that stand before its forward pass on its rank;
+///  - vertical sync: the same, on its rank of the first stage, for all stages;
+///  - 2BW: in batch t version max(0, t − 1), whatever the sizes.
+/// With one rank a stage, n stages and one micro-batch an update, micro-batch k uses version max(0, k − (n − 1 − s)) of pipedream
+/// on stage s, and max(0, k − (n − 1)) with vertical sync. Where the m micro-batches of an update make whole turns of a stage's r
+/// ranks, each of which has c = m / r of them and holds h at most (make_replicated), number i of batch t uses version
+/// max(0, t − max(0, ⌈(h − 1 − ⌊i / r⌋) / c⌉)) of pipedream.
+///
+/// A schedule may be made longer: if its last batch has at least three micro-batches for each rank (with one rank a stage, any number),
+/// other batches may stand in its place, and all rows are the same up to that batch's first pass. Throws InputError for another
 /// schedule, sizes below 1, and for 2BW below least_batch but in the last update: a version would be needed before it is made.
 Schedule make_asynchronous(const std::string& name, const std::vector<int>& replicas,
                            const std::vector<int>& sizes);

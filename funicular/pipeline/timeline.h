@@ -25,7 +25,7 @@ struct Span {
 
 struct RankUse {
   double busy = 0;
-  double bubble = 0;  ///< of the makespan, what it is not busy
+  double bubble = 0;  ///< time in which it stands still, of the whole schedule's
   int peak_in_flight =
       0;  ///< most activations of one micro-batch on one stage that it holds, from F to the end of B or W
   int versions = 1;  ///< of the weights of one stage, most that it holds: those in use, and the newest

@@ -14,7 +14,7 @@
 
 namespace funicular::train {
 
-/// Where a run leaves no files most of it does nothing. Everything is collective.
+/// The files of a run. For a run without an output folder most functions do nothing. All of them are collective.
 class RunFolder {
  public:
   /// Locks the folder, and clears up after a killed process.

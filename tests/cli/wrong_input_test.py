@@ -330,6 +330,13 @@ class Predictions(ProgramTest):
         self.assertNotIn("tab", self.succeeds("predict", "--model", model, stdin="the film\n").err)
         self.assertNotIn("hold a tab", self.succeeds("predict", "--model", model, "--pairs", stdin="a\tb\n").err)
 
+    def test_lines_of_json_are_told(self):
+        model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        rows = '{"text": "the film"}\n{"text": "the plot"}\nthe {film}\n'
+        self.assertIn("2 of 3 lines look like JSON objects", self.succeeds("predict", "--model", model, stdin=rows).err)
+        told = self.succeeds("predict", "--model", model, "--format", "jsonl", "--text-column", "text", stdin=rows.rsplit("the", 1)[0])
+        self.assertNotIn("JSON objects", told.err)
+
     def test_input_missing(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
         self.refuses(["predict", "--model", model, "--input", self.folder / "none"], "cannot read --input", "No such file")
