@@ -2,6 +2,7 @@
 
 import re
 import shutil
+import subprocess
 
 from harness import *
 
@@ -340,6 +341,20 @@ class Told(ProgramTest):
                 self.assertEqual(remark, "the best so far")
             else:
                 self.assertEqual(remark, f"best accuracy so far {best[0][0]:.4f}, at step {best[1]}")
+
+    def test_the_precision_is_chosen_where_none_is_given(self):
+        classifier = self.model("classifier", extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
+        train, held_out = self.custom_files()
+        lines = self.folder / "lines.txt"
+        lines.write_text("the film\n\nthe plot is good\n")
+        training = ["--max-steps", 1, "--batch-size", 2, "--max-length", 16]
+        for words in (["predict", "--model", classifier, "--input", lines],
+                      ["evaluate", "--model", classifier, "--task", "custom", "--data", held_out],
+                      ["finetune", "--model", self.model(), "--task", "custom", "--train", train, "--output", self.folder / "tuned", *training],
+                      ["pretrain", "--model", self.model("plain"), "--data", lines, "--output", self.folder / "trained", *training]):
+            # Not by the harness, which asks for fp32 where tests ask for nothing.
+            done = subprocess.run([PROGRAM, *map(str, words)], capture_output=True, text=True, timeout=300, check=False, env=environment())
+            self.assertRegex(done.stderr, r"precision: (fp32|bf16), .* \(--precision auto\)", words[0])
 
     def test_the_steps_are_told_before_the_first(self):
         words = self.finetune_words(self.model(), batch_size=16, gradient_accumulation_steps=2, warmup_steps=2)
