@@ -44,6 +44,7 @@ ProcessorFlags read_flags() {
                  __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   flags.bf16 = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("avx512vnni");
   flags.intel = __builtin_cpu_is("intel");
+  flags.avx512_vnni = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl");
 #if defined(__linux__)
   unsigned a = 0, b = 0, c = 0, d = 0;
   if (__get_cpuid_count(7, 0, &a, &b, &c, &d)) {
@@ -51,6 +52,7 @@ ProcessorFlags read_flags() {
     flags.tiles = (d & kTiles) == kTiles;
     flags.fp16 = (d & 1u << 23) != 0;
   }
+  if (__get_cpuid_count(7, 1, &a, &b, &c, &d)) flags.avx_vnni = (a & 1u << 4) != 0;
 #endif
 #endif
   return flags;
@@ -67,28 +69,6 @@ Isa detect() {
   }
 #endif
   return isa;
-}
-
-/// CPUID's leaf 7.1, EAX bit 4.
-bool has_avx_vnni() {
-#if defined(__x86_64__) && defined(__linux__)
-  unsigned a = 0, b = 0, c = 0, d = 0;
-  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & 1u << 4) != 0;
-#else
-  return false;
-#endif
-}
-
-ByteProducts detect_byte_products() {
-#if defined(__x86_64__)
-  const std::string_view wanted = wanted_isa();
-  if (wanted == "avx2" || wanted == "avx512") return ByteProducts::of_isa;
-  const bool wide = __builtin_cpu_supports("avx512vnni") && __builtin_cpu_supports("avx512vl");
-  if (best_isa() == Isa::avx2 && has_avx_vnni()) return ByteProducts::avx_vnni;
-  if (best_isa() == Isa::avx2 && wide && wanted == "avx2_vnni") return ByteProducts::avx_vnni_evex;
-  if (best_isa() == Isa::avx512 && wide) return ByteProducts::avx512_vnni;
-#endif
-  return ByteProducts::of_isa;
 }
 
 }  // namespace
@@ -108,8 +88,16 @@ Isa choose_isa(const ProcessorFlags& processor, std::string_view wanted) {
   return processor.intel && processor.fp16 ? Isa::avx512 : Isa::avx512_bf16;
 }
 
+ByteProducts choose_byte_products(const ProcessorFlags& processor, Isa isa, std::string_view wanted) {
+  if (wanted == "avx2" || wanted == "avx512") return ByteProducts::of_isa;
+  if (isa == Isa::avx2 && processor.avx_vnni) return ByteProducts::avx_vnni;
+  if (isa == Isa::avx2 && processor.avx512_vnni && wanted == "avx2_vnni") return ByteProducts::avx_vnni_evex;
+  if (isa == Isa::avx512 && processor.avx512_vnni) return ByteProducts::avx512_vnni;
+  return ByteProducts::of_isa;
+}
+
 ByteProducts byte_products() {
-  static const ByteProducts products = detect_byte_products();
+  static const ByteProducts products = choose_byte_products(read_flags(), best_isa(), wanted_isa());
   return products;
 }
 

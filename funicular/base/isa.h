@@ -24,6 +24,8 @@ struct ProcessorFlags {
   bool fp16 = false;    ///< AVX512-FP16
   bool tiles = false;   ///< AMX-TILE, AMX-BF16 and AMX-INT8, and a system that lets this process use them
   bool intel = false;   ///< made by Intel
+  bool avx_vnni = false;     ///< VPDPBUSD of 32 bytes in AVX's encoding
+  bool avx512_vnni = false;  ///< VPDPBUSD of 32 and 64 bytes in AVX-512's encoding
 };
 
 /// The instruction set that best_isa() takes on a processor. `wanted` is FUNICULAR_ISA's value, or empty.
@@ -33,6 +35,9 @@ Isa choose_isa(const ProcessorFlags& processor, std::string_view wanted);
 /// AVX-VNNI's encoding beside AVX2, servers from Cascade Lake on beside AVX-512. avx_vnni_evex is the former's
 /// width in the latter's encoding, for tests: only FUNICULAR_ISA asks for it.
 enum class ByteProducts { of_isa, avx_vnni, avx_vnni_evex, avx512_vnni };
+
+/// What byte_products() is on a processor whose kernels are `isa`'s. `wanted` is FUNICULAR_ISA's value, or empty.
+ByteProducts choose_byte_products(const ProcessorFlags& processor, Isa isa, std::string_view wanted);
 
 /// What this processor has beside best_isa(). FUNICULAR_ISA=avx2 and avx512 leave it out; avx2_vnni and avx512_vnni
 /// ask for it.

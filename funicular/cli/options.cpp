@@ -230,7 +230,7 @@ Option& declare_inference_precision(Arguments& arguments, std::string& target,
 
 std::string resolve_inference_precision(const std::string& precision, at::Device device) {
   if (precision != kAutoPrecision) return precision;
-  const nn::PrecisionChoice choice = nn::choose_inference_precision(device);
+  const nn::PrecisionChoice choice = nn::choose_precision(device);
   log::info("precision: {}, {} (--precision auto)", choice.name, choice.reason);
   return choice.name;
 }
@@ -324,7 +324,7 @@ void TrainingOptions::apply() {
 void TrainingOptions::choose_precision() {
   const std::string choice = comm::from_first(group_, [&] {
     const std::string earlier = train::precision_of_run(output, resume);
-    const nn::PrecisionChoice own = nn::choose_training_precision(device.place());
+    const nn::PrecisionChoice own = nn::choose_precision(device.place());
     return earlier.empty() ? fmt::format("{} {}", own.name, own.reason) : earlier + " as the run began";
   });
   const size_t blank = choice.find(' ');

@@ -1,21 +1,16 @@
 #include "funicular/nn/precision_choice.h"
 
-#include "funicular/base/isa.h"
 #include "funicular/runtime/device_kernels.h"
 
 namespace funicular::nn {
 
-PrecisionChoice choose_training_precision(at::Device device) {
+PrecisionChoice choose_precision(at::Device device, Isa isa) {
   if (!device.is_cpu())
     return funicular::device::multiplies_bf16(device)
                ? PrecisionChoice{"bf16", "this GPU multiplies it several times as fast as fp32"}
                : PrecisionChoice{"fp32", "this GPU has no products of bfloat16"};
-  if (best_isa() >= Isa::avx512_bf16) return {"bf16", "this processor multiplies it faster than fp32"};
+  if (isa >= Isa::avx512_bf16) return {"bf16", "this processor multiplies it faster than fp32"};
   return {"fp32", "this processor has no products of 16 bits that are much faster"};
-}
-
-PrecisionChoice choose_inference_precision(at::Device device) {
-  return choose_training_precision(device);
 }
 
 }  // namespace funicular::nn

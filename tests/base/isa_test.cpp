@@ -44,4 +44,33 @@ TEST(Isa, DoesNotPassOverOneThatIsMissing) {
   EXPECT_EQ(choose_isa({.avx2 = true, .bf16 = true, .tiles = true}, ""), Isa::avx2);
 }
 
+constexpr ProcessorFlags kAlderLake{.avx2 = true, .intel = true, .avx_vnni = true};
+constexpr ProcessorFlags kIceLake{.avx2 = true, .avx512 = true, .intel = true, .avx512_vnni = true};
+
+TEST(ByteProducts, AreVpdpbusdWhereAProcessorHasItBesideItsSet) {
+  EXPECT_EQ(choose_byte_products(kHaswell, Isa::avx2, ""), ByteProducts::of_isa);
+  EXPECT_EQ(choose_byte_products(kSkylake, Isa::avx512, ""), ByteProducts::of_isa);
+  EXPECT_EQ(choose_byte_products(kAlderLake, Isa::avx2, ""), ByteProducts::avx_vnni);
+  EXPECT_EQ(choose_byte_products(kIceLake, Isa::avx512, ""), ByteProducts::avx512_vnni);
+}
+
+TEST(ByteProducts, AreThoseOfTheSetWhereItHoldsVpdpbusdItself) {
+  EXPECT_EQ(choose_byte_products(kIceLake, Isa::avx512_bf16, ""), ByteProducts::of_isa);
+  EXPECT_EQ(choose_byte_products(kIceLake, Isa::amx, ""), ByteProducts::of_isa);
+  EXPECT_EQ(choose_byte_products(kAlderLake, Isa::baseline, ""), ByteProducts::of_isa);
+}
+
+TEST(ByteProducts, AreLeftOutOrAskedForByTheSetsName) {
+  EXPECT_EQ(choose_byte_products(kAlderLake, Isa::avx2, "avx2"), ByteProducts::of_isa);
+  EXPECT_EQ(choose_byte_products(kAlderLake, Isa::avx2, "avx2_vnni"), ByteProducts::avx_vnni);
+  EXPECT_EQ(choose_byte_products(kIceLake, Isa::avx512, "avx512"), ByteProducts::of_isa);
+  EXPECT_EQ(choose_byte_products(kIceLake, Isa::avx512, "avx512_vnni"), ByteProducts::avx512_vnni);
+}
+
+TEST(ByteProducts, AreNotAvxVnnisOnAProcessorThatHasOnlyTheWideOnesUnlessAskedFor) {
+  EXPECT_EQ(choose_byte_products(kIceLake, Isa::avx2, ""), ByteProducts::of_isa);
+  EXPECT_EQ(choose_byte_products(kIceLake, Isa::avx2, "avx2_vnni"), ByteProducts::avx_vnni_evex);
+  EXPECT_EQ(choose_byte_products(kSkylake, Isa::avx2, "avx2_vnni"), ByteProducts::of_isa);
+}
+
 }  // namespace funicular::isa_tests
