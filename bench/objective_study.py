@@ -5,9 +5,10 @@ usage: objective_study.py --data FOLDER --results FOLDER [--language english|chi
 
 English: pre-training on WikiText-2 (FOLDER/wikitext2/valid.txt), then CoLA (FOLDER/cola), Matthews correlation. Chinese:
 People's Daily (FOLDER/peopledaily/dev.txt), then titles of news in ten classes (FOLDER/thucnews), accuracy. "none" is fine-tuned
-without pre-training. Each objective reads as many real tokens as the others, to within a step; ELECTRA's step costs more, since
-its generator reads them too. Losses are each objective's own and do not compare; scores do. Each finished run
-leaves a result.json and is not repeated; table.md is written after each.
+without pre-training. Similar words are those of vectors that are trained on the same text. Chinese words are cut by jieba's
+dictionary (pip install jieba). Each objective reads as many real tokens as the others, to within a step; ELECTRA's step costs
+more, since its generator reads them too. Losses are each objective's own and do not compare; scores do. Each finished run leaves
+a result.json and is not repeated; table.md is written after each.
 """
 import argparse
 import json
@@ -109,6 +110,25 @@ def task_files(args):
     return folder / "train.tsv", folder / "dev.tsv"
 
 
+def similar_words(args, paths):
+    """Word vectors of the text that is read."""
+    words = args.results / "inputs" / "words.txt"
+    vectors = words.with_name("vectors.txt")
+    if not vectors.exists():
+        text = paths["train"].read_text(encoding="utf-8")
+        if args.language == "chinese":
+            import jieba
+            text = "\n".join(" ".join(jieba.lcut(line, HMM=False)) for line in text.splitlines())
+        tools.write_atomically(words, text.lower())
+        tools.call(args.program, ["vectors", "--input", words, "--output", vectors])
+    return vectors
+
+
+def dictionary_of_jieba():
+    import jieba
+    return Path(jieba.__file__).with_name("dict.txt")
+
+
 # Runs.
 
 
@@ -188,8 +208,7 @@ def report(args, results):
 
 
 def chosen(args):
-    names = args.only or [name for name in OBJECTIVES if not ("entities" in name and args.language == "english")
-                          and not ("MacBERT" in name and not args.similar_words)]
+    names = args.only or [name for name in OBJECTIVES if not ("entities" in name and args.language == "english")]
     for name in names:
         if name not in OBJECTIVES:
             raise tools.Failed(f"--only {name}: expected one of {', '.join(OBJECTIVES)}")
@@ -211,13 +230,16 @@ def main():
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--rows", type=int, default=4000, help="of the task, to fine-tune on")
     parser.add_argument("--epochs", type=float, default=3, help="of fine-tuning")
-    parser.add_argument("--similar-words", type=Path, help="lexicon or word vectors, for MacBERT's replacement")
-    parser.add_argument("--word-dictionary", type=Path, help="Chinese words in jieba's format")
+    parser.add_argument("--similar-words", type=Path, help="lexicon or word vectors, instead of those that are trained")
+    parser.add_argument("--word-dictionary", type=Path, help="Chinese words in jieba's format, instead of jieba's own")
     parser.add_argument("--only", nargs="+", help="names of objectives")
     args = parser.parse_args()
     try:
         paths, task = make_texts(args), task_files(args)
         stores = {name: tools.tokenize(args.program, paths["tokenizer"], paths[name]) for name in ("train", "eval")}
+        args.similar_words = args.similar_words or similar_words(args, paths)
+        if args.language == "chinese":
+            args.word_dictionary = args.word_dictionary or dictionary_of_jieba()
         results = []
         for seed in range(1, args.seeds + 1):
             for name in chosen(args):
