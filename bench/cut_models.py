@@ -4,7 +4,7 @@ beside torch's pipelining with transformers.
 
 usage: cut_models.py --results FOLDER [--precision bf16|fp32] [--micro-batches 16] [--micro-batch 4] [--repetitions 3] [--steps 2]
 
-Masked LM on rows of 32 to 128 tokens. Four kinds of runs take turns: two stages under 1F1B (funicular launch -n 2, cut where the
+Masked LM on rows of 32 to 128 tokens. These kinds of runs take turns: two stages under 1F1B (funicular launch -n 2, cut where the
 measured times of the segments are most equal), two slices of all weights, one process, and transformers' BERT under
 torch.distributed.pipelining on the same two ranks (bench/peers/hf_stages.py), on the same rows, in batches as they were drawn and,
 like for like, of rows of similar length as its Trainer groups them. Before its first run the peer is tuned; "as it comes" it is not,

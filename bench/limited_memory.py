@@ -2,7 +2,7 @@
 """Trains a BERT that is too large for one process's limit, cut into stages, as the error of the uncut run says.
 
 Runs the model in one process and as pipelines of --stages ranks (two) and of one less without a limit, and notes the most data
-(VmData) of a process that trains. Then the limit (ulimit -d) of every such process is halfway between the two pipelines' (of two
+(VmData) of each rank. Then the limit (ulimit -d) of every such process is halfway between the two pipelines' (of two
 ranks: one process's and the pipeline's). All but the longest pipeline must end with an error; that of one process must name a
 pipeline of --stages ranks; and the pipeline must end with a model.
 
@@ -23,13 +23,13 @@ from pathlib import Path
 from kill_ranks import make_inputs, ranks_of
 
 
-def run(command: list, folder: Path, program: str, kilobytes: int = 0) -> tuple[int, str, int]:
-    """The exit code, what was said, and the most kilobytes of data of one process that trains."""
+def run(command: list, folder: Path, program: str, kilobytes: int = 0) -> tuple[int, str, list[int]]:
+    """The exit code, what was said, and by rank the most kilobytes of data."""
     limit = f"ulimit -d {kilobytes}; " if kilobytes else ""
     at = command.index(program, 1) if "launch" in command else 0
     # Small stacks: what threads reserve and never touch counts as data.
     command = [*command[:at], "sh", "-c", f'ulimit -s 1024; {limit}exec "$@"', "sh", *command[at:]]
-    most = 0
+    most = {}
     with open(folder / "said", "w+b") as said:
         process = subprocess.Popen(list(map(str, command)), stdout=said, stderr=said,
                                    env={**os.environ, "MALLOC_ARENA_MAX": "1", "OMP_NUM_THREADS": "1"})
@@ -39,10 +39,19 @@ def run(command: list, folder: Path, program: str, kilobytes: int = 0) -> tuple[
                     status = Path(f"/proc/{trainer}/status").read_text()
                 except OSError:
                     continue
-                most = max([most, *map(int, re.findall(r"VmData:\s*(\d+)", status))])
+                rank = rank_of(trainer)
+                most[rank] = max([most.get(rank, 0), *map(int, re.findall(r"VmData:\s*(\d+)", status))])
             time.sleep(0.01)
         said.seek(0)
-        return process.returncode, said.read().decode(), most
+        return process.returncode, said.read().decode(), [most[rank] for rank in sorted(most)]
+
+
+def rank_of(process: int) -> int:
+    try:
+        words = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return 0
+    return next((int(word[5:]) for word in words if word.startswith(b"RANK=")), 0)
 
 
 def main() -> int:
@@ -72,11 +81,11 @@ def main() -> int:
             if code != 0:
                 print(said[ranks], file=sys.stderr)
                 return 1
-        limit = (free[a.stages - 1] + free[a.stages]) // 2
+        limit = (max(free[a.stages - 1]) + max(free[a.stages])) // 2
         for ranks, command in commands.items():
             shutil.rmtree(folder / "run", ignore_errors=True)
-            codes[ranks], said[ranks], _ = run(command, folder, a.program, limit)
-        result |= {"kilobytes": free, "limit_kilobytes": limit, "exit_codes": codes,
+            codes[ranks], said[ranks], limited = run(command, folder, a.program, limit)
+        result |= {"kilobytes_by_rank": free, "kilobytes_by_rank_within_the_limit": limited, "limit_kilobytes": limit, "exit_codes": codes,
                    "error": next((line for line in said[1].splitlines() if "[memory]" in line), "")}
         trained = (folder / "run" / "model" / "model.safetensors").exists()
     print(json.dumps(result))

@@ -2,10 +2,12 @@
 """What each pre-training objective is worth at equal tokens: a small model from scratch, its held-out loss, a score downstream.
 
 usage: objective_study.py --data FOLDER --results FOLDER [--language english|chinese] [--tokens 2e6] [--seeds 3] [--only NAME…]
+                          [--task-train FILE --task-eval FILE]
 
 English: pre-training on WikiText-2 (FOLDER/wikitext2/valid.txt), then CoLA (FOLDER/cola), Matthews correlation. Chinese:
 People's Daily (FOLDER/peopledaily/dev.txt), then titles of news in ten classes (FOLDER/thucnews), accuracy. "none" is fine-tuned
-without pre-training. Similar words are those of vectors that are trained on the same text. Chinese words are cut by jieba's
+without pre-training. --task-train and --task-eval take tables of label and text instead, scored by accuracy (so small a model learns
+nothing of CoLA; tools/quickstart/descriptions.sh FOLDER makes descriptions of packages and their sections). Similar words are those of vectors that are trained on the same text. Chinese words are cut by jieba's
 dictionary (pip install jieba). Each objective reads as many real tokens as the others, to within a step; ELECTRA's step costs
 more, since its generator reads them too. Losses are each objective's own and do not compare; scores do. Each finished run leaves
 a result.json and is not repeated; table.md is written after each.
@@ -98,6 +100,10 @@ def spread_over(lines, most):
 def task_files(args):
     """Rows of label and text for training and for the score."""
     folder = args.results / "inputs"
+    if args.task_train:
+        header, *lines = args.task_train.read_text(encoding="utf-8").splitlines()
+        tools.write_atomically(folder / "train.tsv", "\n".join([header, *spread_over(lines, args.rows)]) + "\n")
+        return folder / "train.tsv", args.task_eval
     if args.language == "english":
         for name in ("train", "dev"):
             lines = (args.data / f"cola/{name}.tsv").read_text(encoding="utf-8").splitlines()
@@ -152,8 +158,13 @@ def pretrain(args, paths, stores, name, seed, steps, output):
     return json.loads((output / "run.json").read_text())["result"]
 
 
+def metric_of(args):
+    return "accuracy" if args.task_train else METRICS[args.language]
+
+
 def finetune(args, task, model, seed, output):
-    printed = tools.call(args.program, ["finetune", "--model", model, "--task", "cola" if args.language == "english" else "custom", "--train",
+    task_name = "cola" if metric_of(args) == "matthews_correlation" else "custom"
+    printed = tools.call(args.program, ["finetune", "--model", model, "--task", task_name, "--train",
                                         task[0], "--eval", task[1], "--metric-for-best-model", "loss", "--output", output,
                                         "--num-train-epochs", args.epochs, "--batch-size", 32, "--learning-rate", 3e-4, "--max-length",
                                         min(64, args.max_length), "--save-steps", 0, "--seed", seed])
@@ -169,13 +180,13 @@ def run_once(args, paths, stores, task, name, seed):
         shutil.rmtree(folder)  # of a run that was stopped
     found = {"objective": name, "seed": seed}
     if OBJECTIVES[name] is None:
-        found["score"] = finetune(args, task, untrained(args, paths, seed), seed, folder / "tuned")[METRICS[args.language]]
+        found["score"] = finetune(args, task, untrained(args, paths, seed), seed, folder / "tuned")[metric_of(args)]
     else:
         probe = pretrain(args, paths, stores, name, seed, PROBE, folder / "probe")
         steps = max(1, round(args.tokens / (probe["tokens"] / PROBE)))
         result = pretrain(args, paths, stores, name, seed, steps, folder / "pretrained")
         found |= {"tokens": result["tokens"], "steps": steps, "seconds": result["seconds"], "eval_loss": result["best_evaluation"]["loss"]}
-        found["score"] = finetune(args, task, folder / "pretrained/model", seed, folder / "tuned")[METRICS[args.language]]
+        found["score"] = finetune(args, task, folder / "pretrained/model", seed, folder / "tuned")[metric_of(args)]
     tools.write_json(done, found)
     return found
 
@@ -194,7 +205,7 @@ def untrained(args, paths, seed):
 
 
 def report(args, results):
-    lines = [f"| objective | tokens | steps | held-out loss (its own) | {METRICS[args.language]}, mean and 95 % interval | seeds | seconds |",
+    lines = [f"| objective | tokens | steps | held-out loss (its own) | {metric_of(args)}, mean and 95 % interval | seeds | seconds |",
              "|---|---|---|---|---|---|---|"]
     for name in OBJECTIVES:
         runs = [each for each in results if each["objective"] == name]
@@ -229,11 +240,15 @@ def main():
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=1e-3)
     parser.add_argument("--rows", type=int, default=4000, help="of the task, to fine-tune on")
+    parser.add_argument("--task-train", type=Path, help="a table of label and text to fine-tune on, with a header")
+    parser.add_argument("--task-eval", type=Path, help="one to score on")
     parser.add_argument("--epochs", type=float, default=3, help="of fine-tuning")
     parser.add_argument("--similar-words", type=Path, help="lexicon or word vectors, instead of those that are trained")
     parser.add_argument("--word-dictionary", type=Path, help="Chinese words in jieba's format, instead of jieba's own")
     parser.add_argument("--only", nargs="+", help="names of objectives")
     args = parser.parse_args()
+    if bool(args.task_train) != bool(args.task_eval):
+        parser.error("--task-train and --task-eval go together")
     try:
         paths, task = make_texts(args), task_files(args)
         stores = {name: tools.tokenize(args.program, paths["tokenizer"], paths[name]) for name in ("train", "eval")}

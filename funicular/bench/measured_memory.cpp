@@ -55,13 +55,16 @@ class HeldGradients final : public parallel::StateVisitor {
 Held held_by(TrainingStep& step, const train::GlobalBatch& batch) {
   Held held;
   std::vector<const Parameter*> without;
-  for (const auto& parameter : step.model().parameters) {
-    held.weights.add(parameter->master);
-    held.weights.add(parameter->compute);
-    held.gradients.add(parameter->gradient);
-    if (!parameter->gradient.defined()) without.push_back(parameter.get());
-  }
   parallel::Strategy& strategy = step.strategy();
+  std::vector<const Model*> models = strategy.copies();
+  models.push_back(&step.model());
+  for (const Model* const model : models)
+    for (const auto& parameter : model->parameters) {
+      held.weights.add(parameter->master);
+      held.weights.add(parameter->compute);
+      held.gradients.add(parameter->gradient);
+      if (model == &step.model() && !parameter->gradient.defined()) without.push_back(parameter.get());
+    }
   HeldState state(held);
   strategy.visit_state(state);
   if (strategy.name() != "single")

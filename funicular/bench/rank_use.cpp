@@ -36,7 +36,8 @@ double sum(const comm::Group& group, double value) {
 }
 
 bool is_devices(const std::string& strategy) {
-  return parallel::Layout::parse(strategy).kind == parallel::Layout::Kind::devices;
+  const parallel::Layout layout = parallel::Layout::parse(strategy);
+  return layout.kind == parallel::Layout::Kind::devices || layout.devices > 0;
 }
 
 /// What all strategies are measured on.
@@ -162,8 +163,9 @@ namespace {
 RankUseOptions first_step(const std::string& strategy, RankUseOptions options) {
   if (is_devices(strategy))
     throw InputError("bench",
-                     "what dp needs cannot be predicted: its devices compute on threads of their own; "
-                     "expected another strategy, or funicular bench ranks --strategy dp");
+                     "what {} needs cannot be predicted: its devices compute on threads of their own; "
+                     "expected another strategy, or funicular bench ranks --strategy \"{}\"",
+                     strategy, strategy);
   options.steps = options.warmup = 0;
   return options;
 }

@@ -22,7 +22,7 @@ constexpr std::string_view kSharding =
 
 constexpr std::string_view kProcesses =
     "funicular launch -n N -- funicular … starts N processes, and torchrun or srun do too; --devices N is of "
-    "--strategy dp";
+    "--strategy dp and of pipelines";
 
 constexpr std::pair<std::string_view, std::string_view> kAnswers[] = {
     {"eval-strategy", kEvaluation},

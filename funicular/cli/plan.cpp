@@ -90,6 +90,12 @@ class Plan final : public Command {
     arguments.add("update-time", "TIMES", update_,
                   "of an update that stands in the rows (of asynchronous schedules)");
     arguments.add("message-time", "TIME", message_, "of a message from rank to rank").range(0);
+    arguments.add("activation-memory", "SIZES", activation_memory_,
+                  "of a micro-batch on a stage, in any unit: one value, or one for each stage; then the most "
+                  "that each rank "
+                  "holds at a time is told");
+    arguments.add("weight-memory", "SIZES", weight_memory_, "of one version of a stage's weights");
+    arguments.add("state-memory", "SIZES", state_memory_, "of a stage's gradients and optimiser state");
     arguments.add("messages", messages_, "print sends and receives, too");
     arguments.add("draw", "FILE", drawings_,
                   "draw it: as an image (.svg), or as a trace for Perfetto (.json)");
@@ -142,6 +148,9 @@ class Plan final : public Command {
                                     numbers_of("weight-time", weight_)};
     costs.message = message_;
     if (!recording) costs.update = numbers_of("update-time", update_);
+    costs.activation_memory = numbers_of("activation-memory", activation_memory_);
+    costs.weight_memory = numbers_of("weight-memory", weight_memory_);
+    costs.state_memory = numbers_of("state-memory", state_memory_);
     return costs;
   }
 
@@ -187,9 +196,10 @@ class Plan final : public Command {
                measured ? fmt::format(", measured {:g}", measured->makespan) : "");
     for (size_t rank = 0; rank < timeline.ranks.size(); ++rank) {
       const pipeline::RankUse& use = timeline.ranks[rank];
-      fmt::print("# rank {}: bubble {}{}, peak in flight {}{}\n", rank, bubble_text(timeline, rank),
+      fmt::print("# rank {}: bubble {}{}, peak in flight {}{}{}\n", rank, bubble_text(timeline, rank),
                  measured ? ", measured " + bubble_text(*measured, rank) : "", use.peak_in_flight,
-                 use.versions > 1 ? fmt::format(", {} versions of the weights", use.versions) : "");
+                 use.versions > 1 ? fmt::format(", {} versions of the weights", use.versions) : "",
+                 use.peak_memory > 0 ? fmt::format(", memory {:g}", use.peak_memory) : "");
     }
     const std::string text = to_text(rows);
     std::fwrite(text.data(), 1, text.size(), stdout);
@@ -202,7 +212,8 @@ class Plan final : public Command {
       ranks.push_back({{"busy", use.busy},
                        {"bubble", use.bubble},
                        {"peak_in_flight", use.peak_in_flight},
-                       {"versions", use.versions}});
+                       {"versions", use.versions},
+                       {"peak_memory", use.peak_memory}});
     OrderedJson json = {{"schedule", schedule.name},
                         {"stages", schedule.stages()},
                         {"micro_batches", schedule.micro_batches()},
@@ -216,7 +227,8 @@ class Plan final : public Command {
     fmt::print("{}\n", json.dump(2));
   }
 
-  std::string schedule_, replicas_, forward_ = "1", input_ = "1", weight_ = "1", update_ = "0";
+  std::string schedule_, replicas_, forward_ = "1", input_ = "1", weight_ = "1", update_ = "0",
+                                    activation_memory_ = "0", weight_memory_ = "0", state_memory_ = "0";
   int64_t ranks_ = 4, micro_batches_ = 8;
   std::optional<int64_t> chunks_;
   double message_ = 0;

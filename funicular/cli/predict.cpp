@@ -336,7 +336,7 @@ class Predict final : public Command {
     if (layout.format != format::TextFormat::lines) return;
     if (done.objects > 0)
       log::warning(
-          "{}: {} of {} lines look like JSON objects, and each whole line was taken as one text; --format "
+          "{}: {} of {} lines look like JSON, and each whole line was taken as one text; --format "
           "jsonl "
           "reads the texts in them",
           input.name, done.objects, done.rows);

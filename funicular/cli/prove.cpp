@@ -19,6 +19,7 @@
 #include "funicular/format/bert_config.h"
 #include "funicular/format/config_keys.h"
 #include "funicular/launch/launcher.h"
+#include "funicular/prove/pairs.h"
 #include "funicular/prove/proof.h"
 
 namespace funicular::cli {
@@ -76,9 +77,6 @@ std::string figures(const Row& row) {
                      row.b, row.with_reference ? fmt::format("   ({})", row.objective) : "");
 }
 
-constexpr const char *kMaskedLm = "masked-lm", *kClassification = "classification", *kElectra = "electra",
-                     *kMacBert = "macbert";
-
 class Prove final : public Command {
  public:
   Prove()
@@ -105,7 +103,7 @@ class Prove final : public Command {
                   "the reference, and every strategy on 1 to 4 ranks, with accumulation and recomputation, "
                   "against single");
     arguments.add("objective", "NAME", objective_, "what is learnt; --all takes the reference for each")
-        .choices({kMaskedLm, kClassification, kElectra, kMacBert});
+        .choices(prove::objective_names());
     arguments.add("model", "DIR|config.json", task_.model, "what to train").default_text("a small BERT");
     arguments.add("layers", "N", task_.layers, "of the small BERT: a pipeline of many stages needs more")
         .range(1, 64);
@@ -163,8 +161,7 @@ class Prove final : public Command {
 
   void set_objective(const std::string& name) {
     objective_ = name;
-    task_.head = name == kClassification ? model::Head::classification : model::Head::masked_lm;
-    task_.objective = name == kElectra || name == kMacBert ? name : "";
+    prove::set_objective(task_, name);
   }
 
   int run_as_rank() {
@@ -179,7 +176,7 @@ class Prove final : public Command {
 
   /// Where the layout's tensors lie; trains it once.
   fs::path ran(const prove::Layout& layout) {
-    const auto [found, added] = runs_.try_emplace({objective_, task_.layers, layout.text},
+    const auto [found, added] = runs_.try_emplace({objective_, task_.layers, task_.batch_size, layout.text},
                                                   folder_ / fmt::format("run-{}", runs_.size()));
     if (!added) return found->second;
     make_directories(found->second);
@@ -277,48 +274,16 @@ class Prove final : public Command {
 
   int prove_all() {
     std::vector<Row> rows;
-    const auto add = [&](const std::string& a, const std::string& b) {
-      rows.push_back(compare(a, b));
+    if (!json_) fmt::print("{:<4} {:<14} {:>9} {:>9} {:>9}\n", "", "promised", "loss", "gradient", "weight");
+    for (const prove::Pair& pair : prove::all_pairs(task_, objective_)) {
+      set_objective(pair.objective);
+      task_.layers = pair.layers;
+      task_.batch_size = pair.batch_size;
+      rows.push_back(compare(pair.a, pair.b));
       if (!json_) fmt::print("{}\n", figures(rows.back()));
       std::fflush(stdout);
-    };
-    if (!json_) fmt::print("{:<4} {:<14} {:>9} {:>9} {:>9}\n", "", "promised", "loss", "gradient", "weight");
-    const std::string objective = objective_, refusal = prove::reference_refuses(task_);
-    for (const char* each : {kMaskedLm, kClassification}) {
-      if (!refusal.empty() || (!task_.data.empty() && each != objective)) continue;
-      set_objective(each);
-      add("reference", "single");
     }
-    set_objective(objective);
-    for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3"}) {
-      for (int ranks = 1; ranks <= 4; ++ranks)
-        for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 3 --recompute full"})
-          add(fmt::format("{} -n {}{}", strategy, ranks, variant), "single");
-      add(strategy + " -n 2 --micro-batch-size 2 --recompute sqrt", "single");
-      add(strategy + " -n 2 --micro-batch-size 2 --recompute selective", "single");
-      for (const int ranks : {1, 2, 3, 4}) {
-        if (ranks == 3 && (strategy == "zero2" || strategy == "zero3")) continue;
-        add(fmt::format("{} -n {} --micro-batch-size 4 --deterministic", strategy, ranks),
-            "single --micro-batch-size 4 --deterministic");
-      }
-    }
-    for (const int devices : {2, 3, 4}) {
-      add(fmt::format("dp -n {}", devices), "single");
-      add(fmt::format("dp -n {} --micro-batch-size 3 --recompute full", devices), "single");
-      add(fmt::format("dp -n {} --micro-batch-size 4 --deterministic", devices),
-          "single --micro-batch-size 4 --deterministic");
-    }
-    for (int ranks = 2; ranks <= 4; ++ranks) {
-      add(fmt::format("ps-sync -n {}", ranks), "single");
-      add(fmt::format("ps-sync -n {} --micro-batch-size 3 --recompute full", ranks), "single");
-      add(fmt::format("ps-sync -n {} --micro-batch-size 4 --deterministic", ranks),
-          "single --micro-batch-size 4 --deterministic");
-    }
-    add("ps-sync -n 4 --servers 2", "single");
-    prove_objectives(add);
-    prove_pipelines(add);
-    prove_slices(add);
-    prove_products(add);
+    const std::string refusal = prove::reference_refuses(task_);
     size_t held = 0;
     OrderedJson list = OrderedJson::array();
     for (const Row& row : rows) {
@@ -336,158 +301,15 @@ class Prove final : public Command {
     return held == rows.size() ? 0 : 1;
   }
 
-  /// Of two encoders that are trained together, and of two losses whose counts differ.
-  void prove_objectives(const std::function<void(const std::string&, const std::string&)>& add) {
-    const std::string objective = objective_;
-    for (const char* each : {kElectra, kMacBert}) {
-      if ((!task_.data.empty() || !task_.model.empty()) && each != objective) continue;
-      set_objective(each);
-      for (const char* layout :
-           {"single --micro-batch-size 3", "single --micro-batch-size 2 --recompute full", "ddp -n 2",
-            "ddp -n 3 --micro-batch-size 2 --recompute sqrt", "zero1 -n 2 --micro-batch-size 3",
-            "zero2 -n 3 --micro-batch-size 2", "zero3 -n 2 --recompute full",
-            "zero3 -n 4 --micro-batch-size 1", "pipeline -n 2 --schedule naive --micro-batch-size 3",
-            "pipeline -n 3 --schedule gpipe --micro-batch-size 2 --recompute full",
-            "pipeline -n 4 --micro-batch-size 1", "pipeline -n 3 --schedule zb-h1 --micro-batch-size 2",
-            "pipeline -n 2 --schedule interleaved --micro-batch-size 2",
-            "pipeline -n 2 --schedule zb-v --micro-batch-size 2 --recompute sqrt",
-            "pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 3",
-            "pipeline -n 3 --stages 0x2,2 --micro-batch-size 2",
-            "pipeline-zero1 -n 4 --pipeline-parallel 2 --micro-batch-size 2",
-            "pipeline-zero3 -n 4 --pipeline-parallel 2 --micro-batch-size 2"})
-        add(layout, "single");
-      if (prove::most_slices(task_) >= 2)
-        for (const char* layout : {"tensor -n 2", "tensor -n 2 --sequence-parallel --micro-batch-size 3",
-                                   "pipeline -n 4 --tensor-parallel 2 --micro-batch-size 2",
-                                   "zero3 -n 4 --tensor-parallel 2 --micro-batch-size 3"})
-          add(layout, "single");
-      if (prove::most_slices(task_) >= 3)
-        add("tensor -n 3 --sequence-parallel --micro-batch-size 3", "single");
-      for (const char* layout : {"ddp -n 2", "zero3 -n 2"})
-        add(fmt::format("{} --micro-batch-size 4 --deterministic", layout),
-            "single --micro-batch-size 4 --deterministic");
-    }
-    set_objective(objective);
-  }
-
-  /// For both objectives: of masked words the embeddings are used at both ends.
-  void prove_pipelines(const std::function<void(const std::string&, const std::string&)>& add) {
-    const std::string objective = objective_;
-    for (const char* each : {kMaskedLm, kClassification}) {
-      if (!task_.data.empty() && each != objective) continue;
-      set_objective(each);
-      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
-        for (int ranks = 2; ranks <= 4; ++ranks)
-          add(fmt::format("pipeline -n {} --schedule {} --micro-batch-size 3", ranks, schedule), "single");
-      // Fewer micro-batches than stages; several stages a rank; recomputation; replicas.
-      add("pipeline -n 4 --micro-batch-size 8", "single");
-      for (const char* schedule : {"interleaved", "looped-bfs", "zb-v"})
-        add(fmt::format("pipeline -n 2 --schedule {} --micro-batch-size 3", schedule), "single");
-      for (const char* recompute : {"full", "sqrt", "selective"})
-        add(fmt::format("pipeline -n 3 --micro-batch-size 3 --recompute {}", recompute), "single");
-      add("pipeline -n 4 --pipeline-parallel 2 --micro-batch-size 3", "single");
-      add("pipeline -n 4 --pipeline-parallel 2 --schedule interleaved --micro-batch-size 2", "single");
-      for (const char* schedule : {"1f1b", "interleaved", "zb-h1"})
-        add(fmt::format("pipeline-zero1 -n 4 --pipeline-parallel 2 --schedule {} --micro-batch-size 2",
-                        schedule),
-            "single");
-      // Stages on several ranks, as owner and as user of the table, beside slices and beside replicas' state.
-      for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
-        for (const char* stages : {"-n 3 --stages 0x2,2", "-n 3 --stages 0,2x2", "-n 4 --stages 0,1x2,3"})
-          add(fmt::format("pipeline {} --schedule {} --micro-batch-size 3", stages, schedule), "single");
-      add("pipeline -n 4 --stages 0x3,3 --recompute full", "single");
-      // On devices of one process.
-      for (const char* schedule : {"naive", "gpipe", "zb-v"})
-        add(fmt::format("pipeline --devices 2 --schedule {} --micro-batch-size 3", schedule), "single");
-      add("pipeline --devices 3 --micro-batch-size 3 --recompute full", "single");
-      add("pipeline-zero1 -n 4 --stages 0,2x3 --micro-batch-size 2", "single");
-      // Those that update while they are full follow recurrences of their own.
-      if (!prove::reference_refuses(task_).empty()) continue;
-      for (const char* schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {
-        const auto reference = [&](int stages) {
-          return fmt::format("reference --schedule {} --pipeline-parallel {}", schedule, stages);
-        };
-        for (int ranks = 2; ranks <= 4; ++ranks)
-          add(fmt::format("pipeline -n {} --schedule {}", ranks, schedule), reference(ranks));
-        for (const char* strategy : {"pipeline", "pipeline-zero1", "pipeline-zero2", "pipeline-zero3"})
-          add(fmt::format("{} -n 4 --pipeline-parallel 2 --schedule {} --recompute full", strategy, schedule),
-              reference(2));
-        if (prove::most_slices(task_) < 2) continue;
-        for (const char* rows : {"", " --sequence-parallel --recompute full"})
-          add(fmt::format("pipeline -n 4 --tensor-parallel 2 --schedule {}{}", schedule, rows), reference(2));
-      }
-    }
-    set_objective(objective);
-    prove_every_schedule(add);
-  }
-
-  /// On 2 to 4 ranks with 1, 2, 3, 4 and 8 micro-batches, of a model that has two stages for each rank.
-  void prove_every_schedule(const std::function<void(const std::string&, const std::string&)>& add) {
-    if (!task_.model.empty() || objective_ != kMaskedLm) return;
-    const int64_t layers = std::exchange(task_.layers, 8);
-    for (const char* schedule : {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"})
-      for (int ranks = 2; ranks <= 4; ++ranks)
-        for (const int64_t micro_batches : {1, 2, 3, 4, 8}) {
-          const int64_t size = (task_.batch_size + micro_batches - 1) / micro_batches;
-          add(fmt::format("pipeline -n {} --schedule {} --micro-batch-size {}", ranks, schedule, size),
-              "single");
-        }
-    task_.layers = layers;
-  }
-
-  /// Four heads, 997 words and 200 channels: three ranks have them unequally.
-  void prove_slices(const std::function<void(const std::string&, const std::string&)>& add) {
-    const std::string objective = objective_;
-    for (const char* each : {kMaskedLm, kClassification}) {
-      if (!task_.data.empty() && each != objective) continue;
-      set_objective(each);
-      if (prove::most_slices(task_) < 2) continue;
-      for (int ranks = 2; ranks <= std::min<int64_t>(4, prove::most_slices(task_)); ++ranks) {
-        add(fmt::format("tensor -n {}", ranks), "single");
-        add(fmt::format("tensor -n {} --sequence-parallel --micro-batch-size 3", ranks), "single");
-      }
-      for (const char* recompute : {"full", "sqrt", "selective"})
-        for (const char* rows : {"", " --sequence-parallel"})
-          add(fmt::format("tensor -n 2 --micro-batch-size 3 --recompute {}{}", recompute, rows), "single");
-      for (const char* strategy : {"tensor", "zero1", "zero2", "zero3"})
-        for (const char* rows : {"", " --sequence-parallel"})
-          add(fmt::format("{} -n 4 --tensor-parallel 2 --micro-batch-size 3{}", strategy, rows), "single");
-    }
-    set_objective(objective);
-  }
-
-  /// Stages of slices, and stages whose replicas divide gradients and weights: every schedule with a flush on four ranks, with
-  /// one, some and many micro-batches.
-  void prove_products(const std::function<void(const std::string&, const std::string&)>& add) {
-    const std::string objective = objective_;
-    for (const char* each : {kMaskedLm, kClassification}) {
-      if (!task_.data.empty() && each != objective) continue;
-      set_objective(each);
-      for (const std::string schedule :
-           {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
-        const std::string stages = "pipeline -n 4 --pipeline-parallel 2 --schedule " + schedule;
-        for (const char* size : {"16", "3", "2"})
-          if (prove::most_slices(task_) >= 2)
-            add(fmt::format("{} --tensor-parallel 2 --micro-batch-size {}", stages, size), "single");
-        if (prove::most_slices(task_) >= 2)
-          add(stages + " --tensor-parallel 2 --sequence-parallel --micro-batch-size 3 --recompute full",
-              "single");
-        for (const int zero : {2, 3})
-          for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 2 --recompute sqrt"})
-            add(fmt::format("{} --zero {}{}", stages, zero, variant), "single");
-      }
-    }
-    set_objective(objective);
-  }
-
   std::vector<std::string> layouts_;
   bool all_ = false, json_ = false;
   prove::ProofTask task_;
-  std::string objective_ = kMaskedLm, precision_ = "fp64", optim_ = "adamw";
+  std::string objective_ = prove::kMaskedLm, precision_ = "fp64", optim_ = "adamw";
   double rate_ = 1e-3;
   int64_t seed_ = 42;
   fs::path keep_, run_folder_, folder_;
-  std::map<std::tuple<std::string, int64_t, std::string>, fs::path> runs_;  // by objective, layers, layout
+  /// By objective, layers, rows of a batch, layout.
+  std::map<std::tuple<std::string, int64_t, int64_t, std::string>, fs::path> runs_;
 };
 
 }  // namespace

@@ -69,6 +69,9 @@ class ConnectedRanks final : public Ranks {
   }
 
   bool shares_memory() const override { return memory_ != nullptr; }
+  std::string host_of(int rank) const override {
+    return meeting_.peers().at(static_cast<size_t>(members_[static_cast<size_t>(rank)])).host;
+  }
 
   void run(const std::string& what, const std::function<void()>& action) override {
     sequence_.run(what, action);

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -81,6 +82,19 @@ bool Group::shares_memory() const {
   return ranks_ && ranks_->shares_memory();
 }
 
+std::vector<int> Group::hosts() const {
+  std::vector<int> numbers;
+  std::map<std::string, int> known;
+  for (int rank = 0; rank < size(); ++rank)
+    numbers.push_back(
+        known.try_emplace(ranks_ ? ranks_->host_of(rank) : "", static_cast<int>(known.size())).first->second);
+  return numbers;
+}
+
+bool Group::in_one_process() const {
+  return ranks_ && ranks_->in_threads();
+}
+
 Group Group::subgroup(const std::vector<int>& ranks) const {
   const std::set<int> different(ranks.begin(), ranks.end());
   if (ranks.empty() || different.size() != ranks.size() || *different.begin() < 0 ||
@@ -92,7 +106,13 @@ Group Group::subgroup(const std::vector<int>& ranks) const {
     throw InputError(launch::kRanks, "rank {} asks for a subgroup of {} to which it does not belong", rank(),
                      fmt::join(ranks, ", "));
   if (ranks.size() == 1) return {};
-  return Group(ranks_->subgroup(ranks, static_cast<int>(own - ranks.begin())));
+  std::shared_ptr<Ranks> part = ranks_->subgroup(ranks, static_cast<int>(own - ranks.begin()));
+  part->count_with(*ranks_);
+  return Group(std::move(part));
+}
+
+Traffic Group::traffic() const {
+  return ranks_ ? ranks_->counter().read() : Traffic();
 }
 
 namespace {
@@ -100,13 +120,19 @@ namespace {
 /// A collective that was checked: its description, and what it does to the ranks.
 struct Call {
   std::string what;
+  Traffic::Sum Traffic::*kind;
+  int64_t bytes = 0;
   std::function<void(Ranks&)> action;
 };
 
+int64_t bytes_of(const at::Tensor& tensor) {
+  return static_cast<int64_t>(tensor.nbytes());
+}
+
 Call all_reduce_call(const at::Tensor& tensor, Reduction reduction) {
   check_reduction("all_reduce", check_tensor("all_reduce", tensor), reduction);
-  return {describe("all_reduce", tensor, fmt::format(", {}", name_of(reduction))),
-          [=](Ranks& ranks) { ranks.all_reduce(tensor, reduction); }};
+  return {describe("all_reduce", tensor, fmt::format(", {}", name_of(reduction))), &Traffic::all_reduce,
+          bytes_of(tensor), [=](Ranks& ranks) { ranks.all_reduce(tensor, reduction); }};
 }
 
 Call reduce_scatter_call(const at::Tensor& input, const at::Tensor& output, Reduction reduction,
@@ -118,6 +144,7 @@ Call reduce_scatter_call(const at::Tensor& input, const at::Tensor& output, Redu
     throw InputError(launch::kRanks, "{}: this rank gets {}, found an output of {} {}",
                      describe("reduce_scatter", input), shard, output.numel(), output.dtype().name());
   return {describe("reduce_scatter", input, fmt::format(", {}", name_of(reduction))),
+          &Traffic::reduce_scatter, bytes_of(input),
           [=](Ranks& ranks) { ranks.reduce_scatter(input, output, reduction); }};
 }
 
@@ -127,21 +154,22 @@ Call reduce_scatter_call(const at::Tensor& tensor, const std::vector<Shard>& pie
   check_pieces("reduce_scatter", tensor, pieces, size);
   return {
       describe("reduce_scatter", tensor, fmt::format("{}, {}", describe_pieces(pieces), name_of(reduction))),
+      &Traffic::reduce_scatter, bytes_of(tensor),
       [=](Ranks& ranks) { ranks.reduce_scatter(tensor, pieces, reduction); }};
 }
 
 Call all_gather_call(const at::Tensor& tensor, const std::vector<Shard>& pieces, int size) {
   check_tensor("all_gather", tensor);
   check_pieces("all_gather", tensor, pieces, size);
-  return {describe("all_gather", tensor, describe_pieces(pieces)),
+  return {describe("all_gather", tensor, describe_pieces(pieces)), &Traffic::all_gather, bytes_of(tensor),
           [=](Ranks& ranks) { ranks.all_gather(tensor, pieces); }};
 }
 
 Call broadcast_call(const at::Tensor& tensor, int root, int size) {
   check_tensor("broadcast", tensor);
   check_rank("broadcast", root, size);
-  return {describe("broadcast", tensor, fmt::format(" from rank {}", root)),
-          [=](Ranks& ranks) { ranks.broadcast(tensor, root); }};
+  return {describe("broadcast", tensor, fmt::format(" from rank {}", root)), &Traffic::broadcast,
+          bytes_of(tensor), [=](Ranks& ranks) { ranks.broadcast(tensor, root); }};
 }
 
 /// Of a message to or from another rank; what it is.
@@ -159,15 +187,17 @@ std::string check_message(const char* operation, const char* direction, const at
 
 template <class Call>
 void Group::run(const Call& call) const {
-  if (ranks_) ranks_->run(call.what, [&] { call.action(*ranks_); });
+  if (!ranks_) return;
+  ranks_->counter().add(call.kind, call.bytes);
+  ranks_->run(call.what, [&] { call.action(*ranks_); });
 }
 
 template <class Call>
 Work Group::start(const Call& call) const {
   Work work;
-  if (ranks_)
-    work.pending_ =
-        ranks_->start(call.what, [action = call.action, ranks = ranks_.get()] { action(*ranks); });
+  if (!ranks_) return work;
+  ranks_->counter().add(call.kind, call.bytes);
+  work.pending_ = ranks_->start(call.what, [action = call.action, ranks = ranks_.get()] { action(*ranks); });
   return work;
 }
 
@@ -255,25 +285,31 @@ std::vector<std::string> Group::gather_texts(const std::string& text) const {
 // One rank alone is refused as a message to itself.
 void Group::send(const at::Tensor& tensor, int to) const {
   const std::string what = check_message("send", "to", tensor, to, *this);
+  ranks_->counter().add(&Traffic::sent, bytes_of(tensor));
   ranks_->run_between_two(what, [&] { ranks_->send(tensor, to); });
 }
 
 void Group::receive(const at::Tensor& tensor, int from) const {
   const std::string what = check_message("receive", "from", tensor, from, *this);
+  ranks_->counter().add(&Traffic::received, bytes_of(tensor));
   ranks_->run_between_two(what, [&] { ranks_->receive(tensor, from); });
 }
 
 Work Group::start_send(const at::Tensor& tensor, int to) const {
   std::string what = check_message("send", "to", tensor, to, *this);
   Work work;
-  if (tensor.numel() > 0) work.pending_ = ranks_->start_send(std::move(what), tensor, to);
+  if (tensor.numel() == 0) return work;
+  ranks_->counter().add(&Traffic::sent, bytes_of(tensor));
+  work.pending_ = ranks_->start_send(std::move(what), tensor, to);
   return work;
 }
 
 Work Group::start_receive(const at::Tensor& tensor, int from) const {
   std::string what = check_message("receive", "from", tensor, from, *this);
   Work work;
-  if (tensor.numel() > 0) work.pending_ = ranks_->start_receive(std::move(what), tensor, from);
+  if (tensor.numel() == 0) return work;
+  ranks_->counter().add(&Traffic::received, bytes_of(tensor));
+  work.pending_ = ranks_->start_receive(std::move(what), tensor, from);
   return work;
 }
 

@@ -10,6 +10,7 @@
 
 #include "funicular/comm/combine.h"
 #include "funicular/comm/shard.h"
+#include "funicular/comm/traffic.h"
 #include "funicular/launch/environment.h"
 
 namespace funicular::comm {
@@ -84,10 +85,16 @@ class Group {
   Shard shard(int64_t elements) const { return shard_of(elements, rank(), size()); }
   /// Whether all ranks are on one host and use shared memory.
   bool shares_memory() const;
+  /// By rank the number of its host, from 0 in the order in which they come.
+  std::vector<int> hosts() const;
+  /// Whether they are threads of one process, of in_threads().
+  bool in_one_process() const;
 
   /// The ranks of this group in the order given, without repetition; this one must be among them. To be
   /// called by each of those, and by them alone.
   Group subgroup(const std::vector<int>& ranks) const;
+  /// What this rank has handed to this group, those that this one is a subgroup of, and all their subgroups; zeros for a rank alone.
+  Traffic traffic() const;
   /// Of ranks in threads: whoever waits for another of them, in this group or one that comes of the same call of
   /// in_threads, now or later, throws RunError that says `why`. Of processes nothing: that one has ended is noticed.
   void leave(const std::string& why) const;

@@ -1,8 +1,14 @@
 #include "funicular/comm/mesh.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 
 namespace funicular::comm {
 
@@ -43,6 +49,39 @@ std::vector<int> MeshShape::along(int rank, Axis axis) const {
   std::vector<int> found;
   for (int number = 0; number < size(axis); ++number) found.push_back(first + number * stride);
   return found;
+}
+
+std::vector<int> order_by_host(const std::vector<int>& hosts, int tensor) {
+  std::map<int, std::vector<int>> ranks_of;
+  for (size_t rank = 0; rank < hosts.size(); ++rank) ranks_of[hosts[rank]].push_back(static_cast<int>(rank));
+  const auto size = static_cast<size_t>(tensor);
+  bool together = true;
+  for (size_t rank = 0; rank < hosts.size(); ++rank)
+    together = together && hosts[rank] == hosts[rank / size * size];
+  std::vector<int> order;
+  for (const auto& [host, ranks] : ranks_of) {
+    if (ranks.size() % size != 0) return {};
+    order.insert(order.end(), ranks.begin(), ranks.end());
+  }
+  if (together) std::iota(order.begin(), order.end(), 0);
+  return order;
+}
+
+Group group_by_host(const Group& world, int tensor) {
+  const std::vector<int> order = order_by_host(world.hosts(), tensor);
+  if (std::is_sorted(order.begin(), order.end()) && !order.empty()) return world;
+  if (order.empty()) {
+    if (world.rank() == 0)
+      log::warning(
+          "[ranks] the ranks of a tensor group, which exchange the most, are not all on one host: expected a "
+          "multiple of {} on each, found hosts {} by rank",
+          tensor, fmt::join(world.hosts(), ", "));
+    return world;
+  }
+  if (world.rank() == 0)
+    log::info("[ranks] ranks {} take the places 0 to {}, so that tensor groups of {} are on one host each",
+              fmt::join(order, ", "), order.size() - 1, tensor);
+  return world.subgroup(order);
 }
 
 Mesh::Mesh(Group world, const MeshShape& shape) : world_(std::move(world)), shape_(shape) {

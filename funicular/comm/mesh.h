@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <vector>
 
 #include "funicular/comm/group.h"
 
@@ -13,7 +14,7 @@ enum class Axis : int { data = 0, pipeline = 1, tensor = 2 };
 
 /// How many ranks lie along each axis, and where each of them lies. Of D · P · T ranks, rank (d · P + p) · T + t
 /// is number d along data, p along pipeline and t along tensor: ranks of one tensor group, which exchange the most, are
-/// neighbours, and so on one host as long as its ranks are a multiple of T.
+/// neighbours; group_by_host puts neighbours on one host.
 struct MeshShape {
   int data = 1, pipeline = 1, tensor = 1;
 
@@ -32,6 +33,16 @@ struct MeshShape {
 
   bool operator==(const MeshShape&) const = default;
 };
+
+/// An order of ranks in which each T neighbours from a multiple of T on are on one host, where `hosts` are those of the ranks
+/// (Group::hosts): as they are, if that does it, else those of one host behind those of another. Empty where a host's number of
+/// ranks is no multiple of T.
+std::vector<int> order_by_host(const std::vector<int>& hosts, int tensor);
+
+/// The same ranks in that order, the first as before, so that a launcher may deal ranks to hosts as it likes (mpirun --map-by node,
+/// srun --distribution=cyclic). Says so where it changes the order, and warns where no order does it: `world` is left as it is.
+/// Collective.
+Group group_by_host(const Group& world, int tensor);
 
 /// A rank's groups. What it reads of the data is that of its number along Axis::data: all ranks of one replica
 /// read the same.

@@ -12,6 +12,7 @@
 #include "funicular/comm/background_queue.h"
 #include "funicular/comm/combine.h"
 #include "funicular/comm/shard.h"
+#include "funicular/comm/traffic.h"
 
 namespace funicular::comm {
 
@@ -26,7 +27,13 @@ class Ranks {
 
   int rank() const { return rank_; }
   int size() const { return size_; }
+  /// What was handed to these ranks, and to subgroups of theirs.
+  TrafficCounter& counter() const { return *counter_; }
+  void count_with(const Ranks& others) { counter_ = others.counter_; }
   virtual bool shares_memory() const = 0;
+  /// Two ranks with the same text are on one host.
+  virtual std::string host_of(int /*rank*/) const { return {}; }
+  virtual bool in_threads() const { return false; }
   virtual void leave(const std::string& /*why*/) {}
   /// Those of them that `ranks` names; this one is number `rank` there.
   virtual std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) = 0;
@@ -54,6 +61,7 @@ class Ranks {
 
  private:
   const int rank_, size_;
+  std::shared_ptr<TrafficCounter> counter_ = std::make_shared<TrafficCounter>();
 };
 
 }  // namespace funicular::comm

@@ -93,6 +93,7 @@ class ThreadRanks final : public Ranks {
       : Ranks(rank, size), hall_(std::move(hall)), room_(std::move(room)) {}
 
   bool shares_memory() const override { return true; }
+  bool in_threads() const override { return true; }
   void leave(const std::string& why) override { hall_->break_off(why); }
 
   std::shared_ptr<Ranks> subgroup(const std::vector<int>& ranks, int rank) override {
@@ -184,6 +185,8 @@ class ThreadRanks final : public Ranks {
       compare(calls);
       throw_if_broken();
       room_->arrived = 0;
+      // All ranks have copied what they brought the last time.
+      for (Room::Call& call : room_->calls[size_t((round + 1) % 2)]) call.tensor = at::Tensor();
       ++room_->round;
       hall_->changed.notify_all();
     }

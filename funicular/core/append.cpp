@@ -117,6 +117,7 @@ Segment scoped(Segment segment, const Scope& scope, const std::map<const Paramet
   for (Port& port : segment.outputs) port.name = Scoped::outside(scope, port.name);
   for (Parameter*& parameter : segment.parameters)
     if (const auto found = shared.find(parameter); found != shared.end()) parameter = found->second;
+  for (std::string& buffer : segment.buffers) buffer = scope.prefix + buffer;
   segment.frozen |= scope.frozen;
   return segment;
 }

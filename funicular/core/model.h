@@ -99,6 +99,7 @@ struct Segment {
   std::vector<Port> inputs = {}, outputs = {};
   std::function<Activations(Activations, const Pass&)> forward = {};
   bool frozen = false;  ///< of a model that was appended frozen: nothing of it is recomputed
+  std::vector<std::string> buffers = {};  ///< of Model::buffers, those that `forward` writes in training
 };
 
 /// How another model becomes a part of one (Model::append).

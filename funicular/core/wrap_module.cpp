@@ -1,12 +1,18 @@
 #include "funicular/core/wrap_module.h"
 
 #include <ATen/Context.h>
-#include <torch/nn/module.h>
+#include <ATen/core/grad_mode.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+#include <torch/nn/modules/container/sequential.h>
 
+#include <algorithm>
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "funicular/base/error.h"
 #include "funicular/base/random.h"
@@ -16,12 +22,13 @@ namespace funicular {
 
 namespace {
 
-/// Modules of users draw from the global generator (torch::nn::Dropout); its state must follow from the batch
-/// alone.
-void seed_generator(const Packing& packing) {
+/// Modules of users draw from the global generator (torch::nn::Dropout); its state must follow from the batch, and from
+/// the segment's number, alone.
+void seed_generator(const Packing& packing, uint32_t segment) {
   const uint64_t draw =
       packing.host_draw_ids.empty() ? 0 : static_cast<uint64_t>(packing.host_draw_ids.front());
-  const RandomBlock bits = philox(make_key(packing.random.seed, Purpose::user), make_counter(0, 0, draw));
+  const RandomBlock bits =
+      philox(make_key(packing.random.seed, Purpose::user, segment), make_counter(0, 0, draw));
   at::manual_seed((uint64_t{bits[0]} << 32) | bits[1]);
 }
 
@@ -37,6 +44,101 @@ void declare_slices(Model& model, const torch::nn::Module& module) {
     sliceable->declare_slices(
         slicing, [&](const at::Tensor& weight) { return parameters.at(weight.unsafeGetTensorImpl()); });
   }
+}
+
+/// The parameters and buffers of modules, each once: tied weights appear under several names.
+class TensorsOfModules {
+ public:
+  explicit TensorsOfModules(Model& model) : model_(model) {}
+
+  /// Adds those of `module`, which are the segment's. `prefix` stands before their names.
+  void add(const std::string& prefix, const torch::nn::Module& module, Segment& segment) {
+    for (const auto& named : module.named_parameters())
+      if (named.value().defined())
+        segment.parameters.push_back(parameter(prefix + named.key(), named.value()));
+    // Of a weight that a module has under two names the segment needs one.
+    auto& own = segment.parameters;
+    for (auto one = own.begin(); one != own.end();)
+      one = std::find(own.begin(), one, *one) == one ? one + 1 : own.erase(one);
+    for (const auto& named : module.named_buffers()) {
+      const at::Tensor& value = named.value();
+      if (!value.defined()) continue;
+      std::string& name = buffers_[value.unsafeGetTensorImpl()];
+      if (name.empty()) {
+        name = prefix + named.key();
+        model_.buffers.push_back({name, value});
+      }
+      segment.buffers.push_back(name);
+    }
+  }
+
+ private:
+  Parameter* parameter(const std::string& name, const at::Tensor& value) {
+    Parameter*& known = parameters_[value.unsafeGetTensorImpl()];
+    if (known) return known;
+    auto parameter = std::make_unique<Parameter>();
+    parameter->name = name;
+    parameter->slices = {{name, 0, value.dim() == 0 ? 1 : value.size(0)}};
+    parameter->master = parameter->compute = value;
+    parameter->kind = value.dim() > 1 ? ParameterKind::matrix : ParameterKind::vector;
+    parameter->trainable = value.requires_grad();
+    known = parameter.get();
+    model_.parameters.push_back(std::move(parameter));
+    return known;
+  }
+
+  Model& model_;
+  std::map<const c10::TensorImpl*, Parameter*> parameters_;
+  std::map<const c10::TensorImpl*, std::string> buffers_;
+};
+
+constexpr const char* kBetween = "activation";  // the port between two modules of a Sequential
+
+/// A module's mode of evaluation, as long as it lives.
+class Evaluating {
+ public:
+  explicit Evaluating(torch::nn::Module& module) : module_(module), training_(module.is_training()) {
+    module_.eval();
+  }
+  ~Evaluating() { module_.train(training_); }
+  Evaluating(const Evaluating&) = delete;
+  Evaluating& operator=(const Evaluating&) = delete;
+
+ private:
+  torch::nn::Module& module_;
+  const bool training_;
+};
+
+/// What each module of a Sequential gets, found by one row.
+std::vector<Port> ports_between(const torch::nn::Sequential& net, const std::string& input,
+                                const at::Tensor& example) {
+  const at::NoGradGuard no_gradient;
+  const Evaluating mode(*net.ptr());
+  std::vector<Port> ports;
+  at::Tensor value = example.narrow(0, 0, 1);
+  const auto children = net->named_children();
+  for (size_t i = 0; i < net->size(); ++i) {
+    const auto rows = [input](const MicroBatch& batch) { return batch[input].size(0); };
+    ports.push_back({i == 0 ? input : kBetween,
+                     [rows, sizes = value.sizes().vec()](const MicroBatch& batch) {
+                       std::vector<int64_t> shape = sizes;
+                       shape[0] = rows(batch);
+                       return shape;
+                     },
+                     value.is_floating_point() ? std::nullopt : std::optional(value.scalar_type())});
+    try {
+      torch::nn::AnyModule module = *(net->begin() + static_cast<std::ptrdiff_t>(i));
+      if (i + 1 < net->size()) value = module.forward<at::Tensor>(value);
+    } catch (const c10::Error& error) {
+      throw InputError("model", "module {} ({}) of the Sequential does not take [{}] of {}: {}",
+                       children[i].key(), children[i].value()->name(), fmt::join(value.sizes(), ", "),
+                       c10::toString(value.scalar_type()), error.what_without_backtrace());
+    }
+    if (value.dim() == 0 || value.size(0) != 1)
+      throw InputError("model", "module {} ({}) of the Sequential makes [{}] of one row; expected one row",
+                       children[i].key(), children[i].value()->name(), fmt::join(value.sizes(), ", "));
+  }
+  return ports;
 }
 
 }  // namespace
@@ -61,35 +163,56 @@ std::shared_ptr<torch::nn::Module> clone_module(const torch::nn::Module& module)
 Model wrap_module(std::shared_ptr<torch::nn::Module> module,
                   std::function<void(const MicroBatch&, LossSink&)> forward) {
   Model model;
-  std::set<const c10::TensorImpl*> seen;  // tied weights appear under several names
   Segment segment;
   segment.name = "module";
-  for (const auto& named : module->named_parameters()) {
-    at::Tensor value = named.value();
-    if (!value.defined() || !seen.insert(value.unsafeGetTensorImpl()).second) continue;
-    auto parameter = std::make_unique<Parameter>();
-    parameter->name = named.key();
-    parameter->slices = {{named.key(), 0, value.dim() == 0 ? 1 : value.size(0)}};
-    parameter->master = parameter->compute = value;
-    parameter->kind = value.dim() > 1 ? ParameterKind::matrix : ParameterKind::vector;
-    parameter->trainable = value.requires_grad();
-    segment.parameters.push_back(parameter.get());
-    model.parameters.push_back(std::move(parameter));
-  }
-  for (const auto& named : module->named_buffers()) {
-    const at::Tensor& value = named.value();
-    if (value.defined() && seen.insert(value.unsafeGetTensorImpl()).second)
-      model.buffers.push_back({named.key(), value});
-  }
+  TensorsOfModules tensors(model);
+  tensors.add("", *module, segment);
   segment.forward = [forward = std::move(forward), raw = module.get()](Activations, const Pass& pass) {
     raw->train(pass.options.training);
-    if (pass.batch.packing.random.training) seed_generator(pass.batch.packing);
+    if (pass.batch.packing.random.training) seed_generator(pass.batch.packing, 0);
     forward(pass.batch, pass.loss);
     return Activations{};
   };
   model.segments.push_back(std::move(segment));
   declare_slices(model, *module);
   model.owners.push_back(std::move(module));
+  return model;
+}
+
+Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const at::Tensor& example,
+                      SequentialLoss loss) {
+  if (net->is_empty() || !example.defined() || example.dim() == 0 || example.size(0) == 0)
+    throw InputError("model",
+                     "expected a torch::nn::Sequential of at least one module, and an example of its "
+                     "input of at least one row; found {} modules, and {}",
+                     net->size(), example.defined() ? "an example without rows" : "no example");
+  const std::vector<Port> ports = ports_between(net, input, example);
+  Model model;
+  TensorsOfModules tensors(model);
+  const auto children = net->named_children();
+  for (size_t i = 0; i < net->size(); ++i) {
+    Segment segment{.name = children[i].key(), .inputs = {ports[i]}};
+    tensors.add(children[i].key() + ".", *children[i].value(), segment);
+    const bool last = i + 1 == net->size();
+    if (!last) segment.outputs = {ports[i + 1]};
+    segment.forward = [=, module = torch::nn::AnyModule(*(net->begin() + static_cast<std::ptrdiff_t>(i))),
+                       from = ports[i].name,
+                       loss = last ? loss : nullptr](Activations in, const Pass& pass) mutable {
+      module.ptr()->train(pass.options.training);
+      if (pass.batch.packing.random.training) seed_generator(pass.batch.packing, static_cast<uint32_t>(i));
+      at::Tensor out = module.forward<at::Tensor>(in.at(from));
+      if (!last) return Activations{{kBetween, std::move(out)}};
+      loss(out, pass.batch, pass.loss);
+      return Activations{};
+    };
+    model.segments.push_back(std::move(segment));
+  }
+  declare_slices(model, *net);
+  model.owners.push_back(net.ptr());
+  model.replicate = [=] {
+    const auto clone = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(clone_module(*net));
+    return wrap_sequential(torch::nn::Sequential(clone), input, example, loss);
+  };
   return model;
 }
 

@@ -1,15 +1,18 @@
 #pragma once
-// Any torch::nn::Module as a Model: one segment, each weight once however often it is used.
+// Any torch::nn::Module as a Model: as one segment, or a torch::nn::Sequential as one for each of its modules. A weight is there
+// once, however often it is used.
 
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include "funicular/core/model.h"
 
 namespace torch::nn {
 class Module;
-}
+class Sequential;
+}  // namespace torch::nn
 
 namespace funicular {
 
@@ -56,5 +59,21 @@ requires requires(const Holder& holder) {
 Model wrap_module(const Holder& net, Loss loss) {
   return wrap_module(net.ptr(), std::move(loss));
 }
+
+/// Gets what the last module gives, and adds sums over its rows to the sink.
+using SequentialLoss = std::function<void(const at::Tensor& output, const MicroBatch&, LossSink&)>;
+
+/// A segment for each module of `net`, by its name there: pipelines cut between any two of them, recomputation and ZeRO take them one
+/// by one. The first gets the batch's tensor `input`, the last hands what it gives to `loss`. `example` is rows as those of that tensor
+/// (its first dimension), of its type; one of them goes through the modules once, in their evaluation mode, to find what
+/// lies between them.
+///
+/// Each module takes a tensor and gives one with as many rows; its other sizes and its type depend on those of its input alone.
+/// One that works in place on its input (torch::nn::ReLU(true)) must not be the first of a stage: LibTorch refuses it there.
+/// Parameters, buffers and torch::nn::Dropout are as in wrap_module, and each module draws from a generator that is seeded
+/// for it alone, so that its dropout is the same wherever the model is cut. Throws InputError for an empty `net` or
+/// `example`, and for a module that does not take what the one before gives.
+Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const at::Tensor& example,
+                      SequentialLoss loss);
 
 }  // namespace funicular

@@ -28,6 +28,15 @@ at::Tensor probabilities_of(const at::Tensor& logits, const PredictorOptions& op
   return options.multi_label ? logits.sigmoid() : at::softmax(logits, -1);
 }
 
+/// An object, or an array of objects or strings, if one can tell by its ends.
+bool is_json_like(std::string_view line) {
+  while (!line.empty() && line.back() == ' ') line.remove_suffix(1);
+  while (!line.empty() && line.front() == ' ') line.remove_prefix(1);
+  return (line.starts_with('{') && line.ends_with('}')) ||
+         (line.starts_with("[\"") && line.ends_with("\"]")) ||
+         (line.starts_with("[{") && line.ends_with("}]"));
+}
+
 }  // namespace
 
 /// Rows of a window: tokens, and the samples that refer to them.
@@ -41,7 +50,7 @@ class Predictor::TokenisedRows {
     sample.sample_id = static_cast<int64_t>(samples_.size()) - 1;
     if (const std::string_view first = texts[0]; columns == 1) {
       tabs_ += first.find('\t') != std::string_view::npos;
-      objects_ += first.starts_with('{') && first.ends_with('}');
+      objects_ += is_json_like(first);
     }
     for (size_t column = 0; column < static_cast<size_t>(columns); ++column) {
       text_.ids.clear();
@@ -67,7 +76,7 @@ class Predictor::TokenisedRows {
   int64_t read() const { return read_; }
   /// Rows of one text that holds a tab.
   int64_t tabs() const { return tabs_; }
-  /// Rows of one text that begin and end as JSON objects do.
+  /// Rows of one text that begin and end as JSON does.
   int64_t objects() const { return objects_; }
 
  private:

@@ -57,7 +57,7 @@ class Predictor {
     int64_t rows = 0;
     int64_t truncated = 0;  ///< rows longer than options.sequence.max_length
     int64_t tabs = 0;       ///< rows of one text that holds a tab: lines of a table, perhaps
-    int64_t objects = 0;    ///< rows of one text that begin and end as JSON objects do
+    int64_t objects = 0;    ///< rows of one text that begin and end as JSON does
   };
   /// `columns`: of a row, 1, 2 for pairs, or more, which are joined into one text. Reads rows to the end and writes one JSON line
   /// each, window by window, those of all processes; a thread reads and tokenises a window while the one before is computed. A

@@ -6,8 +6,9 @@
 // float16, of two types, and relations, by LibTorch of one sequence at a time, all heads, some queries: together about a
 // megabyte. On a GPU sequences of similar length are taken together, in a few tensors of up to 64 MB (in float32).
 // Neither they nor their gradients are kept; the gradient of queries, keys and values is computed in the same pass.
-// Sums are made in float64 beside float64, else products in float32 and their sums in float64. Results do not depend
-// on the number of threads.
+// Sums are made in float64 beside float64. Else products and the sum of a row are made in float32 and sums of these in float64;
+// beside bfloat16 the gradient of the scores is rounded to it before it is multiplied. Results do not depend on the number of
+// threads.
 
 #include <ATen/core/Tensor.h>
 

@@ -15,6 +15,7 @@
 #include "funicular/base/clock.h"
 #include "funicular/base/error.h"
 #include "funicular/parallel/device_threads.h"
+#include "funicular/parallel/model_copy.h"
 #include "funicular/parallel/replicated.h"
 #include "funicular/parallel/tree_sum.h"
 
@@ -79,11 +80,6 @@ class DeviceReplicas final : public Replicated {
 };
 
 void DeviceReplicas::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
-  if (options().devices > 1 && !model.replicate)
-    throw InputError(
-        "strategy",
-        "dp needs a replica of the model for each device, and this model has no Model::replicate; "
-        "expected ddp, or a module that torch can clone");
   flat_ = std::make_unique<FlatParameters>(model, types);
   target = *flat_->target();
   busy_.assign(threads_.size(), 0);
@@ -92,29 +88,11 @@ void DeviceReplicas::allocate(Model& model, const MatrixTypes& types, UpdateTarg
 
 DeviceReplicas::Replica DeviceReplicas::make_replica(const MatrixTypes& types) const {
   Replica replica;
-  replica.model = model().replicate();
-  if (replica.model.parameters.size() != model().parameters.size())
-    throw InputError(
-        "strategy",
-        "the replica of the model has {} weights and the model {}; torch's clone() unties weights "
-        "that modules share: set Model::replicate to make such a module anew",
-        replica.model.parameters.size(), model().parameters.size());
-  if (replica.model.buffers.size() != model().buffers.size())
-    throw InputError("strategy", "the replica of the model has {} buffers and the model {}",
-                     replica.model.buffers.size(), model().buffers.size());
+  replica.model = copy_model(model());
   for (size_t i = 0; i < model().parameters.size(); ++i) {
-    Parameter &own = *replica.model.parameters[i], &first = *model().parameters[i];
-    own.trainable = first.trainable;
-    own.compute.set_requires_grad(first.trainable && own.compute.is_floating_point());
-    if (first.constant) {  // nobody writes to it
-      own.compute.set_data(first.compute.detach());
-      continue;
-    }
-    if (own.compute.sizes() != first.compute.sizes())
-      throw InputError("strategy", "{} of a replica is {}; expected {}, as in the model", first.name,
-                       fmt::format("[{}]", fmt::join(own.compute.sizes(), ", ")),
-                       fmt::format("[{}]", fmt::join(first.compute.sizes(), ", ")));
-    if (!own.trainable) own.compute.set_data(first.compute.detach().clone());
+    const Parameter& first = *model().parameters[i];
+    if (!first.trainable && !first.constant)
+      replica.model.parameters[i]->compute.set_data(first.compute.detach().clone());
   }
   replica.layout = std::make_unique<FlatLayout>(replica.model);
   const at::TensorOptions options = flat_->master().options().requires_grad(false);

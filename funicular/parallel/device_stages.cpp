@@ -9,6 +9,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/parallel/device_threads.h"
+#include "funicular/parallel/model_copy.h"
 
 namespace funicular::parallel {
 
@@ -51,6 +52,9 @@ class DeviceStages final : public Strategy {
   void leave() override {
     run([&](size_t i) { devices_[i].strategy->leave(); });
   }
+  void share_buffers() override {
+    run([&](size_t i) { devices_[i].strategy->share_buffers(); });
+  }
   StepResult step(std::span<const MicroBatch> micro_batches, const Counts& global,
                   const StepSettings& settings) override;
   EvalResult evaluate(std::span<const MicroBatch> micro_batches) override;
@@ -62,6 +66,7 @@ class DeviceStages final : public Strategy {
   }
   void state_changed() override;
   StrategyCosts costs() const override;
+  std::vector<const Model*> copies() const override;
   void with_whole_model(const std::function<void()>& use) override {
     run([&](size_t i) { devices_[i].strategy->with_whole_model(use); });
   }
@@ -112,28 +117,14 @@ void DeviceStages::run(const std::function<void(size_t)>& action) const {
 }
 
 void DeviceStages::make_copies(Model& model, std::unique_ptr<optim::Optimizer> optimizer) {
-  if (devices_.size() > 1 && !model.replicate)
-    throw InputError(
-        "strategy",
-        "stages on devices of one process need a copy of the model for each, and this model has no "
-        "Model::replicate; expected several processes: funicular launch -n {}, without --devices",
-        devices_.size());
   for (size_t i = 1; i < devices_.size(); ++i) {
     Device& device = devices_[i];
-    device.model = &device.copy.emplace(model.replicate());
+    device.model = &device.copy.emplace(copy_model(model));
     device.optimizer = optimizer->another();
     if (!device.optimizer)
       throw InputError("strategy",
                        "stages on devices of one process need an optimiser for each; expected one with "
                        "Optimizer::another, or several processes");
-    for (size_t p = 0; p < model.parameters.size(); ++p) {
-      Parameter &own = *device.model->parameters.at(p), &original = *model.parameters[p];
-      own.trainable = original.trainable;
-      own.compute.set_requires_grad(original.trainable && own.compute.is_floating_point());
-      own.weight_decay = original.weight_decay;
-      own.trust_ratio = original.trust_ratio;
-      if (original.constant) own.compute.set_data(original.compute.detach());  // nobody writes to it
-    }
   }
   devices_.front().model = &model;
   devices_.front().optimizer = std::move(optimizer);
@@ -190,6 +181,12 @@ void DeviceStages::state_changed() {
         devices_[i].model->parameters[p]->master.copy_(original.master);
     }
   run([&](size_t i) { devices_[i].strategy->state_changed(); });
+}
+
+std::vector<const Model*> DeviceStages::copies() const {
+  std::vector<const Model*> models;
+  for (size_t i = 1; i < devices_.size(); ++i) models.push_back(devices_[i].model);
+  return models;
 }
 
 /// Of all devices.

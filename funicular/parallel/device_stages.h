@@ -14,7 +14,7 @@ namespace funicular::parallel {
 /// bit. To all who call it, this is one rank with the whole state.
 ///
 /// `layout`: one that Layout::on gave. attach throws InputError for a model that cannot be replicated and an optimiser
-/// without Optimizer::another. After an error on a device the strategy is broken, and every later call throws.
+/// without Optimizer::another. After an error on a device the strategy is broken: whatever devices do together throws.
 std::unique_ptr<Strategy> make_device_stages(const Layout& layout, const StrategyOptions& options,
                                              PipelineFault fault = PipelineFault::none);
 

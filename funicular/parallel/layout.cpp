@@ -107,9 +107,15 @@ void require_one_pipeline(const Layout& layout, int ranks) {
         "--devices {} puts stages on devices of one process, and there are {} ranks; leave out --devices, or "
         "funicular launch",
         layout.devices, ranks);
+  if (layout.kind == Layout::Kind::devices)
+    throw InputError(
+        "strategy",
+        "within a layout --devices is of pipelines; dp takes the command's own --devices, or in funicular "
+        "prove \"dp -n {}\"",
+        layout.devices);
   if (!layout.staged || layout.sliced || layout.zero > 0 || layout.asynchronous())
     throw InputError("strategy",
-                     "--devices {} goes with dp and with pipelines that have a flush, without "
+                     "--devices {} goes with dp or with a pipeline that has a flush, without "
                      "--tensor-parallel and --zero; "
                      "expected processes for others: funicular launch -n {} -- funicular …",
                      layout.devices, layout.devices);

@@ -45,7 +45,7 @@ const std::vector<std::string>& pipeline_fault_names();
 /// Asynchronous schedules are in parallel/pipedream.h, which this makes for their names and files.
 ///
 /// Throws InputError where ranks are no multiple of P, and for what
-/// pipelines cannot do: buffers (BatchNorm), --deterministic, --reduce-precision, the faults of other strategies; stages on
+/// pipelines cannot do: --deterministic, --reduce-precision, the faults of other strategies; stages on
 /// several ranks of other schedules than pipeline::make_replicated has, or with a `zero` of 2 or 3.
 ///
 /// `zero`: ZeRO's stage among the replicas of each stage, 0 to 3 (parallel/staged_model.h).

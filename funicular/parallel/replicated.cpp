@@ -23,12 +23,12 @@ namespace funicular::parallel {
 
 namespace {
 
-/// Every rank's tensor becomes rank 0's, whatever its type and strides.
-void take_first(const comm::Group& group, const at::Tensor& tensor) {
+/// Every rank's tensor becomes that of rank `home`, whatever its type and strides.
+void take_from(const comm::Group& group, const at::Tensor& tensor, int home) {
   if (group.size() == 1 || tensor.numel() == 0) return;
   const bool whole = !tensor.is_floating_point();
   const at::Tensor copy = (whole ? tensor.to(at::kLong) : tensor).detach().contiguous();
-  group.broadcast(copy, 0);
+  group.broadcast(copy, home);
   if (!copy.is_same(tensor)) tensor.detach().copy_(copy);
 }
 
@@ -54,7 +54,9 @@ void Replicated::attach(Model& model, std::unique_ptr<optim::Optimizer> optimize
     throw InputError("strategy",
                      "{} ranks and a model on {}: on GPUs only one rank can train yet; expected the CPU",
                      group_.size(), model.device().str());
-  for (const auto& parameter : model.parameters) take_first(group_, parameter->master);
+  // Devices of one process share the storage of constants (parallel/model_copy.h).
+  for (const auto& parameter : model.parameters)
+    if (!parameter->constant || !group_.in_one_process()) take_from(group_, parameter->master, 0);
   share_buffers();
   target_ = std::make_shared<UpdateTarget>();
   allocate(model, types, *target_);
@@ -209,7 +211,7 @@ std::string Replicated::first_non_finite_gradient(const comm::Group& ranks) cons
 
 void Replicated::share_buffers() {
   const at::NoGradGuard no_gradient;
-  for (const Buffer& buffer : model_->buffers) take_first(group_, buffer.value);
+  for (const Buffer& buffer : model_->buffers) take_from(group_, buffer.value, home_of(buffer));
 }
 
 EvalResult Replicated::evaluate(std::span<const MicroBatch> micro_batches) {
@@ -252,7 +254,8 @@ void Replicated::visit_frozen(StateVisitor& visitor) const {
     }
   }
   for (const Buffer& buffer : model_->buffers)
-    visitor.visit({"buffer", buffer.name, buffer.value.sizes().vec(), 0, buffer.value, first});
+    visitor.visit({"buffer", buffer.name, buffer.value.sizes().vec(), 0, buffer.value,
+                   group_.rank() == home_of(buffer)});
 }
 
 void Replicated::visit_state(StateVisitor& visitor) {

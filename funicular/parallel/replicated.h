@@ -52,6 +52,8 @@ class Replicated : public Strategy, protected SegmentEvents {
  protected:
   /// Takes the model's trainable parameters into its buffers, and fills in what this rank updates.
   virtual void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) = 0;
+  /// The rank whose value of a buffer is the model's. Rank 0 until `allocate`.
+  virtual int home_of(const Buffer&) const { return 0; }
   /// Before the first forward pass of a step: afterwards all gradients are zero or, where they are freed,
   /// gone.
   virtual void start_step(const StepSettings& settings) = 0;

@@ -104,10 +104,6 @@ void StagedModel::join_groups() {
 }
 
 void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
-  if (!model.buffers.empty())
-    throw InputError("pipeline",
-                     "the model has buffers ({}), which differ from stage to stage; expected none",
-                     model.buffers.front().name);
   if (autocast())
     throw InputError("pipeline",
                      "a model that is not made for 16-bit weights cannot be cut into stages with "
@@ -122,6 +118,7 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
   compute_ = types.compute;
   type_ = compute_.value_or(layout().entries().front().parameter->master.scalar_type());
   find_holders(model);
+  find_homes(model);
   make_units(model);
   const at::TensorOptions masters =
       layout().entries().front().parameter->master.options().requires_grad(false);
@@ -135,6 +132,29 @@ void StagedModel::allocate(Model& model, const MatrixTypes& types, UpdateTarget&
                                                 copies_, [this](const comm::Work& work) { wait(work); });
   if (types.compute) convert_frozen_matrices(model, *types.compute);
   if (!options().pipeline.record.empty()) recorder_ = std::make_unique<PassRecorder>(pipeline_);
+}
+
+void StagedModel::find_homes(const Model& model) {
+  for (size_t s = 0; s < stages_.size(); ++s)
+    for (size_t segment = stages_[s].begin; segment < stages_[s].end; ++segment)
+      for (const std::string& buffer : model.segments[segment].buffers) {
+        const int home = placement_.ranks_of(static_cast<int>(s)).front();
+        if (!homes_.try_emplace(buffer, home).second && homes_.at(buffer) != home)
+          throw InputError("pipeline",
+                           "the buffer {} is written by stages on several ranks; expected one stage "
+                           "with all modules that have it (--stages)",
+                           buffer);
+      }
+  for (const Buffer& buffer : model.buffers)
+    if (!homes_.contains(buffer.name))
+      throw InputError("pipeline",
+                       "no segment says that the buffer {} is its own; expected its name in one's buffers",
+                       buffer.name);
+}
+
+int StagedModel::home_of(const Buffer& buffer) const {
+  const auto found = homes_.find(buffer.name);
+  return found == homes_.end() ? 0 : found->second;
 }
 
 void StagedModel::tell(const Model& model) const {
@@ -359,6 +379,7 @@ void StagedModel::with_whole_model(const std::function<void()>& use) {
     own.emplace_back(parameter, parameter->master);
     parameter->master = whole;
   }
+  share_buffers();
   try {
     Strategy::with_whole_model(use);
   } catch (...) {

@@ -103,6 +103,7 @@ class StagedModel : public Replicated {
 
   void allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) override;
   bool owns(const UpdateTarget::Block&) const override;
+  int home_of(const Buffer& buffer) const override;
   bool needs_events() const override { return exchange_ != nullptr; }
   void before_forward(size_t segment) override { exchange_->before_forward(segment); }
   void after_forward(size_t segment) override { exchange_->after_forward(segment); }
@@ -162,6 +163,7 @@ class StagedModel : public Replicated {
   void join_groups();
   void tell(const Model& model) const;
   void find_holders(const Model& model);
+  void find_homes(const Model& model);
   void make_units(const Model& model);
   void take_own(const MatrixTypes& types, const at::TensorOptions& options);
   void point_at_own(const at::Tensor& masters);
@@ -197,8 +199,9 @@ class StagedModel : public Replicated {
   std::vector<Stage> stages_;
   std::map<const Parameter*, int> owner_of_;  ///< of those that train; Shared::owner
   std::vector<Shared> shared_;                ///< in the layout's order
-  std::vector<Constant> constants_;           ///< in the model's order
-  at::Tensor matrices_, vectors_;             ///< own ones that are computed with
+  std::map<std::string, int> homes_;  ///< of buffers: the first rank of the first pipeline with their stage
+  std::vector<Constant> constants_;   ///< in the model's order
+  at::Tensor matrices_, vectors_;     ///< own ones that are computed with
   std::map<const Parameter*, std::vector<int64_t>> shapes_;
   std::map<const Parameter*, Place> places_;  ///< of own ones
   /// Own matrices: with ZeRO's stages 2 and 3 by segments, else all in one.

@@ -49,7 +49,8 @@ struct StepSettings {
   /// Of Asynchronous strategies alone: the update after which all ranks meet. If it is smaller than
   /// `update`, they meet after this update.
   int64_t meeting = 0;
-  /// Called before the update, when visit_gradients gives those of the global batch; may be empty.
+  /// Called before the update, when visit_gradients gives those of the global batch; may be empty. On devices with stages in
+  /// the first one's thread, which may call visit_state and visit_gradients of this strategy alone.
   std::function<void()> inspect{};
 };
 
@@ -145,8 +146,8 @@ class Strategy {
                           const StepSettings& settings) = 0;
   /// Of this rank's micro-batches alone. Every rank must call it equally often, if need be with none.
   virtual EvalResult evaluate(std::span<const MicroBatch> micro_batches) = 0;
-  /// Buffers (BatchNorm's running statistics), which each rank's own data have changed, become rank 0's:
-  /// before an evaluation, so that all ranks evaluate the model that is saved.
+  /// Buffers (BatchNorm's running statistics), which each rank's own data have changed, become rank 0's, or those of the
+  /// first rank with their stage: before an evaluation, so that all ranks evaluate the model that is saved.
   virtual void share_buffers() {}
   /// Not collective.
   virtual void visit_state(StateVisitor& visitor) = 0;
@@ -156,7 +157,10 @@ class Strategy {
   virtual void state_changed() = 0;
   /// Not collective.
   virtual StrategyCosts costs() const { return {}; }
-  /// Calls `use` on rank 0, while Parameter::master of what is exported and the buffers hold the whole model there.
+  /// Models besides the one that attach was given, whose weights are part of the state that visit_state shows: those of devices with
+  /// stages. Not collective.
+  virtual std::vector<const Model*> copies() const { return {}; }
+  /// Calls `use` on rank 0 (on devices with stages in the first one's thread, which must not call this strategy), while Parameter::master of what is exported and the buffers hold the whole model there.
   virtual void with_whole_model(const std::function<void()>& use);
 };
 

@@ -36,11 +36,11 @@ namespace {
 
 class TensorParallel : public Strategy {
  public:
-  TensorParallel(Layout layout, comm::Group world, const StrategyOptions& options, PipelineFault fault)
+  TensorParallel(Layout layout, const comm::Group& world, const StrategyOptions& options, PipelineFault fault)
       : layout_(std::move(layout)),
         options_(options),
         fault_(fault),
-        world_(std::move(world)),
+        world_(comm::group_by_host(world, layout_.tensor)),
         shape_(layout_.mesh()) {
     if (options.tensor.sequence && options.deterministic)
       throw InputError("strategy", "--sequence-parallel and --deterministic cannot be combined yet");
@@ -442,7 +442,7 @@ std::unique_ptr<Strategy> make_tensor_parallel(const Layout& layout, comm::Group
                                                const StrategyOptions& options, PipelineFault fault) {
   if (layout.asynchronous())
     return std::make_unique<OverlappingSlices>(layout, std::move(world), options, fault);
-  return std::make_unique<TensorParallel>(layout, std::move(world), options, fault);
+  return std::make_unique<TensorParallel>(layout, world, options, fault);
 }
 
 }  // namespace funicular::parallel

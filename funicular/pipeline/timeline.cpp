@@ -18,9 +18,9 @@ namespace funicular::pipeline {
 namespace {
 
 /// One value a stage.
-class StageTimes {
+class PerStage {
  public:
-  StageTimes(const std::vector<double>& values, int stages, const char* what) : values_(values) {
+  PerStage(const std::vector<double>& values, int stages, const char* what) : values_(values) {
     if (values.size() != 1 && values.size() != static_cast<size_t>(stages))
       throw InputError("schedule", "expected one {} for all stages or one for each of {}, found {}", what,
                        stages, values.size());
@@ -46,6 +46,9 @@ class Player {
         input_(costs.input_gradient, stages_, "time of the input's gradient"),
         weight_(costs.weight_gradient, stages_, "time of the weights' gradient"),
         update_(costs.update, stages_, "time of an update"),
+        activation_memory_(costs.activation_memory, stages_, "memory of activations"),
+        weight_memory_(costs.weight_memory, stages_, "memory of weights"),
+        state_memory_(costs.state_memory, stages_, "memory of state"),
         message_(costs.message),
         placement_(schedule),
         explicit_(schedule.has_messages()),
@@ -244,28 +247,48 @@ class Player {
     }
   }
 
+  /// What a rank has of one of its stages.
+  struct Held {
+    std::map<int, size_t> last_use{};  ///< by version: the place in the row
+    int newest = 0, in_flight = 0;
+
+    int versions(size_t at) const {
+      return 1 + static_cast<int>(std::count_if(last_use.begin(), last_use.end(), [&](const auto& use) {
+               return use.first < newest && use.second >= at;
+             }));
+    }
+  };
+
   /// A version is held from its update on until the last pass with it is over, also while no pass that is on its way uses it.
-  static void count_held(const Row& row, RankUse& use) {
-    std::map<int, std::map<int, size_t>> last_use;  // by stage and version
-    for (size_t at = 0; at < row.size(); ++at)
-      if (computes(row[at].kind) && row[at].version >= 0) last_use[row[at].stage][row[at].version] = at;
-    int in_flight = 0;
-    std::map<int, int> newest;
+  void count_held(const Row& row, RankUse& use) const {
+    std::map<int, Held> stages;
+    for (size_t at = 0; at < row.size(); ++at) {
+      Held& held = stages[row[at].stage];
+      if (computes(row[at].kind) && row[at].version >= 0) held.last_use[row[at].version] = at;
+    }
     for (size_t at = 0; at < row.size(); ++at) {
       const Action& action = row[at];
-      if (action.kind == Kind::forward) use.peak_in_flight = std::max(use.peak_in_flight, ++in_flight);
-      if (action.kind == Kind::update) newest[action.stage] = action.version;
-      int held = 1;  // the newest
-      for (const auto& [version, last] : last_use[action.stage])
-        held += version < newest[action.stage] && last >= at;
-      use.versions = std::max(use.versions, held);
-      if (ends_micro_batch(action.kind)) --in_flight;
+      Held& held = stages[action.stage];
+      if (action.kind == Kind::forward) ++held.in_flight;
+      if (action.kind == Kind::update) held.newest = action.version;
+      use.versions = std::max(use.versions, held.versions(at));
+      int in_flight = 0;
+      double memory = 0;
+      for (const auto& [stage, one] : stages) {
+        in_flight += one.in_flight;
+        memory += one.in_flight * activation_memory_.of(stage) + one.versions(at) * weight_memory_.of(stage) +
+                  state_memory_.of(stage);
+      }
+      use.peak_in_flight = std::max(use.peak_in_flight, in_flight);
+      use.peak_memory = std::max(use.peak_memory, memory);
+      if (ends_micro_batch(action.kind)) --held.in_flight;
     }
   }
 
   const Schedule& schedule_;
   const int stages_;
-  const StageTimes forward_, input_, weight_, update_;
+  const PerStage forward_, input_, weight_, update_;
+  const PerStage activation_memory_, weight_memory_, state_memory_;
   const double message_;
   const Placement placement_;
   const bool explicit_;

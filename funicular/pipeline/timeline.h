@@ -7,14 +7,17 @@
 
 namespace funicular::pipeline {
 
-/// Times in any one unit. Of each stage [stages], or one value for all of them. A B takes an I and a W. Reductions take
-/// none.
+/// Times in any one unit, memory in another. Of each stage [stages], or one value for all of them. A B takes an I and a W.
+/// Reductions take none.
 struct Costs {
   std::vector<double> forward{1}, input_gradient{1}, weight_gradient{1};
   /// From rank to rank; messages between the same two ranks in the same direction go one after the other, meanwhile
   /// both compute.
   double message = 0;
   std::vector<double> update{0};  ///< of the updates that stand in rows, as asynchronous schedules have them
+  std::vector<double> activation_memory{0};  ///< of a micro-batch, from F to the end of B or W
+  std::vector<double> weight_memory{0};      ///< of one version of the weights
+  std::vector<double> state_memory{0};  ///< of what a stage has once: gradients, and the optimiser's state
 };
 
 struct Span {
@@ -29,6 +32,8 @@ struct RankUse {
   int peak_in_flight =
       0;  ///< most activations of one micro-batch on one stage that it holds, from F to the end of B or W
   int versions = 1;  ///< of the weights of one stage, most that it holds: those in use, and the newest
+  double peak_memory =
+      0;  ///< most of activations, versions of weights and state at one time, of all its stages
 };
 
 struct Timeline {

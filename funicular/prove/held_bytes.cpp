@@ -30,6 +30,9 @@ struct Shown final : parallel::StateVisitor {
 void HeldBytesProbe::look_at_gradients(parallel::Strategy& strategy) {
   Shown shown;
   int64_t sparse = 0;
+  for (const Model* const model : strategy.copies())
+    for (const auto& parameter : model->parameters)
+      if (parameter->gradient.defined()) shown.rest.add(parameter->gradient);
   for (const auto& parameter : model_.parameters) {
     const at::Tensor& gradient =
         parameter->gradient.defined() ? parameter->gradient : parameter->compute.grad();
@@ -47,10 +50,13 @@ void HeldBytesProbe::look_at_gradients(parallel::Strategy& strategy) {
 
 void HeldBytesProbe::look_at_weights(parallel::Strategy& strategy) {
   Shown shown;
-  for (const auto& parameter : model_.parameters) {
-    shown.rest.add(parameter->master);
-    shown.rest.add(parameter->compute);
-  }
+  std::vector<const Model*> models = strategy.copies();
+  models.push_back(&model_);
+  for (const Model* const model : models)
+    for (const auto& parameter : model->parameters) {
+      shown.rest.add(parameter->master);
+      shown.rest.add(parameter->compute);
+    }
   strategy.visit_state(shown);
   held_.weights = shown.rest.bytes() + strategy.costs().shadow_bytes;
   held_.state = shown.state.bytes();

@@ -61,6 +61,10 @@ struct Layout {
   static Layout parse(const std::string& text);
 };
 
+/// What layouts learn, by its name on the command line.
+inline constexpr const char *kMaskedLm = "masked-lm", *kClassification = "classification",
+                            *kElectra = "electra", *kMacBert = "macbert";
+
 /// What both layouts train.
 struct ProofTask {
   fs::path model{};    ///< a folder or a config.json; empty: a small BERT with random weights

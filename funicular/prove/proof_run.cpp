@@ -28,7 +28,6 @@ namespace {
 
 constexpr int64_t kVocabulary = 997;  // a prime: no piece of it divides evenly
 
-constexpr const char *kElectra = "electra", *kMacBert = "macbert";
 constexpr double kGeneratorSize = 0.8;
 
 format::BertConfig small_config(const std::string& objective, int64_t layers) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <functional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -11,6 +13,8 @@
 #include "funicular/bench/rank_use.h"
 #include "funicular/model/bert.h"
 #include "funicular/objective/next_sentence.h"
+#include "funicular/parallel/layout.h"
+#include "funicular/parallel/stages.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/train/memory_advice.h"
 #include "tests/comm/ranks.h"
@@ -45,7 +49,7 @@ struct RankCase {
 };
 
 std::unique_ptr<parallel::Strategy> strategy_of(const RankCase& one, const comm::Group& group) {
-  return parallel::make_strategy(one.strategy, group, {.compare_every = 0});
+  return parallel::make_strategy(parallel::Layout::parse(one.strategy), group, {.compare_every = 0});
 }
 
 /// Rows of their own for each share, with labels for each head; none for a rank that reads no share.
@@ -123,6 +127,67 @@ TEST_F(RankMemory, OfStagesSlicesAndServersIsAsPredicted) {
                        group);
     }
   });
+}
+
+TEST_F(RankMemory, OfProductsOfStagesSlicesAndReplicasIsAsPredicted) {
+  comm::test::with_ranks(4, [] {
+    const comm::Group group = comm::Group::from_environment();
+    for (const char* layout :
+         {"pipeline --pipeline-parallel 2 --tensor-parallel 2",
+          "pipeline --pipeline-parallel 2 --tensor-parallel 2 --sequence-parallel",
+          "pipeline --pipeline-parallel 2 --zero 2", "pipeline --pipeline-parallel 2 --zero 3",
+          "pipeline --pipeline-parallel 4 --schedule gpipe", "tensor --tensor-parallel 2 --zero 3"}) {
+      expect_predicted({layout, model::Head::masked_lm, {Precision::fp32, Recompute::none, true}, 4}, group);
+      expect_predicted({layout, model::Head::masked_lm, {Precision::bf16, Recompute::full, true}, 2}, group);
+    }
+  });
+}
+
+/// Bytes of a stage's weights in fp32: its own, and its copies of those that belong to an earlier stage.
+struct StageWeights {
+  double own = 0, copies = 0;
+};
+
+std::vector<StageWeights> weights_of_stages(int stages) {
+  const Model model = model::build_bert({small_config(), model::Head::masked_lm});
+  std::vector<StageWeights> all;
+  std::set<const Parameter*> seen;
+  for (const parallel::Stage& stage : parallel::cut_stages(model, parallel::balanced_begins(model, stages))) {
+    std::set<const Parameter*> here;
+    for (size_t s = stage.begin; s < stage.end; ++s)
+      here.insert(model.segments[s].parameters.begin(), model.segments[s].parameters.end());
+    StageWeights& weights = all.emplace_back();
+    for (const Parameter* parameter : here)
+      (seen.insert(parameter).second ? weights.own : weights.copies) +=
+          4 * static_cast<double>(parameter->compute.numel());
+  }
+  return all;
+}
+
+/// Weights in as many versions as the papers say, gradients of each, and two moments of a stage's own. Of a copy the last stage
+/// holds one version: its owner sends the one that a micro-batch uses.
+TEST_F(RankMemory, OfEachStageIsThatOfTheFormula) {
+  RankUseOptions options;
+  options.config = small_config();
+  options.rule = {.ragged = false, .longest = kLongest, .batch_size = kRows, .vocabulary = kVocabulary};
+  constexpr int kStages = 4;
+  const std::vector<StageWeights> stages = weights_of_stages(kStages);
+  for (const auto& [schedule, versions] : std::vector<std::pair<std::string, std::function<int(int)>>>{
+           {"gpipe", [](int) { return 1; }},
+           {"1f1b", [](int) { return 1; }},
+           {"zb-h1", [](int) { return 1; }},
+           {"pipedream", [](int r) { return kStages - r; }},
+           {"pipedream-vertical-sync", [](int) { return kStages; }},
+           {"pipedream-2bw", [](int) { return 2; }}})
+    for (int rank = 0; rank < kStages; ++rank) {
+      const StageWeights& stage = stages[static_cast<size_t>(rank)];
+      const StepMemory memory = predict_rank("pipeline --schedule " + schedule, rank, kStages, options);
+      const std::string name = schedule + ", rank " + std::to_string(rank);
+      const double weights = stage.own * versions(rank) + stage.copies;
+      EXPECT_NEAR(static_cast<double>(memory.weights) / weights, 1, 0.1) << name;
+      EXPECT_NEAR(static_cast<double>(memory.gradients) / (stage.own + stage.copies), 1, 0.1) << name;
+      EXPECT_NEAR(static_cast<double>(memory.optimizer) / (2 * stage.own), 1, 0.1) << name;
+    }
 }
 
 /// Rank 0 of two keeps one older version of its stage (docs/pipelines.md) beside what a pipeline in step holds.

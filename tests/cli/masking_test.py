@@ -45,6 +45,17 @@ class Layouts(Lab):
                     self.assertAlmostEqual(mine, theirs, places=10)
         self.each_kind(check)
 
+    def test_by_stages_slices_and_both_differ_by_rounding(self):
+        def check(options):
+            one = self.train(**options)
+            for ranks, cut in ((2, {"pipeline_parallel": 2, "schedule": "zb-h1", "micro_batch_size": 1}), (2, {"tensor_parallel": 2}),
+                               (4, {"pipeline_parallel": 2, "tensor_parallel": 2, "schedule": "gpipe"})):
+                other = self.train(ranks=ranks, **cut, **options)
+                self.assertLess(distance(other.weights, one.weights), 1e-11, cut)
+                for mine, theirs in zip(one.each("loss"), other.each("loss"), strict=True):
+                    self.assertAlmostEqual(mine, theirs, places=10)
+        self.each_kind(check)
+
     def test_resumed_after_each_step_end_with_the_same_bytes(self):
         def check(options):
             whole = self.train(**options)

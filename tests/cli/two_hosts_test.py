@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+import shlex
 import sys
 import time
 
@@ -80,6 +81,37 @@ class TwoHosts(ProgramTest):
             for name, (_, data) in one.items():
                 a, b = memoryview(data).cast("d"), memoryview(two[name][1]).cast("d")
                 self.assertLess(max(map(lambda x, y: abs(x - y), a, b)), 1e-9, f"{strategy} {name}")
+
+    def start_cyclic(self, words, world=4):
+        """Rank r on host r % 2, as mpirun --map-by node and srun --distribution=cyclic deal them."""
+        shared = {**environment(), "WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": str(world // 2), "MASTER_ADDR": "10.77.0.1", "MASTER_PORT": "23456"}
+        started = []
+        for side, host in enumerate(self.hosts):
+            script = " & ".join(f"RANK={rank} LOCAL_RANK={rank // 2} {shlex.join([PROGRAM, *words])} 2>{self.folder}/err-{rank}"
+                                for rank in range(side, world, 2))
+            own = ["unshare", "--pid", "--fork", "--kill-child"] if side else []
+            started.append(subprocess.Popen(["ip", "netns", "exec", host, *own, "bash", "-c", f"{script}; code=$?; wait -n; exit $((code + $?))"],
+                                            stdout=subprocess.PIPE, env=shared, text=True))
+            self.addCleanup(started[-1].kill)
+        for process in started:
+            process.communicate(timeout=300)
+            self.assertEqual(process.returncode, 0, [(self.folder / f"err-{rank}").read_text()[-800:] for rank in range(world)])
+        return (self.folder / "err-0").read_text()
+
+    def test_the_ranks_of_a_tensor_group_are_on_one_host_however_they_are_dealt(self):
+        self.succeeds(*self.words("one"))
+        err = self.start_cyclic(self.words("sliced", tensor_parallel=2))
+        self.assertIn("ranks 0, 2, 1, 3 take the places 0 to 3, so that tensor groups of 2 are on one host each", err)
+        one, two = (read_safetensors(self.folder / run / "checkpoints/step-000012/model.safetensors") for run in ("one", "sliced"))
+        for name, (_, data) in one.items():
+            a, b = memoryview(data).cast("d"), memoryview(two[name][1]).cast("d")
+            self.assertLess(max(map(lambda x, y: abs(x - y), a, b)), 1e-9, name)
+
+    def test_a_tensor_group_that_no_order_puts_on_one_host_is_told(self):
+        launched = self.launch((1, 3), self.words("apart", tensor_parallel=2))
+        _, err = launched.communicate(timeout=300)
+        self.assertEqual(launched.returncode, 0, err)
+        self.assertIn("expected a multiple of 2 on each, found hosts 0, 1, 1, 1 by rank", err)
 
     def test_the_first_host_is_known_by_its_address_on_the_way_to_the_second(self):
         shell = self.folder / "by-address"

@@ -332,10 +332,11 @@ class Predictions(ProgramTest):
 
     def test_lines_of_json_are_told(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
-        rows = '{"text": "the film"}\n{"text": "the plot"}\nthe {film}\n'
-        self.assertIn("2 of 3 lines look like JSON objects", self.succeeds("predict", "--model", model, stdin=rows).err)
+        rows = '{"text": "the film"}\n  {"text": "the plot"} \nthe {film}\n'
+        self.assertIn("2 of 3 lines look like JSON", self.succeeds("predict", "--model", model, stdin='["a", "b"]\n[{"text": "a"}]\n[film] [book]\n').err)
+        self.assertIn("2 of 3 lines look like JSON", self.succeeds("predict", "--model", model, stdin=rows).err)
         told = self.succeeds("predict", "--model", model, "--format", "jsonl", "--text-column", "text", stdin=rows.rsplit("the", 1)[0])
-        self.assertNotIn("JSON objects", told.err)
+        self.assertNotIn("look like JSON", told.err)
 
     def test_input_missing(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})

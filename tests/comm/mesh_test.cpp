@@ -42,6 +42,27 @@ TEST(Meshes, GiveEachRankOnePlaceAndTensorGroupsNeighbours) {
   EXPECT_EQ(shape.along(5, Axis::data), (std::vector<int>{5, 11, 17, 23}));
 }
 
+TEST(Meshes, HaveTheRanksOfATensorGroupOnOneHost) {
+  using Order = std::vector<int>;
+  EXPECT_EQ(order_by_host({0, 0, 1, 1}, 2), (Order{0, 1, 2, 3}));
+  EXPECT_EQ(order_by_host({0, 1, 0, 1}, 2), (Order{0, 2, 1, 3}));
+  EXPECT_EQ(order_by_host({0, 1, 1, 0, 2, 2}, 2), (Order{0, 3, 1, 2, 4, 5}));
+  EXPECT_EQ(order_by_host({0, 1, 2, 0, 1, 2, 0, 1, 2}, 3), (Order{0, 3, 6, 1, 4, 7, 2, 5, 8}));
+  // Nothing is moved that need not be, though hosts alternate.
+  EXPECT_EQ(order_by_host({0, 0, 1, 1, 0, 0}, 2), (Order{0, 1, 2, 3, 4, 5}));
+  EXPECT_EQ(order_by_host({0, 1, 1, 1}, 2), Order());
+  EXPECT_EQ(order_by_host({0, 0, 0}, 1), (Order{0, 1, 2}));
+}
+
+TEST(Meshes, KeepTheOrderOfRanksOfOneHost) {
+  with_ranks(4, [] {
+    const Group world = Group::from_environment();
+    EXPECT_EQ(world.hosts(), std::vector<int>(4));
+    EXPECT_EQ(group_by_host(world, 2).rank(), world.rank());
+    if (testing::Test::HasFailure()) std::exit(1);
+  });
+}
+
 TEST(Meshes, RefuseRanksThatDoNotDivide) {
   EXPECT_THROW(MeshShape::of(6, 2, 2), InputError);
   EXPECT_THROW(MeshShape::of(6, 0, 2), InputError);

@@ -2,8 +2,7 @@
 #include <gtest/gtest.h>
 #include <torch/autograd.h>
 #include <torch/nn/module.h>
-#include <torch/nn/modules/batchnorm.h>
-#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules.h>
 #include <torch/types.h>
 
 #include "funicular/base/error.h"
@@ -44,6 +43,86 @@ TEST(WrapModule, NamesATiedWeightOnce) {
   EXPECT_FALSE(model.find("scale")->trainable);
   EXPECT_EQ(model.parameter_count(), 15 + 1 + 5 + 5 + 5);
   EXPECT_EQ(model.buffers.size(), 3u);  // running mean and variance, batches seen
+}
+
+torch::nn::Sequential three_modules() {
+  torch::manual_seed(3);
+  const torch::nn::Linear first(4, 5);
+  torch::nn::Sequential net(first, torch::nn::BatchNorm1d(5), torch::nn::Linear(5, 4));
+  return net;
+}
+
+TEST(WrapSequential, HasASegmentForEachModuleWithItsOwnWeights) {
+  const Model model = wrap_sequential(three_modules(), "x", torch::zeros({2, 4}), {});
+  ASSERT_EQ(model.segments.size(), 3u);
+  std::vector<std::vector<std::string>> names;
+  for (const Segment& segment : model.segments) {
+    names.emplace_back();
+    for (const Parameter* parameter : segment.parameters) names.back().push_back(parameter->name);
+  }
+  EXPECT_EQ(names, (std::vector<std::vector<std::string>>{
+                       {"0.weight", "0.bias"}, {"1.weight", "1.bias"}, {"2.weight", "2.bias"}}));
+  EXPECT_TRUE(model.segments[0].buffers.empty());
+  EXPECT_EQ(model.segments[1].buffers,
+            (std::vector<std::string>{"1.running_mean", "1.running_var", "1.num_batches_tracked"}));
+}
+
+TEST(WrapSequential, SaysWhatLiesBetweenItsModules) {
+  MicroBatch batch;
+  batch.tensors["x"] = torch::zeros({7, 4});
+  torch::nn::Sequential net = three_modules();
+  const Model model = wrap_sequential(net, "x", torch::zeros({2, 4}), {});
+  EXPECT_EQ(model.segments[0].outputs.at(0).shape(batch), (std::vector<int64_t>{7, 5}));
+  EXPECT_EQ(model.segments[2].inputs.at(0).shape(batch), (std::vector<int64_t>{7, 5}));
+  EXPECT_FALSE(model.segments[1].outputs.at(0).type.has_value());  // as the weights: precisions change it
+  EXPECT_TRUE(net->is_training());  // one row of zeros went through it in another mode
+  EXPECT_EQ(net->named_buffers()["1.num_batches_tracked"].item<int64_t>(), 0);
+}
+
+TEST(WrapSequential, GivesWhatTheModulesGive) {
+  MicroBatch batch;
+  batch.tensors["x"] = torch::randn({7, 4});
+  torch::nn::Sequential net = three_modules(), again = three_modules();
+  LossSink sink;
+  const Model model =
+      wrap_sequential(net, "x", batch["x"], [](const at::Tensor& out, const MicroBatch&, LossSink& loss) {
+        loss.add("squares", out.square().sum());
+      });
+  model.forward({}, batch, {}, sink, {.training = true});
+  EXPECT_EQ(sink.total({{"squares", 1}}).item<float>(),
+            again->forward(batch["x"]).square().sum().item<float>());
+  LossSink evaluated;
+  model.forward({}, batch, {}, evaluated, {.training = false});
+  again->eval();
+  EXPECT_EQ(evaluated.total({{"squares", 1}}).item<float>(),
+            again->forward(batch["x"]).square().sum().item<float>());
+}
+
+TEST(WrapSequential, HoldsAWeightThatTwoModulesShareOnce) {
+  torch::nn::Linear tied(5, 5);
+  const torch::nn::Sequential twice(torch::nn::Linear(4, 5), tied, torch::nn::Tanh(), tied);
+  const Model shared = wrap_sequential(twice, "x", torch::zeros({2, 4}), {});
+  EXPECT_EQ(shared.parameters.size(), 4u);
+  EXPECT_EQ(shared.segments[1].parameters, shared.segments[3].parameters);
+}
+
+TEST(WrapSequential, RefusesWhatDoesNotFit) {
+  const auto refuses = [](const torch::nn::Sequential& net, const at::Tensor& example, const char* part) {
+    try {
+      wrap_sequential(net, "x", example, {});
+      ADD_FAILURE() << "nothing is refused: " << part;
+    } catch (const InputError& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  };
+  refuses(torch::nn::Sequential(), torch::zeros({2, 4}), "found 0 modules");
+  refuses(three_modules(), torch::Tensor(), "no example");
+  refuses(three_modules(), torch::zeros({0, 4}), "an example without rows");
+  refuses(three_modules(), torch::zeros({2, 3}),
+          "module 0 (torch::nn::LinearImpl) of the Sequential does not take [1, 3]");
+  refuses(torch::nn::Sequential(torch::nn::Flatten(torch::nn::FlattenOptions().start_dim(0)),
+                                torch::nn::Linear(4, 1)),
+          torch::zeros({2, 2, 2}), "makes [4] of one row; expected one row");
 }
 
 TEST(WrapModule, KeepsTheModulesOwnTensors) {

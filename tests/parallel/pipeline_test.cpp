@@ -224,6 +224,38 @@ TEST(Pipelines, WhoseReplicasDivideTheirStateHoldEachPieceOnce) {
   });
 }
 
+/// Squares are added up by blocks of the weights, in the weights' order, whichever rank has them.
+TEST(Pipelines, ClipByANormOfTheSameBitsWhereverTheModelIsCut) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    const auto train = [](std::unique_ptr<Strategy> strategy) {
+      Rig rig(test::make_wide_model(24), std::move(strategy), optim::AdamW{});
+      std::vector<double> norms;
+      for (int64_t step = 1; step <= 3; ++step) {
+        const std::vector<MicroBatch> all = test::wide_batches(24, 4 + step);
+        norms.push_back(rig.step(all, step).gradient_norm);
+      }
+      rig.strategy->detach();
+      return norms;
+    };
+    const std::vector<double> one = train(make_single());
+    const comm::Group pair =
+        group.subgroup(group.rank() < 2 ? std::vector<int>{0, 1} : std::vector<int>{2, 3});
+    for (const char* schedule : {"naive", "1f1b", "zb-h1"}) {
+      EXPECT_EQ(train(make_strategy("pipeline", group, {.pipeline = {.schedule = schedule}})), one)
+          << schedule;
+      for (const int64_t begin : {1, 3}) {
+        EXPECT_EQ(train(make_strategy("pipeline", pair,
+                                      {.pipeline = {.schedule = schedule, .begins = {0, begin}}})),
+                  one)
+            << schedule << ", cut before " << begin;
+      }
+    }
+    group.barrier();
+    finish_rank();
+  });
+}
+
 TEST(Pipelines, HoldEachWeightAndItsStateOnce) {
   with_ranks(4, [] {
     const auto group = comm::Group::from_environment();

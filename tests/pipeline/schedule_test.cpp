@@ -171,6 +171,7 @@ TEST(Timeline, RefusesCostsThatAreNone) {
   EXPECT_SAYS(refusal([&] { simulate(schedule, {{1, 2, 3}, {1}, {1}}); }), "one for each of 2, found 3");
   EXPECT_SAYS(refusal([&] { simulate(schedule, {{-1}, {1}, {1}}); }), "forward time of at least 0");
   EXPECT_SAYS(refusal([&] { simulate(schedule, {{1}, {1}, {1}, -1}); }), "message time of at least 0");
+  EXPECT_SAYS(refusal([&] { simulate(schedule, {.weight_memory = {1, 2, 3}}); }), "memory of weights");
 }
 
 // ---- drawings
@@ -179,6 +180,36 @@ size_t count(const std::string& text, const std::string& part) {
   size_t found = 0;
   for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1)) ++found;
   return found;
+}
+
+double peak_memory(const Schedule& schedule, int rank, const Costs& costs) {
+  return simulate(schedule, costs).ranks[static_cast<size_t>(rank)].peak_memory;
+}
+
+TEST(Timeline, AddsUpWhatEachRankHoldsOfUnequalStages) {
+  Costs costs;
+  costs.activation_memory = {10, 20, 30, 40};
+  costs.weight_memory = {1, 2, 3, 4};
+  costs.state_memory = {100};
+  for (int rank = 0; rank < 4; ++rank) {
+    const double each = 10 * (rank + 1), weights = rank + 1;
+    EXPECT_EQ(peak_memory(make_schedule("gpipe", 4, 8), rank, costs), 8 * each + weights + 100);
+    EXPECT_EQ(peak_memory(make_schedule("1f1b", 4, 8), rank, costs), (4 - rank) * each + weights + 100);
+    // As many versions of the weights as micro-batches on their way.
+    EXPECT_EQ(peak_memory(make_schedule("pipedream", 4, 8), rank, costs),
+              (4 - rank) * (each + weights) + 100);
+    EXPECT_EQ(peak_memory(make_schedule("pipedream-vertical-sync", 4, 8), rank, costs),
+              (4 - rank) * each + 4 * weights + 100);
+  }
+}
+
+TEST(Timeline, AddsUpWhatARankHoldsOfAllItsStages) {
+  Costs costs;
+  costs.activation_memory = {1, 2, 10, 20};
+  costs.weight_memory = {100, 200, 300, 400};
+  const Schedule schedule = make_schedule("looped-bfs", 2, 3);
+  EXPECT_EQ(peak_memory(schedule, 0, costs), 3 * (1 + 10) + 100 + 300);
+  EXPECT_EQ(peak_memory(schedule, 1, costs), 3 * (2 + 20) + 200 + 400);
 }
 
 TEST(Drawing, HasABoxForEachActionThatTakesTime) {

@@ -44,7 +44,7 @@ class ObjectiveStudy(unittest.TestCase):
         self.program.write_text(STUB.format(python=sys.executable))
         self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
         self.args = argparse.Namespace(program=self.program, results=self.folder / "results", language="english", tokens=3000.0, layers=2, width=32,
-                                       max_length=32, batch_size=8, learning_rate=1e-3, epochs=1, similar_words=None, word_dictionary=None, only=None)
+                                       max_length=32, batch_size=8, learning_rate=1e-3, epochs=1, similar_words=None, word_dictionary=None, only=None, task_train=None, task_eval=None, rows=2)
         tokenizer = self.folder / "tokenizer"
         tokenizer.mkdir()
         (tokenizer / "vocab.txt").write_text("[PAD]\n[UNK]\n")
@@ -69,6 +69,15 @@ class ObjectiveStudy(unittest.TestCase):
     def test_rows_of_a_task_are_taken_from_the_whole_file(self):
         self.assertEqual(study.spread_over(list(range(10)), 4), [0, 2, 5, 7])
         self.assertEqual(study.spread_over([1, 2], 4), [1, 2])
+
+    def test_tables_of_ones_own_are_scored_by_accuracy(self):
+        self.args.task_train, self.args.task_eval = self.folder / "own.tsv", self.folder / "held.tsv"
+        self.args.task_train.write_text("label\ttext\na\t1\nb\t2\nc\t3\nd\t4\n")
+        train, held_out = study.task_files(self.args)
+        self.assertEqual(train.read_text(), "label\ttext\na\t1\nc\t3\n")
+        self.assertEqual(held_out, self.args.task_eval)
+        self.assertEqual(self.run_once("tokens", seed=3)["score"], 0.3)
+        self.assertIn("--task custom", self.calls()[-1])
 
     def test_every_objective_reads_as_many_tokens(self):
         found = {name: self.run_once(name) for name in ("tokens", "spans")}

@@ -9,6 +9,7 @@
 #include "funicular/bench/generated_text.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/objective/distillation.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/text/word_piece.h"
 #include "helpers.h"
 
@@ -70,7 +71,19 @@ struct How {
   parallel::TensorOptions tensor = {};
   bool whole_after = true;
   Precision precision = Precision::fp64;
+  int devices = 0;  ///< with the stages of "pipeline"
 };
+
+std::unique_ptr<parallel::Strategy> strategy_of(const How& how) {
+  if (how.devices > 0)
+    return parallel::make_strategy(
+        parallel::Layout::parse("pipeline --devices " + std::to_string(how.devices)), {});
+  return parallel::make_strategy(how.strategy, how.group,
+                                 {.devices = how.strategy == "dp" ? 2 : 1,
+                                  .reduction = {.bucket_bytes = 1},
+                                  .pipeline = how.pipeline,
+                                  .tensor = how.tensor});
+}
 
 /// The weights, the teacher's too, after six steps with dropout, a checkpoint every two.
 torch::Tensor train(const Task& task, const How& how) {
@@ -86,15 +99,7 @@ torch::Tensor train(const Task& task, const How& how) {
   options.progress = false;
   options.whole_model_after = how.whole_after;
   Trainer trainer(
-      options,
-      [&] {
-        return parallel::make_strategy(how.strategy, how.group,
-                                       {.devices = how.strategy == "dp" ? 2 : 1,
-                                        .reduction = {.bucket_bytes = 1},
-                                        .pipeline = how.pipeline,
-                                        .tensor = how.tensor});
-      },
-      optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.1});
+      options, [&] { return strategy_of(how); }, optim::AdamW{.learning_rate = 3e-3, .weight_decay = 0.1});
   trainer.callbacks.on_step = [&](int64_t step, const parallel::StepResult& result) {
     EXPECT_TRUE(result.finite);
     if (step == how.interrupt_at) std::raise(SIGTERM);
@@ -200,6 +205,25 @@ TEST(DistillationTraining, PipelinesAndSlicesTrainIn16BitsUnderTeachersOfAnyPrec
     group.barrier();
     if (testing::Test::HasFailure()) std::exit(1);
   });
+}
+
+/// Each device's copy of the model has the teacher that was given, in its types, and not one of its own.
+TEST(DistillationTraining, StagesOnDevicesTrainUnderTeachersOfAnyPrecision) {
+  log::set_level(log::Level::error);
+  for (const char* teacher : {"fp64", "bf16", "fp32", "int8"}) {
+    const bool wide = std::string(teacher) == "fp64";
+    for (const auto& terms : kTerms) {
+      Task task(terms);
+      task.options.relation_heads = 4;
+      task.teacher_precision = teacher;
+      How how{.micro_batch = 2, .precision = wide ? Precision::fp64 : Precision::bf16};
+      const torch::Tensor expected = train(task, how);
+      how.devices = 2;
+      EXPECT_LT((train(task, how) - expected).norm().item<double>(),
+                (wide ? 1e-10 : 0.02) * expected.norm().item<double>())
+          << teacher << " " << terms[0];
+    }
+  }
 }
 
 /// Whole scores, relations and words are put together of the student's slices; of words the loss never is.

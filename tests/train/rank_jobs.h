@@ -169,6 +169,8 @@ inline FitResult fit(const Job& job, const comm::Group& group, const objective::
           }
           return parallel::make_strategy(name.substr(0, plus), group, options);
         }
+        if (job.strategy.find("--") != std::string::npos)
+          return parallel::make_strategy(parallel::Layout::parse(job.strategy), group, options);
         if (job.reduce != "own") options.reduction.type = job.reduce == "bf16" ? at::kBFloat16 : at::kHalf;
         return parallel::make_strategy(job.strategy, group, options);
       },
@@ -277,7 +279,14 @@ inline std::vector<Place> all_places() {
                              {"pipeline-zero3+interleaved+2", 4},
                              {"pipeline+1f1b+2x2", 4},
                              {"pipeline+1f1b+3@0x2,2", 3},
-                             {"pipeline-zero1+gpipe+3@0,2x2", 3}})
+                             {"pipeline-zero1+gpipe+3@0,2x2", 3},
+                             {"pipeline+looped-bfs+2", 2},
+                             {"pipeline+zb-h1+3", 3},
+                             {"pipeline+zb-v+2", 2},
+                             {"pipeline-zero2+zb-h1+2", 4},
+                             {"tensor", 2},
+                             {"tensor", 4},
+                             {"pipeline --devices 2", 1}})
     places.push_back(place);
   return places;
 }

@@ -51,6 +51,34 @@ TEST_F(TrainingOnRanks, ACheckpointOfAnyLayoutIsResumedByAnyOther) {
   }
 }
 
+/// Whatever the layout, the same checkpoint becomes the same: slices do not change the recurrence of PipeDream-2BW.
+TEST_F(TrainingOnRanks, CheckpointsGoBetweenSchedulesWithAndWithoutAFlush) {
+  if (is_rank()) return run_rank();
+  const auto train = [&](const char* name, const char* strategy, int ranks, const fs::path& from = {}) {
+    Job job{.strategy = strategy, .ranks = ranks, .output = folder / name};
+    if (!from.empty()) job.resume = (folder / from / "checkpoints" / checkpoint_name(3)).string();
+    expect_done(job);
+    if (!from.empty()) {
+      EXPECT_EQ(resumed_from(folder / name), 3);
+    }
+  };
+  const auto apart = [&](const char* a, const char* b) {
+    return model_difference(folder / a, folder / b, kDealtSteps);
+  };
+  train("flushed", "single", 1);
+  train("full", "pipeline+pipedream-2bw+2", 2);
+  train("flushed-full-2", "pipeline+pipedream-2bw+2", 2, "flushed");
+  train("flushed-full-sliced", "pipeline+pipedream-2bw+2x2", 4, "flushed");
+  train("full-flushed-1", "single", 1, "full");
+  train("full-flushed-2", "pipeline+1f1b+2", 2, "full");
+  train("full-flushed-sliced", "tensor", 2, "full");
+  EXPECT_LT(apart("flushed-full-2", "flushed-full-sliced"), 1e-10);
+  EXPECT_LT(apart("full-flushed-1", "full-flushed-2"), 1e-10);
+  EXPECT_LT(apart("full-flushed-1", "full-flushed-sliced"), 1e-10);
+  EXPECT_GT(apart("flushed-full-2", "flushed"), 1e-6);
+  EXPECT_GT(apart("full-flushed-1", "full"), 1e-6);
+}
+
 TEST_F(TrainingOnRanks, DeterministicLayoutsLeaveTheSameBytes) {
   if (is_rank()) return run_rank();
   const auto bytes = [&](const std::string& name) {

@@ -406,6 +406,28 @@ def planned_update(lab):
     lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 1, "-m", 3, "--update-time", 4)["time"], 3 * 3)
 
 
+def planned_memory(lab, *words):
+    return [rank["peak_memory"] for rank in planned(lab, "--schedule", "pipedream", "-p", 2, "-m", 4, *words)["ranks"]]
+
+
+@PLAN.row("--activation-memory", "what is held of a micro-batch on its way")
+def planned_activations(lab):
+    lab.assertEqual(planned_memory(lab, "--activation-memory", "3,5"), [2 * 3, 5])
+    lab.assertIn("rank 0: bubble 0 (0.0 %), peak in flight 1, memory 7",
+                 lab.succeeds("plan", "--schedule", "gpipe", "-p", 1, "-m", 1, "--activation-memory", 7).out)
+    lab.refuses(["plan", "--schedule", "gpipe", "-p", 2, "--activation-memory", "1,2,3"], "one for each of 2, found 3")
+
+
+@PLAN.row("--weight-memory", "each version of the weights")
+def planned_weights(lab):
+    lab.assertEqual(planned_memory(lab, "--weight-memory", "3,5"), [2 * 3, 5])
+
+
+@PLAN.row("--state-memory", "what is there once, whatever the schedule")
+def planned_state(lab):
+    lab.assertEqual(planned_memory(lab, "--state-memory", "3,5"), [3, 5])
+
+
 @PLAN.row("--message-time", "messages take so long")
 def planned_message(lab):
     lab.assertEqual(planned(lab, "--schedule", "gpipe", "-p", 2, "-m", 1, "--message-time", 5)["time"], 6 + 10)

@@ -1,0 +1,143 @@
+// Claims about the bytes that ranks of a pipeline exchange in a step, by collective: those of the table in docs/pipelines.md.
+#include <gtest/gtest.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "../comm/ranks.h"
+#include "cut_rig.h"
+#include "funicular/comm/group.h"
+#include "funicular/parallel/asynchronous.h"
+
+namespace funicular::parallel::stage_traffic_tests {
+namespace {
+
+using comm::Traffic;
+using comm::test::finish_rank;
+using comm::test::with_ranks;
+using test::CutRig;
+using test::own_part;
+
+constexpr int64_t kFloat64 = 8, kMicroBatches = 6;  // of a step, on two replicas
+
+struct Case {
+  std::string schedule;
+  int zero = 0;
+  Recompute recompute = Recompute::none;
+};
+
+/// What this rank exchanged in a step, of matrices of `width` x `width`, of which there are four.
+Traffic of_a_step(const comm::Group& group, const Case& each, int64_t width) {
+  const std::string name = each.zero > 0 ? "pipeline-zero" + std::to_string(each.zero) : "pipeline";
+  CutRig rig(test::make_wide_model(width, true),
+             make_strategy(name, group, {.pipeline = {.ranks = 2, .schedule = each.schedule}}),
+             optim::AdamW{});
+  rig.recompute = each.recompute;
+  const std::vector<MicroBatch> own =
+      own_part(test::wide_batches(width, kMicroBatches), rig.strategy->data_share());
+  const Traffic before = group.traffic();
+  rig.step(own, 1);
+  if (auto* const overlapping = dynamic_cast<Asynchronous*>(rig.strategy.get())) overlapping->meet();
+  const Traffic after = group.traffic().since(before);
+  rig.strategy->detach();
+  group.barrier();
+  return after;
+}
+
+/// Of the kinds that a strategy also uses for counts, norms and losses the part that grows with the weights.
+struct Expected {
+  int64_t all_reduce = 0, reduce_scatter = 0, all_gather = 0;
+  int64_t sent = 0, received = 0;
+};
+
+Expected expected(const comm::Group& group, const Case& each, int64_t width) {
+  const int64_t matrices = 2 * width * width * kFloat64;  // of a rank
+  const int64_t replica = group.rank() / 2, count = kMicroBatches / 2;
+  Expected bytes;
+  // Micro-batch i has 3 + i rows; the second stage sends as much back.
+  for (int64_t i = replica; i < kMicroBatches; i += 2) bytes.sent += (3 + i) * width * kFloat64;
+  bytes.received = bytes.sent;
+  switch (each.zero) {
+    case 0:
+      bytes.all_reduce = matrices;
+      break;
+    case 1:
+      bytes.reduce_scatter = bytes.all_gather = matrices;
+      break;
+    case 2:
+      bytes.reduce_scatter = count * matrices;
+      bytes.all_gather = matrices;
+      break;
+    default:
+      bytes.reduce_scatter = count * matrices;
+      bytes.all_gather = 2 * count * matrices;
+  }
+  return bytes;
+}
+
+void expect_bytes(const comm::Group& group, const Case& each) {
+  constexpr int64_t kNarrow = 16, kWide = 48, kRest = 4096;
+  const std::string what = each.schedule + ", --zero " + std::to_string(each.zero);
+  const Traffic narrow = of_a_step(group, each, kNarrow), wide = of_a_step(group, each, kWide);
+  const Expected least = expected(group, each, kNarrow), most = expected(group, each, kWide);
+  EXPECT_EQ(wide.sent.bytes, most.sent) << what;
+  EXPECT_EQ(wide.received.bytes, most.received) << what;
+  const auto expect_kind = [&](const char* kind, int64_t narrow_bytes, int64_t wide_bytes, int64_t a,
+                               int64_t b) {
+    EXPECT_EQ(wide_bytes - narrow_bytes, b - a) << kind << " of " << what;
+    EXPECT_LT(wide_bytes - b, kRest) << kind << " of " << what << ": counts, norms and losses";
+  };
+  expect_kind("all_reduce", narrow.all_reduce.bytes, wide.all_reduce.bytes, least.all_reduce,
+              most.all_reduce);
+  expect_kind("reduce_scatter", narrow.reduce_scatter.bytes, wide.reduce_scatter.bytes, least.reduce_scatter,
+              most.reduce_scatter);
+  expect_kind("all_gather", narrow.all_gather.bytes, wide.all_gather.bytes, least.all_gather,
+              most.all_gather);
+  EXPECT_LE(wide.broadcast.bytes, 64) << what << ": losses, at a meeting";
+}
+
+TEST(StageTraffic, OfAStepIsWhatTheFormulasSay) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
+      for (const int zero : {0, 1, 2, 3}) expect_bytes(group, {schedule, zero});
+    for (const int zero : {0, 3}) expect_bytes(group, {"1f1b", zero, Recompute::full});
+    finish_rank();
+  });
+}
+
+TEST(StageTraffic, OfAStepThatUpdatesWhileThePipelineIsFullIsTheSame) {
+  with_ranks(4, [] {
+    const auto group = comm::Group::from_environment();
+    for (const int zero : {0, 1, 2, 3}) expect_bytes(group, {"pipedream-2bw", zero});
+    finish_rank();
+  });
+}
+
+/// The table of the first and the last segment goes to its owner as a gradient and comes back as a weight.
+TEST(StageTraffic, OfASharedWeightIsItsGradientAndItsValue) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    CutRig rig(test::make_cut_model(1), make_strategy("pipeline", group, {.pipeline = {.begins = {0, 3}}}),
+               optim::AdamW{});
+    const std::vector<MicroBatch> all = test::batches_of(1, 3);
+    int64_t tokens = 0;
+    for (const MicroBatch& batch : all) tokens += batch.packing.tokens();
+    const Traffic before = group.traffic();
+    rig.step(all, 1);
+    const Traffic step = group.traffic().since(before);
+    // x, early and ids pass; x and early have gradients. The second stage uses the matrix "first", too.
+    const int64_t hidden = tokens * test::kHidden * kFloat64, forward = 2 * hidden + tokens * kFloat64,
+                  shared = (test::kWords * test::kHidden + test::kHidden * test::kHidden) * kFloat64;
+    EXPECT_EQ(step.sent.bytes, (group.rank() == 0 ? forward : 2 * hidden) + shared);
+    EXPECT_EQ(step.received.bytes, (group.rank() == 0 ? 2 * hidden : forward) + shared);
+    rig.strategy->detach();
+    group.barrier();
+    finish_rank();
+  });
+}
+
+}  // namespace
+}  // namespace funicular::parallel::stage_traffic_tests
