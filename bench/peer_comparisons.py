@@ -135,6 +135,11 @@ def tokenize_comparisons(sides: Sides) -> list[Comparison]:
         rows.append(made(f"command-{text}", f"tokenise {text}: a file to a file, whole command",
                          lambda _, text=text: sides.ours_tokenize(text), lambda _, text=text: sides.peer_tokenize(text),
                          "a script with tokenizers", ""))
+    for name in ("prose", "news", "chinese"):
+        text = f"gpt2-{name}"
+        rows.append(made(f"command-{text}", f"tokenise {name} by GPT-2's byte-level BPE: a file to a file, whole command",
+                         lambda _, text=text: sides.ours_tokenize(text), lambda _, text=text: sides.peer_tokenize(text),
+                         "a script with tokenizers", "≥ 20"))
     return rows
 
 

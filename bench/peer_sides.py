@@ -49,6 +49,7 @@ TUNING_STEPS = 3
 TUNING_BATCH_SIZES = [8, 16, 32, 64, 128]
 UNTUNED_BATCH_SIZE = 32
 COMMAND_MEGABYTES = 32  # of text that whole commands tokenise
+GPT2 = "gpt2-"  # before the name of a text: by byte-level BPE with GPT-2's vocabulary
 
 
 class Failed(Exception):
@@ -216,6 +217,11 @@ class Sides:
     def texts(self, text: str) -> tuple[Path, Path]:
         """The file of a text and the folder of its tokeniser; the peer's script writes the texts and Chinese's vocabulary."""
         texts = self.results / "texts"
+        if text.startswith(GPT2):
+            folder = texts / "gpt2"
+            if not folder.exists():
+                self.peer_ids(text, "tokenizers")
+            return self.texts(text.removeprefix(GPT2))[0], folder
         folder = texts / "chinese-model" if text == "chinese" else self.weights("minilm")
         if not (texts / f"{text}.txt").exists() or not folder.exists():
             self.peer_ids(text, "tokenizers")
@@ -223,8 +229,10 @@ class Sides:
 
     def peer_ids(self, text: str, peer: str) -> dict:
         data = ["--data", self.args.data] if self.args.data else []
+        gpt2 = ["--gpt2"] if text.startswith(GPT2) else []
+        text = text.removeprefix(GPT2)
         found = json_of([self.args.peers_python, PEERS / "tokenizers_bench.py", "--texts", self.results / "texts",
-                         "--only", text, "--peers", peer, *data])
+                         "--only", text, "--peers", peer, *gpt2, *data])
         if found["missing"]:
             raise Failed(str(found["missing"]))
         return found["results"][text][0] | {"versions": found["versions"], "options": {"threads": found["threads"]}}

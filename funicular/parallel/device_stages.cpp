@@ -37,6 +37,7 @@ class DeviceStages final : public Strategy {
   }
 
   std::string name() const override { return first().name(); }
+  int64_t devices() const override { return static_cast<int64_t>(devices_.size()); }
   DataShare data_share() const override { return first().data_share(); }
   int64_t pieces() const override { return first().pieces(); }
 

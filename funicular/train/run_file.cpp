@@ -76,6 +76,7 @@ void write_run_file(const Run& run, int64_t resumed_from, const OrderedJson& out
                    {"drop_last", o.drop_last}};
   file["ranks"] = run.ranks;
   file["strategy"] = run.strategy;
+  if (run.devices > 1) file["devices"] = run.devices;
   file["max_steps"] = run.max_steps;
   file["steps_per_epoch"] = run.steps_per_epoch;
   file["options"] = {{"max_grad_norm", o.max_grad_norm},

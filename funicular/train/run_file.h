@@ -29,6 +29,7 @@ struct Run {
   int64_t steps_per_epoch = 0;
   int64_t ranks = 1;
   std::string strategy{};
+  int64_t devices = 1;    ///< of each rank
   OrderedJson corpora{};  ///< Draws::corpora; null where there is one
   /// Of the whole model: a strategy may leave parts of it here.
   int64_t parameters = 0, trainable_parameters = 0;

@@ -111,6 +111,7 @@ class Memory(ProgramTest):
         self.assertIn("pipeline, fp32, 8 rows of 48, none", lines[1])
         self.assertIn("rank 1", lines[2])
         self.refuses([*words, "--strategy", "dp"], "what dp needs cannot be predicted")
+        self.refuses([*words, "--strategy", "pipeline --devices 2"], "what pipeline --devices 2 needs cannot be predicted")
         self.refuses([*words, "--strategy", "pipeline --schedul gpipe"], "--schedul", "--schedule")
 
     def test_what_ranks_need_is_measured_beside_what_was_predicted(self):

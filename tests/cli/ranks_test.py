@@ -198,6 +198,7 @@ class Finetune(ProgramTest):
         model = self.model()
         words = {"precision": "fp64", "pipeline_parallel": 2, "save_steps": 3, "num_train_epochs": None, "max_steps": 6}
         self.succeeds(*self.finetune_words(model, "devices", **words, devices=2, schedule="naive"))
+        self.assertEqual(json.loads((self.folder / "devices/run.json").read_text())["devices"], 2)
         launched = launch(2, self.finetune_words(model, "processes", **words, schedule="naive"))
         self.assertEqual(launched.code, 0, launched.err)
         for file in ("model/model.safetensors", "checkpoints/step-000006/model.safetensors", "checkpoints/step-000006/optimizer.safetensors"):

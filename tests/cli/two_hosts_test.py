@@ -90,7 +90,7 @@ class TwoHosts(ProgramTest):
             script = " & ".join(f"RANK={rank} LOCAL_RANK={rank // 2} {shlex.join([PROGRAM, *words])} 2>{self.folder}/err-{rank}"
                                 for rank in range(side, world, 2))
             own = ["unshare", "--pid", "--fork", "--kill-child"] if side else []
-            started.append(subprocess.Popen(["ip", "netns", "exec", host, *own, "bash", "-c", f"{script}; code=$?; wait -n; exit $((code + $?))"],
+            started.append(subprocess.Popen(["ip", "netns", "exec", host, *own, "bash", "-c", f"{script}; code=$?; wait $!; exit $((code + $?))"],
                                             stdout=subprocess.PIPE, env=shared, text=True))
             self.addCleanup(started[-1].kill)
         for process in started:
