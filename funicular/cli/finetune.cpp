@@ -239,15 +239,21 @@ class Finetune final : public Command {
   /// Numbers with a fraction, and more of them than a scale has, are measured rather than chosen.
   void refuse_measurements() const {
     const std::vector<std::string>& names = config_.id2label;
-    if (!task_.regression && names.size() > kMostGrades &&
-        std::all_of(names.begin(), names.end(), is_number) &&
-        std::any_of(names.begin(), names.end(),
-                    [](const std::string& name) { return name.find_first_of(".,") != name.npos; }))
+    const bool fractions = std::all_of(names.begin(), names.end(), is_number) &&
+                           std::any_of(names.begin(), names.end(), [](const std::string& name) {
+                             return name.find_first_of(".,") != name.npos;
+                           });
+    if (task_.regression || !fractions) return;
+    if (names.size() > kMostGrades)
       throw InputError("task",
                        "{}: the labels are {} different numbers ({}), which would be a class each; to learn "
                        "the numbers give "
                        "--task custom --regression, for a few classes round them first",
                        train_file_.string(), names.size(), show(names));
+    if (training_.group().rank() == 0)
+      log::warning(
+          "{}: the labels are {} numbers ({}), and each is a class; --regression learns them as numbers",
+          train_file_.string(), names.size(), show(names));
   }
 
   /// Of --class-weights, one a class; empty: all the same.

@@ -84,16 +84,16 @@ class Plan final : public Command {
              "ranks of each stage, such as 2,1: a stage on several ranks, which take micro-batches in turn")
         .default_text("one each");
     arguments.add("forward-time", "TIMES", forward_,
-                  "of a micro-batch on each stage, or one for all, in any unit");
+                  "of a micro-batch on each stage, with commas between them, or one for all, in any unit");
     arguments.add("input-time", "TIMES", input_, "of the gradient of a stage's input");
     arguments.add("weight-time", "TIMES", weight_, "of the gradient of a stage's weights");
     arguments.add("update-time", "TIMES", update_,
                   "of an update that stands in the rows (of asynchronous schedules)");
     arguments.add("message-time", "TIME", message_, "of a message from rank to rank").range(0);
-    arguments.add("activation-memory", "SIZES", activation_memory_,
-                  "of a micro-batch on a stage, in any unit: one value, or one for each stage; then the most "
-                  "that each rank "
-                  "holds at a time is told");
+    arguments.add(
+        "activation-memory", "SIZES", activation_memory_,
+        "of a micro-batch on a stage, in any unit: one value, or one for each stage with commas between "
+        "them; then the most that each rank holds at a time is told");
     arguments.add("weight-memory", "SIZES", weight_memory_, "of one version of a stage's weights");
     arguments.add("state-memory", "SIZES", state_memory_, "of a stage's gradients and optimiser state");
     arguments.add("messages", messages_, "print sends and receives, too");

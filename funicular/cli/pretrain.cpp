@@ -140,8 +140,11 @@ class Pretrain final : public Command {
         throw InputError("usage", "--{} is for --objective electra; the objective is {}", option,
                          objective_name_);
     if (fs::is_regular_file(model_) && tokenizer_.empty())
-      throw InputError("usage", "--model {} is a file; give the folder of its tokeniser with --tokenizer",
-                       model_.string());
+      throw InputError("usage",
+                       "--model {} is a file: a model of that shape begins with random weights, and "
+                       "--tokenizer must name the folder "
+                       "of its tokeniser; to go on from weights give their folder, --model {}",
+                       model_.string(), model_.has_parent_path() ? model_.parent_path().string() : ".");
     pretrained_.emplace(model_, model::Pretrained::Expect::folder_or_config);
     if (pretrained_->has_weights()) model::check_sizes(pretrained_->config(), model_);
     if (!recipe_.empty() && !pretrained_->has_weights())

@@ -92,6 +92,12 @@ const at::Tensor& MicroBatch::operator[](const std::string& name) const {
 }
 
 void LossSink::add(std::string name, at::Tensor sum, double weight) {
+  if (!sum.defined() || sum.numel() != 1)
+    throw InputError("loss",
+                     "the term {}: expected one number, the sum over the samples of the batch, found {} "
+                     "numbers; a loss function "
+                     "with at::Reduction::Sum gives it",
+                     name, sum.defined() ? sum.numel() : 0);
   terms_.push_back({std::move(name), std::move(sum), weight});
 }
 

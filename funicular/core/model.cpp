@@ -1,12 +1,21 @@
 #include "funicular/core/model.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 
 #include "funicular/base/error.h"
+#include "funicular/core/error_text.h"
 
 namespace funicular {
 
 namespace {
+
+std::string names_of(const TensorMap& tensors) {
+  std::string names;
+  for (const auto& [name, tensor] : tensors) names += (names.empty() ? "" : ", ") + name;
+  return names;
+}
 
 Activations inputs_of(const Segment& segment, const Activations& activations, const MicroBatch& batch) {
   Activations inputs;
@@ -18,9 +27,10 @@ Activations inputs_of(const Segment& segment, const Activations& activations, co
     }
     const auto read = batch.tensors.find(port.name);
     if (read == batch.tensors.end())
-      throw InputError("model",
-                       "the segment {} reads {}, which neither a segment before it nor the batch has",
-                       segment.name, port.name);
+      throw InputError(
+          "model",
+          "the segment {} reads {}, which neither a segment before it nor the batch has; the batch holds: {}",
+          segment.name, port.name, names_of(batch.tensors));
     inputs.insert(*read);
   }
   return inputs;
@@ -38,6 +48,17 @@ bool is_read_after(const std::vector<Segment>& segments, size_t number, const st
     if (has(segments[later].outputs, name)) return false;
   }
   return false;
+}
+
+/// LibTorch's errors get the segment's name; those of memory stay what they are, since others look for them.
+Activations run(const Segment& segment, Activations inputs, const Pass& pass) {
+  try {
+    return segment.forward(std::move(inputs), pass);
+  } catch (const c10::Error& error) {
+    if (is_out_of_memory(error)) throw;
+    throw RunError("model", "the segment {} fails on {} samples: {}", segment.name,
+                   pass.batch.packing.sequences(), error_text(error));
+  }
 }
 
 void require_outputs(const Segment& segment, const Activations& outputs) {
@@ -95,7 +116,7 @@ void Model::run_segments(size_t begin, size_t end, Activations& activations, con
     Activations inputs = inputs_of(segment, activations, pass.batch);
     // What nobody reads later is the segment's alone, which may free it as it goes.
     std::erase_if(activations, [&](const auto& one) { return !is_read_after(segments, number, one.first); });
-    Activations outputs = segment.forward(std::move(inputs), pass);
+    Activations outputs = run(segment, std::move(inputs), pass);
     require_outputs(segment, outputs);
     for (auto& [name, value] : outputs) activations[name] = std::move(value);
   }

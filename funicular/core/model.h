@@ -91,7 +91,8 @@ struct Port {
 ///
 /// An input is the newest output of that name of an earlier segment, else the batch's tensor of that name: token
 /// ids are an input like any other, and a segment before may replace them. `forward` gets the inputs that are
-/// declared, and gives the outputs that are declared. The loss's own terms go to Pass::loss, labels come from
+/// declared, leaves them as they are (nothing works in place on them: recomputation and sharding read them again), and
+/// gives the outputs that are declared. The loss's own terms go to Pass::loss, labels come from
 /// Pass::batch.
 struct Segment {
   std::string name;

@@ -109,36 +109,72 @@ class Evaluating {
   const bool training_;
 };
 
-/// What each module of a Sequential gets, found by one row.
-std::vector<Port> ports_between(const torch::nn::Sequential& net, const std::string& input,
-                                const at::Tensor& example) {
+/// "classify (Linear)".
+std::string name_of(const torch::nn::Sequential& net, size_t number) {
+  const auto child = net->named_children()[number];
+  std::string type = child.value()->name();
+  if (const size_t space = type.rfind("::"); space != std::string::npos) type = type.substr(space + 2);
+  if (type.ends_with("Impl")) type.resize(type.size() - 4);
+  return child.key() + " (" + type + ")";
+}
+
+torch::nn::AnyModule module_of(const torch::nn::Sequential& net, size_t number) {
+  return *(net->begin() + static_cast<std::ptrdiff_t>(number));
+}
+
+/// What goes into a module of a Sequential.
+struct ModuleInput {
+  Port port;
+  bool changed = false;  ///< the module works in place on it
+};
+
+/// Found by one row.
+std::vector<ModuleInput> inputs_of(const torch::nn::Sequential& net, const std::string& input,
+                                   const at::Tensor& example) {
   const at::NoGradGuard no_gradient;
   const Evaluating mode(*net.ptr());
-  std::vector<Port> ports;
-  at::Tensor value = example.narrow(0, 0, 1);
-  const auto children = net->named_children();
+  std::vector<ModuleInput> inputs;
+  at::Tensor value = example.narrow(0, 0, 1).clone();
   for (size_t i = 0; i < net->size(); ++i) {
-    const auto rows = [input](const MicroBatch& batch) { return batch[input].size(0); };
-    ports.push_back({i == 0 ? input : kBetween,
-                     [rows, sizes = value.sizes().vec()](const MicroBatch& batch) {
-                       std::vector<int64_t> shape = sizes;
-                       shape[0] = rows(batch);
-                       return shape;
-                     },
-                     value.is_floating_point() ? std::nullopt : std::optional(value.scalar_type())});
-    try {
-      torch::nn::AnyModule module = *(net->begin() + static_cast<std::ptrdiff_t>(i));
-      if (i + 1 < net->size()) value = module.forward<at::Tensor>(value);
-    } catch (const c10::Error& error) {
-      throw InputError("model", "module {} ({}) of the Sequential does not take [{}] of {}: {}",
-                       children[i].key(), children[i].value()->name(), fmt::join(value.sizes(), ", "),
-                       c10::toString(value.scalar_type()), error.what_without_backtrace());
-    }
     if (value.dim() == 0 || value.size(0) != 1)
-      throw InputError("model", "module {} ({}) of the Sequential makes [{}] of one row; expected one row",
-                       children[i].key(), children[i].value()->name(), fmt::join(value.sizes(), ", "));
+      throw InputError("model",
+                       "one row of the example has become [{}] before module {} of the Sequential; expected "
+                       "a first dimension "
+                       "of rows, in the example and between all modules",
+                       fmt::join(value.sizes(), ", "), name_of(net, i));
+    const auto rows = [input](const MicroBatch& batch) { return batch[input].size(0); };
+    inputs.push_back({{i == 0 ? input : kBetween,
+                       [rows, sizes = value.sizes().vec()](const MicroBatch& batch) {
+                         std::vector<int64_t> shape = sizes;
+                         shape[0] = rows(batch);
+                         return shape;
+                       },
+                       value.is_floating_point() ? std::nullopt : std::optional(value.scalar_type())}});
+    try {
+      const uint32_t version = value._version();
+      at::Tensor out = module_of(net, i).forward<at::Tensor>(value);
+      inputs.back().changed = value._version() != version;
+      value = std::move(out);
+    } catch (const c10::Error& error) {
+      throw InputError("model", "module {} of the Sequential does not take [{}] of {}: {}", name_of(net, i),
+                       fmt::join(value.sizes(), ", "), c10::toString(value.scalar_type()),
+                       error.what_without_backtrace());
+    }
   }
-  return ports;
+  return inputs;
+}
+
+/// Recomputation and sharding read the input again.
+at::Tensor run_module(torch::nn::AnyModule& module, at::Tensor given, bool changed, const std::string& name) {
+  if (changed) given = given.clone();
+  const uint32_t version = given._version();
+  at::Tensor out = module.forward<at::Tensor>(given);
+  if (!changed && given._version() != version)
+    throw InputError(
+        "model",
+        "module {} of the Sequential works in place on its input in training; expected one that does not",
+        name);
+  return out;
 }
 
 }  // namespace
@@ -148,14 +184,14 @@ std::shared_ptr<torch::nn::Module> clone_module(const torch::nn::Module& module)
     if (one->name().find("Dropout") != std::string::npos)
       throw InputError("model",
                        "{} draws from the process's one generator, which threads would share; expected a "
-                       "strategy with a process for each device (ddp)",
+                       "process for each device: ddp, or a pipeline, under funicular launch",
                        one->name());
   try {
     return module.clone();
   } catch (const c10::Error& error) {
     throw InputError("model",
                      "the module cannot be cloned for a second device: {}; derive it from "
-                     "torch::nn::Cloneable, or use a strategy with a process for each device (ddp)",
+                     "torch::nn::Cloneable, or use a process for each device (ddp, or a pipeline)",
                      error.what_without_backtrace());
   }
 }
@@ -186,21 +222,21 @@ Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const
                      "expected a torch::nn::Sequential of at least one module, and an example of its "
                      "input of at least one row; found {} modules, and {}",
                      net->size(), example.defined() ? "an example without rows" : "no example");
-  const std::vector<Port> ports = ports_between(net, input, example);
+  const std::vector<ModuleInput> inputs = inputs_of(net, input, example);
   Model model;
   TensorsOfModules tensors(model);
   const auto children = net->named_children();
   for (size_t i = 0; i < net->size(); ++i) {
-    Segment segment{.name = children[i].key(), .inputs = {ports[i]}};
+    Segment segment{.name = name_of(net, i), .inputs = {inputs[i].port}};
     tensors.add(children[i].key() + ".", *children[i].value(), segment);
     const bool last = i + 1 == net->size();
-    if (!last) segment.outputs = {ports[i + 1]};
-    segment.forward = [=, module = torch::nn::AnyModule(*(net->begin() + static_cast<std::ptrdiff_t>(i))),
-                       from = ports[i].name,
+    if (!last) segment.outputs = {inputs[i + 1].port};
+    segment.forward = [=, module = module_of(net, i), from = inputs[i].port.name, changed = inputs[i].changed,
+                       name = segment.name,
                        loss = last ? loss : nullptr](Activations in, const Pass& pass) mutable {
       module.ptr()->train(pass.options.training);
       if (pass.batch.packing.random.training) seed_generator(pass.batch.packing, static_cast<uint32_t>(i));
-      at::Tensor out = module.forward<at::Tensor>(in.at(from));
+      at::Tensor out = run_module(module, in.at(from), changed, name);
       if (!last) return Activations{{kBetween, std::move(out)}};
       loss(out, pass.batch, pass.loss);
       return Activations{};

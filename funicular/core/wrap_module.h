@@ -69,10 +69,10 @@ using SequentialLoss = std::function<void(const at::Tensor& output, const MicroB
 /// lies between them.
 ///
 /// Each module takes a tensor and gives one with as many rows; its other sizes and its type depend on those of its input alone.
-/// One that works in place on its input (torch::nn::ReLU(true)) must not be the first of a stage: LibTorch refuses it there.
-/// Parameters, buffers and torch::nn::Dropout are as in wrap_module, and each module draws from a generator that is seeded
-/// for it alone, so that its dropout is the same wherever the model is cut. Throws InputError for an empty `net` or
-/// `example`, and for a module that does not take what the one before gives.
+/// One that works in place on its input (torch::nn::ReLU(true)) gets a copy of it. Parameters, buffers and torch::nn::Dropout are
+/// as in wrap_module, and each module draws from a generator that is seeded for it alone, so that its dropout is the
+/// same wherever the model is cut. Throws InputError for an empty `net` or `example`, for a module that does not take
+/// what the one before gives, and in training for one that works in place in training alone (Dropout).
 Model wrap_sequential(torch::nn::Sequential net, const std::string& input, const at::Tensor& example,
                       SequentialLoss loss);
 

@@ -33,7 +33,7 @@ class DeviceReplicas final : public Replicated {
   }
 
   std::string name() const override { return "dp"; }
-  int64_t devices() const override { return static_cast<int64_t>(threads_.size()); }
+  int64_t device_count() const override { return static_cast<int64_t>(threads_.size()); }
   int64_t parts() const override { return options().devices; }
   std::vector<DeviceUse> devices() const;
   void state_changed() override;

@@ -37,7 +37,7 @@ class DeviceStages final : public Strategy {
   }
 
   std::string name() const override { return first().name(); }
-  int64_t devices() const override { return static_cast<int64_t>(devices_.size()); }
+  int64_t device_count() const override { return static_cast<int64_t>(devices_.size()); }
   DataShare data_share() const override { return first().data_share(); }
   int64_t pieces() const override { return first().pieces(); }
 
@@ -118,6 +118,12 @@ void DeviceStages::run(const std::function<void(size_t)>& action) const {
 }
 
 void DeviceStages::make_copies(Model& model, std::unique_ptr<optim::Optimizer> optimizer) {
+  if (model.segments.size() < devices_.size())
+    throw InputError("pipeline",
+                     "the model has {} segment(s), too few for a stage on each of {} devices; expected fewer "
+                     "devices, or a "
+                     "torch::nn::Sequential that wrap_sequential makes one segment a module of",
+                     model.segments.size(), devices_.size());
   for (size_t i = 1; i < devices_.size(); ++i) {
     Device& device = devices_[i];
     device.model = &device.copy.emplace(copy_model(model));

@@ -107,12 +107,6 @@ void require_one_pipeline(const Layout& layout, int ranks) {
         "--devices {} puts stages on devices of one process, and there are {} ranks; leave out --devices, or "
         "funicular launch",
         layout.devices, ranks);
-  if (layout.kind == Layout::Kind::devices)
-    throw InputError(
-        "strategy",
-        "within a layout --devices is of pipelines; dp takes the command's own --devices, or in funicular "
-        "prove \"dp -n {}\"",
-        layout.devices);
   if (!layout.staged || layout.sliced || layout.zero > 0 || layout.asynchronous())
     throw InputError("strategy",
                      "--devices {} goes with dp or with a pipeline that has a flush, without "
@@ -284,7 +278,7 @@ Layout Layout::on(int ranks) const {
   require_alone(*this, ranks);
   require_combinable(*this);
   Layout layout = *this;
-  if (devices > 0) {
+  if (devices > 0 && kind != Kind::devices) {
     require_one_pipeline(*this, ranks);
     layout.devices = 0;
     layout.data = 1;

@@ -31,7 +31,8 @@ struct Layout {
   int tensor = 1;         ///< ranks of a tensor group; 0: all that replicas and stages leave
   int zero = 0;           ///< ZeRO's stage among replicas, 0 to 3
   bool sequence = false;  ///< TensorOptions::sequence
-  /// Of pipelines: 0, or on how many devices of one process the stages lie, which are its ranks (parallel/device_stages.h).
+  /// Of pipelines: 0, or on how many devices of one process the stages lie, which are its ranks (parallel/device_stages.h). Of dp: how
+  /// many replicas there are; 0: as many as StrategyOptions::devices says.
   int devices = 0;
   std::string schedule = "1f1b";  ///< as PipelineOptions has it, as the following
   int stages_per_rank = 0;

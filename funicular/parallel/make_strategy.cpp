@@ -78,7 +78,8 @@ std::unique_ptr<Strategy> make_strategy(const Layout& wanted, comm::Group group,
   options.pipeline = layout.pipeline_options();
   options.pipeline.record = record;
   options.tensor = layout.tensor_options();
-  if (layout.devices > 0) return make_device_stages(layout, options, fault);
+  if (layout.devices > 0 && layout.staged) return make_device_stages(layout, options, fault);
+  if (layout.devices > 0) options.devices = layout.devices;
   switch (layout.kind) {
     case Layout::Kind::single:
       return make_data_parallel(std::move(group), options);

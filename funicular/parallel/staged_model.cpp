@@ -166,6 +166,10 @@ void StagedModel::tell(const Model& model) const {
     text += fmt::format("{}{}{} on rank{} {}", s == 0 ? "" : ", ", first, first == last ? "" : " to " + last,
                         ranks.size() == 1 ? "" : "s", fmt::join(ranks, " and "));
   }
+  if (group().rank() == 0 && stages_.size() == 1)
+    log::warning(
+        "[pipeline] there is one stage: nothing is cut; --pipeline-parallel says how many ranks share a "
+        "model");
   if (group().rank() == 0)
     log::info("[pipeline] {} with {} stages: {}{}", options().pipeline.schedule, stages_.size(), text,
               replicas() == 1 ? "" : fmt::format("; {} pipelines beside each other", replicas()));

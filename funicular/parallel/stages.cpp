@@ -71,7 +71,10 @@ std::vector<size_t> balanced_begins(const Model& model, int stages) {
   const std::vector<double> weights = weights_of_segments(model);
   const size_t count = weights.size(), parts = static_cast<size_t>(stages);
   if (count < parts)
-    throw InputError("pipeline", "the model has {} segments, too few for {} stages; expected fewer stages",
+    throw InputError("pipeline",
+                     "the model has {} segment(s), too few for {} stages; expected fewer stages, or a "
+                     "torch::nn::Sequential that "
+                     "wrap_sequential makes one segment a module of",
                      count, stages);
   std::vector<double> before{0};
   for (const double weight : weights) before.push_back(before.back() + weight);

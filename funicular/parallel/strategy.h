@@ -158,7 +158,7 @@ class Strategy {
   /// Not collective.
   virtual StrategyCosts costs() const { return {}; }
   /// Of this process, that compute at a time: of replicas (dp), or of stages. Not collective.
-  virtual int64_t devices() const { return 1; }
+  virtual int64_t device_count() const { return 1; }
   /// Models besides the one that attach was given, whose weights are part of the state that visit_state shows: those of devices with
   /// stages. Not collective.
   virtual std::vector<const Model*> copies() const { return {}; }

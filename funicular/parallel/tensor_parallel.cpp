@@ -103,6 +103,7 @@ class TensorParallel : public Strategy {
   void begin_alike(const Model& model) const;
   void cut_stages_alike(const Model& model);
   void take_slices(Model& model);
+  void require_even_between_hosts() const;
   void take_slice(const CutWeight& weight);
   void add_sums(const FlatLayout& layout, const at::Tensor& sums) const;
   void add_gradients_between() const;
@@ -205,8 +206,30 @@ void TensorParallel::take_slices(Model& model) {
     weights_.push_back({parameter.get(), *cut, parameter->slices, parameter->master.sizes().vec()});
     require_parts(weights_.back(), shape_.tensor);
   }
+  require_even_between_hosts();
   for (const CutWeight& weight : weights_) take_slice(weight);
   model.refresh_aliases();  // which would keep the whole masters in memory
+}
+
+/// A sum around a ring of hosts is made in an order that depends on the size of what is added up, and slices of a group would take
+/// different orders.
+void TensorParallel::require_even_between_hosts() const {
+  const std::vector<int> hosts = world_.hosts();
+  if (shape_.data < 3 || options_.deterministic || *std::max_element(hosts.begin(), hosts.end()) == 0) return;
+  for (const CutWeight& weight : weights_)
+    for (const Parameter::Slice& slice : weight.parameter->slices) {
+      const std::vector<int64_t> bounds = weight.bounds(slice, shape_.tensor);
+      const int64_t first = bounds[1] - bounds[0],
+                    last = bounds[bounds.size() - 1] - bounds[bounds.size() - 2];
+      if (first != last)
+        throw InputError(
+            "tensor",
+            "{} is cut into slices of {} to {}, and {} replicas on several hosts would add their gradients "
+            "in "
+            "different orders; expected --tensor-parallel that divides the heads and the vocabulary, "
+            "--deterministic, or two replicas",
+            slice.name, last, first, shape_.data);
+    }
 }
 
 void TensorParallel::take_slice(const CutWeight& weight) {

@@ -432,7 +432,10 @@ void check_finite(parallel::Strategy& strategy, int64_t step) {
   together(strategy.group(), [&] { strategy.visit_state(check); });
 }
 
-void write_model_file(const Model& model, const fs::path& path) {
+namespace {
+
+/// Parameters and buffers by their logical names.
+File tensors_of(const Model& model) {
   File file;
   const auto add = [&](const std::string& name, const at::Tensor& value) {
     file.emplace(name, Held{value.sizes().vec(), 0, value.detach(), true, false, {}});
@@ -444,7 +447,21 @@ void write_model_file(const Model& model, const fs::path& path) {
       add(slice.name, value.dim() == 0 ? value : value.narrow(0, slice.begin, slice.end - slice.begin));
   }
   for (const Buffer& buffer : model.buffers) add(buffer.name, buffer.value);
-  write_tensors(path, file);
+  return file;
+}
+
+}  // namespace
+
+void write_model_file(const Model& model, const fs::path& path) {
+  write_tensors(path, tensors_of(model));
+}
+
+void read_model_file(Model& model, const fs::path& path) {
+  const at::NoGradGuard no_gradient;
+  const File tensors = tensors_of(model);
+  const format::SafetensorsFile file(path);
+  check_tensors(file, tensors, /*may_have_more=*/false);
+  copy_tensors(file, tensors);
 }
 
 }  // namespace funicular::train

@@ -87,4 +87,8 @@ void read_tensors(parallel::Strategy& strategy, const fs::path& checkpoint);
 /// Writes parameters and buffers under their logical names.
 void write_model_file(const Model& model, const fs::path& path);
 
+/// What write_model_file wrote into a model of the same structure, which is not being trained. Throws InputError naming the first tensor
+/// that is missing, left over, or of another shape or type; then nothing has been changed.
+void read_model_file(Model& model, const fs::path& path);
+
 }  // namespace funicular::train

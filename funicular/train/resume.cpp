@@ -140,10 +140,14 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
   if (const auto data = saved.settings.find(kEvaluationData); data != saved.settings.end())
     same[kEvaluationData] = data->second;
   const std::string refused_settings = difference(saved.settings, same);
+  const auto planned = saved.settings.find("max_steps");
+  const bool stopped = planned != saved.settings.end() && planned->second != std::to_string(saved.step);
   if (!refused_settings.empty())
-    throw InputError("trainer",
-                     "the run in {} is finished, with other settings:{}; another --output begins a new run",
-                     checkpoint.parent_path().parent_path().string(), refused_settings);
+    throw InputError("trainer", "the run in {} {}, with other settings:{}; another --output begins a new run",
+                     checkpoint.parent_path().parent_path().string(),
+                     stopped ? fmt::format("has taken {} steps, as many as are asked for or more", saved.step)
+                             : "is finished",
+                     refused_settings);
   log::warning("the run has taken its last step, with other settings:{}", changed);
 }
 

@@ -148,6 +148,9 @@ void RunFolder::end() {
         result.loss = loss.get<double>();
     write_outcome();
   });
+  FitResult& result = training_.result;
+  if (result.step == result.resumed_from)  // only the rank that writes has read it
+    result.loss = std::stod(from_first(training_.group, [&] { return fmt::format("{}", result.loss); }));
 }
 
 void RunFolder::write_outcome() {

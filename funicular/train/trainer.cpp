@@ -13,6 +13,7 @@
 #include "funicular/base/log.h"
 #include "funicular/comm/together.h"
 #include "funicular/core/error_text.h"
+#include "funicular/parallel/asynchronous.h"
 #include "funicular/runtime/allocator.h"
 #include "funicular/runtime/product_cache.h"
 #include "funicular/train/batching.h"
@@ -220,6 +221,11 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   const Counts counts = strategy_->global_counts(batch.counts);
   const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
   if (inspected) training_.callbacks.inspect(state_.step + 1, true, *strategy_);
+  if (result.losses.empty() && !batch.micro_batches.empty() &&
+      !dynamic_cast<parallel::Asynchronous*>(strategy_))
+    throw InputError(
+        "loss", "step {}: nothing was added to the loss, so that nothing is learnt; expected LossSink::add",
+        state_.step + 1);
   // A smaller scale cures gradients that overflow, not a loss that does.
   const bool overflow = training_.scaler && !result.finite && std::isfinite(result.loss);
   if (!result.finite && !overflow) fail(result);

@@ -54,7 +54,7 @@ Training::Training(const TrainerOptions& wanted, const Callbacks& called, const 
           draws.batches_per_epoch(),
           group.size(),
           strategy->name(),
-          strategy->devices(),
+          strategy->device_count(),
           draws.corpora(max_steps)} {
   optim::warmup_steps(options.schedule, max_steps);
   if (options.precision == Precision::fp16) scaler.emplace(options.loss_scale);

@@ -233,7 +233,9 @@ class Numbers(ProgramTest):
         comma = write_rows(self.folder / "comma.tsv", ("label", "text"), [(label.replace(".", ","), text) for label, text in rows])
         self.refuses(self.finetune_words(model, train=comma, eval=None), "147 different numbers", "--regression")
         graded = write_rows(self.folder / "graded.tsv", ("label", "text"), [(str(i % 5 / 2), text) for i, (_, text) in enumerate(rows)])
-        self.succeeds(*self.finetune_words(model, output="graded", train=graded, eval=None, max_steps=1, num_train_epochs=None))
+        told = self.succeeds(*self.finetune_words(model, output="graded", train=graded, eval=None, max_steps=1, num_train_epochs=None)).err
+        self.assertIn("the labels are 5 numbers", told)
+        self.assertIn("--regression learns them as numbers", told)
 
     def test_of_glue_have_a_task(self):
         rows = [(label, text, "the film is good") for label, text in numbers(16, 1)]

@@ -362,7 +362,11 @@ class KilledRanks(ProgramTest):
     def test_stages_of_slices_whose_ranks_are_killed_end_as_if_they_had_not_been(self):
         self.kill({"pipeline 1f1b 2": 3, "pipeline pipedream-2bw 2": 3}, ranks=4)
 
-    def kill(self, most, ranks=2):
+    def test_a_pipeline_of_which_a_rank_stands_still_goes_on(self):
+        err = self.kill({"pipeline 1f1b": 1}, sign=signal.SIGSTOP)
+        self.assertIn(b"no sign of life", err)
+
+    def kill(self, most, ranks=2, sign=signal.SIGKILL):
         self.data = self.store(self.model())
         for strategy, planned in most.items():
             undisturbed = launch(ranks, self.words(strategy + "-whole", strategy))
@@ -376,7 +380,7 @@ class KilledRanks(ProgramTest):
                 time.sleep(source.uniform(0.1, 0.6))
                 there = ranks_of(process.pid)
                 if there and any(saved.glob("step-*")):
-                    os.kill(source.choice(there), signal.SIGKILL)
+                    os.kill(source.choice(there), sign)
                     kills += 1
             _, err = process.communicate(timeout=300)
             self.assertEqual(process.returncode, 0, err.decode())
@@ -386,6 +390,7 @@ class KilledRanks(ProgramTest):
                          "checkpoints/step-000120/optimizer.safetensors"):
                 self.assertEqual((self.folder / (strategy + "-killed") / name).read_bytes(),
                                  (self.folder / (strategy + "-whole") / name).read_bytes(), f"{strategy}: {name}")
+        return err
 
 
 class AsyncServers(ProgramTest):

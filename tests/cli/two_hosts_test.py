@@ -107,6 +107,12 @@ class TwoHosts(ProgramTest):
             a, b = memoryview(data).cast("d"), memoryview(two[name][1]).cast("d")
             self.assertLess(max(map(lambda x, y: abs(x - y), a, b)), 1e-9, name)
 
+    def test_uneven_slices_of_several_replicas_are_refused(self):
+        launched = self.launch((2, 4), self.words("uneven", tensor_parallel=2))
+        _, err = launched.communicate(timeout=300)
+        self.assertEqual(launched.returncode, 2, err)
+        self.assertIn("3 replicas on several hosts would add their gradients in different orders", err)
+
     def test_a_tensor_group_that_no_order_puts_on_one_host_is_told(self):
         launched = self.launch((1, 3), self.words("apart", tensor_parallel=2))
         _, err = launched.communicate(timeout=300)

@@ -338,6 +338,11 @@ class Predictions(ProgramTest):
         told = self.succeeds("predict", "--model", model, "--format", "jsonl", "--text-column", "text", stdin=rows.rsplit("the", 1)[0])
         self.assertNotIn("look like JSON", told.err)
 
+    def test_tables_that_are_not_there_are_told_before_their_format(self):
+        model = self.model()
+        self.refuses(self.finetune_words(model, eval=self.folder / "eval.cvs"), "eval.cvs does not exist")
+        self.refuses(self.finetune_words(model, train=self.folder), "is a folder")
+
     def test_input_missing(self):
         model = self.model(extra_shapes={"classifier.weight": [2, HIDDEN], "classifier.bias": [2]})
         self.refuses(["predict", "--model", model, "--input", self.folder / "none"], "cannot read --input", "No such file")

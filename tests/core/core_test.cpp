@@ -45,6 +45,15 @@ TEST(WrapModule, NamesATiedWeightOnce) {
   EXPECT_EQ(model.buffers.size(), 3u);  // running mean and variance, batches seen
 }
 
+void expect_says(const std::function<void()>& action, const std::string& part) {
+  try {
+    action();
+    ADD_FAILURE() << "nothing is refused: " << part;
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+  }
+}
+
 torch::nn::Sequential three_modules() {
   torch::manual_seed(3);
   const torch::nn::Linear first(4, 5);
@@ -98,6 +107,54 @@ TEST(WrapSequential, GivesWhatTheModulesGive) {
             again->forward(batch["x"]).square().sum().item<float>());
 }
 
+TEST(WrapSequential, GivesAModuleThatWorksInPlaceACopy) {
+  MicroBatch batch;
+  batch.tensors["x"] = torch::full({3, 4}, -1.0F);
+  const at::Tensor before = batch["x"].clone();
+  const torch::nn::Sequential net(torch::nn::ReLU(torch::nn::ReLUOptions(true)), torch::nn::Flatten(),
+                                  torch::nn::ELU(torch::nn::ELUOptions().inplace(true)));
+  LossSink sink;
+  const Model model = wrap_sequential(
+      net, "x", batch["x"],
+      [](const at::Tensor& out, const MicroBatch&, LossSink& loss) { loss.add("sum", out.sum()); });
+  EXPECT_TRUE(batch["x"].equal(before)) << "the example is the user's";
+  model.forward({}, batch, {}, sink, {.training = true});
+  EXPECT_TRUE(batch["x"].equal(before));
+  EXPECT_EQ(sink.total({{"sum", 1}}).item<float>(), 0);
+}
+
+TEST(WrapSequential, RefusesAModuleThatWorksInPlaceInTrainingAlone) {
+  MicroBatch batch;
+  batch.tensors["x"] = torch::ones({3, 4});
+  const torch::nn::Sequential net(torch::nn::Linear(4, 4),
+                                  torch::nn::Dropout(torch::nn::DropoutOptions(0.5).inplace(true)));
+  const Model model = wrap_sequential(
+      net, "x", batch["x"],
+      [](const at::Tensor& out, const MicroBatch&, LossSink& loss) { loss.add("sum", out.sum()); });
+  LossSink sink;
+  expect_says([&] { model.forward({}, batch, {}, sink, {.training = true}); },
+              "module 1 (Dropout) of the Sequential works in place on its input in training");
+}
+
+TEST(Segments, NameThemselvesInLibTorchsErrors) {
+  MicroBatch batch;
+  batch.tensors["x"] = torch::zeros({7, 4});
+  batch.packing = Packing::from_lengths({1, 1}, {0, 1}, {0, 1}, {});
+  const Model model = wrap_sequential(three_modules(), "x", batch["x"],
+                                      [](const at::Tensor& out, const MicroBatch&, LossSink& loss) {
+                                        loss.add("sum", out.matmul(torch::zeros({9, 9})).sum());
+                                      });
+  LossSink sink;
+  expect_says([&] { model.forward({}, batch, {}, sink, {.training = true}); },
+              "the segment 2 (Linear) fails on 2 samples: mat1 and mat2 shapes");
+}
+
+TEST(LossSinks, TakeOneNumberATerm) {
+  LossSink sink;
+  expect_says([&] { sink.add("rows", torch::ones({3})); }, "the term rows: expected one number");
+  expect_says([&] { sink.add("none", at::Tensor()); }, "found 0 numbers");
+}
+
 TEST(WrapSequential, HoldsAWeightThatTwoModulesShareOnce) {
   torch::nn::Linear tied(5, 5);
   const torch::nn::Sequential twice(torch::nn::Linear(4, 5), tied, torch::nn::Tanh(), tied);
@@ -118,11 +175,10 @@ TEST(WrapSequential, RefusesWhatDoesNotFit) {
   refuses(torch::nn::Sequential(), torch::zeros({2, 4}), "found 0 modules");
   refuses(three_modules(), torch::Tensor(), "no example");
   refuses(three_modules(), torch::zeros({0, 4}), "an example without rows");
-  refuses(three_modules(), torch::zeros({2, 3}),
-          "module 0 (torch::nn::LinearImpl) of the Sequential does not take [1, 3]");
+  refuses(three_modules(), torch::zeros({2, 3}), "module 0 (Linear) of the Sequential does not take [1, 3]");
   refuses(torch::nn::Sequential(torch::nn::Flatten(torch::nn::FlattenOptions().start_dim(0)),
                                 torch::nn::Linear(4, 1)),
-          torch::zeros({2, 2, 2}), "makes [4] of one row; expected one row");
+          torch::zeros({2, 2, 2}), "become [4] before module 1 (Linear) of the Sequential");
 }
 
 TEST(WrapModule, KeepsTheModulesOwnTensors) {

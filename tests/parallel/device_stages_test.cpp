@@ -247,7 +247,7 @@ TEST(DeviceStages, WhatCannotBeIsRefused) {
   refuses(replicas, "leave out --devices 2");
   refuses(more, "--pipeline-parallel 3 and --devices 2");
   refuses(on_devices(2), "there are 3 ranks", 3);
-  refuses(Layout::parse("dp --devices 2"), "dp -n 2");
+  refuses(Layout::parse("ddp --devices 2"), "goes with dp or with a pipeline");
   EXPECT_EQ(on_devices(3).on(1).pipeline, 3);
   EXPECT_EQ(on_devices(3).on(1).on(1), on_devices(3).on(1)) << "what is settled stays";
   EXPECT_NE(error_of([] {

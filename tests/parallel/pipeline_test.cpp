@@ -300,7 +300,7 @@ TEST(Pipelines, RefuseWhatTheyCannotDo) {
   refuses({.pipeline = {.schedule = "pipedream", .chunks = 2}},
           "pipedream: expected 1 stages a rank, found 2");
   refuses({.pipeline = {.schedule = "2f1b"}}, "unknown schedule \"2f1b\"");
-  refuses({.pipeline = {.schedule = "interleaved", .chunks = 6}}, "5 segments, too few for 6 stages");
+  refuses({.pipeline = {.schedule = "interleaved", .chunks = 6}}, "5 segment(s), too few for 6 stages");
   refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 3, 3}}}, "--stages names 3 stages");
   refuses({.pipeline = {.schedule = "interleaved", .begins = {0, 5}}}, "ascend from 0 and are below 5");
   refuses({.pipeline = {.schedule = "interleaved", .begins = {1, 2}}}, "ascend from 0");

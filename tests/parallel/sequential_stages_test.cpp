@@ -5,6 +5,7 @@
 #include <torch/utils.h>
 
 #include <cmath>
+#include <list>
 #include <string>
 
 #include "../comm/ranks.h"
@@ -28,12 +29,12 @@ using test::Weights;
 constexpr int64_t kSide = 8;
 
 /// Nine modules, and dropout: images of one channel and 8 x 8 points, to three classes.
-torch::nn::Sequential make_cnn(int64_t seed, double dropout) {
+torch::nn::Sequential make_cnn(int64_t seed, double dropout, bool in_place = false) {
   torch::manual_seed(seed);
   torch::nn::Sequential net;
   net->push_back("conv", torch::nn::Conv2d(torch::nn::Conv2dOptions(1, 4, 3).padding(1).bias(false)));
   net->push_back("norm", torch::nn::BatchNorm2d(4));
-  net->push_back("relu", torch::nn::ReLU());
+  net->push_back("relu", torch::nn::ReLU(torch::nn::ReLUOptions(in_place)));
   net->push_back("stride", torch::nn::Conv2d(torch::nn::Conv2dOptions(4, 6, 3).stride(2)));
   net->push_back("groups", torch::nn::GroupNorm(2, 6));
   net->push_back("tanh", torch::nn::Tanh());
@@ -134,6 +135,34 @@ TEST(SequentialStages, OfThreeOrFourARankTrainAsOneProcess) {
     for (const int chunks : {3, 4})
       for (const char* schedule : {"interleaved", "looped-bfs"})
         expect_trains_as_one_process(group, {.schedule = schedule, .chunks = chunks});
+    finish_rank();
+  });
+}
+
+TEST(SequentialStages, OfModulesThatWorkInPlaceTrainAsThoseThatDoNot) {
+  with_ranks(2, [] {
+    const auto group = comm::Group::from_environment();
+    CutRig one(wrap(make_cnn(1, 0.2)), make_single(), optim::AdamW{});
+    std::list<CutRig> others;  // strategies refer to their models
+    for (const Recompute mode : {Recompute::none, Recompute::full, Recompute::sqrt}) {
+      others.emplace_back(wrap(make_cnn(1, 0.2, true)), make_single(), optim::AdamW{});
+      others.back().recompute = mode;
+      // The stage begins with the module.
+      others.emplace_back(wrap(make_cnn(1, 0.2, true)),
+                          make_strategy("pipeline", group, {.pipeline = {.begins = {0, 2}}}), optim::AdamW{});
+      others.back().recompute = mode;
+    }
+    for (int64_t step = 1; step <= 3; ++step) {
+      const std::vector<MicroBatch> all = images(step, 4);
+      const StepResult expected = one.step(all, step);
+      for (CutRig& other : others)
+        EXPECT_NEAR(other.step(all, step).gradient_norm, expected.gradient_norm, 1e-12);
+    }
+    const Weights expected = one.weights();
+    for (CutRig& other : others)
+      for (const auto& [name, value] : other.weights())
+        EXPECT_LT(difference(expected.at(name), value), 1e-12) << name;
+    group.barrier();
     finish_rank();
   });
 }

@@ -3,10 +3,14 @@
 
 #include <gtest/gtest.h>
 
+#include <torch/nn/modules.h>
+
 #include <cerrno>
 
 #include "file_calls.h"
 #include "funicular/base/temporary.h"
+#include "funicular/core/wrap_module.h"
+#include "funicular/train/checkpoint.h"
 #include "funicular/train/records.h"
 #include "helpers.h"
 
@@ -34,6 +38,32 @@ std::string fit(const fs::path& output) {
 void write(const fs::path& path, const std::string& text) {
   fs::create_directories(path.parent_path());
   std::ofstream(path) << text;
+}
+
+TEST(SavedModel, IsReadIntoAnotherModelOfItsStructure) {
+  const TemporaryFolder folder;
+  const auto make = [] {
+    torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::BatchNorm1d(4));
+    net->forward(torch::randn({5, 3}));  // the running statistics are no longer those of a new one
+    return net;
+  };
+  const auto wrap = [](const torch::nn::Sequential& net) {
+    return wrap_sequential(net, "x", torch::zeros({1, 3}), {});
+  };
+  const torch::nn::Sequential first = make(), second = make();
+  write_model_file(wrap(first), folder / "model.safetensors");
+  Model model = wrap(second);
+  read_model_file(model, folder / "model.safetensors");
+  for (const auto& named : first->named_parameters())
+    EXPECT_TRUE(second->named_parameters()[named.key()].equal(named.value())) << named.key();
+  for (const auto& named : first->named_buffers())
+    EXPECT_TRUE(second->named_buffers()[named.key()].equal(named.value())) << named.key();
+  Model other = wrap(
+      torch::nn::Sequential(torch::nn::Linear(3, 4), torch::nn::LayerNorm(torch::nn::LayerNormOptions({4}))));
+  EXPECT_NE(error_of([&] {
+              read_model_file(other, folder / "model.safetensors");
+            }).find("has no tensor 1.num_batches_tracked"),
+            std::string::npos);
 }
 
 TEST(SavedModel, ThatNoRunIntoTheFolderWroteIsRefusedAndKept) {
