@@ -274,9 +274,7 @@ class Round {
     // A host's launch has named the rank, and its lines; what is wrong in the input has just been read.
     const bool told = !options_.hosts.empty() || rank.ending().code == kUsage;
     if (!told)
-      for (const std::string& line : rank.last_lines())
-        if (!line.starts_with("frame #"))
-          lines += "\n  | " + line;  // LibTorch's trace says nothing to a user
+      for (const std::string& line : rank.last_lines()) lines += "\n  | " + line;
     log::error("[launch] {} (process {}) {} after {:.1f} s{}{}", rank.name(), rank.pid(),
                ending_text(rank.ending()), rank.seconds(),
                told            ? ""

@@ -219,6 +219,7 @@ void RankProcess::take(int stream, std::string_view bytes) {
 void RankProcess::take_line(int stream, std::string_view line) {
   if (!streams_[stream].plain && (stream == 0 || !errors_.is_repeated(line, streams_[stream].reader)))
     write_all(own_descriptor(stream), fmt::format("{}{}\n", prefix_, line));
+  if (line.starts_with("frame #")) return;  // LibTorch's trace, which would push out what it is a trace of
   last_lines_.emplace_back(line.substr(0, 1000));
   if (last_lines_.size() > kLastLines) last_lines_.pop_front();
 }

@@ -140,8 +140,9 @@ void check_resumable(const TrainingState& saved, const std::map<std::string, std
   if (const auto data = saved.settings.find(kEvaluationData); data != saved.settings.end())
     same[kEvaluationData] = data->second;
   const std::string refused_settings = difference(saved.settings, same);
-  const auto planned = saved.settings.find("max_steps");
-  const bool stopped = planned != saved.settings.end() && planned->second != std::to_string(saved.step);
+  const auto planned = saved.settings.find("max_steps"), now = settings.find("max_steps");
+  const bool stopped = planned != saved.settings.end() && now != settings.end() &&
+                       planned->second != now->second && planned->second != std::to_string(saved.step);
   if (!refused_settings.empty())
     throw InputError("trainer", "the run in {} {}, with other settings:{}; another --output begins a new run",
                      checkpoint.parent_path().parent_path().string(),

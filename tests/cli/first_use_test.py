@@ -406,6 +406,15 @@ class Told(ProgramTest):
         self.assertEqual(len([line for line in message.splitlines() if "finished" in line]), 1)
         self.assertNotIn("{", message)
 
+    def test_a_run_that_was_interrupted_is_not_called_finished(self):
+        words = self.finetune_words(self.model(), max_steps=6, num_train_epochs=None, save_steps=4)
+        self.succeeds(*words)
+        for leftover in ("checkpoints/step-000006", "model"):
+            shutil.rmtree(self.folder / "run" / leftover)
+        words[words.index("--max-steps") + 1] = "3"
+        message = self.refuses(words, "has taken 4 steps, as many as are asked for or more, with other settings: max_steps was 6 and is 3").err
+        self.assertNotIn("is finished", message)
+
     def test_a_run_that_stopped_early_is_finished_too(self):
         words = self.finetune_words(self.model(), num_train_epochs=50, eval_steps=1, patience=2, learning_rate=1e-30)
         self.succeeds(*words)

@@ -181,6 +181,12 @@ for line in range(200):
 
 
 class OneRankDies(ProgramTest):
+    def test_a_trace_of_frames_does_not_stand_for_what_was_said(self):
+        result = shell(1, "echo 'the shapes do not fit' >&2; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22; "
+                          "do echo \"frame #$i: somewhere\" >&2; done; exit 3")
+        self.assertIn("  | the shapes do not fit", result.err)
+        self.assertNotIn("  | frame #", result.err)
+
     def test_the_exit_code_is_the_first_failures_and_the_rank_is_named_with_its_last_lines(self):
         result = shell(3, 'if [ $RANK = 1 ]; then echo "cannot read x" >&2; exit 3; fi; exec sleep 100')
         self.assertEqual(result.code, 3)

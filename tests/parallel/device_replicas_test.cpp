@@ -177,6 +177,11 @@ TEST(DeviceReplicas, ModulesThatTorchCanCloneNeedNothingMore) {
   EXPECT_LT(linear->forward(x).square().sum().item<double>(), loss);
 }
 
+TEST(DeviceReplicas, AreAsManyAsTheLayoutOrTheOptionsSay) {
+  EXPECT_EQ(make_strategy("dp", {}, {.devices = 2})->device_count(), 2);
+  EXPECT_EQ(make_strategy(Layout::parse("dp --devices 3"), {})->device_count(), 3);
+}
+
 TEST(DeviceReplicas, WhatCannotBeReplicatedIsRefused) {
   const auto refusal = [](Model model) {
     return error_of([&] { make_strategy("dp", {})->attach(model, optim::make_optimizer(optim::Sgd{})); });

@@ -34,6 +34,17 @@ std::vector<double> losses_of(const TrainerOptions& options) {
 
 // --- the global batch is the unit
 
+TEST(Trainer, RefusesALossToWhichNothingIsAdded) {
+  TrainerOptions options;
+  options.max_steps = 2;
+  options.progress = false;
+  EXPECT_NE(error_of([&] {
+              Trainer(options, parallel::make_single, optim::Sgd{.learning_rate = 0.1})
+                  .fit(make_net(), make_data(8), [](NetImpl&, const MicroBatch&, LossSink&) {});
+            }).find("step 1: nothing was added to the loss"),
+            std::string::npos);
+}
+
 TEST(Trainer, LossesDoNotDependOnHowTheBatchIsCut) {
   TrainerOptions options = quiet();
   options.precision = Precision::fp64;
