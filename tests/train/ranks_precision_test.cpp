@@ -89,6 +89,38 @@ TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
     }
 }
 
+/// Of schedules that update weights while the pipeline is full, which keep 16-bit copies of older versions, too.
+TEST_F(TrainingOnRanks, OlderWeightsIn16BitsFollowThoseIn64AndResumeToTheSameBytes) {
+  if (is_rank()) return run_rank();
+  for (const Place& place : {Place{"pipeline+pipedream+2", 2},
+                             {"pipeline+pipedream-vertical-sync+3", 3},
+                             {"pipeline+pipedream-2bw+2", 2},
+                             {"pipeline+pipedream-2bw+2x2", 4},
+                             {"pipeline-zero3+pipedream-2bw+2", 4}}) {
+    SCOPED_TRACE(place.name());
+    Job job{place.strategy, place.ranks, folder / (place.name() + "-bf16")};
+    job.precision = "bf16";
+    job.again = folder / (place.name() + "-again");
+    expect_done(job);
+    EXPECT_EQ(resumed_from(job.again), 3);
+    const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
+    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+      EXPECT_TRUE(read_file(job.again / last / file) == read_file(job.output / last / file)) << file;
+    const Job exact{place.strategy, place.ranks, folder / (place.name() + "-fp64")};
+    expect_done(exact);
+    const auto low = read_lines(job.output / "metrics.jsonl"),
+               high = read_lines(exact.output / "metrics.jsonl");
+    ASSERT_EQ(low.size(), high.size());
+    double largest = 0;
+    for (size_t i = 0; i < low.size(); ++i)
+      if (low[i].contains("loss"))
+        largest =
+            std::fmax(largest, std::fabs(low[i].at("loss").get<double>() - high[i].at("loss").get<double>()));
+    EXPECT_LT(largest, 0.02);
+    EXPECT_GT(largest, 1e-7) << "nothing was rounded";
+  }
+}
+
 TEST_F(TrainingOnRanks, RoundedReductionsFollowExactOnesAndResumeToTheSameBytes) {
   if (is_rank()) return run_rank();
   expect_done({"single", 1, folder / "single"});
