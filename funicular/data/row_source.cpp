@@ -56,12 +56,14 @@ format::TextOptions resolve_columns(const fs::path& path, format::TextOptions op
                                     const std::optional<format::Column>& label) {
   const auto format = options.format ? *options.format : format::guess_text_format(path);
   const bool plain = format == format::TextFormat::text || format == format::TextFormat::lines;
+  const bool misfit = plain && (label || options.columns.size() > 1);
+  // A name without a known ending may be a mistake.
   std::error_code error;
-  const fs::file_status status = fs::status(path, error);
-  if (path != "-" && (!fs::exists(status) || fs::is_directory(status)))
+  if (const fs::file_status status = fs::status(path, error);
+      misfit && (!fs::exists(status) || fs::is_directory(status)))
     throw InputError("data", "{} {}; expected a file of rows", path.string(),
                      fs::is_directory(status) ? "is a folder" : "does not exist");
-  if (plain && (label || options.columns.size() > 1))
+  if (misfit)
     throw InputError("tokenize",
                      "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for "
                      "{} (the format follows from the file's name, unless --format tells it)",
