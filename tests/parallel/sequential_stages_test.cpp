@@ -123,6 +123,10 @@ TEST(SequentialStages, OfACnnTrainAsOneProcess) {
       for (const char* schedule : {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"})
         expect_trains_as_one_process(group, {.schedule = schedule});
       expect_trains_as_one_process(group, {.schedule = "1f1b"}, Recompute::full);
+      // The normalisation, and so its buffers, on the second rank.
+      expect_trains_as_one_process(
+          group, {.schedule = "gpipe",
+                  .begins = group.size() == 2 ? std::vector<int64_t>{0, 1} : std::vector<int64_t>{0, 1, 5}});
       finish_rank();
     });
     if (is_rank()) return;
