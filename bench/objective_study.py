@@ -6,11 +6,12 @@ usage: objective_study.py --data FOLDER --results FOLDER [--language english|chi
 
 English: pre-training on WikiText-2 (FOLDER/wikitext2/valid.txt), then CoLA (FOLDER/cola), Matthews correlation. Chinese:
 People's Daily (FOLDER/peopledaily/dev.txt), then titles of news in ten classes (FOLDER/thucnews), accuracy. "none" is fine-tuned
-without pre-training. --task-train and --task-eval take tables of label and text instead, scored by accuracy (so small a model learns
-nothing of CoLA; tools/quickstart/descriptions.sh FOLDER makes descriptions of packages and their sections). Similar words are those of vectors that are trained on the same text. Chinese words are cut by jieba's
-dictionary (pip install jieba). Each objective reads as many real tokens as the others, to within a step; ELECTRA's step costs
-more, since its generator reads them too. Losses are each objective's own and do not compare; scores do. Each finished run leaves
-a result.json and is not repeated; table.md is written after each.
+without pre-training. --task-train and --task-eval take tables of label and text instead, scored by accuracy (so small a model
+learns nothing of CoLA; tools/quickstart/descriptions.sh FOLDER makes descriptions of packages and their sections). Similar words are
+those of vectors that are trained on the same text. Chinese words are cut by jieba's dictionary (pip install jieba). Each objective
+reads as many real tokens as the others, to within a step; ELECTRA's step costs more, since its generator reads them too. Losses are
+each objective's own and do not compare; scores do. Each finished run leaves a result.json and is not repeated; table.md is written
+after each.
 """
 import argparse
 import json

@@ -53,13 +53,12 @@ class TensorsOfModules {
 
   /// Adds those of `module`, which are the segment's. `prefix` stands before their names.
   void add(const std::string& prefix, const torch::nn::Module& module, Segment& segment) {
-    for (const auto& named : module.named_parameters())
-      if (named.value().defined())
-        segment.parameters.push_back(parameter(prefix + named.key(), named.value()));
-    // Of a weight that a module has under two names the segment needs one.
     auto& own = segment.parameters;
-    for (auto one = own.begin(); one != own.end();)
-      one = std::find(own.begin(), one, *one) == one ? one + 1 : own.erase(one);
+    for (const auto& named : module.named_parameters()) {
+      if (!named.value().defined()) continue;
+      Parameter* const weight = parameter(prefix + named.key(), named.value());
+      if (std::find(own.begin(), own.end(), weight) == own.end()) own.push_back(weight);
+    }
     for (const auto& named : module.named_buffers()) {
       const at::Tensor& value = named.value();
       if (!value.defined()) continue;

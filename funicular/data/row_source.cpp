@@ -56,19 +56,19 @@ format::TextOptions resolve_columns(const fs::path& path, format::TextOptions op
                                     const std::optional<format::Column>& label) {
   const auto format = options.format ? *options.format : format::guess_text_format(path);
   const bool plain = format == format::TextFormat::text || format == format::TextFormat::lines;
-  const bool misfit = plain && (label || options.columns.size() > 1);
-  // A name without a known ending may be a mistake.
-  std::error_code error;
-  if (const fs::file_status status = fs::status(path, error);
-      misfit && (!fs::exists(status) || fs::is_directory(status)))
-    throw InputError("data", "{} {}; expected a file of rows", path.string(),
-                     fs::is_directory(status) ? "is a folder" : "does not exist");
-  if (misfit)
+  if (plain && (label || options.columns.size() > 1)) {
+    // A name without a known ending may be a mistake.
+    std::error_code error;
+    const fs::file_status status = fs::status(path, error);
+    if (!fs::exists(status) || fs::is_directory(status))
+      throw InputError("data", "{} {}; expected a file of rows", path.string(),
+                       fs::is_directory(status) ? "is a folder" : "does not exist");
     throw InputError("tokenize",
                      "{}: a file of format {} has one column and no labels; expected tsv, csv or jsonl for "
                      "{} (the format follows from the file's name, unless --format tells it)",
                      path.string(), format::text_format_name(format),
                      label ? "a label column" : "several columns");
+  }
   if (plain) {
     options.columns.clear();
     options.header = false;

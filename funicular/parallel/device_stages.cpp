@@ -10,6 +10,7 @@
 #include "funicular/base/error.h"
 #include "funicular/parallel/device_threads.h"
 #include "funicular/parallel/model_copy.h"
+#include "funicular/parallel/stages.h"
 
 namespace funicular::parallel {
 
@@ -118,12 +119,7 @@ void DeviceStages::run(const std::function<void(size_t)>& action) const {
 }
 
 void DeviceStages::make_copies(Model& model, std::unique_ptr<optim::Optimizer> optimizer) {
-  if (model.segments.size() < devices_.size())
-    throw InputError("pipeline",
-                     "the model has {} segment(s), too few for a stage on each of {} devices; expected fewer "
-                     "devices, or a "
-                     "torch::nn::Sequential that wrap_sequential makes one segment a module of",
-                     model.segments.size(), devices_.size());
+  require_segments(model, devices_.size());  // before a copy that may ask for more
   for (size_t i = 1; i < devices_.size(); ++i) {
     Device& device = devices_[i];
     device.model = &device.copy.emplace(copy_model(model));

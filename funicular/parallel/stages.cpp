@@ -67,15 +67,19 @@ std::vector<Crossing> crossings(const Model& model, size_t cut) {
 
 }  // namespace
 
-std::vector<size_t> balanced_begins(const Model& model, int stages) {
-  const std::vector<double> weights = weights_of_segments(model);
-  const size_t count = weights.size(), parts = static_cast<size_t>(stages);
-  if (count < parts)
+void require_segments(const Model& model, size_t stages) {
+  if (model.segments.size() < stages)
     throw InputError("pipeline",
                      "the model has {} segment(s), too few for {} stages; expected fewer stages, or a "
                      "torch::nn::Sequential that "
                      "wrap_sequential makes one segment a module of",
-                     count, stages);
+                     model.segments.size(), stages);
+}
+
+std::vector<size_t> balanced_begins(const Model& model, int stages) {
+  const std::vector<double> weights = weights_of_segments(model);
+  const size_t count = weights.size(), parts = static_cast<size_t>(stages);
+  require_segments(model, parts);
   std::vector<double> before{0};
   for (const double weight : weights) before.push_back(before.back() + weight);
   // least[k][n]: the largest of k stages of the first n segments, at best; from[k][n]: where the last of them begins.

@@ -25,6 +25,9 @@ struct Stage {
   std::vector<Crossing> inputs;  ///< by name; what the stage before sends
 };
 
+/// Throws InputError where the model has fewer segments than stages.
+void require_segments(const Model& model, size_t stages);
+
 /// Where each of `stages` stages begins, so that the largest has as few weights as can be: the partition of a row with the
 /// least maximum, by dynamic programming; of equal ones that whose first stages are the largest. A weight counts where it is
 /// first used; a segment that reads nothing but whole numbers looks its tables up, which costs little, and counts as

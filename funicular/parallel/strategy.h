@@ -162,7 +162,8 @@ class Strategy {
   /// Models besides the one that attach was given, whose weights are part of the state that visit_state shows: those of devices with
   /// stages. Not collective.
   virtual std::vector<const Model*> copies() const { return {}; }
-  /// Calls `use` on rank 0 (on devices with stages in the first one's thread, which must not call this strategy), while Parameter::master of what is exported and the buffers hold the whole model there.
+  /// Calls `use` on rank 0, while Parameter::master of what is exported and the buffers hold the whole model there. On devices
+  /// with stages in the first one's thread, which must not call this strategy.
   virtual void with_whole_model(const std::function<void()>& use);
 };
 

@@ -34,14 +34,19 @@ class Pairs {
     prove::set_objective(task_, name);
   }
 
-  void add_strategies() {
-    const std::string objective = objective_, refusal = reference_refuses(task_);
+  /// Masked words and classes; of one's own data what it is for.
+  void for_both(const std::function<void()>& add_all) {
+    const std::string objective = objective_;
     for (const char* each : {kMaskedLm, kClassification}) {
-      if (!refusal.empty() || (!task_.data.empty() && each != objective)) continue;
+      if (!task_.data.empty() && each != objective) continue;
       set_objective(each);
-      add("reference", "single");
+      add_all();
     }
     set_objective(objective);
+  }
+
+  void add_strategies() {
+    if (reference_refuses(task_).empty()) for_both([&] { add("reference", "single"); });
     for (const std::string strategy : {"ddp", "zero1", "zero2", "zero3"}) {
       for (int ranks = 1; ranks <= 4; ++ranks)
         for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 3 --recompute full"})
@@ -104,10 +109,7 @@ class Pairs {
 
   /// For both objectives: of masked words the embeddings are used at both ends.
   void add_pipelines() {
-    const std::string objective = objective_;
-    for (const char* each : {kMaskedLm, kClassification}) {
-      if (!task_.data.empty() && each != objective) continue;
-      set_objective(each);
+    for_both([&] {
       // A last micro-batch of fewer rows; several stages a rank; recomputation; replicas.
       for (const char* schedule : {"naive", "gpipe", "1f1b", "zb-h1"})
         add(fmt::format("pipeline -n 3 --schedule {} --micro-batch-size 3", schedule), "single");
@@ -132,7 +134,7 @@ class Pairs {
       add("pipeline --devices 3 --micro-batch-size 3 --recompute full", "single");
       add("pipeline-zero1 -n 4 --stages 0,2x3 --micro-batch-size 2", "single");
       // Those that update while they are full follow recurrences of their own.
-      if (!reference_refuses(task_).empty()) continue;
+      if (!reference_refuses(task_).empty()) return;
       for (const char* schedule : {"pipedream", "pipedream-vertical-sync", "pipedream-2bw"}) {
         const auto reference = [&](int stages) {
           return fmt::format("reference --schedule {} --pipeline-parallel {}", schedule, stages);
@@ -146,8 +148,7 @@ class Pairs {
         for (const char* rows : {"", " --sequence-parallel --recompute full"})
           add(fmt::format("pipeline -n 4 --tensor-parallel 2 --schedule {}{}", schedule, rows), reference(2));
       }
-    }
-    set_objective(objective);
+    });
     add_every_schedule();
   }
 
@@ -189,11 +190,8 @@ class Pairs {
   }
 
   void add_slices() {
-    const std::string objective = objective_;
-    for (const char* each : {kMaskedLm, kClassification}) {
-      if (!task_.data.empty() && each != objective) continue;
-      set_objective(each);
-      if (most_slices(task_) < 2) continue;
+    for_both([&] {
+      if (most_slices(task_) < 2) return;
       for (int ranks = 2; ranks <= std::min<int64_t>(4, most_slices(task_)); ++ranks) {
         add(fmt::format("tensor -n {}", ranks), "single");
         add(fmt::format("tensor -n {} --sequence-parallel --micro-batch-size 3", ranks), "single");
@@ -204,17 +202,13 @@ class Pairs {
       for (const char* strategy : {"tensor", "zero1", "zero2", "zero3"})
         for (const char* rows : {"", " --sequence-parallel"})
           add(fmt::format("{} -n 4 --tensor-parallel 2 --micro-batch-size 3{}", strategy, rows), "single");
-    }
-    set_objective(objective);
+    });
   }
 
   /// Stages of slices, and stages whose replicas divide gradients and weights: every schedule with a flush on four ranks, with
   /// one, some and many micro-batches.
   void add_products() {
-    const std::string objective = objective_;
-    for (const char* each : {kMaskedLm, kClassification}) {
-      if (!task_.data.empty() && each != objective) continue;
-      set_objective(each);
+    for_both([&] {
       for (const std::string schedule :
            {"naive", "gpipe", "1f1b", "interleaved", "looped-bfs", "zb-h1", "zb-v"}) {
         const std::string stages = "pipeline -n 4 --pipeline-parallel 2 --schedule " + schedule;
@@ -228,8 +222,7 @@ class Pairs {
           for (const char* variant : {"", " --micro-batch-size 3", " --micro-batch-size 2 --recompute sqrt"})
             add(fmt::format("{} --zero {}{}", stages, zero, variant), "single");
       }
-    }
-    set_objective(objective);
+    });
   }
 
   ProofTask task_;

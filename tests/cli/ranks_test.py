@@ -460,6 +460,9 @@ class Prove(ProgramTest):
         self.assertEqual(worker["state"], 0)
         self.assertEqual(worker, other)
         self.assertAlmostEqual(server["state"], one["state"], delta=one["state"] / 100)
+        for precision in ("fp64", "bf16"):
+            (devices,), stages = (held(layout, "--precision", precision)[0] for layout in ("pipeline --devices 2", "pipeline -n 2"))
+            self.assertEqual(devices, {kind: sum(stage[kind] for stage in stages) for kind in devices}, f"{precision}: one process has both stages")
         low, (low_one,) = held("ddp -n 2", "--precision", "bf16")
         self.assertGreater(low_one["weights"], 1.4 * one["weights"] / 2, "fp32 and a 16-bit copy of the matrices")
         self.assertLess(low_one["weights"], 1.5 * one["weights"] / 2)

@@ -6,10 +6,13 @@
 #include <torch/nn/modules.h>
 
 #include <cerrno>
+#include <cstring>
 
 #include "file_calls.h"
 #include "funicular/base/temporary.h"
 #include "funicular/core/wrap_module.h"
+#include "funicular/format/safetensors.h"
+#include "funicular/parallel/layout.h"
 #include "funicular/train/checkpoint.h"
 #include "funicular/train/records.h"
 #include "helpers.h"
@@ -64,6 +67,47 @@ TEST(SavedModel, IsReadIntoAnotherModelOfItsStructure) {
               read_model_file(other, folder / "model.safetensors");
             }).find("has no tensor 1.num_batches_tracked"),
             std::string::npos);
+}
+
+/// The running statistics lie on the second device: each device writes and reads its own.
+TEST(SavedModel, OfStagesWithBuffersIsResumedToTheSameBytes) {
+  const TemporaryFolder folder;
+  torch::manual_seed(1);
+  const TensorDataset data({{"x", torch::randn({24, 3})}, {"y", torch::randn({24, 1})}});
+  const auto train = [&](const fs::path& output, int64_t steps) {
+    torch::manual_seed(2);
+    const torch::nn::Sequential net(torch::nn::Linear(3, 4), torch::nn::Tanh(), torch::nn::BatchNorm1d(4),
+                                    torch::nn::Linear(4, 1));
+    Model model = wrap_sequential(net, "x", data.tensors().at("x"),
+                                  [](const at::Tensor& out, const MicroBatch& batch, LossSink& loss) {
+                                    loss.add("squared", (out - batch["y"]).square().sum());
+                                  });
+    TrainerOptions options = options_for(folder / output);
+    options.max_steps = steps;
+    options.batch_size = 8;
+    options.micro_batch_size = 4;
+    options.save_steps = 2;
+    options.save_total_limit = 0;
+    options.resume = "auto";
+    Trainer(
+        options,
+        [] {
+          return parallel::make_strategy(parallel::Layout::parse("pipeline --devices 2 --stages 0,2"), {});
+        },
+        optim::AdamW{.learning_rate = 0.01})
+        .fit(model, data);
+  };
+  train("whole", 4);
+  fs::copy(folder / "whole", folder / "again", fs::copy_options::recursive);
+  for (const char* later : {"checkpoints/step-000004", "model"}) fs::remove_all(folder / "again" / later);
+  train("again", 4);
+  for (const char* file : {"checkpoints/step-000004/model.safetensors",
+                           "checkpoints/step-000004/optimizer.safetensors", "model/model.safetensors"})
+    EXPECT_TRUE(read_file(folder / "whole" / file) == read_file(folder / "again" / file)) << file;
+  const format::SafetensorsFile saved(folder / "whole/model/model.safetensors");
+  int64_t counted = 0;
+  std::memcpy(&counted, saved.at("2.num_batches_tracked").data.data(), sizeof counted);
+  EXPECT_EQ(counted, 8) << "two micro-batches in each of four steps";
 }
 
 TEST(SavedModel, ThatNoRunIntoTheFolderWroteIsRefusedAndKept) {
