@@ -280,8 +280,12 @@ at::Tensor logits_of(const at::Tensor& hidden, const at::Tensor& weight) {
   if (!funicular::device::takes(hidden)) return times_transposed(hidden, weight);
   constexpr int64_t kAligned = 64;
   const int64_t words = weight.size(0), stride = (words + kAligned - 1) / kAligned * kAligned;
-  at::Tensor logits = at::empty({hidden.size(0), stride}, hidden.options()).narrow(1, 0, words);
+  const at::Tensor rows = at::empty({hidden.size(0), stride}, hidden.options());
+  at::Tensor logits = rows.narrow(1, 0, words);
   at::mm_out(logits, hidden, weight.t());
+  // Products of 16 bits take columns in pairs: oneDNN with AMX reads one past an odd end, times zero, and NaN
+  // times zero is NaN.
+  rows.narrow(1, words, stride - words).zero_();
   return logits;
 }
 

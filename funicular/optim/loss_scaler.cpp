@@ -59,6 +59,19 @@ LossScaler::Verdict LossScaler::update(bool overflow) {
   return lowest && state_.in_a_row >= options_.patience ? Verdict::exhausted : Verdict::skip;
 }
 
+LossScaler::Verdict LossScaler::update_after(int64_t steps, int64_t overflows) {
+  if (overflows > 0) {
+    state_.skipped += overflows - 1;
+    return update(true);
+  }
+  for (int64_t step = 0; step < steps; ++step) update(false);
+  return Verdict::update;
+}
+
+int64_t LossScaler::steps_to_ask() const {
+  return std::min(std::max<int64_t>(state_.good_steps, 1), options_.growth_interval - state_.good_steps);
+}
+
 void LossScaler::back_off() {
   if (options_.fixed_scale) return;
   state_.hysteresis_left = std::max<int64_t>(state_.hysteresis_left - 1, 0);

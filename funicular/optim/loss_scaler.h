@@ -43,6 +43,12 @@ class LossScaler {
   double scale() const { return state_.scale; }
   /// Tells how a step went; changes scale() for the next one.
   Verdict update(bool overflow);
+  /// Tells how `steps` steps with one scale went, of which `overflows` had one: where ranks are steps apart, they learn of
+  /// it together. Any number of overflows counts as one towards a lower scale: the steps behind the first could not know.
+  Verdict update_after(int64_t steps, int64_t overflows);
+  /// After how many steps with this scale to ask, where asking costs time: as many as have gone well, so that a scale that
+  /// is too large costs no more steps than those, and not beyond the step at which it grows.
+  int64_t steps_to_ask() const;
 
   int64_t skipped_steps() const { return state_.skipped; }  ///< in the whole run
   int64_t overflows_in_a_row() const { return state_.in_a_row; }

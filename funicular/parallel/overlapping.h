@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "funicular/parallel/asynchronous.h"
 #include "funicular/parallel/strategy.h"
@@ -21,6 +22,15 @@ class Overlapping : public Asynchronous {
   /// After attach, in words: all that decides at which versions of the weights gradients are taken. A run that is resumed
   /// with another description would end at other weights.
   virtual std::string versions() const = 0;
+
+  /// Updates that this rank left out since it was asked last.
+  struct LeftOut {
+    std::vector<int64_t> updates;  ///< as StepSettings::update counts them
+    std::string gradient;          ///< the first that was not finite at the last of them
+  };
+  /// With a loss scale a stage whose gradients overflow leaves out its own update, whatever the others do: when they are
+  /// known the other stages have made theirs. Not collective.
+  virtual LeftOut take_left_out() = 0;
 
   /// Called on every rank before (`updated` false) and after the update that `update` counts: all ranks take part in one
   /// update after the other, so it may call collectives of Strategy::group, and read gradients before and weights after

@@ -54,6 +54,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   }
   std::string versions() const override;
   void watch(Watcher watcher) override { watcher_ = std::move(watcher); }
+  LeftOut take_left_out() override { return std::exchange(left_out_, {}); }
 
  private:
   /// A step since the meeting.
@@ -88,6 +89,7 @@ class Pipedream final : public StagedModel, public Overlapping {
   void run_available();
   void run(const Action& action, size_t place);
   void update(const Action& action, bool is_needed);
+  void leave_out(const Step& step);
   void collect_shared_gradients();
   void spread_version();
   void show(int version);
@@ -103,7 +105,6 @@ class Pipedream final : public StagedModel, public Overlapping {
   bool there(int micro_batch);
   StageInput input(int micro_batch);
   StepResult whole_result(const Step& step, double norm) const;
-  [[noreturn]] void refuse_gradient(const Step& step, double norm) const;
   void send(const at::Tensor& tensor, int to, int owner);
 
   // Replicated's own step() is not used.
@@ -123,6 +124,8 @@ class Pipedream final : public StagedModel, public Overlapping {
   int heard_ = 0;                ///< a version of them that all users have received
   SentVersions sent_;            ///< by shared_messages_
   Watcher watcher_;
+  bool scales_loss_ = false;  ///< fp16
+  LeftOut left_out_;
 
   // Since the meeting.
   int64_t planned_ = 0;     ///< steps to the next
@@ -138,10 +141,7 @@ class Pipedream final : public StagedModel, public Overlapping {
 };
 
 void Pipedream::allocate(Model& model, const MatrixTypes& types, UpdateTarget& target) {
-  if (types.compute == at::kHalf)
-    throw InputError("pipeline",
-                     "{} has no loss scale that all stages share, which fp16 needs; expected bf16 or fp32",
-                     schedule_name());
+  scales_loss_ = types.compute == at::kHalf;
   StagedModel::allocate(model, types, target);
   std::vector<int> same(static_cast<size_t>(ranks()));
   std::iota(same.begin(), same.end(), 0);
@@ -314,7 +314,7 @@ bool Pipedream::there(int micro_batch) {
 StageInput Pipedream::input(int micro_batch) {
   Step& own = step_of(micro_batch);
   const auto number = static_cast<size_t>(micro_batch - own.begin);
-  return {own.batches[number], own.counts, 1, own.sums, &own.settings.taps};
+  return {own.batches[number], own.counts, own.settings.loss_scale, own.sums, &own.settings.taps};
 }
 
 void Pipedream::finish_segment() {
@@ -349,9 +349,11 @@ void Pipedream::update(const Action& action, bool is_needed) {
   collect_shared_gradients();
   reduce_gradients();
   if (recorder()) recorder()->begin(action);
-  norm_ = optim::global_norm(target());
-  if (!std::isfinite(norm_)) refuse_gradient(own, norm_);
-  const StepResult result = watcher_ ? whole_result(own, norm_) : StepResult{};
+  const double norm = optim::global_norm(target()) / own.settings.loss_scale;
+  const bool overflow = !std::isfinite(norm);
+  if (overflow && !scales_loss_ && own.settings.loss_scale == 1) refuse_gradient(own.settings.update, norm);
+  if (!overflow) norm_ = norm;
+  const StepResult result = watcher_ ? whole_result(own, norm) : StepResult{};
   if (watcher_) watcher_(own.settings.update, false, result);
   const int used = plan_.version_of.at(home()).at(own.begin);
   // Its passes are over on all stages, and each rank of a stage on several has run one if there were enough.
@@ -361,15 +363,26 @@ void Pipedream::update(const Action& action, bool is_needed) {
   if (histogram_.size() <= age) histogram_.resize(age + 1);
   ++histogram_[age];
   versions_.start_update(is_needed);
-  optimizer().step({.learning_rate = own.settings.learning_rate,
-                    .gradient_scale = optim::clip_factor(norm_, own.settings.max_gradient_norm),
-                    .step = own.settings.update,
-                    .zero_gradients = true});
+  if (overflow)
+    leave_out(own);
+  else
+    optimizer().step(
+        {.learning_rate = own.settings.learning_rate,
+         .gradient_scale = optim::clip_factor(norm, own.settings.max_gradient_norm) / own.settings.loss_scale,
+         .step = own.settings.update,
+         .zero_gradients = true});
   gather_update();
   own.batches.clear();
   spread_version();
   if (recorder()) recorder()->end();
   if (watcher_) watcher_(own.settings.update, true, result);
+}
+
+/// The version that the update makes has the values of the one before. All ranks and slices of this stage come here together.
+void Pipedream::leave_out(const Step& step) {
+  left_out_.updates.push_back(step.settings.update);
+  left_out_.gradient = first_non_finite_gradient(same_stage());
+  zero_gradients();
 }
 
 /// Nobody waits to be heard.
@@ -459,20 +472,6 @@ StepResult Pipedream::whole_result(const Step& step, double norm) const {
   group().all_reduce(squares);
   result.gradient_norm = std::sqrt(squares.item<double>());
   return result;
-}
-
-/// All ranks and slices of this stage come here together.
-void Pipedream::refuse_gradient(const Step& step, double norm) const {
-  const std::string name = first_non_finite_gradient(same_stage());
-  int stage = 0;
-  while (!placement().has(rank(), stage)) ++stage;
-  throw RunError("pipeline",
-                 "update {}: the norm of the gradients of stage {} is {}; the first that is not "
-                 "finite is {}. "
-                 "Nothing was saved after the last checkpoint; a lower learning rate, a longer warm-up or a "
-                 "look at the data of this step may help",
-                 step.settings.update, stage, norm,
-                 name.empty() ? "none alone: the sum of squares overflows" : "that of " + name);
 }
 
 }  // namespace

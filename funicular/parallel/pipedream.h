@@ -34,8 +34,10 @@ namespace funicular::parallel {
 ///
 /// A user's own schedule is a file whose rows say which version each pass uses; all else is as above.
 ///
-/// Implements Overlapping. Throws InputError for fp16, whose loss scale all stages would have to agree on, and where
-/// make_pipeline does.
+/// With fp16 the loss scale may change at meetings alone. A stage whose gradients overflow leaves out its update, and the
+/// other stages do not hear of it: its version t + 1 has the weights of t, and the update counts as one.
+///
+/// Implements Overlapping. Throws InputError where make_pipeline does.
 std::unique_ptr<Strategy> make_pipedream(comm::Group group, const StrategyOptions& options,
                                          PipelineFault fault = PipelineFault::none, int zero = 0);
 

@@ -425,4 +425,17 @@ void StagedModel::detach() {
   }
 }
 
+void StagedModel::refuse_gradient(int64_t update, double norm) const {
+  const std::string name = first_non_finite_gradient(same_stage());
+  int stage = 0;
+  while (!placement().has(rank(), stage)) ++stage;
+  throw RunError("pipeline",
+                 "update {}: the norm of the gradients of stage {} is {}; the first that is not "
+                 "finite is {}. "
+                 "Nothing was saved after the last checkpoint; a lower learning rate, a longer warm-up or a "
+                 "look at the data of this step may help",
+                 update, stage, norm,
+                 name.empty() ? "none alone: the sum of squares overflows" : "that of " + name);
+}
+
 }  // namespace funicular::parallel

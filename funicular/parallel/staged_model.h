@@ -115,6 +115,8 @@ class StagedModel : public Replicated {
   const comm::Group& same_rank() const { return same_rank_; }
   const pipeline::Placement& placement() const { return placement_; }
 
+  /// Throws RunError that says what is not finite. All ranks and slices of this stage call it together.
+  [[noreturn]] void refuse_gradient(int64_t update, double norm) const;
   /// All gradients of this rank become zero, those of copies too, and are what backward passes add to.
   void zero_gradients();
   /// Calls `use` for each pair of ranks of this pipeline, this one among them, that exchange a weight of several stages: every

@@ -450,6 +450,7 @@ class OverlappingSlices final : public TensorParallel, public Overlapping {
   }
   std::vector<int64_t> staleness() const override { return stages().staleness(); }
   std::string versions() const override { return stages().versions(); }
+  LeftOut take_left_out() override { return stages().take_left_out(); }
   void watch(Watcher watcher) override { stages().watch(std::move(watcher)); }
 
  private:

@@ -1,6 +1,7 @@
 #include "funicular/train/meetings.h"
 
 #include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include "funicular/base/log.h"
 
@@ -25,7 +26,8 @@ Meetings::Meetings(parallel::Strategy& strategy, const Every& every)
       every_(every) {}
 
 bool Meetings::after(int64_t step) const {
-  if (!asynchronous_ || step >= every_.last_step || step == first_step_) return true;
+  if (!asynchronous_ || step >= every_.last_step || step == first_step_ || step == next_agreement_)
+    return true;
   const auto due = [step](int64_t every) { return every > 0 && step % every == 0; };
   // Where steps overlap a meeting empties the pipeline, which records need not.
   return due(kMeetingSteps) || due(overlapping_ ? every_.epoch : every_.records) || due(every_.saves) ||
@@ -46,13 +48,38 @@ void Meetings::plan(int64_t done, parallel::StepSettings& settings) const {
   if (asynchronous_) settings.meeting = next_after(done);
 }
 
-void Meetings::meet_after(int64_t step) {
-  if (asynchronous_ && after(step)) asynchronous_->meet();
+void Meetings::begin_at(int64_t step, optim::LossScaler* scaler) {
+  first_step_ = step;
+  scaler_ = scaler;
+  plan_agreement(step);
+}
+
+Meetings::Scaling Meetings::meet_after(int64_t step) {
+  if (!asynchronous_ || !after(step)) return {};
+  asynchronous_->meet();
+  return agree_on_scale(step);
+}
+
+Meetings::Scaling Meetings::agree_on_scale(int64_t step) {
+  if (!overlapping_ || !scaler_) return {};
+  const parallel::Overlapping::LeftOut own = overlapping_->take_left_out();
+  const at::Tensor left_out = at::zeros({step - agreed_step_}, at::kLong);
+  for (const int64_t update : own.updates) left_out[update - 1 - agreed_step_] = 1;
+  strategy_.group().all_reduce(left_out, comm::Reduction::maximum);
+  const auto verdict = scaler_->update_after(left_out.numel(), left_out.sum().item<int64_t>());
+  plan_agreement(step);
+  return {verdict, own.gradient};
+}
+
+void Meetings::plan_agreement(int64_t step) {
+  agreed_step_ = step;
+  if (overlapping_ && scaler_) next_agreement_ = step + scaler_->steps_to_ask();
 }
 
 void Meetings::meet_early(int64_t step) {
   if (!asynchronous_ || after(step)) return;
   asynchronous_->meet();
+  agree_on_scale(step);
   if (strategy_.group().rank() == 0)
     log::warning(
         "interrupted between two meetings: the pipeline was emptied after step {}, as it is not in a run "

@@ -2,8 +2,10 @@
 // Where the ranks of a run are together, and whose losses each of them knows.
 
 #include <cstdint>
+#include <string>
 
 #include "funicular/comm/group.h"
+#include "funicular/optim/loss_scaler.h"
 #include "funicular/parallel/asynchronous.h"
 #include "funicular/parallel/overlapping.h"
 #include "funicular/parallel/strategy.h"
@@ -30,7 +32,8 @@ class Meetings {
   /// Null unless steps overlap.
   parallel::Overlapping* overlapping() const { return overlapping_; }
   /// The step from which on this process trains: ranks are together there.
-  void begin_at(int64_t step) { first_step_ = step; }
+  /// `scaler`: that of fp16, or null; it must outlive this.
+  void begin_at(int64_t step, optim::LossScaler* scaler);
   /// Whether the ranks are together after this step.
   bool after(int64_t step) const;
   /// Whether ranks may ask each other after this step: at meetings, and where steps overlap at records.
@@ -38,8 +41,14 @@ class Meetings {
 
   /// Notes in the settings of the step behind `done` where the next meeting is.
   void plan(int64_t done, parallel::StepSettings& settings) const;
-  /// Waits for the other ranks if there is a meeting after `step`.
-  void meet_after(int64_t step);
+  /// What came of the loss scale at a meeting.
+  struct Scaling {
+    optim::LossScaler::Verdict verdict = optim::LossScaler::Verdict::update;
+    std::string gradient;  ///< one of this rank's that was not finite, if any
+  };
+  /// Waits for the other ranks if there is a meeting after `step`. Where steps overlap, and updates were left out since the
+  /// last meeting, the loss scale hears of it; there is a meeting soon after it has changed.
+  Scaling meet_after(int64_t step);
   /// Waits for the other ranks before their next meeting. Says what that changes.
   void meet_early(int64_t step);
 
@@ -55,12 +64,17 @@ class Meetings {
 
  private:
   int64_t next_after(int64_t step) const;
+  Scaling agree_on_scale(int64_t step);
+  void plan_agreement(int64_t step);
 
   parallel::Strategy& strategy_;
   parallel::Asynchronous* const asynchronous_;  ///< the strategy, unless it is synchronous
   parallel::Overlapping* const overlapping_;    ///< the strategy, if its steps overlap
   const Every every_;
   int64_t first_step_ = 0;
+  /// Of steps that overlap with a loss scale: up to which step ranks have told each other, and after which they do next.
+  int64_t agreed_step_ = 0, next_agreement_ = 0;
+  optim::LossScaler* scaler_ = nullptr;
 };
 
 /// The sum of each rank's value. Collective.

@@ -79,7 +79,7 @@ class Fit {
   void watch_updates();
   parallel::StepResult step(const GlobalBatch& batch);
   [[noreturn]] void fail(const parallel::StepResult& result) const;
-  [[noreturn]] void fail_scaled(const parallel::StepResult& result) const;
+  [[noreturn]] void fail_scaled(int64_t step, const std::string& gradient) const;
 
   Training& training_;
   const TrainerOptions& options_;
@@ -106,7 +106,7 @@ FitResult Fit::run() {
   const Freezing freezing(training_.model, options_.trainable, options_.frozen);
   attach();
   folder_.resume();
-  training_.meetings.begin_at(training_.result.resumed_from);
+  training_.meetings.begin_at(training_.result.resumed_from, training_.scaler ? &*training_.scaler : nullptr);
   watch_updates();
   trim_allocator();  // of what making, converting and loading the weights took
   folder_.begin();
@@ -166,7 +166,9 @@ void Fit::take_step(Prefetcher<GlobalBatch>& loader) {
     batch = loader.next();
   const double waited = seconds_since(start);
   const parallel::StepResult result = step(batch);
-  training_.meetings.meet_after(state_.step);
+  if (const Meetings::Scaling met = training_.meetings.meet_after(state_.step);
+      met.verdict == optim::LossScaler::Verdict::exhausted)
+    fail_scaled(state_.step, met.gradient);
   const int64_t tokens = strategy_->data_share().counted ? batch.tokens : 0;
   training_.result.tokens += tokens;
   reports_.add_step(tokens, seconds_since(start), waited);
@@ -205,9 +207,12 @@ bool Fit::any_interrupted() {
 }
 
 parallel::StepResult Fit::step(const GlobalBatch& batch) {
+  const bool overlapping = training_.meetings.overlapping() != nullptr;
+  // Where steps overlap, one that a stage has left out counts for the others.
+  const int64_t without_update = overlapping ? 0 : training_.skipped_steps();
   parallel::StepSettings settings{.learning_rate = training_.rate(state_.step + 1),
                                   .max_gradient_norm = options_.max_grad_norm,
-                                  .update = state_.step + 1 - training_.skipped_steps(),
+                                  .update = state_.step + 1 - without_update,
                                   .loss_scale = training_.scaler ? training_.scaler->scale() : 1,
                                   .recompute = options_.recompute};
   if (const auto& observe = training_.callbacks.observe)
@@ -216,7 +221,7 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
       observe(step, name, value);
     };
   training_.meetings.plan(state_.step, settings);
-  const bool inspected = training_.callbacks.inspect && !training_.meetings.overlapping();
+  const bool inspected = training_.callbacks.inspect && !overlapping;
   if (inspected) settings.inspect = [&] { training_.callbacks.inspect(state_.step + 1, false, *strategy_); };
   const Counts counts = strategy_->global_counts(batch.counts);
   const parallel::StepResult result = strategy_->step(batch.micro_batches, counts, settings);
@@ -229,8 +234,9 @@ parallel::StepResult Fit::step(const GlobalBatch& batch) {
   // A smaller scale cures gradients that overflow, not a loss that does.
   const bool overflow = training_.scaler && !result.finite && std::isfinite(result.loss);
   if (!result.finite && !overflow) fail(result);
-  if (training_.scaler && training_.scaler->update(overflow) == optim::LossScaler::Verdict::exhausted)
-    fail_scaled(result);
+  if (training_.scaler && !overlapping &&
+      training_.scaler->update(overflow) == optim::LossScaler::Verdict::exhausted)
+    fail_scaled(state_.step + 1, result.non_finite_gradient);
   ++state_.step;
   training_.meetings.add_loss(result, !batch.micro_batches.empty(), state_, training_.result);
   return result;
@@ -251,14 +257,14 @@ void Fit::fail(const parallel::StepResult& result) const {
                  state_.step + 1, term, gradient, result.loss, result.gradient_norm, state_.step);
 }
 
-void Fit::fail_scaled(const parallel::StepResult& result) const {
+void Fit::fail_scaled(int64_t step, const std::string& gradient) const {
   throw RunError(
       "trainer",
-      "step {}: the gradients overflowed in {} steps in a row, the last ones with a loss scale of {} that "
-      "may not become smaller; the first that is not finite is that of {}. Nothing was saved after step "
-      "{}; --precision bf16 needs no loss scale, or a lower learning rate may help",
-      state_.step + 1, training_.scaler->overflows_in_a_row(), training_.scaler->scale(),
-      result.non_finite_gradient, state_.step);
+      "step {}: the gradients overflowed {} times in a row, the last time with a loss scale of {} that may "
+      "not become smaller; the first that is not finite is {}. Nothing was saved after the last "
+      "checkpoint; --precision bf16 needs no loss scale, or a lower learning rate may help",
+      step, training_.scaler->overflows_in_a_row(), training_.scaler->scale(),
+      gradient.empty() ? "another rank's" : "that of " + gradient);
 }
 
 }  // namespace

@@ -84,6 +84,23 @@ TEST(LossScaler, IsExhaustedByOverflowsInARowAtTheFloorOnly) {
   EXPECT_EQ(high.update(true), Verdict::exhausted);
 }
 
+TEST(LossScaler, OfSeveralStepsAtATimeHearsOfAnyNumberOfOverflowsOnce) {
+  LossScaler scaler({.initial_scale = 64, .growth_interval = 8, .hysteresis = 1});
+  EXPECT_EQ(scaler.steps_to_ask(), 1);
+  EXPECT_EQ(scaler.update_after(5, 3), Verdict::skip);
+  EXPECT_EQ(scaler.scale(), 32);
+  EXPECT_EQ(scaler.skipped_steps(), 3);
+  EXPECT_EQ(scaler.steps_to_ask(), 1) << "an overflow starts anew";
+  EXPECT_EQ(scaler.update_after(3, 0), Verdict::update);
+  EXPECT_EQ(scaler.steps_to_ask(), 3);
+  scaler.update_after(3, 0);
+  EXPECT_EQ(scaler.steps_to_ask(), 2) << "not beyond the growth";
+  EXPECT_EQ(scaler.scale(), 32);
+  scaler.update_after(2, 0);
+  EXPECT_EQ(scaler.scale(), 64);
+  EXPECT_EQ(scaler.steps_to_ask(), 1);
+}
+
 TEST(LossScaler, AStaticScaleNeverMoves) {
   LossScaler scaler({.growth_interval = 2, .hysteresis = 1, .fixed_scale = 128.0, .patience = 2});
   for (const bool overflow : {false, false, false, true, false, true}) scaler.update(overflow);

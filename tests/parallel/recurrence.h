@@ -83,7 +83,8 @@ class Oracle {
   }
 
   /// The next batch, of which each replica has a part. All replicas count micro-batches as the one that has the most.
-  void step(const std::vector<std::vector<MicroBatch>>& parts, double rate) {
+  /// `left_out`: a stage whose weights and states stay what they are, though the update counts.
+  void step(const std::vector<std::vector<MicroBatch>>& parts, double rate, int left_out = -1) {
     update_.rate = rate;
     const int t = static_cast<int>(history_.size()) - 1, begin = ends_.empty() ? 0 : ends_.back();
     Counts counts;
@@ -98,7 +99,7 @@ class Oracle {
         differentiate(part[i], begin + static_cast<int>(i), t, counts, sum);
     }
     ends_.push_back(begin + most);
-    apply(sum);
+    apply(sum, left_out);
   }
   /// The pipeline is emptied.
   void meet() {
@@ -125,7 +126,7 @@ class Oracle {
     for (auto& [name, found] : gradients_(at, batch, counts, losses))
       sum[name] = sum.contains(name) ? sum[name] + found : found;
   }
-  void apply(const Weights& gradients) {
+  void apply(const Weights& gradients, int left_out) {
     std::vector<double> squares(replicas_.size());
     for (const auto& [name, stage] : stage_of_)
       squares[static_cast<size_t>(stage)] += gradients.at(name).square().sum().item<double>();
@@ -136,6 +137,10 @@ class Oracle {
     norm = std::sqrt(norm);
     gradient = gradients;
     for (const auto& [name, stage] : stage_of_) {
+      if (stage == left_out) {
+        next[name] = history_.back().at(name);
+        continue;
+      }
       const double own = std::sqrt(squares[static_cast<size_t>(stage)]);
       const at::Tensor g = gradients.at(name) * std::min(1.0, update_.limit / (own + 1e-6));
       const at::Tensor& w = history_.back().at(name);

@@ -153,7 +153,7 @@ TEST(LossScaling, EndsTheRunWhereNoScaleHelps) {
     fit(options, make_data(24));
     FAIL() << "expected an error";
   } catch (const RunError& error) {
-    EXPECT_NE(std::string(error.what()).find("step 10: the gradients overflowed in 10 steps in a row"),
+    EXPECT_NE(std::string(error.what()).find("step 10: the gradients overflowed 10 times in a row"),
               std::string::npos)
         << error.what();
   }

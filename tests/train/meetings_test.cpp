@@ -40,7 +40,9 @@ struct Full final : Idle, parallel::Overlapping {
   std::vector<int64_t> staleness() const override { return {0, 5}; }
   std::string versions() const override { return "all"; }
   void watch(Watcher) override {}
+  LeftOut take_left_out() override { return std::exchange(left_out, {}); }
   int meetings = 0;
+  LeftOut left_out;
 };
 
 const Meetings::Every kEvery{.records = 7, .saves = 11, .evaluations = 13, .epoch = 17, .last_step = 250};
@@ -65,7 +67,7 @@ template <class Strategy>
 void expect_meetings_at_multiples(const std::vector<int64_t>& multiples, bool asks_at_records) {
   Strategy strategy;
   Meetings meetings(strategy, kEvery);
-  meetings.begin_at(5);
+  meetings.begin_at(5, nullptr);
   int met = 0;
   for (int64_t step = 5; step <= 250; ++step) {
     bool expected = step == 5 || step == 250;
@@ -104,6 +106,50 @@ TEST(Meetings, ThatComeEarlyEmptyThePipelineOnce) {
   EXPECT_EQ(strategy.meetings, 0);
   meetings.meet_early(12);
   EXPECT_EQ(strategy.meetings, 1);
+}
+
+/// A scale is asked about after 1, 2, 4, … good steps, and again after 1 when it has been too large.
+TEST(Meetings, WithALossScaleAreSoonAfterItHasChanged) {
+  Full strategy;
+  Meetings meetings(strategy, {.last_step = 1000});
+  optim::LossScaler scaler({.initial_scale = 64, .growth_interval = 20, .hysteresis = 1});
+  meetings.begin_at(3, &scaler);
+  std::vector<int64_t> met;
+  std::vector<double> scales;
+  for (int64_t step = 4; step <= 60; ++step) {
+    parallel::StepSettings settings;
+    meetings.plan(step - 1, settings);
+    if (step == 13 || step == 14) strategy.left_out.updates.push_back(step);
+    if (!meetings.after(step)) continue;
+    EXPECT_EQ(settings.meeting, step);
+    EXPECT_EQ(meetings.meet_after(step).verdict,
+              step == 19 ? optim::LossScaler::Verdict::skip : optim::LossScaler::Verdict::update);
+    met.push_back(step);
+    scales.push_back(scaler.scale());
+  }
+  EXPECT_EQ(met, (std::vector<int64_t>{4, 5, 7, 11, 19, 20, 21, 23, 27, 35, 39, 40, 41, 43, 47, 55, 59, 60}));
+  EXPECT_EQ(scales,
+            (std::vector<double>{64, 64, 64, 64, 32, 32, 32, 32, 32, 32, 64, 64, 64, 64, 64, 64, 128, 128}));
+  EXPECT_EQ(scaler.skipped_steps(), 2) << "as many as were left out, though they lowered the scale once";
+}
+
+TEST(Meetings, TellAllRanksWhichUpdatesAnyOfThemLeftOut) {
+  comm::test::with_ranks(3, [] {
+    Full strategy;
+    strategy.ranks = comm::Group::from_environment();
+    Meetings meetings(strategy, {.saves = 8, .last_step = 1000});
+    optim::LossScaler scaler({.initial_scale = 64, .hysteresis = 1});
+    for (int step = 0; step < 8; ++step) scaler.update(false);
+    meetings.begin_at(0, &scaler);
+    if (strategy.ranks.rank() > 0) strategy.left_out = {{2, 4 + strategy.ranks.rank()}, "that"};
+    const Meetings::Scaling met = meetings.meet_after(8);
+    EXPECT_EQ(met.verdict, optim::LossScaler::Verdict::skip);
+    EXPECT_EQ(met.gradient, strategy.ranks.rank() > 0 ? "that" : "");
+    EXPECT_EQ(scaler.skipped_steps(), 3) << "of steps 2, 5 and 6";
+    EXPECT_EQ(scaler.scale(), 32);
+    EXPECT_TRUE(meetings.after(9));
+    comm::test::finish_rank();
+  });
 }
 
 TEST(Meetings, CountTheLossesOfRanksThatTookPart) {
