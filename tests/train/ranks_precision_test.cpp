@@ -9,6 +9,17 @@
 namespace funicular::train::on_ranks {
 namespace {
 
+/// Of the losses in two runs' lines.
+double largest_difference(const fs::path& first, const fs::path& second) {
+  const auto a = read_lines(first), b = read_lines(second);
+  EXPECT_EQ(a.size(), b.size());
+  double largest = 0;
+  for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+    if (a[i].contains("loss"))
+      largest = std::fmax(largest, std::fabs(a[i].at("loss").get<double>() - b[i].at("loss").get<double>()));
+  return largest;
+}
+
 TEST_F(TrainingOnRanks, MixedPrecisionFollowsOneProcessAndMovesBetweenLayouts) {
   if (is_rank()) return run_rank();
   const auto losses = [&](const std::string& name) {
@@ -89,7 +100,8 @@ TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
     }
 }
 
-/// Of schedules that update weights while the pipeline is full, which keep 16-bit copies of older versions, too.
+/// Of schedules that update weights while the pipeline is full, which keep 16-bit copies of older versions, too. In fp16 the first
+/// update is left out.
 TEST_F(TrainingOnRanks, OlderWeightsIn16BitsFollowThoseIn64AndResumeToTheSameBytes) {
   if (is_rank()) return run_rank();
   for (const Place& place : {Place{"pipeline+pipedream+2", 2},
@@ -97,27 +109,26 @@ TEST_F(TrainingOnRanks, OlderWeightsIn16BitsFollowThoseIn64AndResumeToTheSameByt
                              {"pipeline+pipedream-2bw+2", 2},
                              {"pipeline+pipedream-2bw+2x2", 4},
                              {"pipeline-zero3+pipedream-2bw+2", 4}}) {
-    SCOPED_TRACE(place.name());
-    Job job{place.strategy, place.ranks, folder / (place.name() + "-bf16")};
-    job.precision = "bf16";
-    job.again = folder / (place.name() + "-again");
-    expect_done(job);
-    EXPECT_EQ(resumed_from(job.again), 3);
-    const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
-    for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-      EXPECT_TRUE(read_file(job.again / last / file) == read_file(job.output / last / file)) << file;
     const Job exact{place.strategy, place.ranks, folder / (place.name() + "-fp64")};
     expect_done(exact);
-    const auto low = read_lines(job.output / "metrics.jsonl"),
-               high = read_lines(exact.output / "metrics.jsonl");
-    ASSERT_EQ(low.size(), high.size());
-    double largest = 0;
-    for (size_t i = 0; i < low.size(); ++i)
-      if (low[i].contains("loss"))
-        largest =
-            std::fmax(largest, std::fabs(low[i].at("loss").get<double>() - high[i].at("loss").get<double>()));
-    EXPECT_LT(largest, 0.02);
-    EXPECT_GT(largest, 1e-7) << "nothing was rounded";
+    for (const std::string precision : {"bf16", "fp16"}) {
+      SCOPED_TRACE(place.name() + " in " + precision);
+      Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
+      job.precision = precision;
+      job.again = folder / (place.name() + precision + "-again");
+      expect_done(job);
+      EXPECT_EQ(resumed_from(job.again), 3);
+      const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
+      for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+        EXPECT_TRUE(read_file(job.again / last / file) == read_file(job.output / last / file)) << file;
+      EXPECT_EQ(read_state(job.again / last).loss_scaler, read_state(job.output / last).loss_scaler);
+      const double difference =
+          largest_difference(job.output / "metrics.jsonl", exact.output / "metrics.jsonl");
+      EXPECT_LT(difference, precision == "fp16" ? 0.2 : 0.02);
+      EXPECT_GT(difference, 1e-7) << "nothing was rounded";
+      const Json result = read_json(job.output / "run.json").at("result");
+      EXPECT_EQ(result.value("skipped_steps", 0), precision == "fp16" ? 1 : 0);
+    }
   }
 }
 
