@@ -140,7 +140,7 @@ def dictionary_of_jieba():
 
 
 def model_file(args, paths, electra):
-    config = tools.model_config(paths["tokenizer"] / "vocab.txt", args.layers, args.width, 0.1, args.max_length)
+    config = tools.model_config(paths["tokenizer"] / "vocab.txt", args.layers, args.width, args.dropout, args.max_length)
     if electra:
         config |= {"model_type": "electra", "architectures": ["ElectraForPreTraining"], "embedding_size": args.width}
     path = args.results / "inputs" / ("electra.json" if electra else "bert.json")
@@ -167,7 +167,7 @@ def finetune(args, task, model, seed, output):
     task_name = "cola" if metric_of(args) == "matthews_correlation" else "custom"
     printed = tools.call(args.program, ["finetune", "--model", model, "--task", task_name, "--train",
                                         task[0], "--eval", task[1], "--metric-for-best-model", "loss", "--output", output,
-                                        "--num-train-epochs", args.epochs, "--batch-size", 32, "--learning-rate", 3e-4, "--max-length",
+                                        "--num-train-epochs", args.epochs, "--batch-size", 32, "--learning-rate", args.task_learning_rate, "--max-length",
                                         min(64, args.max_length), "--save-steps", 0, "--seed", seed])
     return json.loads(printed.strip().splitlines()[-1])
 
@@ -235,15 +235,17 @@ def main():
     parser.add_argument("--language", choices=METRICS, default="english")
     parser.add_argument("--tokens", type=float, default=2e6, help="real tokens that each objective reads")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--layers", type=int, default=4)
+    parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--max-length", type=int, default=128)
-    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--batch-size", type=int, default=8, help="small: few tokens need many steps to teach more than frequencies")
     parser.add_argument("--learning-rate", type=float, default=1e-3)
+    parser.add_argument("--dropout", type=float, default=0)
     parser.add_argument("--rows", type=int, default=4000, help="of the task, to fine-tune on")
     parser.add_argument("--task-train", type=Path, help="a table of label and text to fine-tune on, with a header")
     parser.add_argument("--task-eval", type=Path, help="one to score on")
     parser.add_argument("--epochs", type=float, default=3, help="of fine-tuning")
+    parser.add_argument("--task-learning-rate", type=float, default=1e-3)
     parser.add_argument("--similar-words", type=Path, help="lexicon or word vectors, instead of those that are trained")
     parser.add_argument("--word-dictionary", type=Path, help="Chinese words in jieba's format, instead of jieba's own")
     parser.add_argument("--only", nargs="+", help="names of objectives")

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "funicular/augment/text_words.h"
 #include "funicular/base/error.h"
@@ -131,7 +132,8 @@ MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer,
                    {"token_type_ids", at::tensor(none.types, whole)},
                    {"mlm_rows", at::tensor(none.rows, whole)}};
   model.forward({}, batch, Taps{}, sink);
-  decoder_ = output_of(sink, kDecoder).to(at::kFloat);
+  decoder_ = output_of(sink, kDecoder).detach();
+  words_ = decoder_.to(at::kFloat).to(at::kCPU).contiguous();
   const at::Tensor bias = output_of(sink, kBias).to(at::kFloat).to(at::kCPU).contiguous();
   const auto size = static_cast<size_t>(bias.size(0));
   offsets_.assign(size, kNever);
@@ -144,6 +146,7 @@ MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer,
     const bool word = !special[id] && is_of_letters(token);
     if (!options.published && !word) continue;
     offsets_[id] = bias.const_data_ptr<float>()[id];
+    largest_offset_ = std::max(largest_offset_, std::abs(offsets_[id]));
     given_[id] = options.published ? !token.starts_with("##") : 1;
   }
 }
@@ -196,6 +199,31 @@ bool MaskedWords::add(Batch& batch, const HiddenWord& word) const {
   return true;
 }
 
+std::vector<int32_t> MaskedWords::best_of(const float* logits, const float* hidden, int32_t own) const {
+  const int64_t size = words_.size(0), width = words_.size(1);
+  const float* const words = words_.const_data_ptr<float>();
+  const auto value = [&](int32_t id) { return logits[id] + offsets_[static_cast<size_t>(id)]; };
+  const std::vector<int32_t> first = largest(logits, offsets_.data(), size, options_.count, own);
+  if (first.empty()) return first;
+  // All that may be among the first: the logits are rounded.
+  const float most =
+      std::max(std::abs(value(first.front())), std::abs(value(first.back()))) + largest_offset_;
+  const float margin = (1 + most) * (decoder_.scalar_type() == at::kFloat ? 0x1p-12F : 0x1p-7F);
+  const float least = value(first.back()) - margin;
+  std::vector<std::pair<double, int32_t>> exact;
+  for (int32_t id = 0; id < size; ++id) {
+    if (!(value(id) >= least) || id == own) continue;
+    double sum = 0;
+    for (int64_t i = 0; i < width; ++i) sum += double{hidden[i]} * words[id * width + i];
+    exact.emplace_back(-(sum + double{offsets_[static_cast<size_t>(id)]}), id);
+  }
+  std::sort(exact.begin(), exact.end());
+  exact.resize(std::min(exact.size(), first.size()));
+  std::vector<int32_t> best;
+  for (const auto& [less, id] : exact) best.push_back(id);
+  return best;
+}
+
 void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> results) const {
   const at::NoGradGuard no_gradient;
   const auto whole = at::TensorOptions().dtype(at::kLong);
@@ -209,17 +237,19 @@ void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> re
   LossSink sink;
   sink.keep_outputs = true;
   model_.forward({}, micro, Taps{}, sink);
-  const at::Tensor hidden = output_of(sink, kMaskedHidden).to(at::kFloat);
-  const int64_t size = decoder_.size(0);
+  const at::Tensor& hidden = output_of(sink, kMaskedHidden);
+  const at::Tensor read = hidden.to(at::kFloat).to(at::kCPU).contiguous();
+  const int64_t size = decoder_.size(0), width = decoder_.size(1);
   for (int64_t begin = 0; begin < hidden.size(0); begin += kRows) {
     const int64_t rows = std::min(kRows, hidden.size(0) - begin);
-    const at::Tensor logits = nn::linear(hidden.narrow(0, begin, rows), decoder_).to(at::kCPU).contiguous();
+    const at::Tensor logits =
+        nn::linear(hidden.narrow(0, begin, rows), decoder_).to(at::kFloat).to(at::kCPU).contiguous();
     const float* const values = logits.const_data_ptr<float>();
     parallel_loop(0, rows, 1, [&](int64_t from, int64_t to) {
       for (int64_t row = from; row < to; ++row) {
         const auto at = static_cast<size_t>(begin + row);
         results[batch.words[at]] =
-            largest(values + row * size, offsets_.data(), size, options_.count, batch.own[at]);
+            best_of(values + row * size, read.const_data_ptr<float>() + (begin + row) * width, batch.own[at]);
       }
     });
     // A row that is not finite has too few.

@@ -37,8 +37,9 @@ class MaskedWords {
   /// What the model must have been built with: transformers' BertForMaskedLM, without a loss.
   static model::Head head();
 
-  /// `model`: made with head(), with all its weights, ready for inference (model::prepare_inference). The logits are
-  /// computed in float32 whatever its precision, so that words of nearly equal probability do not become equal.
+  /// `model`: made with head(), with all its weights, ready for inference (model::prepare_inference). The
+  /// first of the model's own logits are computed again in float64, so that words of nearly equal probability do not
+  /// become equal.
   /// Throws InputError for options that make no sense, and for a template without room for a pair.
   MaskedWords(const Model& model, const text::Tokenizer& tokenizer, const MaskedWordsOptions& options);
   ~MaskedWords();
@@ -53,6 +54,7 @@ class MaskedWords {
   bool add(Batch& batch, const HiddenWord& word) const;
   void append(Batch& batch, std::span<const int32_t> hidden, int32_t place,
               std::span<const int32_t> shown) const;
+  std::vector<int32_t> best_of(const float* logits, const float* hidden, int32_t own) const;
   void forward(const Batch& batch, std::span<std::vector<int32_t>> results) const;
   int64_t length(const HiddenWord& word) const;
 
@@ -60,7 +62,9 @@ class MaskedWords {
   const text::Tokenizer& tokenizer_;
   MaskedWordsOptions options_;
   int64_t room_ = 0;            ///< for the texts of a pair
-  at::Tensor decoder_;          ///< [V, W] float32
+  at::Tensor decoder_;          ///< [V, W] in the model's type
+  at::Tensor words_;            ///< the same in float32, on the processor
+  float largest_offset_ = 0;    ///< of those that take a place
   std::vector<float> offsets_;  ///< [V]: the bias, or -infinity where a token takes no place among the first
   std::vector<uint8_t> given_;  ///< [V]: whether a token that takes a place is given
 };

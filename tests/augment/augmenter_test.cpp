@@ -145,6 +145,36 @@ TEST_F(AugmenterTest, TheModelReadsTheMaskedTextAndTheTextAsAPair) {
   EXPECT_EQ(candidates(make({.candidates = 28}), {"long film book"})[0][1], expected);
 }
 
+/// Of thousands of words many have the same logit in 16 bits.
+TEST_F(AugmenterTest, CandidatesIn16BitsAreInTheOrderOfExactSums) {
+  constexpr int kMore = 6000;
+  const text::WordPiece tokenizer = small_tokenizer(kMore);
+  for (const Precision precision : {Precision::bf16, Precision::fp16, Precision::fp32}) {
+    const Model model = small_model(32, kMore, precision);
+    const std::vector<int64_t> ids{2, 15, 4, 9, 3, 15, 8, 9, 3}, types{0, 0, 0, 0, 0, 1, 1, 1, 1};
+    MicroBatch batch;
+    batch.packing = Packing::from_lengths({9}, {0}, {0}, {});
+    batch.tensors = {{"token_ids", at::tensor(ids, at::kLong)},
+                     {"token_type_ids", at::tensor(types, at::kLong)},
+                     {"mlm_rows", at::tensor(std::vector<int64_t>{2}, at::kLong)}};
+    LossSink sink;
+    sink.keep_outputs = true;
+    model.forward({}, batch, Taps{}, sink);
+    const auto wide = [&](const char* name) { return sink.outputs().at(name).to(at::kDouble); };
+    const at::Tensor logits = at::linear(wide("masked_hidden"), wide("masked_decoder"), wide("masked_bias"));
+    const at::Tensor order = at::argsort(logits[0], 0, true);
+    std::vector<int32_t> expected;
+    for (int64_t i = 0; expected.size() < 15; ++i) {
+      const auto id = static_cast<int32_t>(order[i].item<int64_t>());
+      if (is_of_letters(tokenizer.vocabulary()[static_cast<size_t>(id)]) && id != 8) expected.push_back(id);
+    }
+    const MaskedWords words(model, tokenizer, {.count = 15, .max_length = 32});
+    const std::vector<int32_t> pieces{15, 8, 9};
+    const HiddenWord hidden{pieces, 1};
+    EXPECT_EQ(words.guess(std::span(&hidden, 1)).front(), expected) << static_cast<int>(precision);
+  }
+}
+
 TEST_F(AugmenterTest, BatchesAndThreadsDoNotChangeCandidates) {
   const Strings texts{"The film good book sea.", "long song", "river boat train dull bad", "films", ""};
   AugmenterOptions options{.candidates = 4};
