@@ -120,8 +120,14 @@ class Distill final : public Command {
   void open() {
     check_usage();
     training_.apply();
-    training_.check_output(
-        {teacher_path_, cache_, student_name_, data_, eval_data_, train_file_, eval_file_});
+    check_cache_place(cache_, training_.output,
+                      {{"teacher", teacher_path_},
+                       {"student", student_name_},
+                       {"data", data_},
+                       {"eval-data", eval_data_},
+                       {"train", train_file_},
+                       {"eval", eval_file_}});
+    training_.check_output({teacher_path_, student_name_, data_, eval_data_, train_file_, eval_file_});
     if (has_teacher()) {
       teacher_.emplace(teacher_path_, model::Pretrained::Expect::folder, "--teacher");
       model::check_sizes(teacher_->config(), teacher_path_);
@@ -341,8 +347,8 @@ class Distill final : public Command {
       comm::together(training_.group(), [&] {
         if ((training_.group().rank() == 0) != first) return;
         try {
-          train_rows_ = open_cache("train", rows, first);
-          if (held_out) eval_rows_ = open_cache("eval", *held_out, first);
+          train_rows_ = open_cache(kCacheParts[0], rows, first);
+          if (held_out) eval_rows_ = open_cache(kCacheParts[1], *held_out, first);
         } catch (const objective::CacheInterrupted&) {
           interrupted = true;
         }

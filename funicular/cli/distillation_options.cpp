@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/chain/step.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
@@ -87,6 +88,27 @@ void DistillationOptions::warn_of_idle_options(const Arguments& arguments,
     for (const Kind kind : kinds) terms_of.push_back(names[static_cast<size_t>(kind)]);
     log::warning("--{} does nothing: it is of the terms {}, and those here are {}", option,
                  fmt::join(terms_of, ", "), objective::describe(chosen.terms));
+  }
+}
+
+void check_cache_place(const fs::path& cache, const fs::path& output,
+                       std::initializer_list<std::pair<const char*, fs::path>> inputs) {
+  if (cache.empty()) return;
+  std::error_code ignored;
+  for (const char* part : kCacheParts) {
+    for (const auto& [option, input] : inputs)
+      if (!input.empty() && fs::exists(input, ignored) && chain::lies_in(cache / part, input))
+        throw InputError(
+            "usage",
+            "--cache-teacher {} would put its files into --{} {}, which this run reads: it would "
+            "be another input afterwards. Give a folder that nothing else is in",
+            cache.string(), option, input.string());
+    for (const char* name : {"model", "checkpoints", "data"})
+      if (chain::lies_in(cache / part, output / name))
+        throw InputError("usage",
+                         "--cache-teacher {} would put its files into {}, which this run makes and replaces. "
+                         "Give a folder that nothing else is in",
+                         cache.string(), (output / name).string());
   }
 }
 

@@ -172,6 +172,16 @@ def cache_teacher(lab):
     kept.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     lab.refuses_to_train("of teacher.logits.bin are damaged", cache_teacher=lab.folder / "cache", **words)
     kept.write_bytes(whole)
+    # Beside what is read, never in it: the next run would find another input there.
+    documents = lab.tokenized("documents", lab.texts())
+    of_documents = {"stage": "general", "task": None, "train": None, "data": documents}
+    run = lab.folder / "none"
+    for place, where, options in ((lab.teacher(), "into --teacher", {}), (lab.teacher() / "cache", "into --teacher", {}),
+                                  (lab.plain_model() / "a" / "b", "into --student", {}), (documents / "cache", "into --data", of_documents),
+                                  (run / "model" / "cache", "which this run makes", {"output": run}), (run / "data", "which this run makes", {"output": run})):
+        before = sorted(place.parent.rglob("*"))
+        lab.refuses_to_train("--cache-teacher", where, "a folder that nothing else is in", cache_teacher=place, **options)
+        lab.assertEqual(sorted(place.parent.rglob("*")), before)
     deep = {**words, "stage": "intermediate", "terms": ["attention", "hidden"]}
     lab.assertLess(distance(lab.train(cache_teacher=lab.folder / "layers", **deep).weights, lab.train(**deep).weights), 1e-2)
 
