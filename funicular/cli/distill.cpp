@@ -137,6 +137,7 @@ class Distill final : public Command {
     tokenizer_ = (has_teacher() ? teacher_ : student_)->tokenizer();
     if (has_teacher()) require_one_tokenizer();
     model::fit_positions(max_length_, arguments.given("max-length"), config_);
+    choose_terms();
     general() ? open_documents() : open_task();
     make_objective();
   }
@@ -279,11 +280,7 @@ class Distill final : public Command {
   }
 
   /// Whether the rows' own labels are learnt, too.
-  bool learns_labels() const {
-    objective::DistillationOptions o;
-    distillation_.apply(o, prediction());
-    return o.has(objective::DistillationKind::hard);
-  }
+  bool learns_labels() const { return options_.has(objective::DistillationKind::hard); }
 
   /// In the order of the teacher's logits.
   std::vector<std::string> classes() const {
@@ -299,35 +296,33 @@ class Distill final : public Command {
     return task_.label_names;
   }
 
-  void make_objective() {
-    objective::DistillationOptions o;
+  /// Before hours of tokenising, and before anything is written.
+  void choose_terms() {
+    objective::DistillationOptions& o = options_;
     distillation_.apply(o, prediction());
     o.student = config_;
     o.teacher = teacher_ ? teacher_->config() : config_;
     o.documents = general();
     o.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(truncation_, "--truncation")};
-    if (!task_.metrics.empty()) o.metrics = task_.metrics;
+    check_terms(o, stage_, has_teacher(), !cache_.empty());
     using Kind = objective::DistillationKind;
-    if (o.reads_logits() != prediction())
-      throw InputError("usage", "--stage {}: {}", stage_,
-                       prediction() ? "expects a term of the answers, soft or hard"
-                                    : "soft and hard are terms of the stage prediction");
     if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
       o.layers = objective::make_layer_map(distillation_.layer_map, config_.num_hidden_layers,
                                            o.teacher.num_hidden_layers);
-    if (!has_teacher())
-      for (const objective::DistillationTerm& term : o.terms)
-        if (term.kind != Kind::soft && term.kind != Kind::hard)
-          throw InputError("usage",
-                           "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
-                           describe(o.terms));
-    if (!cache_.empty() && o.reads_hidden_words())
-      throw InputError(
-          "usage",
-          "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
-          "other texts; expected terms of texts as they are");
     distillation_.warn_of_idle_options(arguments, o);
-    objective_ = std::make_unique<objective::Distillation>(*tokenizer_, o);
+    objective::check_distillation(o);
+    if (distillation_.init_layers.empty()) return;
+    init_layers_ = model::parse_init_layers(distillation_.init_layers, config_.num_hidden_layers,
+                                            o.teacher.num_hidden_layers);
+    model::check_init_sizes(config_, o.teacher);
+  }
+
+  /// With the classes that the rows have.
+  void make_objective() {
+    options_.student = config_;
+    if (!has_teacher()) options_.teacher = config_;
+    if (!task_.metrics.empty()) options_.metrics = task_.metrics;
+    objective_ = std::make_unique<objective::Distillation>(*tokenizer_, options_);
   }
 
   // ---- what is known of the teacher before training
@@ -413,10 +408,8 @@ class Distill final : public Command {
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model student = objective_->build_student(encoder);
-    if (!distillation_.init_layers.empty())
-      model::load_layers(student, config_, *teacher_,
-                         model::parse_init_layers(distillation_.init_layers, config_.num_hidden_layers,
-                                                  teacher_->config().num_hidden_layers));
+    if (!init_layers_.empty())
+      model::load_layers(student, config_, *teacher_, init_layers_);
     else if (student_ && student_->has_weights())
       student_->load(student, training_.starts_anew(), model::classes_layer(student_->config()));
     return student;
@@ -476,6 +469,8 @@ class Distill final : public Command {
   eval::Task task_;
   std::optional<model::Pretrained> teacher_, student_;
   format::BertConfig config_;  ///< the student's
+  objective::DistillationOptions options_;
+  std::vector<int64_t> init_layers_;  ///< of --init-layers
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
   std::unique_ptr<objective::Distillation> objective_;                    ///< with the teacher in the model

@@ -91,6 +91,27 @@ void DistillationOptions::warn_of_idle_options(const Arguments& arguments,
   }
 }
 
+void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
+                 bool caches) {
+  using Kind = objective::DistillationKind;
+  const bool prediction = stage == "prediction";
+  if (chosen.reads_logits() != prediction)
+    throw InputError("usage", "--stage {}: {}", stage,
+                     prediction ? "expects a term of the answers, soft or hard"
+                                : "soft and hard are terms of the stage prediction");
+  if (!has_teacher)
+    for (const objective::DistillationTerm& term : chosen.terms)
+      if (term.kind != Kind::soft && term.kind != Kind::hard)
+        throw InputError("usage",
+                         "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
+                         objective::describe(chosen.terms));
+  if (caches && chosen.reads_hidden_words())
+    throw InputError(
+        "usage",
+        "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
+        "other texts; expected terms of texts as they are");
+}
+
 void check_cache_place(const fs::path& cache, const fs::path& output,
                        std::initializer_list<std::pair<const char*, fs::path>> inputs) {
   if (cache.empty()) return;

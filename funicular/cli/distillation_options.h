@@ -32,6 +32,10 @@ struct DistillationOptions {
   void warn_of_idle_options(const Arguments& arguments, const objective::DistillationOptions& chosen) const;
 };
 
+/// Refuses terms that do not go with the stage, with probabilities of a file instead of a teacher, or with a cache of its answers.
+void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
+                 bool caches);
+
 /// Refuses a folder for the teacher's answers that would put files into what the run reads, which would be another input
 /// afterwards, or into what it replaces. `inputs`: options and their paths; those that are no path are passed over.
 void check_cache_place(const fs::path& cache, const fs::path& output,

@@ -102,9 +102,7 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
   return layers;
 }
 
-void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,
-                 const std::vector<int64_t>& layers) {
-  const format::BertConfig& theirs = teacher.config();
+void check_init_sizes(const format::BertConfig& config, const format::BertConfig& theirs) {
   struct Size {
     const char* name;
     int64_t student, teacher;
@@ -121,6 +119,11 @@ void load_layers(Model& student, const format::BertConfig& config, const Pretrai
           "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
           "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
           size.name, size.student, size.teacher);
+}
+
+void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,
+                 const std::vector<int64_t>& layers) {
+  check_init_sizes(config, teacher.config());
   load_pretrained(student, teacher.path(), classes_layer(config),
                   [&](const std::string& name) { return name_in_teacher(name, layers); });
 }

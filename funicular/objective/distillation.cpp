@@ -158,6 +158,10 @@ std::unique_ptr<Objective> inner_of(const text::Tokenizer& tokenizer, const Dist
 
 }  // namespace
 
+void check_distillation(const DistillationOptions& options) {
+  check(options, /*teacher_is_rows=*/false);
+}
+
 double DistillationOptions::weight(Kind kind) const {
   for (const DistillationTerm& term : terms)
     if (term.kind == kind) return term.weight;

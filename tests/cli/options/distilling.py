@@ -25,6 +25,12 @@ def student_config(lab, name, **changes):
         json.dumps({**json.loads((lab.plain_model() / "config.json").read_text()), **changes})) and path)
 
 
+def refuses_at_once(lab, *phrases, **options):
+    """Before the rows are tokenised, which may take hours, and before a file is left."""
+    lab.refuses_to_train(*phrases, output=lab.folder / "unbegun", **options)
+    lab.assertEqual(list((lab.folder / "unbegun").rglob("*")), [])
+
+
 @DISTILL.row("--teacher", "the student learns from it: another one's answers are others")
 def teacher(lab):
     other = lab.teacher(layer_norm_eps=0.5)
@@ -50,6 +56,7 @@ def student(lab):
     found = saved(lab.train(student="1-layer"))
     lab.assertEqual((found["num_hidden_layers"], found["hidden_size"]), (1, HIDDEN))
     lab.refuses_to_train("did you mean tinybert4", student="tinybert")
+    refuses_at_once(lab, "tokens in its vocabulary", student=student_config(lab, "words", vocab_size=len(own.VOCABULARY) + 1))
 
 
 @DISTILL.row("--stage", "layers of documents, layers of rows, or answers")
@@ -196,10 +203,10 @@ def init_layers(lab):
         found = less(start["bert.encoder.layer.0." + name], theirs[f"encoder.layer.{layer - 1}.{name}"])
         lab.assertLess(max(map(abs, found)), 1e-200)
         lab.assertLess(max(map(abs, less(start["classifier.weight"], theirs["classifier.weight"]))), 1e-200)
-    lab.refuses_to_train("names 2 layers; expected 1", student=one_layer, init_layers="1,2")
-    lab.refuses_to_train("from 1 to 2", student=one_layer, init_layers="3")
+    refuses_at_once(lab, "names 2 layers; expected 1", student=one_layer, init_layers="1,2")
+    refuses_at_once(lab, "from 1 to 2", student=one_layer, init_layers="3")
     narrow = student_config(lab, "narrow", hidden_size=16)
-    lab.refuses_to_train("hidden_size 16 and the teacher 32", student=narrow, init_layers="even")
+    refuses_at_once(lab, "hidden_size 16 and the teacher 32", student=narrow, init_layers="even")
 
 
 @DISTILL.row("--terms", "the loss is their weighted sum")
@@ -211,14 +218,14 @@ def terms(lab):
     lab.assertGreater(abs(soft - hard), 1e-3)
     for name in ("patient", "cosine", "relations"):
         lab.assertGreater(loss("soft", name + "=3"), soft, name)
-    lab.refuses_to_train("did you mean attention", terms=["atention"])
-    lab.refuses_to_train("expected blanks between terms", terms=["soft,hard"])
-    lab.refuses_to_train("above 0", terms=["soft=0"])
-    lab.refuses_to_train("given twice", terms=["soft", "soft=2"])
-    lab.refuses_to_train("soft and hard are terms of the stage prediction", terms=["soft"], stage="intermediate")
-    lab.refuses_to_train("attention heads", "relations", stage="intermediate", student=student_config(lab, "heads", num_attention_heads=1))
+    refuses_at_once(lab, "did you mean attention", terms=["atention"])
+    refuses_at_once(lab, "expected blanks between terms", terms=["soft,hard"])
+    refuses_at_once(lab, "above 0", terms=["soft=0"])
+    refuses_at_once(lab, "given twice", terms=["soft", "soft=2"])
+    refuses_at_once(lab, "soft and hard are terms of the stage prediction", terms=["soft"], stage="intermediate")
+    refuses_at_once(lab, "attention heads", "relations", stage="intermediate", student=student_config(lab, "heads", num_attention_heads=1))
     sixteen = student_config(lab, "narrow", hidden_size=16)
-    lab.refuses_to_train("channels", terms=["soft", "cosine"], student=sixteen)
+    refuses_at_once(lab, "channels", terms=["soft", "cosine"], student=sixteen)
 
 
 @DISTILL.row("--layer-map", "those layers of the teacher are learnt from")
@@ -229,10 +236,10 @@ def layer_map(lab):
     lab.assertEqual((losses["uniform"], losses["last"]), (losses["1:2"], losses["1:2"]))
     lab.assertNotEqual(losses["1:1"], losses["1:2"])
     words = {"stage": "intermediate", "student": one_layer}
-    lab.refuses_to_train("the teacher's layer", "expected 1 to 2", layer_map="1:3", **words)
-    lab.refuses_to_train("would learn nothing", layer_map="1:1", stage="intermediate")
+    refuses_at_once(lab, "the teacher's layer", "expected 1 to 2", layer_map="1:3", **words)
+    refuses_at_once(lab, "would learn nothing", layer_map="1:1", stage="intermediate")
     three = student_config(lab, "three", num_hidden_layers=3)
-    lab.refuses_to_train("the student has 3 layers and the teacher 2", stage="intermediate", student=three)
+    refuses_at_once(lab, "the student has 3 layers and the teacher 2", stage="intermediate", student=three)
 
 
 @DISTILL.row("--temperature", "the logits are divided by it")
@@ -255,7 +262,7 @@ def relation_heads(lab):
     def loss(heads):
         return layers(lab, terms="relations", relation_heads=heads, learning_rate=NOTHING).each("loss")[0]
     lab.assertEqual(len({loss(1), loss(4), loss(16)}), 3)
-    lab.refuses_to_train("3 relation heads do not divide", stage="intermediate", terms="relations", relation_heads=3)
+    refuses_at_once(lab, "3 relation heads do not divide", stage="intermediate", terms="relations", relation_heads=3)
     lab.assertIn("--relation-heads does nothing: it is of the terms relations, and those here are attention 1, hidden 1",
                  layers(lab, relation_heads=4, learning_rate=NOTHING).err)
 
@@ -266,7 +273,7 @@ def relation_layer(lab):
              for layer in (0, 1, 2)]
     lab.assertEqual(found[0], found[2])
     lab.assertNotEqual(found[0], found[1])
-    lab.refuses_to_train("the relation layer 3 is not there", stage="intermediate", terms="relations", relation_heads=2, relation_layer=3)
+    refuses_at_once(lab, "the relation layer 3 is not there", stage="intermediate", terms="relations", relation_heads=2, relation_layer=3)
 
 
 @DISTILL.row("--mlm-probability", "that share of the tokens is hidden")
