@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
+#include "funicular/format/list.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/weights.h"
 
@@ -85,8 +86,8 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
   }
   std::string_view rest = text;
   while (!rest.empty()) {
-    const std::string_view number = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), number.size() + 1));
+    const std::string_view part = rest.substr(0, rest.find(',')), number = format::without_blanks(part);
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
     int64_t layer = 0;
     const auto parsed = std::from_chars(number.data(), number.data() + number.size(), layer);
     if (parsed.ec != std::errc() || parsed.ptr != number.data() + number.size() || layer < 1 ||

@@ -172,8 +172,10 @@ def cache_teacher(lab):
     lab.assertEqual(again.weights, cached.weights)
     lab.refuses_to_train("the cache there is of another teacher", cache_teacher=lab.folder / "cache",
                          teacher=lab.teacher(layer_norm_eps=0.5), **words)
-    lab.refuses_to_train("the cache there is of another sequences", cache_teacher=lab.folder / "cache", max_length=12,
+    lab.refuses_to_train("the cache there is of rows that were cut otherwise", "at most 12 tokens", cache_teacher=lab.folder / "cache", max_length=12,
                          **{name: value for name, value in words.items() if name != "max_length"})
+    lab.refuses_to_train("of other answers of the teacher (logits; this run has logits, hidden.2)", "--terms", "delete that one",
+                         cache_teacher=lab.folder / "cache", terms=["soft", "cosine"], **words)
     kept = lab.folder / "cache" / "train" / "teacher.logits.bin"
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
@@ -235,6 +237,7 @@ def layer_map(lab):
               for text in ("uniform", "last", "1:1", "1:2")}
     lab.assertEqual((losses["uniform"], losses["last"]), (losses["1:2"], losses["1:2"]))
     lab.assertNotEqual(losses["1:1"], losses["1:2"])
+    lab.assertEqual(layers(lab, layer_map="1:1, 2:2").weights, layers(lab, layer_map="1:1,2:2").weights)
     words = {"stage": "intermediate", "student": one_layer}
     refuses_at_once(lab, "the teacher's layer", "expected 1 to 2", layer_map="1:3", **words)
     refuses_at_once(lab, "would learn nothing", layer_map="1:1", stage="intermediate")
@@ -262,7 +265,7 @@ def relation_heads(lab):
     def loss(heads):
         return layers(lab, terms="relations", relation_heads=heads, learning_rate=NOTHING).each("loss")[0]
     lab.assertEqual(len({loss(1), loss(4), loss(16)}), 3)
-    refuses_at_once(lab, "3 relation heads do not divide", stage="intermediate", terms="relations", relation_heads=3)
+    refuses_at_once(lab, "3 relation heads do not divide", "expected one of 1, 2, 4, 8, 16, 32", stage="intermediate", terms="relations", relation_heads=3)
     lab.assertIn("--relation-heads does nothing: it is of the terms relations, and those here are attention 1, hidden 1",
                  layers(lab, relation_heads=4, learning_rate=NOTHING).err)
 
