@@ -247,6 +247,7 @@ class Distill final : public Command {
   }
 
   void open_task_stores() {
+    if (!has_teacher()) require_soft_columns(train_file_, eval_file_, soft_layout());
     const fs::path folder = training_.output / "data";
     const bool verify = training_.group().rank() == 0 || launch::read_environment().local_rank == 0;
     const std::vector<std::string> labels = prediction() ? classes() : task_.label_names;
@@ -331,8 +332,8 @@ class Distill final : public Command {
   bool read_teacher_rows(const data::Dataset& rows, const data::Dataset* held_out) {
     if (!has_teacher()) {
       comm::together(training_.group(), [&] {
-        train_rows_ = soft_labels(train_file_, rows.size());
-        if (held_out) eval_rows_ = soft_labels(eval_file_, held_out->size());
+        train_rows_ = objective::read_soft_labels(train_file_, soft_layout(), rows.size());
+        if (held_out) eval_rows_ = objective::read_soft_labels(eval_file_, soft_layout(), held_out->size());
       });
       return true;
     }
@@ -354,13 +355,13 @@ class Distill final : public Command {
     return !interrupted;
   }
 
-  std::shared_ptr<const objective::TeacherRows> soft_labels(const fs::path& file, int64_t rows) const {
+  format::TextOptions soft_layout() const {
     format::TextOptions layout;
     layout.format = task_.layout.format;
     layout.header = task_.layout.header;
     for (const std::string& column : soft_columns_)
       layout.columns.push_back(format::column_from_text(column));
-    return objective::read_soft_labels(file, layout, rows);
+    return layout;
   }
 
   /// Rank 0 fills it.

@@ -112,6 +112,21 @@ void check_terms(const objective::DistillationOptions& chosen, const std::string
         "other texts; expected terms of texts as they are");
 }
 
+void require_soft_columns(const fs::path& train, const fs::path& evaluated,
+                          const format::TextOptions& layout) {
+  const format::TextFile learnt(train, layout);
+  if (evaluated.empty()) return;
+  try {
+    const format::TextFile measured(evaluated, layout);
+  } catch (const InputError& error) {
+    throw InputError("distillation",
+                     "{}; rows that are evaluated have the columns of --soft-columns, by which their loss is "
+                     "measured, besides their label. Add them, or leave --eval out and give the student to "
+                     "funicular evaluate, which reads labels alone",
+                     error.what());
+  }
+}
+
 void check_cache_place(const fs::path& cache, const fs::path& output,
                        std::initializer_list<std::pair<const char*, fs::path>> inputs) {
   if (cache.empty()) return;

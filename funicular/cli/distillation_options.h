@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "funicular/cli/arguments.h"
+#include "funicular/format/delimited.h"
 #include "funicular/objective/distillation.h"
 
 namespace funicular::cli {
@@ -35,6 +36,10 @@ struct DistillationOptions {
 /// Refuses terms that do not go with the stage, with probabilities of a file instead of a teacher, or with a cache of its answers.
 void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
                  bool caches);
+
+/// Refuses files without the columns of probabilities, by their headers: before they are tokenised. `evaluated` may be empty.
+void require_soft_columns(const fs::path& train, const fs::path& evaluated,
+                          const format::TextOptions& layout);
 
 /// Refuses a folder for the teacher's answers that would put files into what the run reads, which would be another input
 /// afterwards, or into what it replaces. `inputs`: options and their paths; those that are no path are passed over.
