@@ -198,7 +198,7 @@ class Distill final : public Command {
   void require_one_tokenizer() const {
     if (!student_ || !fs::is_directory(student_name_)) return;
     const fs::path folder = student_name_;
-    if (!fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "vocab.txt")) return;
+    if (!format::has_tokenizer(folder)) return;
     if (format::load_tokenizer(folder)->fingerprint() != tokenizer_->fingerprint())
       throw InputError(
           "distillation",

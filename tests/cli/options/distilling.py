@@ -1,5 +1,6 @@
 """What the options do that only distill has, and those that it reads in its own way."""
 
+from byte_bpe_test import SPECIAL_TOKENS, byte_characters
 from harness import HEADS, HIDDEN, LAYERS, json, write_model, write_rows
 
 from . import answering, own
@@ -56,6 +57,15 @@ def student(lab):
     found = saved(lab.train(student="1-layer"))
     lab.assertEqual((found["num_hidden_layers"], found["hidden_size"]), (1, HIDDEN))
     lab.refuses_to_train("did you mean tinybert4", student="tinybert")
+    # RoBERTa's files of a tokeniser, which are read where there are no others.
+    def byte_level(path):
+        lab.copy_model(lab.plain_model(), path)
+        (path / "vocab.txt").unlink()
+        tokens = [*SPECIAL_TOKENS, *byte_characters().values()]
+        (path / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+        (path / "merges.txt").write_text("#version: 0.2\n")
+        return path
+    refuses_at_once(lab, "another tokeniser", student=lab.once("byte-level", byte_level))
     refuses_at_once(lab, "tokens in its vocabulary", student=student_config(lab, "words", vocab_size=len(own.VOCABULARY) + 1))
 
 
