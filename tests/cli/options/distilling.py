@@ -206,6 +206,19 @@ def cache_teacher(lab):
         before = sorted(place.parent.rglob("*"))
         lab.refuses_to_train("--cache-teacher", where, "a folder that nothing else is in", cache_teacher=place, **options)
         lab.assertEqual(sorted(place.parent.rglob("*")), before)
+    # Rank 0 asks the teacher, and the others read; of documents, layers as well.
+    for name in ("of-two", "cache"):
+        shared = lab.train(ranks=2, cache_teacher=lab.folder / name, **words)
+        lab.assertEqual(shared.file["ranks"], 2)
+        lab.assertLess(distance(shared.weights, plain.weights), 1e-6)
+    kept = json.loads((lab.folder / "of-two" / "train" / "cache.json").read_text())
+    lab.assertEqual((kept["rows"], kept["blocks"][-1]["end"]), (len(LENGTHS), len(LENGTHS)))
+    general = {**of_documents, "max_steps": 4, "precision": "fp32", "teacher_precision": "fp32", "eval_data": documents}
+    asked = layers(lab, **general)
+    for ranks in (1, 2):
+        cached = layers(lab, ranks=ranks, cache_teacher=lab.folder / f"documents-{ranks}", **general)
+        lab.assertTrue(0 < distance(cached.weights, asked.weights) < 1e-2, "layers are kept in bf16")
+        lab.assertTrue((lab.folder / f"documents-{ranks}" / "eval" / "cache.json").exists())
     deep = {**words, "stage": "intermediate", "terms": ["attention", "hidden"]}
     lab.assertLess(distance(lab.train(cache_teacher=lab.folder / "layers", **deep).weights, lab.train(**deep).weights), 1e-2)
 
@@ -233,6 +246,8 @@ def terms(lab):
     soft, hard = loss("soft"), loss("hard")
     lab.assertAlmostEqual(loss("soft=0.25", "hard=2"), 0.25 * soft + 2 * hard, places=9)
     lab.assertGreater(abs(soft - hard), 1e-3)
+    configured = config_file(lab, 'terms = ["soft=0.25", "hard=2"]\n')
+    lab.assertAlmostEqual(lab.train(config=configured, learning_rate=NOTHING, soft_mean="rows").each("loss")[0], 0.25 * soft + 2 * hard, places=9)
     for name in ("patient", "cosine", "relations"):
         lab.assertGreater(loss("soft", name + "=3"), soft, name)
     refuses_at_once(lab, "did you mean attention", terms=["atention"])
