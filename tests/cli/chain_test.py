@@ -155,7 +155,7 @@ class Chain(ChainTest):
     def test_runs_again_what_a_cache_of_the_teacher_is_added_to_or_taken_from(self):
         layers = CHAIN.split("[labels]")[1].split("[tested]")[0].replace("runs/adapted/model", "teacher").replace("runs/labels", "runs/layers")
         write_model(self.folder / "teacher")
-        self.file.write_text("[layers]" + layers.replace('"finetune"', '"distill"\nstage = "intermediate"\nstudent = "1-layer"').replace(
+        self.file.write_text("[layers]" + layers.replace('"finetune"', '"distill"\nstage = "intermediate"\nstudent = "1-layer"\nlogging-steps = 1').replace(
             "model =", "teacher =").replace('eval = "eval.tsv"\n', ""))
         self.succeeds("chain", self.file)
         weights = (self.folder / "runs/layers/model/model.safetensors").read_bytes()
@@ -168,14 +168,15 @@ class Chain(ChainTest):
 
         # Interrupted with a cache, and given again without: it begins anew, and is not refused as another run's continuation.
         self.change("max-steps = 3", "max-steps = 3000")
-        result = run_and_interrupt(self.folder / "runs/layers/metrics.jsonl", 2, signal.SIGTERM, "chain", self.file)
+        self.change('"runs/layers"', '"runs/others"')
+        result = run_and_interrupt(self.folder / "runs/others/metrics.jsonl", 2, signal.SIGTERM, "chain", self.file)
         self.assertEqual(result.code, 75, result.err)
         self.assertEqual(self.plan()["layers"][0], "go on")
         self.change('cache-teacher = "elsewhere"\n', "")
         self.change("max-steps = 3000", "max-steps = 3")
         self.assertIn("--cache-teacher was given, is not given", self.plan()["layers"][1])
         self.succeeds("chain", self.file)
-        self.assertEqual((self.folder / "runs/layers/model/model.safetensors").read_bytes(), weights)
+        self.assertEqual((self.folder / "runs/others/model/model.safetensors").read_bytes(), weights)
 
 
 class Kills(ChainTest):
