@@ -2,9 +2,11 @@
 """Kills a chain at random, in each of its steps, and shows that nothing is lost or done twice.
 
 The chain tokenises, trains word vectors, pre-trains a teacher, fine-tunes it, augments the rows, distils in the three stages
-(general, intermediate, prediction), evaluates teacher and student, and compares them. It is run once undisturbed. Then it is
-run anew and killed (kill -9) again and again, in turn: the process of the step, the chain, and both at once; each time in the
-step whose turn it is, at a random moment of the time that the step took undisturbed. After each kill the same command goes on.
+(general, intermediate, prediction; in the second with a cache of the teacher's answers), evaluates teacher and student, shows them
+beside each other in a report, and measures what the pre-trained teacher knows of the texts (compare). It is run once undisturbed.
+Then it is run anew and killed (kill -9) again and again, in turn: the process of the step, the chain, and both at once; each time
+in the step whose turn it is, at a random moment of the time that the step took undisturbed. After each kill the same command goes
+on.
 
 At the end every product must be the bytes of the undisturbed chain, no step may have begun again that was done, and no
 training step may be recorded twice. Prints a line for each step, and exits with 1 if anything differs.
@@ -83,6 +85,7 @@ teacher = "runs/teacher/model"
 student = "runs/general/model"
 task = "custom"
 train = "more.tsv"
+cache-teacher = "answers"
 output = "runs/layers"
 max-steps = STEPS
 {TRAINING}
@@ -110,9 +113,20 @@ model = "runs/student/model"
 data = "eval.tsv"
 predictions = "student.jsonl"
 output = "tested/student"
+
+[page]
+command = "report"
+input = ["tested/teacher", "tested/student", "runs/teacher", "runs/student"]
+output = "report.html"
+
+[compared]
+command = "compare"
+models = ["runs/adapted/model"]
+input = "texts.txt"
+precision = "fp32"
 """
 RUNS = {"teacher-adapted": "adapted", "teacher": "teacher", "general": "general", "layers": "layers", "student": "student"}
-PRODUCTS = ["texts.tokens/tokens.bin", "words.txt", "more.tsv", "teacher.jsonl", "student.jsonl",
+PRODUCTS = ["texts.tokens/tokens.bin", "words.txt", "more.tsv", "teacher.jsonl", "student.jsonl", "chain.state/compared.out",
             *(f"runs/{run}/model/model.safetensors" for run in RUNS.values())]
 
 

@@ -156,6 +156,9 @@ void Chain::set_aside(const Step& step) {
 
 void Chain::save() {
   for (const auto& [name, file] : contents_.known()) state_.files[name] = file;
+  for (size_t at = 0; at < steps_.size(); ++at)
+    if (const auto record = state_.steps.find(steps_[at].name); record != state_.steps.end())
+      record->second.place = static_cast<int64_t>(at);
   write_state(folder_ / "state.json", state_);
 }
 

@@ -21,7 +21,8 @@ StepRecord step_from(const Json& json, const std::string& origin) {
                   .inputs = {},
                   .made = json_get<std::map<std::string, std::string>>(json, "made", origin),
                   .seconds = json_get<double>(json, "seconds", origin),
-                  .version = json_get<std::string>(json, "version", origin)};
+                  .version = json_get<std::string>(json, "version", origin),
+                  .place = json_get_or<int64_t>(json, "place", 0, origin)};
   for (const auto& [option, list] :
        json_get<std::map<std::string, std::vector<Json>>>(json, "inputs", origin))
     for (const Json& one : list) {
@@ -37,7 +38,7 @@ OrderedJson to_json(const StepRecord& step) {
   for (const auto& [option, list] : step.inputs)
     for (const auto& [path, hash] : list) inputs[option].push_back({{"path", path}, {"hash", hash}});
   return {{"done", step.done}, {"command", step.command}, {"options", step.options}, {"inputs", inputs},
-          {"made", step.made}, {"seconds", step.seconds}, {"version", step.version}};
+          {"made", step.made}, {"seconds", step.seconds}, {"version", step.version}, {"place", step.place}};
 }
 
 FileRecord file_from(const Json& json, const std::string& origin) {
@@ -89,11 +90,13 @@ std::vector<std::string> in_order(const State& state) {
   std::map<std::string, StepRecord> left = state.steps;
   std::vector<std::string> names;
   while (!left.empty()) {
-    auto next = std::find_if(left.begin(), left.end(), [&](const auto& step) {
-      return std::none_of(left.begin(), left.end(), [&](const auto& other) {
-        return other.first != step.first && reads_what(step.second, other.second);
-      });
-    });
+    auto next = left.end();
+    for (auto step = left.begin(); step != left.end(); ++step)
+      if ((next == left.end() || step->second.place < next->second.place) &&
+          std::none_of(left.begin(), left.end(), [&](const auto& other) {
+            return other.first != step->first && reads_what(step->second, other.second);
+          }))
+        next = step;
     if (next == left.end()) next = left.begin();  // a circle can only be of records of different calls
     names.push_back(next->first);
     left.erase(next);

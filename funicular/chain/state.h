@@ -1,6 +1,7 @@
 #pragma once
 // What a chain remembers from one call to the next: which steps are done, and what they were done with.
 
+#include <cstdint>
 #include <map>
 #include <string>
 #include <utility>
@@ -25,6 +26,7 @@ struct StepRecord {
   std::map<std::string, std::string> made;          ///< of a step that is done: path of a product -> its hash
   double seconds = 0;                               ///< of the call that ended it
   std::string version;                              ///< of the program; for people only
+  int64_t place = 0;                                ///< in the chain's order; of a state without it 0
 };
 
 struct State {
@@ -32,7 +34,8 @@ struct State {
   std::map<std::string, FileRecord> files;  ///< see Contents::known
 };
 
-/// The steps' names, each behind those that have made what it reads; of steps that may stand anywhere the first by name.
+/// The steps' names, each behind those that have made what it reads; of steps that may stand anywhere the
+/// first in the chain, or by name.
 std::vector<std::string> in_order(const State& state);
 
 /// What `file` holds; nothing where it is not there. Throws InputError for a file that is damaged.

@@ -93,6 +93,10 @@ std::string circle(const std::vector<Step>& steps, const std::vector<bool>& plac
 
 }  // namespace
 
+bool lies_in(const fs::path& path, const fs::path& folder) {
+  return within(place_of(path), place_of(folder));
+}
+
 bool overlap(const fs::path& a, const fs::path& b) {
   const fs::path first = place_of(a), second = place_of(b);
   return within(first, second) || within(second, first);

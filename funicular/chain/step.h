@@ -47,6 +47,8 @@ struct Step {
   std::vector<size_t> needs = {};
 };
 
+/// Whether `path` is `folder` or lies in it, through symbolic links too and before they are made.
+bool lies_in(const fs::path& path, const fs::path& folder);
 /// Whether the two name the same place, or one lies in the other.
 bool overlap(const fs::path& a, const fs::path& b);
 

@@ -102,6 +102,10 @@ class StepReader {
       case Effect::result:
         step_.options[setting.name] = setting.values;
         return;
+      case Effect::presence:
+        step_.options[setting.name] =
+            setting.given ? std::vector<std::string>{"given"} : std::vector<std::string>();
+        return;
       case Effect::input:
         return take_inputs(setting, chain::Part::all);
       case Effect::tokenizer:

@@ -120,8 +120,14 @@ class Distill final : public Command {
   void open() {
     check_usage();
     training_.apply();
-    training_.check_output(
-        {teacher_path_, cache_, student_name_, data_, eval_data_, train_file_, eval_file_});
+    check_cache_place(cache_, training_.output,
+                      {{"teacher", teacher_path_},
+                       {"student", student_name_},
+                       {"data", data_},
+                       {"eval-data", eval_data_},
+                       {"train", train_file_},
+                       {"eval", eval_file_}});
+    training_.check_output({teacher_path_, student_name_, data_, eval_data_, train_file_, eval_file_});
     if (has_teacher()) {
       teacher_.emplace(teacher_path_, model::Pretrained::Expect::folder, "--teacher");
       model::check_sizes(teacher_->config(), teacher_path_);
@@ -131,6 +137,7 @@ class Distill final : public Command {
     tokenizer_ = (has_teacher() ? teacher_ : student_)->tokenizer();
     if (has_teacher()) require_one_tokenizer();
     model::fit_positions(max_length_, arguments.given("max-length"), config_);
+    choose_terms();
     general() ? open_documents() : open_task();
     make_objective();
   }
@@ -191,7 +198,7 @@ class Distill final : public Command {
   void require_one_tokenizer() const {
     if (!student_ || !fs::is_directory(student_name_)) return;
     const fs::path folder = student_name_;
-    if (!fs::exists(folder / "tokenizer.json") && !fs::exists(folder / "vocab.txt")) return;
+    if (!format::has_tokenizer(folder)) return;
     if (format::load_tokenizer(folder)->fingerprint() != tokenizer_->fingerprint())
       throw InputError(
           "distillation",
@@ -240,6 +247,7 @@ class Distill final : public Command {
   }
 
   void open_task_stores() {
+    if (!has_teacher()) require_soft_columns(train_file_, eval_file_, soft_layout());
     const fs::path folder = training_.output / "data";
     const bool verify = training_.group().rank() == 0 || launch::read_environment().local_rank == 0;
     const std::vector<std::string> labels = prediction() ? classes() : task_.label_names;
@@ -273,11 +281,7 @@ class Distill final : public Command {
   }
 
   /// Whether the rows' own labels are learnt, too.
-  bool learns_labels() const {
-    objective::DistillationOptions o;
-    distillation_.apply(o, prediction());
-    return o.has(objective::DistillationKind::hard);
-  }
+  bool learns_labels() const { return options_.has(objective::DistillationKind::hard); }
 
   /// In the order of the teacher's logits.
   std::vector<std::string> classes() const {
@@ -293,35 +297,33 @@ class Distill final : public Command {
     return task_.label_names;
   }
 
-  void make_objective() {
-    objective::DistillationOptions o;
+  /// Before hours of tokenising, and before anything is written.
+  void choose_terms() {
+    objective::DistillationOptions& o = options_;
     distillation_.apply(o, prediction());
     o.student = config_;
     o.teacher = teacher_ ? teacher_->config() : config_;
     o.documents = general();
     o.sequence = {static_cast<int32_t>(max_length_), text::parse_truncation(truncation_, "--truncation")};
-    if (!task_.metrics.empty()) o.metrics = task_.metrics;
+    check_terms(o, stage_, has_teacher(), !cache_.empty());
     using Kind = objective::DistillationKind;
-    if (o.reads_logits() != prediction())
-      throw InputError("usage", "--stage {}: {}", stage_,
-                       prediction() ? "expects a term of the answers, soft or hard"
-                                    : "soft and hard are terms of the stage prediction");
     if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
       o.layers = objective::make_layer_map(distillation_.layer_map, config_.num_hidden_layers,
                                            o.teacher.num_hidden_layers);
-    if (!has_teacher())
-      for (const objective::DistillationTerm& term : o.terms)
-        if (term.kind != Kind::soft && term.kind != Kind::hard)
-          throw InputError("usage",
-                           "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
-                           describe(o.terms));
-    if (!cache_.empty() && o.reads_hidden_words())
-      throw InputError(
-          "usage",
-          "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
-          "other texts; expected terms of texts as they are");
     distillation_.warn_of_idle_options(arguments, o);
-    objective_ = std::make_unique<objective::Distillation>(*tokenizer_, o);
+    objective::check_distillation(o);
+    if (distillation_.init_layers.empty()) return;
+    init_layers_ = model::parse_init_layers(distillation_.init_layers, config_.num_hidden_layers,
+                                            o.teacher.num_hidden_layers);
+    model::check_init_sizes(config_, o.teacher);
+  }
+
+  /// With the classes that the rows have.
+  void make_objective() {
+    options_.student = config_;
+    if (!has_teacher()) options_.teacher = config_;
+    if (!task_.metrics.empty()) options_.metrics = task_.metrics;
+    objective_ = std::make_unique<objective::Distillation>(*tokenizer_, options_);
   }
 
   // ---- what is known of the teacher before training
@@ -330,8 +332,8 @@ class Distill final : public Command {
   bool read_teacher_rows(const data::Dataset& rows, const data::Dataset* held_out) {
     if (!has_teacher()) {
       comm::together(training_.group(), [&] {
-        train_rows_ = soft_labels(train_file_, rows.size());
-        if (held_out) eval_rows_ = soft_labels(eval_file_, held_out->size());
+        train_rows_ = objective::read_soft_labels(train_file_, soft_layout(), rows.size());
+        if (held_out) eval_rows_ = objective::read_soft_labels(eval_file_, soft_layout(), held_out->size());
       });
       return true;
     }
@@ -341,8 +343,8 @@ class Distill final : public Command {
       comm::together(training_.group(), [&] {
         if ((training_.group().rank() == 0) != first) return;
         try {
-          train_rows_ = open_cache("train", rows, first);
-          if (held_out) eval_rows_ = open_cache("eval", *held_out, first);
+          train_rows_ = open_cache(kCacheParts[0], rows, first);
+          if (held_out) eval_rows_ = open_cache(kCacheParts[1], *held_out, first);
         } catch (const objective::CacheInterrupted&) {
           interrupted = true;
         }
@@ -353,13 +355,13 @@ class Distill final : public Command {
     return !interrupted;
   }
 
-  std::shared_ptr<const objective::TeacherRows> soft_labels(const fs::path& file, int64_t rows) const {
+  format::TextOptions soft_layout() const {
     format::TextOptions layout;
     layout.format = task_.layout.format;
     layout.header = task_.layout.header;
     for (const std::string& column : soft_columns_)
       layout.columns.push_back(format::column_from_text(column));
-    return objective::read_soft_labels(file, layout, rows);
+    return layout;
   }
 
   /// Rank 0 fills it.
@@ -407,10 +409,8 @@ class Distill final : public Command {
     encoder.seed = static_cast<uint64_t>(training_.seed);
     encoder.repeatable = training_.deterministic;
     Model student = objective_->build_student(encoder);
-    if (!distillation_.init_layers.empty())
-      model::load_layers(student, config_, *teacher_,
-                         model::parse_init_layers(distillation_.init_layers, config_.num_hidden_layers,
-                                                  teacher_->config().num_hidden_layers));
+    if (!init_layers_.empty())
+      model::load_layers(student, config_, *teacher_, init_layers_);
     else if (student_ && student_->has_weights())
       student_->load(student, training_.starts_anew(), model::classes_layer(student_->config()));
     return student;
@@ -470,6 +470,8 @@ class Distill final : public Command {
   eval::Task task_;
   std::optional<model::Pretrained> teacher_, student_;
   format::BertConfig config_;  ///< the student's
+  objective::DistillationOptions options_;
+  std::vector<int64_t> init_layers_;  ///< of --init-layers
   std::unique_ptr<text::Tokenizer> tokenizer_;
   std::shared_ptr<const data::TokenStore> train_store_, eval_store_;
   std::unique_ptr<objective::Distillation> objective_;                    ///< with the teacher in the model

@@ -8,6 +8,7 @@
 
 #include "funicular/base/error.h"
 #include "funicular/base/log.h"
+#include "funicular/chain/step.h"
 #include "funicular/model/pretrained.h"
 
 namespace funicular::cli {
@@ -87,6 +88,63 @@ void DistillationOptions::warn_of_idle_options(const Arguments& arguments,
     for (const Kind kind : kinds) terms_of.push_back(names[static_cast<size_t>(kind)]);
     log::warning("--{} does nothing: it is of the terms {}, and those here are {}", option,
                  fmt::join(terms_of, ", "), objective::describe(chosen.terms));
+  }
+}
+
+void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
+                 bool caches) {
+  using Kind = objective::DistillationKind;
+  const bool prediction = stage == "prediction";
+  if (chosen.reads_logits() != prediction)
+    throw InputError("usage", "--stage {}: {}", stage,
+                     prediction ? "expects a term of the answers, soft or hard"
+                                : "soft and hard are terms of the stage prediction");
+  if (!has_teacher)
+    for (const objective::DistillationTerm& term : chosen.terms)
+      if (term.kind != Kind::soft && term.kind != Kind::hard)
+        throw InputError("usage",
+                         "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
+                         objective::describe(chosen.terms));
+  if (caches && chosen.reads_hidden_words())
+    throw InputError(
+        "usage",
+        "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
+        "other texts; expected terms of texts as they are");
+}
+
+void require_soft_columns(const fs::path& train, const fs::path& evaluated,
+                          const format::TextOptions& layout) {
+  const format::TextFile learnt(train, layout);
+  if (evaluated.empty()) return;
+  try {
+    const format::TextFile measured(evaluated, layout);
+  } catch (const InputError& error) {
+    throw InputError("distillation",
+                     "{}; rows that are evaluated have the columns of --soft-columns, by which their loss is "
+                     "measured, besides their label. Add them, or leave --eval out and give the student to "
+                     "funicular evaluate, which reads labels alone",
+                     error.what());
+  }
+}
+
+void check_cache_place(const fs::path& cache, const fs::path& output,
+                       std::initializer_list<std::pair<const char*, fs::path>> inputs) {
+  if (cache.empty()) return;
+  std::error_code ignored;
+  for (const char* part : kCacheParts) {
+    for (const auto& [option, input] : inputs)
+      if (!input.empty() && fs::exists(input, ignored) && chain::lies_in(cache / part, input))
+        throw InputError(
+            "usage",
+            "--cache-teacher {} would put its files into --{} {}, which this run reads: it would "
+            "be another input afterwards. Give a folder that nothing else is in",
+            cache.string(), option, input.string());
+    for (const char* name : {"model", "checkpoints", "data"})
+      if (chain::lies_in(cache / part, output / name))
+        throw InputError("usage",
+                         "--cache-teacher {} would put its files into {}, which this run makes and replaces. "
+                         "Give a folder that nothing else is in",
+                         cache.string(), (output / name).string());
   }
 }
 

@@ -2,13 +2,19 @@
 // What a student learns of its teacher, as options.
 
 #include <cstdint>
+#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "funicular/cli/arguments.h"
+#include "funicular/format/delimited.h"
 #include "funicular/objective/distillation.h"
 
 namespace funicular::cli {
+
+/// The folders in that of --cache-teacher: of the rows that are learnt, and of those that are evaluated.
+inline constexpr const char* kCacheParts[] = {"train", "eval"};
 
 struct DistillationOptions {
   std::string init_layers;  ///< as model::parse_init_layers takes it; empty: none
@@ -26,5 +32,18 @@ struct DistillationOptions {
   /// Says which options were given that do nothing with these terms.
   void warn_of_idle_options(const Arguments& arguments, const objective::DistillationOptions& chosen) const;
 };
+
+/// Refuses terms that do not go with the stage, with probabilities of a file instead of a teacher, or with a cache of its answers.
+void check_terms(const objective::DistillationOptions& chosen, const std::string& stage, bool has_teacher,
+                 bool caches);
+
+/// Refuses files without the columns of probabilities, by their headers: before they are tokenised. `evaluated` may be empty.
+void require_soft_columns(const fs::path& train, const fs::path& evaluated,
+                          const format::TextOptions& layout);
+
+/// Refuses a folder for the teacher's answers that would put files into what the run reads, which would be another input
+/// afterwards, or into what it replaces. `inputs`: options and their paths; those that are no path are passed over.
+void check_cache_place(const fs::path& cache, const fs::path& output,
+                       std::initializer_list<std::pair<const char*, fs::path>> inputs);
 
 }  // namespace funicular::cli

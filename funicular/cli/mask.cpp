@@ -44,7 +44,8 @@ class Mask final : public Command {
             "{what stood there|what is shown}, in colours on a terminal.") {
     arguments.section("Input and output");
     arguments
-        .add("tokenizer", "DIR", tokenizer_, "folder with tokenizer.json or vocab.txt, such as a model's")
+        .add("tokenizer", "DIR", tokenizer_,
+             "folder with tokenizer.json, vocab.txt, or vocab.json and merges.txt, such as a model's")
         .alias("model")
         .required();
     arguments.add("input", "PATH", input_, "text files: a line a row, documents separated by blank lines")

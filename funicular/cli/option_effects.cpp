@@ -60,8 +60,8 @@ struct Effects {
       {"debug-collectives", none},
       {"interface", none},
       {"offload-optimizer", none},
-      {"cache-teacher", none},
       {"vectors-cache", none},
+      {"cache-teacher", presence},  // a cache keeps layers in bf16
       {"window", none},
       {"vectors window", result},
       {"overwrite", none},
@@ -209,6 +209,8 @@ const char* name_of(Effect effect) {
       return "result";
     case Effect::none:
       return "none";
+    case Effect::presence:
+      return "presence";
     case Effect::input:
       return "input";
     case Effect::tokenizer:

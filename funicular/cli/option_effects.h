@@ -9,6 +9,7 @@ namespace funicular::cli {
 enum class Effect {
   result,         ///< another value is another result
   none,           ///< speed, memory, messages, or how often something is saved: the result is the same
+  presence,       ///< a place: that there is one changes the result, and which one does not
   input,          ///< a file or folder whose contents are read
   tokenizer,      ///< a file or folder of which only the tokenizer's files are read
   input_or_name,  ///< an input where there is such a file or folder, else a value as `result`

@@ -6,16 +6,12 @@
 
 namespace funicular::format {
 
-namespace {
-
-std::string_view trim(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r";
   const size_t begin = text.find_first_not_of(kBlanks);
   return begin == text.npos ? std::string_view()
                             : text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
 }
-
-}  // namespace
 
 std::vector<std::string_view> split_list(std::string_view text, std::string_view separator) {
   if (separator.empty())
@@ -29,7 +25,7 @@ std::vector<std::string_view> split_list(std::string_view text, std::string_view
   while (true) {
     const size_t end = text.find(separator);
     const std::string_view element = text.substr(0, end);
-    elements.push_back(is_list ? element : trim(element));
+    elements.push_back(is_list ? element : without_blanks(element));
     if (end == text.npos) break;
     text.remove_prefix(end + separator.size());
   }

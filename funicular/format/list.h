@@ -11,6 +11,9 @@ namespace funicular::format {
 /// which no text holds); alone, the list is empty.
 inline constexpr char kListMark = '\x1e';
 
+/// Without the blanks around it. A view into `text`.
+std::string_view without_blanks(std::string_view text);
+
 /// The elements of a column's text: those of a list, or what stands between the separators without blanks
 /// around it; empty ones are left out. Views into `text`. Throws InputError for an empty separator.
 std::vector<std::string_view> split_list(std::string_view text, std::string_view separator);

@@ -212,9 +212,18 @@ bool WordVectorLines::read(std::string_view line, int64_t number) {
   float ignored = 0;
   const size_t more = fields_.size() > size_ + 1 ? fields_.size() - size_ - 1 : 0;
   const bool with_blanks = more > 0 && !parse_number(fields_[1], ignored);
-  if (size_ == 0 || (fields_.size() != size_ + 1 && !with_blanks))
-    throw InputError(component_, "{}:{}: expected a word and {} numbers as before, found {} fields",
-                     file_.string(), number, size_ == 0 ? 1 : size_, fields_.size());
+  if (size_ == 0)
+    throw InputError(
+        component_,
+        "{}:{}: expected a word and its numbers with blanks between them, found {} fields; is this "
+        "a file of word vectors, as GloVe and word2vec write them as text?",
+        file_.string(), number, fields_.size());
+  if (fields_.size() != size_ + 1 && !with_blanks)
+    throw InputError(
+        component_,
+        "{}:{}: expected a word and {} numbers as before, found {} fields; complete this line or "
+        "delete it, or, if the line is right, those before it",
+        file_.string(), number, size_, fields_.size());
   const std::string_view last = fields_[with_blanks ? more : 0];
   word_ =
       std::string_view(fields_[0].data(), static_cast<size_t>(last.data() + last.size() - fields_[0].data()));

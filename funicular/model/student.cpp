@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
+#include "funicular/format/list.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/weights.h"
 
@@ -85,8 +86,8 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
   }
   std::string_view rest = text;
   while (!rest.empty()) {
-    const std::string_view number = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), number.size() + 1));
+    const std::string_view part = rest.substr(0, rest.find(',')), number = format::without_blanks(part);
+    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
     int64_t layer = 0;
     const auto parsed = std::from_chars(number.data(), number.data() + number.size(), layer);
     if (parsed.ec != std::errc() || parsed.ptr != number.data() + number.size() || layer < 1 ||
@@ -102,9 +103,7 @@ std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_
   return layers;
 }
 
-void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,
-                 const std::vector<int64_t>& layers) {
-  const format::BertConfig& theirs = teacher.config();
+void check_init_sizes(const format::BertConfig& config, const format::BertConfig& theirs) {
   struct Size {
     const char* name;
     int64_t student, teacher;
@@ -121,6 +120,11 @@ void load_layers(Model& student, const format::BertConfig& config, const Pretrai
           "--init-layers: the student has the {} {} and the teacher {}, so that no layer of the one is "
           "one of the other; leave it out (random weights), or take a student of the teacher's sizes",
           size.name, size.student, size.teacher);
+}
+
+void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,
+                 const std::vector<int64_t>& layers) {
+  check_init_sizes(config, teacher.config());
   load_pretrained(student, teacher.path(), classes_layer(config),
                   [&](const std::string& name) { return name_in_teacher(name, layers); });
 }

@@ -21,6 +21,9 @@ format::BertConfig student_config(const std::string& name, const format::BertCon
 std::vector<int64_t> parse_init_layers(const std::string& text, int64_t student_layers,
                                        int64_t teacher_layers);
 
+/// Throws InputError for a student whose layers cannot be a teacher's: of other sizes.
+void check_init_sizes(const format::BertConfig& config, const format::BertConfig& theirs);
+
 /// Copies the teacher's embeddings, head (where both have it) and those layers into a student. Throws InputError
 /// where the student's sizes are others than the teacher's.
 void load_layers(Model& student, const format::BertConfig& config, const Pretrained& teacher,

@@ -1,6 +1,7 @@
 #include "funicular/objective/distillation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -73,12 +74,21 @@ void require_same(const char* what, int64_t student, int64_t teacher, const std:
                      what, teacher, remedy);
 }
 
+std::vector<int64_t> common_divisors(int64_t a, int64_t b) {
+  std::vector<int64_t> all;
+  for (int64_t divisor = 1; divisor <= std::min(a, b); ++divisor)
+    if (a % divisor == 0 && b % divisor == 0) all.push_back(divisor);
+  return all;
+}
+
 void check_relations(const DistillationOptions& o) {
   const int64_t heads = o.relation_heads;
   if (heads < 1 || o.student.hidden_size % heads != 0 || o.teacher.hidden_size % heads != 0)
     throw InputError("distillation",
-                     "{} relation heads do not divide the sizes {} of the student and {} of the teacher",
-                     heads, o.student.hidden_size, o.teacher.hidden_size);
+                     "{} relation heads do not divide the sizes {} of the student and {} of the teacher; "
+                     "expected one of {} (--relation-heads)",
+                     heads, o.student.hidden_size, o.teacher.hidden_size,
+                     fmt::join(common_divisors(o.student.hidden_size, o.teacher.hidden_size), ", "));
   if (o.relation_layer < 0 || o.relation_layer > o.teacher.num_hidden_layers)
     throw InputError("distillation", "the relation layer {} is not there; the teacher has the layers 1 to {}",
                      o.relation_layer, o.teacher.num_hidden_layers);
@@ -157,6 +167,10 @@ std::unique_ptr<Objective> inner_of(const text::Tokenizer& tokenizer, const Dist
 }
 
 }  // namespace
+
+void check_distillation(const DistillationOptions& options) {
+  check(options, /*teacher_is_rows=*/false);
+}
 
 double DistillationOptions::weight(Kind kind) const {
   for (const DistillationTerm& term : terms)

@@ -45,6 +45,9 @@ struct DistillationOptions {
 ///
 /// A term that is not named is not computed, nor what only it would read: no head, no layers of the teacher above
 /// the highest that is read, no teacher where nothing is read of it.
+/// Throws InputError for terms that do not fit together or to the models, as the constructor below does: before anything is read.
+void check_distillation(const DistillationOptions& options);
+
 class Distillation : public Objective {
  public:
   /// `make_teacher` gives a model with build_teacher's segments, its weights loaded; empty: `rows` has what is read

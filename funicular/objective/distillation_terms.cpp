@@ -8,6 +8,7 @@
 #include <charconv>
 
 #include "funicular/base/error.h"
+#include "funicular/format/list.h"
 #include "funicular/model/builder.h"
 #include "funicular/nn/distances.h"
 #include "funicular/objective/distillation.h"
@@ -48,8 +49,9 @@ LayerMap parse_pairs(const std::string& text, int64_t student_layers, int64_t te
     rest.remove_prefix(std::min(rest.size(), pair.size() + 1));
     const size_t colon = std::min(pair.find(':'), pair.size());
     const LayerPair before = map.empty() ? LayerPair{0, 0} : map.back();
-    const std::string_view teacher = pair.substr(std::min(pair.size(), colon + 1));
-    map.push_back({parse_layer(pair.substr(0, colon), text, "student's", before.student + 1, student_layers),
+    const std::string_view student = format::without_blanks(pair.substr(0, colon)),
+                           teacher = format::without_blanks(pair.substr(std::min(pair.size(), colon + 1)));
+    map.push_back({parse_layer(student, text, "student's", before.student + 1, student_layers),
                    parse_layer(teacher, text, "teacher's", before.teacher + 1, teacher_layers)});
   }
   return map;

@@ -1,6 +1,7 @@
 #include "funicular/objective/teacher_rows.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <torch/types.h>
 
 #include <algorithm>
@@ -17,6 +18,7 @@
 #include "funicular/base/json.h"
 #include "funicular/base/log.h"
 #include "funicular/base/progress.h"
+#include "funicular/objective/distillation_terms.h"
 
 namespace funicular::objective {
 
@@ -56,6 +58,8 @@ double probability(std::string_view text, const format::TextFile& file, uint64_t
 constexpr int64_t kVersion = 2;
 /// In cache.json: the rows that are kept, in blocks, each with the checksum of its bytes in every file.
 constexpr const char* kBlocks = "blocks";
+/// What of the teacher's is kept.
+constexpr const char* kActivations = "activations";
 
 at::ScalarType kept_type(const KeptActivation& kept) {
   return kept.of_tokens ? at::kBFloat16 : at::kFloat;
@@ -76,7 +80,7 @@ class Cache final : public TeacherRows {
                {"data", identity.data}, {"sequences", identity.sequences},
                {"rows", rows()},        {"tokens", starts_.back()}};
     for (const KeptActivation& kept : activations_)
-      stated_["activations"].push_back(
+      stated_[kActivations].push_back(
           {{"name", kept.name}, {"width", kept.width}, {"of_tokens", kept.of_tokens}});
   }
 
@@ -108,7 +112,8 @@ class Cache final : public TeacherRows {
   void keep(int64_t end, std::vector<std::unique_ptr<Growing>>& files);
   void append(int64_t begin, int64_t end, const TensorMap& found,
               std::vector<std::unique_ptr<Growing>>& files) const;
-  [[noreturn]] void refuse(const std::string& what, const std::string& theirs, const std::string& ours) const;
+  [[noreturn]] void refuse_other(const std::string& key, const OrderedJson& theirs) const;
+  [[noreturn]] void refuse_damaged(const std::string& what) const;
 
   fs::path folder_;
   std::vector<KeptActivation> activations_;
@@ -118,30 +123,68 @@ class Cache final : public TeacherRows {
   std::vector<MappedFile> files_;
 };
 
-void Cache::refuse(const std::string& what, const std::string& theirs, const std::string& ours) const {
-  throw InputError(
-      "distillation",
-      "--cache-teacher {}: the cache there is of another {} ({}; this run has {}); choose another folder, "
-      "or delete that one",
-      folder_.string(), what, theirs, ours);
+/// What a cache is of, in words: a key of cache.json, what differs where its value does, and what else than another folder helps.
+struct StatedKey {
+  const char *key, *differs, *remedy;
+};
+constexpr StatedKey kStated[] = {
+    {"version", "another version of this program", ""},
+    {"teacher", "another teacher, or of another arithmetic of this one", ""},
+    {"data", "other rows", ""},
+    {"sequences", "rows that were cut otherwise", "give --max-length and --truncation as it was made with, "},
+    {"rows", "another number of rows", ""},
+    {"tokens", "another number of tokens", ""},
+    {kActivations, "other answers of the teacher",
+     "give the --terms, --layer-map and --relation-layer that it was made with, "}};
+
+/// "2", "logits, hidden.1"
+std::string in_words(const OrderedJson& value) {
+  if (value.is_string()) return value.get<std::string>();
+  if (!value.is_array()) return value.dump();
+  std::vector<std::string> names;
+  for (const OrderedJson& one : value) {
+    const OrderedJson name = one.is_object() ? one.value("name", OrderedJson()) : OrderedJson();
+    const std::string text = name.is_string() ? name.get<std::string>() : "?";
+    names.push_back(text.starts_with(kTeacher) ? text.substr(std::string_view(kTeacher).size()) : text);
+  }
+  return names.empty() ? "none" : fmt::format("{}", fmt::join(names, ", "));
+}
+
+void Cache::refuse_other(const std::string& key, const OrderedJson& theirs) const {
+  const StatedKey& stated = *std::find_if(std::begin(kStated), std::end(kStated),
+                                          [&](const StatedKey& one) { return key == one.key; });
+  throw InputError("distillation",
+                   "--cache-teacher {}: the cache there is of {} ({}; this run has {}); {}choose another "
+                   "folder, or delete that one",
+                   folder_.string(), stated.differs, in_words(theirs), in_words(stated_[key]), stated.remedy);
+}
+
+void Cache::refuse_damaged(const std::string& what) const {
+  throw InputError("distillation", "--cache-teacher {}: {}; delete that folder and give the command again",
+                   folder_.string(), what);
 }
 
 int64_t Cache::read(bool verify) {
   if (!fs::exists(meta())) return 0;
   const OrderedJson found = parse_json_or_null<OrderedJson>(read_file(meta()));
-  if (!found.is_object()) refuse("kind: cache.json is damaged", "no object", "version 2");
+  if (!found.is_object()) refuse_damaged("cache.json is damaged: it is no JSON object");
   for (const auto& [key, value] : stated_.items())
-    if (const OrderedJson theirs = found.value(key, OrderedJson()); theirs != value)
-      refuse(key, theirs.dump(), value.dump());
+    if (const OrderedJson theirs = found.value(key, OrderedJson()); theirs != value) {
+      if (theirs.is_null()) refuse_damaged(fmt::format("cache.json is damaged: it lacks the key {}", key));
+      refuse_other(key, theirs);
+    }
   blocks_ = found.value(kBlocks, OrderedJson());
-  if (!blocks_.is_array()) refuse("kind: cache.json is damaged", blocks_.dump(), kBlocks);
+  if (!blocks_.is_array()) refuse_damaged("cache.json is damaged: it has no list of blocks");
   int64_t done = 0;
   for (const OrderedJson& block : blocks_) {
     const OrderedJson whole = block.is_object() ? block : OrderedJson::object();
     const OrderedJson end = whole.value("end", OrderedJson()), sums = whole.value("xxh3", OrderedJson());
     if (!end.is_number_integer() || end <= done || end > rows() || !sums.is_array() ||
         sums.size() != activations_.size())
-      refuse("kind: cache.json is damaged", block.dump(), "a block of rows");
+      refuse_damaged(
+          fmt::format("cache.json is damaged: the block behind row {} is none of the rows that follow, with "
+                      "their checksums",
+                      done));
     check(done, block, verify);
     done = end;
   }
@@ -157,16 +200,15 @@ void Cache::check(int64_t begin, const OrderedJson& block, bool verify) const {
                last = static_cast<size_t>(start(kept, end) * row_bytes(kept));
     const MappedFile mapped(file(kept));
     if (mapped.bytes().size() < last)
-      refuse("size: a file is cut off", file(kept).string(), fmt::format("{} rows", end));
+      refuse_damaged(fmt::format("{} is cut off: it has {} bytes, and its {} rows have {}",
+                                 file(kept).filename().string(), mapped.bytes().size(), end, last));
     if (!verify) continue;
     mapped.advise_sequential();
     const std::string sum = hash_text(hash_bytes(mapped.bytes().data() + first, last - first));
     if (block["xxh3"][i] != sum)
-      throw InputError(
-          "distillation",
-          "--cache-teacher {}: rows {} to {} of {} are damaged (their checksum is {}, written was "
-          "{}); delete that folder and give the command again",
-          folder_.string(), begin, end - 1, file(kept).filename().string(), sum, block["xxh3"][i].dump());
+      refuse_damaged(fmt::format("rows {} to {} of {} are damaged (their checksum is {}, written was {})",
+                                 begin, end - 1, file(kept).filename().string(), sum,
+                                 in_words(block["xxh3"][i])));
   }
 }
 
@@ -293,7 +335,11 @@ std::shared_ptr<const TeacherRows> open_teacher_cache(const fs::path& folder, co
       log::info("the teacher's cache {} has {} of {} rows; going on", folder.string(), done, cache->rows());
     cache->fill(done, tokens, pass);
   } else if (!pass && done < cache->rows()) {
-    throw InputError("distillation", "the teacher's cache {} is not whole", folder.string());
+    throw InputError(
+        "distillation",
+        "--cache-teacher {}: the cache has {} of {} rows, though rank 0 has filled it; expected a "
+        "folder that all hosts share",
+        folder.string(), done, cache->rows());
   }
   cache->map();
   return cache;

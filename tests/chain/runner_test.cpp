@@ -74,6 +74,21 @@ class Chains : public Scratch {
   int code_ = 0, last_code_ = 0;
 };
 
+TEST_F(Chains, RememberTheOrderOfTheirFile) {
+  style_["z"] = "z";
+  Step first = step("z", "rows.tsv", "out/z"), second = step("a", "rows.tsv", "out/a");
+  for (const std::string expected : {"za", "az"}) {
+    testing::internal::CaptureStdout();
+    Chain(in_order({first, second}), "c.state")
+        .run("/program", [this](const auto& words, const auto& output) { return copy(words, output); });
+    testing::internal::GetCapturedStdout();
+    std::string names;
+    for (const std::string& name : in_order(read_state("c.state/state.json"))) names += name;
+    EXPECT_EQ(names, expected);
+    std::swap(first, second);  // nothing is to be done then
+  }
+}
+
 TEST_F(Chains, RunEachStepOnceAndKeepWhatItPrints) {
   EXPECT_EQ(plan(), "a run: it was never run | b run: it was never run");
   EXPECT_FALSE(fs::exists("c.state/state.json"));

@@ -17,6 +17,7 @@ class ChainState : public Scratch {
     step.made = {{"runs/a/model", "1234"}};
     step.seconds = 1.5;
     step.version = "1";
+    step.place = 3;
     state.steps["begun"].command = "predict";
     state.files["/a b"] = {
         .size = UINT64_MAX, .inode = 7, .modified = -1, .changed = INT64_MAX, .hash = "00ff"};
@@ -34,6 +35,13 @@ TEST_F(ChainState, IsReadAsItWasWritten) {
   EXPECT_EQ(read.steps.at("teacher").inputs, some().steps.at("teacher").inputs);
   EXPECT_TRUE(read.steps.at("teacher").done);
   EXPECT_FALSE(read.steps.at("begun").done);
+  EXPECT_EQ(read.steps.at("teacher").place, 3);
+}
+
+TEST_F(ChainState, OfAnEarlierProgramHasNoPlaces) {
+  OrderedJson json = to_json(some());
+  json["steps"]["teacher"].erase("place");
+  EXPECT_EQ(state_from(Json::parse(json.dump()), "state.json").steps.at("teacher").place, 0);
 }
 
 TEST_F(ChainState, ListsStepsBehindThoseWhoseProductsTheyRead) {
@@ -48,6 +56,11 @@ TEST_F(ChainState, ListsStepsBehindThoseWhoseProductsTheyRead) {
   step("beside", "runs/student/model/config.json", "runs/studentship");
   step("unrelated", "runs/students", "elsewhere");
   EXPECT_EQ(in_order(state), (std::vector<std::string>{"more", "student", "answers", "beside", "unrelated"}));
+  // As in the chain's file, but never before what a step reads.
+  for (const auto& [name, place] :
+       {std::pair{"unrelated", 0}, {"answers", 1}, {"beside", 2}, {"more", 3}, {"student", 4}})
+    state.steps[name].place = place;
+  EXPECT_EQ(in_order(state), (std::vector<std::string>{"unrelated", "more", "student", "answers", "beside"}));
   step("more", "answers.jsonl", "rows.tsv");  // a circle is no reason to hang
   EXPECT_EQ(in_order(state).size(), 5u);
 }

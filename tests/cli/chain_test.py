@@ -152,6 +152,32 @@ class Chain(ChainTest):
         self.change("save-steps = 1", "save-steps = 2")
         self.assertEqual(self.plan()["adapted"], ("rerun", "--save-steps was 1, is 2"))
 
+    def test_runs_again_what_a_cache_of_the_teacher_is_added_to_or_taken_from(self):
+        layers = CHAIN.split("[labels]")[1].split("[tested]")[0].replace("runs/adapted/model", "teacher").replace("runs/labels", "runs/layers")
+        write_model(self.folder / "teacher")
+        self.file.write_text("[layers]" + layers.replace('"finetune"', '"distill"\nstage = "intermediate"\nstudent = "1-layer"\nlogging-steps = 1').replace(
+            "model =", "teacher =").replace('eval = "eval.tsv"\n', ""))
+        self.succeeds("chain", self.file)
+        weights = (self.folder / "runs/layers/model/model.safetensors").read_bytes()
+        self.change("save-steps = 1", 'save-steps = 1\ncache-teacher = "cache"')
+        self.assertEqual(self.plan()["layers"], ("rerun", "--cache-teacher was not given, is given"))
+        self.succeeds("chain", self.file)
+        self.assertNotEqual((self.folder / "runs/layers/model/model.safetensors").read_bytes(), weights)
+        self.change('"cache"', '"elsewhere"')
+        self.assertEqual(self.plan()["layers"], ("done", ""))
+
+        # Interrupted with a cache, and given again without: it begins anew, and is not refused as another run's continuation.
+        self.change("max-steps = 3", "max-steps = 3000")
+        self.change('"runs/layers"', '"runs/others"')
+        result = run_and_interrupt(self.folder / "runs/others/metrics.jsonl", 2, signal.SIGTERM, "chain", self.file)
+        self.assertEqual(result.code, 75, result.err)
+        self.assertEqual(self.plan()["layers"][0], "go on")
+        self.change('cache-teacher = "elsewhere"\n', "")
+        self.change("max-steps = 3000", "max-steps = 3")
+        self.assertIn("--cache-teacher was given, is not given", self.plan()["layers"][1])
+        self.succeeds("chain", self.file)
+        self.assertEqual((self.folder / "runs/others/model/model.safetensors").read_bytes(), weights)
+
 
 class Kills(ChainTest):
     def kill_after(self, seconds, everything):
@@ -262,7 +288,7 @@ class EveryOption(ProgramTest):
             steps.append(command)
             effects = dict(re.split(r" +", line, maxsplit=1) for line in found.out.splitlines())
             self.assertLessEqual(set(options.split()) - {"--help", "--config"}, set(effects), command)
-            known = {"result", "none", "input", "tokenizer", "input or name", "output"}
+            known = {"result", "none", "presence", "input", "tokenizer", "input or name", "output"}
             unclassified += [f"{command} {option}" for option, effect in effects.items() if effect not in known]
         self.assertLessEqual({"tokenize", "pretrain", "finetune", "distill", "evaluate", "predict"}, set(steps))
         self.assertEqual(unclassified, [], "funicular/cli/option_effects.cpp tells which options change a result")

@@ -37,8 +37,9 @@ TEST(Students, BeginWithLayersThatAreNamedOrEvenlySpaced) {
   EXPECT_EQ(parse_init_layers("even", 5, 12), (Layers{2, 4, 7, 9, 12}));
   EXPECT_EQ(parse_init_layers("even", 6, 6), (Layers{1, 2, 3, 4, 5, 6}));
   EXPECT_EQ(parse_init_layers("1,7,7", 3, 12), (Layers{1, 7, 7}));
+  EXPECT_EQ(parse_init_layers(" 1, 7 ,7", 3, 12), (Layers{1, 7, 7}));
   EXPECT_THROW(parse_init_layers("even", 7, 6), InputError);
-  for (const char* wrong : {"1,2", "1,2,3,4", "0,1,2", "1,2,13", "1,2,x", "1,,2", ""})
+  for (const char* wrong : {"1,2", "1,2,3,4", "0,1,2", "1,2,13", "1,2,x", "1,,2", "1 2,3,4", "1, ,2", ""})
     EXPECT_THROW(parse_init_layers(wrong, 3, 12), InputError) << wrong;
 }
 

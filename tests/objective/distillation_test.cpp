@@ -112,10 +112,11 @@ TEST(DistillationTerms, MapsOfLayersAreThoseOfThePaper) {
   EXPECT_EQ(make_layer_map("uniform", 4, 12), (LayerMap{{1, 3}, {2, 6}, {3, 9}, {4, 12}}));
   EXPECT_EQ(make_layer_map("last", 4, 12), (LayerMap{{1, 9}, {2, 10}, {3, 11}, {4, 12}}));
   EXPECT_EQ(make_layer_map("2:5,4:11", 4, 12), (LayerMap{{2, 5}, {4, 11}}));
+  EXPECT_EQ(make_layer_map("2:5, 4 : 11 ", 4, 12), (LayerMap{{2, 5}, {4, 11}}));
   EXPECT_THROW(make_layer_map("uniform", 5, 12), InputError);
   EXPECT_THROW(make_layer_map("last", 13, 12), InputError);
-  for (const char* wrong :
-       {"1:13", "5:1", "0:1", "1:0", "2:4,1:8", "1:4,2:4", "1", "1:", ":2", "1:2x", "even", "1:2,,2:3"})
+  for (const char* wrong : {"1:13", "5:1", "0:1", "1:0", "2:4,1:8", "1:4,2:4", "1", "1:", ":2", "1:2x",
+                            "even", "1:2,,2:3", "1:2, ,2:3", "1:1 2"})
     EXPECT_THROW(make_layer_map(wrong, 4, 12), InputError) << wrong;
 }
 
@@ -247,7 +248,8 @@ TEST(Distillation, RefusesWhatDoesNotFit) {
   refuses(options_of({"soft", "mlm"}), "different heads");
   options = options_of({"relations"});
   options.relation_heads = 5;
-  refuses(options, "do not divide");
+  refuses(options,
+          "do not divide the sizes 12 of the student and 16 of the teacher; expected one of 1, 2, 4");
   options = options_of({"relations"});
   options.relation_layer = 5;
   refuses(options, "is not there");
@@ -364,12 +366,42 @@ TEST(TeacherCache, OfAnotherTeacherOrCutOffIsRefused) {
   const Folder folder;
   Asked asked;
   open_cache(folder.path / "c", &asked);
-  EXPECT_THROW(open_cache(folder.path / "c", &asked, "another"), InputError);
+  const auto refuses = [&](const std::function<void()>& open, const std::string& phrase) {
+    try {
+      open();
+      ADD_FAILURE() << phrase;
+    } catch (const InputError& error) {
+      const std::string message = error.what();
+      EXPECT_NE(message.find(phrase), std::string::npos) << message;
+      EXPECT_NE(message.find("delete that"), std::string::npos) << message;
+      EXPECT_EQ(message.find_first_of("{}\""), std::string::npos) << "no JSON: " << message;
+    }
+  };
+  refuses([&] { open_cache(folder.path / "c", &asked, "another"); },
+          "of another teacher, or of another arithmetic of this one (one; this run has another)");
+  const auto with = [&](const CacheIdentity& identity, const std::vector<KeptActivation>& kept,
+                        const std::vector<int32_t>& lengths) {
+    return [=, &folder] { open_teacher_cache(folder.path / "c", identity, kept, lengths, 9, nullptr); };
+  };
+  const std::vector<KeptActivation> kept{{"teacher.logits", 3, false}, {"teacher.hidden.1", 4, true}};
+  refuses(with({"one", "others", "sequences"}, kept, {5, 3, 9, 7}),
+          "of other rows (data; this run has others)");
+  refuses(with({"one", "data", "shorter"}, kept, {5, 3, 9, 7}),
+          "of rows that were cut otherwise (sequences; this run has shorter)");
+  refuses(with({"one", "data", "sequences"}, kept, {5, 3, 9}),
+          "of another number of rows (4; this run has 3)");
+  refuses(with({"one", "data", "sequences"}, kept, {5, 3, 9, 8}),
+          "of another number of tokens (24; this run has 25)");
+  refuses(with({"one", "data", "sequences"}, {kept[0]}, {5, 3, 9, 7}),
+          "of other answers of the teacher (logits, hidden.1; this run has logits); give the --terms");
   fs::resize_file(folder.path / "c" / "teacher.logits.bin", 40);
-  EXPECT_THROW(open_cache(folder.path / "c", &asked), InputError);
+  refuses([&] { open_cache(folder.path / "c", &asked); },
+          "teacher.logits.bin is cut off: it has 40 bytes, and its 4 rows have 48");
   for (const char* text : {"", "{", "[]", "{\"version\": 1}", "{\"version\": 2}"}) {
     write(folder.path / "c" / "cache.json", text);
-    EXPECT_THROW(open_cache(folder.path / "c", &asked), InputError) << text;
+    refuses([&] { open_cache(folder.path / "c", &asked); }, std::string(text) == "{\"version\": 1}"
+                                                                ? "of another version of this program"
+                                                                : "cache.json is damaged");
   }
 }
 

@@ -35,7 +35,10 @@ class KillChain(unittest.TestCase):
         trained = {name: step["output"] for name, step in chain.items() if step.get("max-steps") == 7}
         self.assertEqual(trained, {name: f"runs/{run}" for name, run in kill_chain.RUNS.items()})
         self.assertEqual([step["stage"] for step in chain.values() if step["command"] == "distill"], ["general", "intermediate", "prediction"])
+        self.assertLessEqual({"compare", "report"}, {step["command"] for step in chain.values()})
+        self.assertTrue([name for name, step in chain.items() if "cache-teacher" in step])
         outputs = [str(value) for step in chain.values() for key, value in step.items() if key in ("output", "predictions")]
+        outputs += [f"chain.state/{name}.out" for name, step in chain.items() if step["command"] == "compare"]
         for product in kill_chain.PRODUCTS:
             self.assertTrue(any(product.startswith(output) for output in outputs), product)
 

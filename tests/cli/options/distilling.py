@@ -1,5 +1,6 @@
 """What the options do that only distill has, and those that it reads in its own way."""
 
+from byte_bpe_test import SPECIAL_TOKENS, byte_characters
 from harness import HEADS, HIDDEN, LAYERS, json, write_model, write_rows
 
 from . import answering, own
@@ -23,6 +24,12 @@ def saved(run):
 def student_config(lab, name, **changes):
     return lab.once(f"{name}.json", lambda path: path.write_text(
         json.dumps({**json.loads((lab.plain_model() / "config.json").read_text()), **changes})) and path)
+
+
+def refuses_at_once(lab, *phrases, **options):
+    """Before the rows are tokenised, which may take hours, and before a file is left."""
+    lab.refuses_to_train(*phrases, output=lab.folder / "unbegun", **options)
+    lab.assertEqual(list((lab.folder / "unbegun").rglob("*")), [])
 
 
 @DISTILL.row("--teacher", "the student learns from it: another one's answers are others")
@@ -50,6 +57,16 @@ def student(lab):
     found = saved(lab.train(student="1-layer"))
     lab.assertEqual((found["num_hidden_layers"], found["hidden_size"]), (1, HIDDEN))
     lab.refuses_to_train("did you mean tinybert4", student="tinybert")
+    # RoBERTa's files of a tokeniser, which are read where there are no others.
+    def byte_level(path):
+        lab.copy_model(lab.plain_model(), path)
+        (path / "vocab.txt").unlink()
+        tokens = [*SPECIAL_TOKENS, *byte_characters().values()]
+        (path / "vocab.json").write_text(json.dumps({token: number for number, token in enumerate(tokens)}))
+        (path / "merges.txt").write_text("#version: 0.2\n")
+        return path
+    refuses_at_once(lab, "another tokeniser", student=lab.once("byte-level", byte_level))
+    refuses_at_once(lab, "tokens in its vocabulary", student=student_config(lab, "words", vocab_size=len(own.VOCABULARY) + 1))
 
 
 @DISTILL.row("--stage", "layers of documents, layers of rows, or answers")
@@ -150,6 +167,11 @@ def soft_columns(lab):
     lab.refuses_to_train('no column "nope"', **{**words, "soft_columns": ["contra", "nope"]})
     other = lab.once("other.tsv", lambda path: write_rows(path, ("label", "text", "contra", "pro"), [("neg", "film", "0.5", "0.5")]))
     lab.refuses_to_train("called as the columns of --soft-columns: contra, pro", eval=other, **words)
+    bare = lab.once("unlabelled.tsv", lambda path: write_rows(path, ("text", "contra", "pro"), [("film good", "0.5", "0.5")]))
+    lab.refuses_to_train('no column "label"', "rows that are evaluated have a label", eval=bare, **words)
+    refuses_at_once(lab, 'held_out_8.tsv:1: there is no column "contra"', "rows that are evaluated have the columns of --soft-columns",
+                    "funicular evaluate", **words, **lab.held_out())
+    refuses_at_once(lab, 'rows.tsv:1: there is no column "contra"', **{**words, "train": lab.data()})
     lab.refuses_to_train("--teacher", teacher=None)
 
 
@@ -165,13 +187,38 @@ def cache_teacher(lab):
     lab.assertEqual(again.weights, cached.weights)
     lab.refuses_to_train("the cache there is of another teacher", cache_teacher=lab.folder / "cache",
                          teacher=lab.teacher(layer_norm_eps=0.5), **words)
-    lab.refuses_to_train("the cache there is of another sequences", cache_teacher=lab.folder / "cache", max_length=12,
+    lab.refuses_to_train("the cache there is of rows that were cut otherwise", "at most 12 tokens", cache_teacher=lab.folder / "cache", max_length=12,
                          **{name: value for name, value in words.items() if name != "max_length"})
+    lab.refuses_to_train("of other answers of the teacher (logits; this run has logits, hidden.2)", "--terms", "delete that one",
+                         cache_teacher=lab.folder / "cache", terms=["soft", "cosine"], **words)
     kept = lab.folder / "cache" / "train" / "teacher.logits.bin"
     whole = kept.read_bytes()
     kept.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
     lab.refuses_to_train("of teacher.logits.bin are damaged", cache_teacher=lab.folder / "cache", **words)
     kept.write_bytes(whole)
+    # Beside what is read, never in it: the next run would find another input there.
+    documents = lab.tokenized("documents", lab.texts())
+    of_documents = {"stage": "general", "task": None, "train": None, "data": documents}
+    run = lab.folder / "none"
+    for place, where, options in ((lab.teacher(), "into --teacher", {}), (lab.teacher() / "cache", "into --teacher", {}),
+                                  (lab.plain_model() / "a" / "b", "into --student", {}), (documents / "cache", "into --data", of_documents),
+                                  (run / "model" / "cache", "which this run makes", {"output": run}), (run / "data", "which this run makes", {"output": run})):
+        before = sorted(place.parent.rglob("*"))
+        lab.refuses_to_train("--cache-teacher", where, "a folder that nothing else is in", cache_teacher=place, **options)
+        lab.assertEqual(sorted(place.parent.rglob("*")), before)
+    # Rank 0 asks the teacher, and the others read; of documents, layers as well.
+    for name in ("of-two", "cache"):
+        shared = lab.train(ranks=2, cache_teacher=lab.folder / name, **words)
+        lab.assertEqual(shared.file["ranks"], 2)
+        lab.assertLess(distance(shared.weights, plain.weights), 1e-6)
+    kept = json.loads((lab.folder / "of-two" / "train" / "cache.json").read_text())
+    lab.assertEqual((kept["rows"], kept["blocks"][-1]["end"]), (len(LENGTHS), len(LENGTHS)))
+    general = {**of_documents, "max_steps": 4, "precision": "fp32", "teacher_precision": "fp32", "eval_data": documents}
+    asked = layers(lab, **general)
+    for ranks in (1, 2):
+        cached = layers(lab, ranks=ranks, cache_teacher=lab.folder / f"documents-{ranks}", **general)
+        lab.assertTrue(0 < distance(cached.weights, asked.weights) < 1e-2, "layers are kept in bf16")
+        lab.assertTrue((lab.folder / f"documents-{ranks}" / "eval" / "cache.json").exists())
     deep = {**words, "stage": "intermediate", "terms": ["attention", "hidden"]}
     lab.assertLess(distance(lab.train(cache_teacher=lab.folder / "layers", **deep).weights, lab.train(**deep).weights), 1e-2)
 
@@ -186,10 +233,10 @@ def init_layers(lab):
         found = less(start["bert.encoder.layer.0." + name], theirs[f"encoder.layer.{layer - 1}.{name}"])
         lab.assertLess(max(map(abs, found)), 1e-200)
         lab.assertLess(max(map(abs, less(start["classifier.weight"], theirs["classifier.weight"]))), 1e-200)
-    lab.refuses_to_train("names 2 layers; expected 1", student=one_layer, init_layers="1,2")
-    lab.refuses_to_train("from 1 to 2", student=one_layer, init_layers="3")
+    refuses_at_once(lab, "names 2 layers; expected 1", student=one_layer, init_layers="1,2")
+    refuses_at_once(lab, "from 1 to 2", student=one_layer, init_layers="3")
     narrow = student_config(lab, "narrow", hidden_size=16)
-    lab.refuses_to_train("hidden_size 16 and the teacher 32", student=narrow, init_layers="even")
+    refuses_at_once(lab, "hidden_size 16 and the teacher 32", student=narrow, init_layers="even")
 
 
 @DISTILL.row("--terms", "the loss is their weighted sum")
@@ -199,16 +246,18 @@ def terms(lab):
     soft, hard = loss("soft"), loss("hard")
     lab.assertAlmostEqual(loss("soft=0.25", "hard=2"), 0.25 * soft + 2 * hard, places=9)
     lab.assertGreater(abs(soft - hard), 1e-3)
+    configured = config_file(lab, 'terms = ["soft=0.25", "hard=2"]\n')
+    lab.assertAlmostEqual(lab.train(config=configured, learning_rate=NOTHING, soft_mean="rows").each("loss")[0], 0.25 * soft + 2 * hard, places=9)
     for name in ("patient", "cosine", "relations"):
         lab.assertGreater(loss("soft", name + "=3"), soft, name)
-    lab.refuses_to_train("did you mean attention", terms=["atention"])
-    lab.refuses_to_train("expected blanks between terms", terms=["soft,hard"])
-    lab.refuses_to_train("above 0", terms=["soft=0"])
-    lab.refuses_to_train("given twice", terms=["soft", "soft=2"])
-    lab.refuses_to_train("soft and hard are terms of the stage prediction", terms=["soft"], stage="intermediate")
-    lab.refuses_to_train("attention heads", "relations", stage="intermediate", student=student_config(lab, "heads", num_attention_heads=1))
+    refuses_at_once(lab, "did you mean attention", terms=["atention"])
+    refuses_at_once(lab, "expected blanks between terms", terms=["soft,hard"])
+    refuses_at_once(lab, "above 0", terms=["soft=0"])
+    refuses_at_once(lab, "given twice", terms=["soft", "soft=2"])
+    refuses_at_once(lab, "soft and hard are terms of the stage prediction", terms=["soft"], stage="intermediate")
+    refuses_at_once(lab, "attention heads", "relations", stage="intermediate", student=student_config(lab, "heads", num_attention_heads=1))
     sixteen = student_config(lab, "narrow", hidden_size=16)
-    lab.refuses_to_train("channels", terms=["soft", "cosine"], student=sixteen)
+    refuses_at_once(lab, "channels", terms=["soft", "cosine"], student=sixteen)
 
 
 @DISTILL.row("--layer-map", "those layers of the teacher are learnt from")
@@ -218,11 +267,12 @@ def layer_map(lab):
               for text in ("uniform", "last", "1:1", "1:2")}
     lab.assertEqual((losses["uniform"], losses["last"]), (losses["1:2"], losses["1:2"]))
     lab.assertNotEqual(losses["1:1"], losses["1:2"])
+    lab.assertEqual(layers(lab, layer_map="1:1, 2:2").weights, layers(lab, layer_map="1:1,2:2").weights)
     words = {"stage": "intermediate", "student": one_layer}
-    lab.refuses_to_train("the teacher's layer", "expected 1 to 2", layer_map="1:3", **words)
-    lab.refuses_to_train("would learn nothing", layer_map="1:1", stage="intermediate")
+    refuses_at_once(lab, "the teacher's layer", "expected 1 to 2", layer_map="1:3", **words)
+    refuses_at_once(lab, "would learn nothing", layer_map="1:1", stage="intermediate")
     three = student_config(lab, "three", num_hidden_layers=3)
-    lab.refuses_to_train("the student has 3 layers and the teacher 2", stage="intermediate", student=three)
+    refuses_at_once(lab, "the student has 3 layers and the teacher 2", stage="intermediate", student=three)
 
 
 @DISTILL.row("--temperature", "the logits are divided by it")
@@ -245,7 +295,7 @@ def relation_heads(lab):
     def loss(heads):
         return layers(lab, terms="relations", relation_heads=heads, learning_rate=NOTHING).each("loss")[0]
     lab.assertEqual(len({loss(1), loss(4), loss(16)}), 3)
-    lab.refuses_to_train("3 relation heads do not divide", stage="intermediate", terms="relations", relation_heads=3)
+    refuses_at_once(lab, "3 relation heads do not divide", "expected one of 1, 2, 4, 8, 16, 32", stage="intermediate", terms="relations", relation_heads=3)
     lab.assertIn("--relation-heads does nothing: it is of the terms relations, and those here are attention 1, hidden 1",
                  layers(lab, relation_heads=4, learning_rate=NOTHING).err)
 
@@ -256,7 +306,7 @@ def relation_layer(lab):
              for layer in (0, 1, 2)]
     lab.assertEqual(found[0], found[2])
     lab.assertNotEqual(found[0], found[1])
-    lab.refuses_to_train("the relation layer 3 is not there", stage="intermediate", terms="relations", relation_heads=2, relation_layer=3)
+    refuses_at_once(lab, "the relation layer 3 is not there", stage="intermediate", terms="relations", relation_heads=2, relation_layer=3)
 
 
 @DISTILL.row("--mlm-probability", "that share of the tokens is hidden")
