@@ -41,7 +41,7 @@ void ChineseWords::mark(const MaskView& view, std::vector<uint8_t>& word_starts)
     ends.clear();
     size_t place = begin;
     for (; place < view.tokens.size() && ideograph(place); ++place) {
-      if (place > begin && begins_text(view, place)) break;
+      if (place > begin && begins_row(view, place)) break;
       text::append_code_point(ideograph(place), run);
       ends.push_back(static_cast<uint32_t>(run.size()));
     }

@@ -17,7 +17,7 @@ class ChineseWords {
   ChineseWords(const text::Tokenizer& tokenizer, const fs::path& dictionary);
 
   /// Within runs of tokens that are one ideograph each, leaves in `word_starts` only those of the dictionary's words.
-  /// All other tokens, of English words in between too, stay as they are. Where no word starts are known, those of the
+  /// Runs end where rows do. All other tokens, of English words in between too, stay as they are. Where no word starts are known, those of the
   /// other tokens are all 1.
   void mark(const MaskView& view, std::vector<uint8_t>& word_starts) const;
 

@@ -122,6 +122,13 @@ def word_dictionary(lab):
     found = mask(lab, text, chinese_model(lab), word_dictionary=path, examples=200, **with_words)
     seen = {stood for number in range(200) for stood, _ in units(found, number)}
     lab.assertEqual(seen, {"中国", "人民", "good", "研究", "生命", "起源", "film"})
+    lines = mask(lab, "人民中\n国人民", chinese_model(lab), word_dictionary=path, examples=200, **with_words)
+    seen = {stood for number in range(200) for stood, _ in units(lines, number)}
+    lab.assertEqual(seen, {"人民", "中", "国"})  # no word goes on in the next line
+    for options in ({"pack_sentences": "within"}, {"objective": "mlm-nsp"}, {"objective": "mlm-sop"}):
+        lines = mask(lab, "人民中\n国人民\n\ngood", chinese_model(lab), word_dictionary=path, examples=200, **options, **with_words)
+        seen = {stood for number in range(200) for stood, _ in units(lines, number)}
+        lab.assertEqual(seen, {"人民", "中", "国", "good"}, options)
     without = mask(lab, text, chinese_model(lab), **with_words)
     lab.assertEqual(without["units"]["mean_tokens"], 1)
     if lab.command == "pretrain":
