@@ -39,6 +39,8 @@ TokenMasker::TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions
   check_masking(options);
   if (!options.word_dictionary.empty())
     chinese_words_ = std::make_shared<const ChineseWords>(tokenizer, options.word_dictionary);
+  else if (options.masking != Masking::token)
+    warn_of_sentences_as_words(tokenizer);
   selector_ = make_selector(tokenizer, options);
   replacer_ = make_replacer(tokenizer, options);
 }

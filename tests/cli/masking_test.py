@@ -3,6 +3,7 @@
 import shutil
 
 from harness import *
+from byte_bpe_test import write_roberta
 from options.lab import Lab, distance
 from options.masking import FORTY, similar_file, text_file
 
@@ -106,6 +107,21 @@ class WordFiles(Lab):
         words = ["mask", "--tokenizer", self.plain_model(), "--input", text_file(self, FORTY), "--show"]
         self.assertEqual(self.succeeds(*words, "--masking", "entity", "--lexicon", empty).out,
                          self.succeeds(*words, "--masking", "whole-word").out)
+
+    def test_of_chinese_words_are_refused_where_ideographs_are_no_tokens_of_their_own(self):
+        dictionary, text = text_file(self, "中国 50 n\n", "dictionary"), text_file(self, "中国")
+        joined = write_model(self.folder / "joined")
+        (joined / "tokenizer_config.json").write_text(json.dumps({"tokenize_chinese_chars": False}))
+        for tokenizer in (write_roberta(self.folder / "roberta")[0], joined):
+            self.refuses(["mask", "--tokenizer", tokenizer, "--input", text, "--masking", "whole-word", "--word-dictionary", dictionary],
+                         "takes what stands between blanks for one word", "put blanks between the words of the text")
+
+    def test_whole_sentences_that_are_words_are_warned_of(self):
+        joined = write_model(self.folder / "joined", vocabulary=[*VOCABULARY, *"中国人民", *("##" + one for one in "中国人民研究生命")])
+        (joined / "tokenizer_config.json").write_text(json.dumps({"tokenize_chinese_chars": False}))
+        words = ["mask", "--tokenizer", joined, "--input", text_file(self, "中国人民")]
+        self.assertIn("a Chinese sentence is hidden whole or not at all", self.succeeds(*words, "--masking", "whole-word").err)
+        self.assertNotIn("hidden whole", self.succeeds(*words).err)
 
     def test_that_no_option_reads_are_refused(self):
         self.says("lexicon", "good\n", "--lexicon does nothing without --masking entity")

@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "funicular/base/error.h"
+#include "funicular/text/byte_bpe.h"
+#include "funicular/text/byte_level.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::objective {
@@ -69,6 +72,41 @@ TEST_F(ChineseWordsFile, EndWhereARowEndsThem) {
 TEST_F(ChineseWordsFile, WithLettersInThemAreCut) {
   std::ofstream(path_, std::ios::app) << "a研究 90 n\n";
   EXPECT_EQ(words("a研究"), (std::vector<std::string>{"a", "研究"}));
+}
+
+text::ByteBpe bytes() {
+  std::vector<std::string> vocabulary;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char one = static_cast<char>(byte);
+    vocabulary.push_back(text::to_byte_characters({&one, 1}));
+  }
+  return {vocabulary, {}, {}, {}, {}};
+}
+
+text::WordPiece joined_ideographs() {
+  text::WordPieceOptions options;
+  options.handle_chinese_chars = false;
+  return {{"[UNK]", "[CLS]", "[SEP]", "[MASK]", "研", "##究"}, options, {}};
+}
+
+TEST_F(ChineseWordsFile, WantATokenizerThatSplitsIdeographs) {
+  EXPECT_TRUE(splits_ideographs(tokenizer_));
+  EXPECT_TRUE(splits_ideographs(text::WordPiece({"[UNK]", "a"}, {}, {})));
+  EXPECT_FALSE(splits_ideographs(bytes()));
+  EXPECT_FALSE(splits_ideographs(joined_ideographs()));
+  EXPECT_THROW(ChineseWords(bytes(), path_), InputError);
+  EXPECT_THROW(ChineseWords(joined_ideographs(), path_), InputError);
+}
+
+TEST(SentencesAsWords, AreWarnedOfWhereTheVocabularyIsChinese) {
+  const auto warning = [](const text::Tokenizer& tokenizer) {
+    ::testing::internal::CaptureStderr();
+    warn_of_sentences_as_words(tokenizer);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(warning(joined_ideographs()).find("a Chinese sentence is hidden whole"), std::string::npos);
+  EXPECT_EQ(warning(bytes()), "");
+  EXPECT_EQ(warning(text::WordPiece({"[UNK]", "研", "究"}, {}, {})), "");
 }
 
 }  // namespace
