@@ -14,6 +14,7 @@
 #include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/model/own_tokenizer.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/nn/quantized.h"
 
@@ -117,11 +118,9 @@ std::unique_ptr<text::Tokenizer> Pretrained::tokenizer(const fs::path& elsewhere
 
 std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
   std::unique_ptr<text::Tokenizer> tokenizer = format::load_tokenizer(folder);
-  if (const int64_t limit = tokenizer->id_limit(); limit > config.vocab_size)
-    throw InputError(
-        "tokenizer",
-        "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
-        folder.string(), limit, config.vocab_size);
+  require_own_tokenizer(config, *tokenizer, folder);
+  for (const std::string& doubt : doubtful_special_tokens(config, *tokenizer))
+    log::warning("{}: {}", folder.string(), doubt);
   return tokenizer;
 }
 

@@ -28,7 +28,7 @@ struct TaskNote {
   text::Truncation pair_truncation() const;
 };
 
-/// A tokeniser whose ids fit the model. Throws InputError otherwise.
+/// A tokeniser whose ids fit the model, see require_own_tokenizer. Warns of what is doubtful.
 std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder);
 
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
