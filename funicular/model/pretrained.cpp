@@ -58,6 +58,21 @@ static const char* classified(const Head& head) {
   return head == Head::classification ? "whole texts" : "words";
 }
 
+/// Why a model may lack weights of this head, and what to do.
+static std::string reason_of_missing(const format::BertConfig& config, const Head& head,
+                                     const fs::path& folder) {
+  if (head == Head::masked_lm && fs::exists(folder / kGeneratorFolder / "config.json"))
+    return fmt::format(
+        "it is an ELECTRA's discriminator, which guesses no words; its generator does: give {}",
+        (folder / kGeneratorFolder).string());
+  if (head == Head::masked_lm && config.model_type == "electra")
+    return fmt::format(
+        "an ELECTRA's discriminator guesses no words, and pretrain keeps the generator only with "
+        "--keep-generator; or was the model not {}?",
+        head.purpose);
+  return fmt::format("was the model {}?", head.purpose);
+}
+
 void require_folder(const fs::path& folder, const char* option) {
   if (!fs::exists(folder))
     throw InputError("model", "{} {}: no such folder{}", option, folder.string(), format::hub_hint(folder));
@@ -179,8 +194,8 @@ void Pretrained::load_all(Model& model, const Head& head) const {
   const LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
   if (!report.missing.empty())
-    throw InputError("weights", "{} lacks weights that this command needs: {}; was the model {}?",
-                     path_.string(), list(report.missing), head.purpose);
+    throw InputError("weights", "{} lacks weights that this command needs: {}; {}", path_.string(),
+                     list(report.missing), reason_of_missing(config_, head, path_));
   std::vector<std::string> left;
   for (const std::string& name : report.unexpected)
     if (name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos) left.push_back(name);

@@ -14,6 +14,9 @@
 
 namespace funicular::model {
 
+/// Where the generator of an ELECTRA lies in its discriminator's folder, if it was kept.
+inline constexpr const char* kGeneratorFolder = "generator";
+
 /// What fine-tuning notes in config.json for evaluate and predict (key "funicular"; transformers ignores it).
 struct TaskNote {
   std::string task;

@@ -222,8 +222,8 @@ void Electra::save_more(const Model& model, const format::BertConfig& config,
     weights[name] = model.find(name)->master.detach();
   }
   const format::BertConfig own = generator_config(config, options_.generator_size);
-  model::save_weights(weights, own, generator_head(), folder / "generator");
-  model::save_tokenizer(own, tokenizer, folder / "generator");
+  model::save_weights(weights, own, generator_head(), folder / model::kGeneratorFolder);
+  model::save_tokenizer(own, tokenizer, folder / model::kGeneratorFolder);
 }
 
 }  // namespace funicular::objective

@@ -219,6 +219,10 @@ def keep_generator(lab):
     for name in shared:
         lab.assertEqual(generator[name], discriminator[name])
     lab.assertFalse([name for name in discriminator if "generator" in name])
+    measured = ["evaluate", "--task", "mlm", "--data", lab.data(), "--max-length", 16, "--model"]
+    lab.refuses([*measured, kept], "an ELECTRA's discriminator, which guesses no words", f"give {kept / 'generator'}")
+    lab.refuses([*measured, without], "guesses no words, and pretrain keeps the generator only with --keep-generator")
+    lab.succeeds(*measured, kept / "generator")
     lab.refuses_to_train("--keep-generator is for --objective electra", keep_generator=True)
 
 
