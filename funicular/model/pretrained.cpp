@@ -169,12 +169,14 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
           .device = device};
 }
 
-LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable,
-                            const Head& head) const {
+LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable, const Head& head,
+                            const std::string& elsewhere) const {
   const std::string other =
       !replaceable.empty() && replaceable == classes_layer(config_, head) ? other_owner(config_, head) : "";
   LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
+  if (!elsewhere.empty())
+    std::erase_if(report.missing, [&](const std::string& name) { return name.starts_with(elsewhere); });
   if (!other.empty() && starts_anew)
     log::warning("{} is a {}: its classifier is not one of {}, and a new one takes its place", path_.string(),
                  other, classified(head));

@@ -72,9 +72,10 @@ class Pretrained {
   /// Copies the weights into the model and says what is new and what is left out. Throws InputError for
   /// weights that are not finite. What is new is not said of a run that goes on from a checkpoint
   /// (`starts_anew` false).
-  /// Weights that are called as `head`'s and are another head's are not taken.
+  /// Weights that are called as `head`'s and are another head's are not taken. Of those whose names begin with
+  /// `elsewhere` nothing is said, for they are another folder's.
   LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "",
-                  const Head& head = Head::classification) const;
+                  const Head& head = Head::classification, const std::string& elsewhere = "") const;
   /// The same for a model that is to be used as it is: a weight that `head` needs and that is missing is an
   /// InputError.
   void load_all(Model& model, const Head& head) const;
