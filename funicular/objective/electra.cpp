@@ -199,6 +199,12 @@ Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& maskin
         "{}: the generator's tokeniser is not the model's ({}); give the generator that was trained with "
         "this model, or begin a new one: --generator random",
         generator.string(), tokenizer.description());
+  if (masking.compat == Compat::hf && masking.masking == Masking::whole_word)
+    throw InputError(
+        "electra",
+        "--compat hf shows [MASK] in place of every token of a hidden word, and ELECTRA of {} % of them; "
+        "leave --compat out, or give another",
+        100 * kMaskShare);
   if (!(options.generator_size > 0 && options.generator_size <= 1))
     throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
                      options.generator_size);

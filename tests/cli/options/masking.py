@@ -217,6 +217,8 @@ def compat(lab):
                for name in ("none", "google", "hf")}
     lab.assertEqual((numbers["none"], numbers["google"]), ({6}, {6}))
     lab.assertGreater(len(numbers["hf"]), 4)
+    words = mask(lab, "good,bad film", masking="whole-word", compat="hf", mlm_probability=0.5, sequences=50, examples=50)
+    lab.assertEqual({stood for number in range(50) for stood, _ in units(words, number)}, {"good", ",", "bad", "film"})
     both_hide(lab, "forty", compat="fairseq")
     both_hide(lab, "forty", masking="span", compat="spanbert", mlm_probability=0.3)
     lab.refuses(["mask", "--tokenizer", lab.plain_model(), "--input", text_file(lab, text), "--compat", "spanbert"],
