@@ -108,6 +108,12 @@ class WordFiles(Lab):
         self.assertEqual(self.succeeds(*words, "--masking", "entity", "--lexicon", empty).out,
                          self.succeeds(*words, "--masking", "whole-word").out)
 
+    def test_of_weights_tell_the_words_that_the_vocabulary_lacks(self):
+        words = ["mask", "--tokenizer", self.plain_model(), "--input", text_file(self, FORTY), "--masking", "whole-word", "--word-weights"]
+        found = self.succeeds(*words, text_file(self, "good\t2\n中国\t3\nné\t1\n中\t0\n", "weights"))
+        self.assertIn("2 words have a token that the vocabulary lacks, and are left out", found.err)
+        self.refuses([*words, text_file(self, "中国\t3\n中\t0\n", "weights")], "weights.txt: each of the 2 words has a token that the vocabulary lacks")
+
     def test_of_chinese_words_are_refused_where_ideographs_are_no_tokens_of_their_own(self):
         dictionary, text = text_file(self, "中国 50 n\n", "dictionary"), text_file(self, "中国")
         joined = write_model(self.folder / "joined")
