@@ -18,6 +18,7 @@ class Layouts(Lab):
                 "similar": {"masking": "whole-word", "replacement": "similar", "similar_words": similar_file(self)},
                 "corpora": {"data": [self.data(), self.tokenized("more", self.texts([9, 4, 13], seed=6))], "data_weights": "0.6,0.4",
                             "objective": "mlm-nsp", "static_masks": 2},
+                "electra": {"objective": "electra", "masking": "whole-word", "mlm_probability": 0.4, "model": self.electra()},
                 "next": {"objective": "mlm-nsp", "masking": "entity", "lexicon": lexicon, "static_masks": 2}}
 
     def each_kind(self, check):
@@ -26,6 +27,9 @@ class Layouts(Lab):
             with self.subTest(name):
                 check({"max_steps": 3, "save_total_limit": 0, "save_steps": 1, "shuffle": True, "weight_decay": 0.01,
                        "model": self.model_with_dropout(), **options})
+
+    def electra(self):
+        return self.once("electra_with_dropout", lambda path: write_model(path, model_type="electra", embedding_size=HIDDEN))
 
     def model_with_dropout(self):
         return self.once("dropout", lambda path: write_model(path))
@@ -51,6 +55,8 @@ class Layouts(Lab):
             one = self.train(**options)
             for ranks, cut in ((2, {"pipeline_parallel": 2, "schedule": "zb-h1", "micro_batch_size": 1}), (2, {"tensor_parallel": 2}),
                                (4, {"pipeline_parallel": 2, "tensor_parallel": 2, "schedule": "gpipe"})):
+                if "tensor_parallel" in cut and options.get("objective") == "electra":
+                    continue  # its generator has one head, which cannot be cut
                 other = self.train(ranks=ranks, **cut, **options)
                 self.assertLess(distance(other.weights, one.weights), 1e-11, cut)
                 for mine, theirs in zip(one.each("loss"), other.each("loss"), strict=True):
