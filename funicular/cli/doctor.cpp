@@ -29,6 +29,7 @@
 #include "funicular/format/config_keys.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/model/own_tokenizer.h"
 #include "funicular/model/pretrained.h"
 #include "funicular/model/weights.h"
 #include "funicular/runtime/allocator.h"
@@ -158,6 +159,7 @@ Finding check_tokenizer(const fs::path& model) {
     return {Verdict::fail,
             fmt::format("{} tokens, but the model's vocabulary has {}", tokenizer->size(), config.vocab_size),
             "the tokeniser is another model's; copy the right files of a tokeniser into the folder"};
+  model::require_own_tokenizer(config, *tokenizer, model);
   size_t unknown = 0;
   for (int32_t id : tokens.ids) unknown += id == tokenizer->special().unknown;
   Finding finding{Verdict::ok,
@@ -167,6 +169,10 @@ Finding check_tokenizer(const fs::path& model) {
   if (2 * unknown > tokens.ids.size()) {
     finding.verdict = Verdict::warn;
     finding.remedy = "half of the words are unknown; if the text is English, this is the wrong vocabulary";
+  }
+  if (const auto doubts = model::doubtful_special_tokens(config, *tokenizer); !doubts.empty()) {
+    finding.verdict = Verdict::warn;
+    finding.remedy = fmt::format("{}", fmt::join(doubts, "; "));
   }
   return finding;
 }

@@ -71,14 +71,13 @@ class Mask final : public Command {
                        format::hub_hint(tokenizer_));
     const std::unique_ptr<text::Tokenizer> loaded = format::load_tokenizer(tokenizer_);
     const text::Tokenizer& tokenizer = *loaded;
-    const bool colours = !json_ && ::isatty(STDOUT_FILENO) != 0;
     objective::MaskStatistics statistics;
     Json shown = Json::array();
     objective::MaskedLmOptions options = masking_.options(max_length_);
     options.observer = [&](const objective::MaskedSequence& sequence) {
       statistics.add(sequence);
       if (!show_ || static_cast<int64_t>(shown.size()) == examples_) return;
-      shown.push_back(objective::masked_text(sequence, tokenizer, colours));
+      shown.push_back(objective::masked_text(sequence, tokenizer, colours()));
     };
     const auto objective = objective::make_pretraining(objective_name_, tokenizer, options);
     mask(*objective, open_store(tokenizer), shown);
@@ -87,6 +86,8 @@ class Mask final : public Command {
   }
 
  private:
+  bool colours() const { return !json_ && ::isatty(STDOUT_FILENO) != 0; }
+
   std::shared_ptr<const data::TokenStore> open_store(const text::Tokenizer& tokenizer) {
     if (data_.empty()) {
       temporary_.emplace();
@@ -150,6 +151,7 @@ class Mask final : public Command {
       return;
     }
     for (const Json& line : shown) fmt::print("{}\n", line.get<std::string>());
+    if (show_ && colours()) fmt::print("\n{}\n", objective::colour_legend());
     if (show_) fmt::print("\n");
     fmt::print("{}", statistics.text());
     for (const auto& [name, count] : pairs_)

@@ -64,7 +64,9 @@ void MaskingOptions::declare(Arguments& arguments) {
       .range(2);
   arguments
       .add("compat", "NAME", compat,
-           "hide and show by the published rules of a program, its faults included (docs/masking.md)")
+           "how many are hidden, which, and what is shown: by the published rules of a program; what is a "
+           "word "
+           "stays as it is here (docs/masking.md)")
       .choices(objective::compat_names());
   arguments
       .add("pack-sentences", "NAME", pack_sentences,

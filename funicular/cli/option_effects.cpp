@@ -23,6 +23,7 @@ struct Effects {
       {"input", input},
       {"teacher", input},
       {"student", input_or_name},
+      {"generator", input_or_name},
       {"tokenizer", tokenizer},
       {"word-refs", input},
       {"verify", input},

@@ -74,8 +74,12 @@ class Pretrain final : public Command {
     declare_max_length(arguments, max_length_, "longer documents are cut into pieces", 8)
         .default_text(kDefaultLength);
     arguments
+        .add("generator", "DIR|random", generator_,
+             "with --objective electra: folder of the generator to go on with, or random: a new one")
+        .default_text("that in the model's folder, else random");
+    arguments
         .add("generator-size", "SHARE", electra_.generator_size,
-             "with --objective electra: the generator's hidden size, as a share of the model's")
+             "with --objective electra: a new generator's hidden size, as a share of the model's")
         .above(0);
     arguments.add("keep-generator", electra_.keep_generator,
                   "with --objective electra: leave the generator in RUN/model/generator, too");
@@ -98,7 +102,9 @@ class Pretrain final : public Command {
     report_model(model, pretrained_->config());
     if (pretrained_->has_weights()) {
       const bool starts = training_.starts_anew();
-      const bool is_new = !pretrained_->load(model, starts).missing.empty();
+      const std::string elsewhere = electra_.generator.empty() ? "" : objective::kGenerator;
+      const bool is_new =
+          !pretrained_->load(model, starts, "", model::Head::classification, elsewhere).missing.empty();
       if (is_new && starts && freeze_steps_ == 0)
         log::info("with --freeze-encoder-steps N a new head learns alone first, and does not spoil the rest");
     } else if (training_.starts_anew()) {
@@ -123,7 +129,7 @@ class Pretrain final : public Command {
       training_.refuse_evaluation_options("--eval-data STORE or --eval-fraction SHARE");
     if (!recipe_.empty()) apply_recipe(recipe_, arguments, training_);
     training_.apply();
-    training_.check_output({model_, tokenizer_});
+    training_.check_output({model_, tokenizer_, generator_});
     for (const auto& files : {corpora_.stores, eval_data_, masking_.files()})
       for (const fs::path& file : files) training_.check_output({file});
     const std::vector<double> weights = corpora_.weights();
@@ -135,7 +141,7 @@ class Pretrain final : public Command {
           "--eval-data STORE instead of --eval-fraction, or --pack-sentences within");
     if (!eval_data_.empty() && eval_fraction_ > 0)
       throw InputError("usage", "--eval-data and --eval-fraction are both given; give one of them");
-    for (const char* option : {"generator-size", "keep-generator"})
+    for (const char* option : {"generator", "generator-size", "keep-generator"})
       if (objective_name_ != "electra" && arguments.given(option))
         throw InputError("usage", "--{} is for --objective electra; the objective is {}", option,
                          objective_name_);
@@ -152,10 +158,37 @@ class Pretrain final : public Command {
                        model_.string());
     pretrained_->fit_max_length(max_length_, arguments.given("max-length"));
     options.sequence.max_length = static_cast<int32_t>(max_length_);
+    if (objective_name_ == "electra") choose_generator();
     tokenizer_files_ = pretrained_->tokenizer(tokenizer_);
     objective_ = objective::make_pretraining(objective_name_, *tokenizer_files_, options, electra_);
     warn_of_another_tokenizer();
     open_data(weights);
+  }
+
+  /// The one that --generator names or, where it is not given, that lies in the model's folder.
+  void choose_generator() {
+    const bool given = !generator_.empty();
+    if (generator_ == kRandomGenerator) return;
+    if (given && !pretrained_->has_weights())
+      throw InputError(
+          "usage",
+          "--generator {} reads the embeddings of the model, and {} has no weights; give the folder of the "
+          "model that it was trained with, or --generator random",
+          generator_.string(), model_.string());
+    if (given)
+      electra_.generator = generator_;
+    else if (pretrained_->has_weights() && fs::exists(model_ / model::kGeneratorFolder / "config.json"))
+      electra_.generator = model_ / model::kGeneratorFolder;
+    if (electra_.generator.empty()) return;
+    if (arguments.given("generator-size"))
+      throw InputError(
+          "usage",
+          "--generator-size is of a new generator, and {} has its own size; leave it out, or give "
+          "--generator random",
+          electra_.generator.string());
+    if (!given && training_.starts_anew())
+      log::info("going on with the generator in {}; --generator random begins a new one",
+                electra_.generator.string());
   }
 
   void open_data(const std::vector<double>& weights) {
@@ -301,7 +334,8 @@ class Pretrain final : public Command {
     if (!name.empty()) options.best_metric = name;
   }
 
-  fs::path model_, tokenizer_;
+  static constexpr const char* kRandomGenerator = "random";
+  fs::path model_, tokenizer_, generator_;
   std::vector<fs::path> eval_data_;
   CorporaOptions corpora_;
   std::string recipe_;

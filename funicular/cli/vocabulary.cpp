@@ -136,6 +136,7 @@ class Vocabulary final : public Command {
     if (done.left_out) log::warning("{} words cannot become tokens and were left out", done.left_out);
     if (done.unknown)
       log::info("{} of the words were unknown so far, and begin as the unknown token", done.unknown);
+    if (done.of_generator) log::info("the generator in the folder got the words, too");
     if (!done.without_piece.empty())
       log::warning(
           "the vocabulary has no piece for {} characters within words, such as \"{}\": a word that begins "

@@ -84,7 +84,7 @@ Sample ChunkDataset::get(int64_t index) const {
   Sample sample;
   const StoreRange tokens{begin_of(place.piece), begin_of(place.piece + 1)};
   sample.columns = {store_->tokens(tokens)};
-  sample.row_starts = store_->row_starts(place.document, tokens);
+  sample.columns[0].row_starts = store_->row_starts(place.document, tokens);
   sample.sample_id = index;
   return sample;
 }

@@ -1,6 +1,7 @@
 #pragma once
 // What the data layer hands to an objective: spans into the memory-mapped store, never copies.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -44,8 +45,13 @@ struct WordStarts {
 
 /// Where rows of the store begin among the tokens of a column.
 struct RowStarts {
-  std::span<const uint64_t> tokens;  ///< of the store, ascending, strictly within the column
-  uint64_t begin = 0;                ///< the column's first token in the store
+  std::span<const uint64_t> tokens = {};  ///< of the store, ascending, strictly within the column
+  uint64_t begin = 0;                     ///< the column's first token in the store
+  /// Those of `count` tokens of the column from its `first` one on.
+  RowStarts subspan(size_t first, size_t count) const {
+    const auto after = std::upper_bound(tokens.begin(), tokens.end(), begin + first);
+    return {{after, std::lower_bound(after, tokens.end(), begin + first + count)}, begin + first};
+  }
 };
 
 /// One training example: columns of tokens without special tokens, and its label.
@@ -53,6 +59,7 @@ struct Sample {
   struct Column {
     TokenSpan tokens;
     WordStarts word_starts;
+    RowStarts row_starts = {};  ///< where the data set knows them
   };
   std::vector<Column> columns;  ///< any number; templates of tokenizers put together one or two
   double label = 0;             ///< class number or regression target; unused where the data set has none
@@ -60,7 +67,6 @@ struct Sample {
   int64_t sample_id = 0;               ///< index in the data set
   int64_t draw_id = 0;                 ///< ordinal of this draw in the run: a sample met twice has two
   int64_t epoch = 0;                   ///< of the draw
-  RowStarts row_starts;                ///< of columns[0], where the data set knows them
   /// Places of columns[0], ascending, before which a separator stands: where documents are packed into a sequence.
   std::vector<int32_t> separators = {};
   Column other;  ///< a piece of another document, where the objective reads one; else empty

@@ -71,12 +71,14 @@ Sample SentencesDataset::get(int64_t index) const {
   Sample sample;
   sample.columns = {store_->tokens(tokens)};
   sample.sample_id = index;
-  if (!across_) return sample;
-  for (int64_t document = document_at(tokens.begin) + 1; document < store_->documents(); ++document) {
-    const StoreRange other = store_->document_tokens(document);
+  const int64_t first = document_at(tokens.begin);
+  int64_t last = first;
+  for (; across_ && last + 1 < store_->documents(); ++last) {
+    const StoreRange other = store_->document_tokens(last + 1);
     if (other.begin >= tokens.end) break;
     if (other.size() > 0) sample.separators.push_back(static_cast<int32_t>(other.begin - tokens.begin));
   }
+  sample.columns[0].row_starts = store_->row_starts(first, last, tokens);
   return sample;
 }
 

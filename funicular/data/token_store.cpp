@@ -405,7 +405,11 @@ StoreRange TokenStore::document_tokens(int64_t document) const {
 }
 
 RowStarts TokenStore::row_starts(int64_t document, StoreRange tokens) const {
-  const StoreRange rows = document_rows(document);
+  return row_starts(document, document, tokens);
+}
+
+RowStarts TokenStore::row_starts(int64_t first_document, int64_t last_document, StoreRange tokens) const {
+  const StoreRange rows{document_rows(first_document).begin, document_rows(last_document).end};
   const uint64_t columns = static_cast<uint64_t>(meta_.columns);
   const auto all = rows_.as<uint64_t>().subspan(rows.begin * columns, rows.size() * columns + 1);
   const auto first = std::upper_bound(all.begin(), all.end(), tokens.begin);

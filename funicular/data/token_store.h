@@ -150,6 +150,8 @@ class TokenStore {
   StoreRange document_tokens(int64_t document) const;
   /// Where rows (their columns, too) begin strictly within a range of a document's tokens.
   RowStarts row_starts(int64_t document, StoreRange tokens) const;
+  /// The same within a range of the tokens of documents from the first to the last.
+  RowStarts row_starts(int64_t first_document, int64_t last_document, StoreRange tokens) const;
   /// Any range of tokens as a column.
   Sample::Column tokens(StoreRange range) const;
 

@@ -6,9 +6,11 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/format/sequence_files.h"
 #include "funicular/format/tokenizer_json.h"
 #include "funicular/text/tokenizer.h"
@@ -165,6 +167,27 @@ void guess_names(const std::vector<std::string>& tokens, ByteBpeOptions& options
   guess(options.mask_token, "[MASK]");
 }
 
+/// Warns where many tokens are made by no merge, so that no text has them: of an empty or cut file everything else is
+/// sound.
+ByteBpe with_merges_checked(ByteBpe tokenizer, const std::string& origin) {
+  constexpr double kMany = 0.01;  // RoBERTa's vocabulary has a few such tokens to fill it up
+  if (tokenizer.options().ignore_merges) return tokenizer;
+  std::unordered_set<int32_t> made;
+  for (const Merge& merge : tokenizer.merges()) made.insert(merge.result);
+  for (const AddedToken& token : tokenizer.added_tokens()) made.insert(token.id);
+  const text::SpecialTokens& special = tokenizer.special();
+  made.insert({special.pad, special.unknown, special.cls, special.sep, special.mask});
+  int64_t unreached = 0;
+  for (int32_t id = 0; id < tokenizer.model_size(); ++id)
+    unreached += !made.contains(id) && tokenizer.token_text(id).size() > 1;
+  if (static_cast<double>(unreached) > kMany * tokenizer.size())
+    log::warning(
+        "{}: {} of the {} tokens are made by none of the {} merges, and no text has them; the merges seem to "
+        "be cut: copy the file again, or take the vocabulary and the merges of one tokenizer",
+        origin, unreached, tokenizer.size(), tokenizer.merges().size());
+  return tokenizer;
+}
+
 std::vector<std::string> all_tokens(std::vector<std::string> vocabulary,
                                     const std::vector<AddedToken>& added) {
   for (const AddedToken& token : added)
@@ -198,8 +221,9 @@ ByteBpe read_byte_bpe(TokenizerDocument document, const fs::path& path) {
   options.trim_offsets = sequence.trim_offsets;
   options.trim_keeps_prefix = sequence.trim_keeps_prefix;
   read_names(config, options, config_origin);
-  return ByteBpe(std::move(vocabulary), std::move(merges), std::move(options), std::move(added),
-                 sequence.sequence);
+  return with_merges_checked(ByteBpe(std::move(vocabulary), std::move(merges), std::move(options),
+                                     std::move(added), sequence.sequence),
+                             origin);
 }
 
 // ---- vocab.json and merges.txt
@@ -308,8 +332,9 @@ ByteBpe read_byte_bpe_vocabulary(const fs::path& folder) {
   const std::vector<std::string> tokens = all_tokens(vocabulary, added);
   text::SequenceTemplate sequence;
   if (!is_gpt2) sequence = roberta_sequence(options.cls_token, options.sep_token, tokens, path.string());
-  return ByteBpe(std::move(vocabulary), std::move(merges), std::move(options), std::move(added),
-                 std::move(sequence));
+  return with_merges_checked(ByteBpe(std::move(vocabulary), std::move(merges), std::move(options),
+                                     std::move(added), std::move(sequence)),
+                             (folder / "merges.txt").string());
 }
 
 // ---- writing

@@ -114,6 +114,30 @@ int64_t count_unknown(const std::vector<text::NewWord>& words, int32_t unknown) 
   });
 }
 
+/// Writes a model's folder with the new words.
+void write_extended(format::BertConfig config, const TokenRows& rows, const text::WordPiece& tokenizer,
+                    const std::vector<text::NewWord>& words, const fs::path& folder) {
+  const text::WordPiece extended = text::with_new_words(tokenizer, words);
+  config.vocab_size = extended.size();
+  format::check_bert_config(config, folder.string());
+  write_weights(rows, folder / "model.safetensors", tokenizer.size(), words);
+  format::save_tokenizer(folder, extended, static_cast<int>(config.longest_sequence()));
+  format::write_bert_config(folder, config);
+}
+
+/// Whether there is a generator in the folder. Throws InputError where it has another tokenizer.
+bool has_generator(const fs::path& folder, const text::Tokenizer& tokenizer) {
+  const fs::path generator = folder / kGeneratorFolder;
+  if (!fs::exists(generator / "config.json")) return false;
+  if (Pretrained(generator).tokenizer()->fingerprint() != tokenizer.fingerprint())
+    throw InputError(
+        "vocabulary",
+        "{}: expected the tokeniser of {}, since both read one table of embeddings, found another; "
+        "move the generator elsewhere, and only the model is extended",
+        generator.string(), folder.string());
+  return true;
+}
+
 }  // namespace
 
 VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& words, bool leave_out,
@@ -124,19 +148,19 @@ VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& wo
   if (fs::exists(output))
     throw InputError("vocabulary", "--output {} exists; choose another folder, or remove it",
                      output.string());
-  format::BertConfig config = source.config();
-  const TokenRows rows(config, folder);
+  const TokenRows rows(source.config(), folder);
+  const bool with_generator = has_generator(folder, tokenizer);
   const text::NewWords found = text::read_new_words(tokenizer, words, leave_out);
-  const text::WordPiece extended = text::with_new_words(tokenizer, found.words);
-  config.vocab_size = extended.size();
-  format::check_bert_config(config, output.string());
-
   if (output.has_parent_path()) make_directories(fs::absolute(output).parent_path());
   const fs::path making = make_temporary_folder(output);
   try {
-    write_weights(rows, making / "model.safetensors", tokenizer.size(), found.words);
-    format::save_tokenizer(making, extended, static_cast<int>(config.longest_sequence()));
-    format::write_bert_config(making, config);
+    write_extended(source.config(), rows, tokenizer, found.words, making);
+    if (with_generator) {
+      const Pretrained generator(folder / kGeneratorFolder);
+      make_directories(making / kGeneratorFolder);
+      write_extended(generator.config(), TokenRows(generator.config(), generator.path()), tokenizer,
+                     found.words, making / kGeneratorFolder);
+    }
     put_in_place(making, output);
   } catch (...) {
     std::error_code ignored;
@@ -147,6 +171,7 @@ VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& wo
           .added = static_cast<int64_t>(found.words.size()),
           .left_out = found.left_out,
           .unknown = count_unknown(found.words, tokenizer.special().unknown),
+          .of_generator = with_generator,
           .without_piece = text::characters_without_piece(tokenizer)};
 }
 

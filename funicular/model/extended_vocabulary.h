@@ -11,10 +11,11 @@
 namespace funicular::model {
 
 struct VocabularyExtension {
-  int64_t before = 0;    ///< tokens that the tokenizer had
-  int64_t added = 0;     ///< new ones; their ids follow
-  int64_t left_out = 0;  ///< words of the list that cannot become tokens, see text::read_new_words
-  int64_t unknown = 0;   ///< of the new ones, those that were the unknown token so far
+  int64_t before = 0;         ///< tokens that the tokenizer had
+  int64_t added = 0;          ///< new ones; their ids follow
+  int64_t left_out = 0;       ///< words of the list that cannot become tokens, see text::read_new_words
+  int64_t unknown = 0;        ///< of the new ones, those that were the unknown token so far
+  bool of_generator = false;  ///< the folder has an ELECTRA's generator, which got them, too
   /// See text::characters_without_piece: words that go on with one of these behind a new word become unknown.
   std::vector<std::string> without_piece;
 };
@@ -27,7 +28,9 @@ struct VocabularyExtension {
 /// every place the mean of its pieces' logits. All other numbers, and the rows of the old tokens, are copied as they
 /// are, in the type that they have. Rows behind the tokenizer's tokens, which only fill up to a round number, go.
 ///
-/// The folder appears when it is complete. Throws InputError where the tokenizer is no WordPiece, `output` exists, a word cannot
+/// A generator in the folder (kGeneratorFolder) gets the same words: both read one table of embeddings.
+///
+/// The folder appears when it is complete. Throws InputError where the tokenizer is no WordPiece, or a generator has another, `output` exists, a word cannot
 /// become a token, or the weights do not fit; RunError where it cannot be written.
 VocabularyExtension extend_vocabulary(const fs::path& folder, const fs::path& words, bool leave_out,
                                       const fs::path& output);

@@ -14,6 +14,7 @@
 #include "funicular/format/hub_hint.h"
 #include "funicular/format/tokenizer_files.h"
 #include "funicular/format/weight_files.h"
+#include "funicular/model/own_tokenizer.h"
 #include "funicular/model/token_classifier.h"
 #include "funicular/nn/quantized.h"
 
@@ -55,6 +56,21 @@ static std::string other_owner(const format::BertConfig& config, const Head& hea
 /// What the classes of a head are given to.
 static const char* classified(const Head& head) {
   return head == Head::classification ? "whole texts" : "words";
+}
+
+/// Why a model may lack weights of this head, and what to do.
+static std::string reason_of_missing(const format::BertConfig& config, const Head& head,
+                                     const fs::path& folder) {
+  if (head == Head::masked_lm && fs::exists(folder / kGeneratorFolder / "config.json"))
+    return fmt::format(
+        "it is an ELECTRA's discriminator, which guesses no words; its generator does: give {}",
+        (folder / kGeneratorFolder).string());
+  if (head == Head::masked_lm && config.model_type == "electra")
+    return fmt::format(
+        "an ELECTRA's discriminator guesses no words, and pretrain keeps the generator only with "
+        "--keep-generator; or was the model not {}?",
+        head.purpose);
+  return fmt::format("was the model {}?", head.purpose);
 }
 
 void require_folder(const fs::path& folder, const char* option) {
@@ -117,11 +133,9 @@ std::unique_ptr<text::Tokenizer> Pretrained::tokenizer(const fs::path& elsewhere
 
 std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder) {
   std::unique_ptr<text::Tokenizer> tokenizer = format::load_tokenizer(folder);
-  if (const int64_t limit = tokenizer->id_limit(); limit > config.vocab_size)
-    throw InputError(
-        "tokenizer",
-        "{}: the tokeniser has {} tokens, but the model's vocabulary has {}; they do not belong together",
-        folder.string(), limit, config.vocab_size);
+  require_own_tokenizer(config, *tokenizer, folder);
+  for (const std::string& doubt : doubtful_special_tokens(config, *tokenizer))
+    log::warning("{}: {}", folder.string(), doubt);
   return tokenizer;
 }
 
@@ -155,12 +169,14 @@ BertOptions Pretrained::options(at::ScalarType dtype, at::Device device,
           .device = device};
 }
 
-LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable,
-                            const Head& head) const {
+LoadReport Pretrained::load(Model& model, bool starts_anew, const std::string& replaceable, const Head& head,
+                            const std::string& elsewhere) const {
   const std::string other =
       !replaceable.empty() && replaceable == classes_layer(config_, head) ? other_owner(config_, head) : "";
   LoadReport report = load_pretrained(model, path_, replaceable, nullptr, other.empty() ? "" : replaceable);
   require_finite(model, path_);
+  if (!elsewhere.empty())
+    std::erase_if(report.missing, [&](const std::string& name) { return name.starts_with(elsewhere); });
   if (!other.empty() && starts_anew)
     log::warning("{} is a {}: its classifier is not one of {}, and a new one takes its place", path_.string(),
                  other, classified(head));
@@ -180,8 +196,8 @@ void Pretrained::load_all(Model& model, const Head& head) const {
   const LoadReport report = load_pretrained(model, path_);
   require_finite(model, path_);
   if (!report.missing.empty())
-    throw InputError("weights", "{} lacks weights that this command needs: {}; was the model {}?",
-                     path_.string(), list(report.missing), head.purpose);
+    throw InputError("weights", "{} lacks weights that this command needs: {}; {}", path_.string(),
+                     list(report.missing), reason_of_missing(config_, head, path_));
   std::vector<std::string> left;
   for (const std::string& name : report.unexpected)
     if (name.find("encoder.") != name.npos || name.find("embeddings.") != name.npos) left.push_back(name);

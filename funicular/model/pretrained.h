@@ -14,6 +14,9 @@
 
 namespace funicular::model {
 
+/// Where the generator of an ELECTRA lies in its discriminator's folder, if it was kept.
+inline constexpr const char* kGeneratorFolder = "generator";
+
 /// What fine-tuning notes in config.json for evaluate and predict (key "funicular"; transformers ignores it).
 struct TaskNote {
   std::string task;
@@ -28,7 +31,7 @@ struct TaskNote {
   text::Truncation pair_truncation() const;
 };
 
-/// A tokeniser whose ids fit the model. Throws InputError otherwise.
+/// A tokeniser whose ids fit the model, see require_own_tokenizer. Warns of what is doubtful.
 std::unique_ptr<text::Tokenizer> load_tokenizer(const format::BertConfig& config, const fs::path& folder);
 
 /// Throws InputError unless sequences of `max_length` fit the model's positions.
@@ -69,9 +72,10 @@ class Pretrained {
   /// Copies the weights into the model and says what is new and what is left out. Throws InputError for
   /// weights that are not finite. What is new is not said of a run that goes on from a checkpoint
   /// (`starts_anew` false).
-  /// Weights that are called as `head`'s and are another head's are not taken.
+  /// Weights that are called as `head`'s and are another head's are not taken. Of those whose names begin with
+  /// `elsewhere` nothing is said, for they are another folder's.
   LoadReport load(Model& model, bool starts_anew, const std::string& replaceable = "",
-                  const Head& head = Head::classification) const;
+                  const Head& head = Head::classification, const std::string& elsewhere = "") const;
   /// The same for a model that is to be used as it is: a weight that `head` needs and that is missing is an
   /// InputError.
   void load_all(Model& model, const Head& head) const;

@@ -1,27 +1,67 @@
 #include "funicular/objective/chinese_words.h"
 
+#include <algorithm>
 #include <string>
 
+#include "funicular/base/error.h"
+#include "funicular/base/log.h"
 #include "funicular/text/utf8.h"
 
 namespace funicular::objective {
 
 namespace {
 
+bool is_ideograph(uint32_t code) {
+  return (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
+         (code >= 0x20000 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF);
+}
+
 /// The code point that is all of a text, if it is an ideograph; else 0.
 uint32_t single_ideograph(std::string_view text) {
   if (text.empty()) return 0;
   const char *at = text.data(), *end = at + text.size();
   const uint32_t code = text::next_code_point(at, end);
-  const bool ideograph = (code >= 0x4E00 && code <= 0x9FFF) || (code >= 0x3400 && code <= 0x4DBF) ||
-                         (code >= 0x20000 && code <= 0x2CEAF) || (code >= 0xF900 && code <= 0xFAFF);
-  return at == end && ideograph ? code : 0;
+  return at == end && is_ideograph(code) ? code : 0;
+}
+
+bool begins_with_ideograph(std::string_view text) {
+  if (text.empty()) return false;
+  const char* at = text.data();
+  return is_ideograph(text::next_code_point(at, at + text.size()));
 }
 
 }  // namespace
 
+bool splits_ideographs(const text::Tokenizer& tokenizer) {
+  // Also where the vocabulary has neither: two words that are unknown.
+  const std::vector<uint8_t> starts = tokenizer.tokenize("中国").word_starts;
+  return std::count(starts.begin(), starts.end(), 1) == 2;
+}
+
+void warn_of_sentences_as_words(const text::Tokenizer& tokenizer) {
+  constexpr double kOfChinese = 0.05;  // GPT-2's vocabulary: 0.0005
+  if (splits_ideographs(tokenizer)) return;
+  int64_t ideographs = 0;
+  for (int32_t id = 0; id < tokenizer.size(); ++id)
+    ideographs += begins_with_ideograph(tokenizer.token_text(id));
+  if (static_cast<double>(ideographs) < kOfChinese * tokenizer.size()) return;
+  log::warning(
+      "{} of the tokenizer's tokens are Chinese, and it takes what stands between blanks for one word: a "
+      "Chinese "
+      "sentence is hidden whole or not at all; put blanks between the words of the text before it is "
+      "tokenised",
+      ideographs);
+}
+
 ChineseWords::ChineseWords(const text::Tokenizer& tokenizer, const fs::path& dictionary)
     : segmenter_(dictionary) {
+  if (!splits_ideographs(tokenizer))
+    throw InputError(
+        "masking",
+        "--word-dictionary makes words of ideographs that are tokens of their own, and this tokenizer "
+        "({}) takes what stands between blanks for one word; leave the option out, and put blanks "
+        "between the words of the text before it is tokenised (WordPiece: or set tokenize_chinese_chars)",
+        tokenizer.description());
   for (int32_t id = 0; id < tokenizer.size(); ++id)
     ideographs_.push_back(single_ideograph(tokenizer.token_text(id)));
 }
@@ -41,7 +81,7 @@ void ChineseWords::mark(const MaskView& view, std::vector<uint8_t>& word_starts)
     ends.clear();
     size_t place = begin;
     for (; place < view.tokens.size() && ideograph(place); ++place) {
-      if (place > begin && begins_text(view, place)) break;
+      if (place > begin && begins_row(view, place)) break;
       text::append_code_point(ideograph(place), run);
       ends.push_back(static_cast<uint32_t>(run.size()));
     }

@@ -9,9 +9,9 @@
 #include "funicular/base/error.h"
 #include "funicular/base/hash.h"
 #include "funicular/base/random.h"
+#include "funicular/format/tokenizer_files.h"
 #include "funicular/model/builder.h"
 #include "funicular/model/electra.h"
-#include "funicular/model/pretrained.h"
 #include "funicular/objective/metrics.h"
 
 namespace funicular::objective {
@@ -132,9 +132,27 @@ void require_same_embeddings(const format::BertConfig& a, const format::BertConf
   throw InputError(
       "electra",
       "generator and discriminator have their embeddings in common; expected tables of one size, found "
-      "{} tokens, {} positions and {} segments of {}, and {}, {} and {} of {}",
+      "{} tokens, {} positions and {} segments of {}, and {}, {} and {} of {}; give the generator that was "
+      "trained with "
+      "this model (funicular vocabulary extend takes it along), or begin a new one: --generator random",
       a.vocab_size, a.max_position_embeddings, a.type_vocab_size, a.embedding_width(), b.vocab_size,
       b.max_position_embeddings, b.type_vocab_size, b.embedding_width());
+}
+
+/// Copies the weights of the generator's folder to the joint model's own ones of it.
+void load_generator(Model& model, const fs::path& folder) {
+  const std::string prefix = kGenerator;
+  const auto in_file = [&](const std::string& name) {
+    return name.starts_with(prefix) ? name.substr(prefix.size()) : std::string();
+  };
+  model::LoadReport report = model::load_pretrained(model, folder, "", in_file);
+  std::erase_if(report.missing, [&](const std::string& name) { return !name.starts_with(prefix); });
+  if (!report.missing.empty())
+    throw InputError(
+        "electra",
+        "{}: expected a generator (ElectraForMaskedLM), as pretrain --keep-generator leaves it, found "
+        "one without {} and {} other weights; give another, or begin a new one: --generator random",
+        folder.string(), in_file(report.missing.front()), report.missing.size() - 1);
 }
 
 std::string in_encoder(const format::BertConfig& config, const std::string& name) {
@@ -172,6 +190,21 @@ Model join_electra(model::BertOptions discriminator, model::BertOptions generato
 Electra::Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking,
                  const ElectraOptions& options)
     : options_(options), masked_lm_(tokenizer, with_shares(masking)) {
+  const fs::path& generator = options.generator;
+  if (!generator.empty()) generator_.emplace(generator, model::Pretrained::Expect::folder, "--generator");
+  if (generator_ && format::has_tokenizer(generator) &&
+      format::load_tokenizer(generator)->fingerprint() != tokenizer.fingerprint())
+    throw InputError(
+        "electra",
+        "{}: the generator's tokeniser is not the model's ({}); give the generator that was trained with "
+        "this model, or begin a new one: --generator random",
+        generator.string(), tokenizer.description());
+  if (masking.compat == Compat::hf && masking.masking == Masking::whole_word)
+    throw InputError(
+        "electra",
+        "--compat hf shows [MASK] in place of every token of a hidden word, and ELECTRA of {} % of them; "
+        "leave --compat out, or give another",
+        100 * kMaskShare);
   if (!(options.generator_size > 0 && options.generator_size <= 1))
     throw InputError("electra", "expected a size of the generator above 0 and at most 1, found {}",
                      options.generator_size);
@@ -190,10 +223,16 @@ model::Head Electra::head() const {
 
 Model Electra::build(model::BertOptions discriminator) const {
   model::BertOptions generator = discriminator;
-  generator.config = generator_config(discriminator.config, options_.generator_size);
-  generator.loaded = nullptr;
+  generator.config = config_of_generator(discriminator.config);
+  generator.loaded = generator_ ? generator_->options().loaded : nullptr;
   generator.seed = hash_bytes(fmt::format("{} {}", kGenerator, discriminator.seed));
-  return join_electra(std::move(discriminator), std::move(generator), options_.weight);
+  Model model = join_electra(std::move(discriminator), std::move(generator), options_.weight);
+  if (generator_) load_generator(model, generator_->path());
+  return model;
+}
+
+format::BertConfig Electra::config_of_generator(const format::BertConfig& discriminator) const {
+  return generator_ ? generator_->config() : generator_config(discriminator, options_.generator_size);
 }
 
 std::unique_ptr<Metrics> Electra::metrics() const {
@@ -202,8 +241,10 @@ std::unique_ptr<Metrics> Electra::metrics() const {
 
 std::map<std::string, std::string> Electra::identity() const {
   std::map<std::string, std::string> all = masked_lm_.identity();
-  all["objective"] = fmt::format("electra, a generator of {} of the width, weight {}, {}",
-                                 options_.generator_size, options_.weight, all["objective"]);
+  const std::string generator = generator_
+                                    ? fmt::format("the generator {}", generator_->weights_hash())
+                                    : fmt::format("a generator of {} of the width", options_.generator_size);
+  all["objective"] = fmt::format("electra, {}, weight {}, {}", generator, options_.weight, all["objective"]);
   return all;
 }
 
@@ -221,9 +262,9 @@ void Electra::save_more(const Model& model, const format::BertConfig& config,
     const std::string name = in_encoder(config, shared);
     weights[name] = model.find(name)->master.detach();
   }
-  const format::BertConfig own = generator_config(config, options_.generator_size);
-  model::save_weights(weights, own, generator_head(), folder / "generator");
-  model::save_tokenizer(own, tokenizer, folder / "generator");
+  const format::BertConfig own = config_of_generator(config);
+  model::save_weights(weights, own, generator_head(), folder / model::kGeneratorFolder);
+  model::save_tokenizer(own, tokenizer, folder / model::kGeneratorFolder);
 }
 
 }  // namespace funicular::objective

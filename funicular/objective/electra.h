@@ -4,7 +4,9 @@
 // discriminator tells of every token whether the generator has put it there.
 
 #include <memory>
+#include <optional>
 
+#include "funicular/model/pretrained.h"
 #include "funicular/objective/masked_lm.h"
 
 namespace funicular::objective {
@@ -13,6 +15,9 @@ struct ElectraOptions {
   double generator_size = 0.25;  ///< the generator's hidden size, as a share of the discriminator's; (0, 1]
   double weight = 50;           ///< of the discriminator's loss; the generator's is 1 (the paper's section 2)
   bool keep_generator = false;  ///< leaves the generator in FOLDER/generator, too
+  /// Folder of a generator (transformers' ElectraForMaskedLM) to go on with, whose size counts; its embeddings are not
+  /// read, for they are the discriminator's. Empty: a new one with random weights.
+  fs::path generator = {};
 };
 
 /// Of the tokens of a sequence 15 % are chosen; the generator sees [MASK] in place of 85 % of them and
@@ -30,7 +35,7 @@ struct ElectraOptions {
 class Electra : public Objective {
  public:
   /// Copies what it needs of the vocabulary. Throws InputError without [CLS], [SEP] or [MASK], and for
-  /// options out of range. `masking.mask_share` and `random_share` are not read.
+  /// options out of range, and for a generator of another tokenizer. `masking.mask_share` and `random_share` are not read.
   Electra(const text::Tokenizer& tokenizer, const MaskedLmOptions& masking, const ElectraOptions& options);
   MicroBatch collate(std::span<const data::Sample> samples, const RandomState& random) const override;
   int64_t length(const data::Sample& sample) const override { return masked_lm_.length(sample); }
@@ -39,7 +44,8 @@ class Electra : public Objective {
   }
   /// The discriminator's.
   model::Head head() const override;
-  /// The discriminator of these options, and before it a generator with random weights; see join_electra.
+  /// The discriminator of these options, and before it the generator, with its weights or random ones; see
+  /// join_electra.
   Model build(model::BertOptions discriminator) const override;
   /// perplexity and generator_accuracy (of the chosen tokens), discriminator_accuracy (of all), and
   /// replaced_precision and replaced_recall.
@@ -50,8 +56,10 @@ class Electra : public Objective {
                  const fs::path& folder) const override;
 
  private:
+  format::BertConfig config_of_generator(const format::BertConfig& discriminator) const;
   ElectraOptions options_;
-  MaskedLm masked_lm_;  ///< whose batches the generator reads
+  std::optional<model::Pretrained> generator_;  ///< none: a new one
+  MaskedLm masked_lm_;                          ///< whose batches the generator reads
 };
 
 /// Begins the names of the generator's own weights.

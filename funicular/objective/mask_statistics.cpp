@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <string_view>
 
 #include "funicular/text/utf8.h"
@@ -14,6 +15,7 @@ namespace {
 constexpr const char* kNames[] = {"mask", "random", "similar", "kept"};
 constexpr const char* kTitles[] = {"[MASK]", "random", "similar", "the same"};
 constexpr const char* kColours[] = {"\033[31m", "\033[33m", "\033[34m", "\033[90m"};
+constexpr const char *kStood = "\033[32m", *kPlain = "\033[0m";
 
 double share(double part, double whole) {
   return whole > 0 ? part / whole : 0;
@@ -64,18 +66,18 @@ class Line {
   }
 
   void write_unit(int32_t begin, int32_t end, size_t& hidden) {
-    text_ += colours_ ? "\033[32m" : "{";
+    text_ += colours_ ? kStood : "{";
     for (int32_t i = begin; i < end; ++i) {
       if (i > begin && starts_word(i)) text_ += ' ';
       text_ += piece(tokenizer_, sequence_.view.tokens[static_cast<size_t>(i)]);
     }
-    text_ += colours_ ? "\033[0m" : "|";
+    text_ += colours_ ? kPlain : "|";
     for (int32_t i = begin; i < end; ++i, ++hidden) {
       const Shown how = sequence_.report.shown[hidden];
       if (colours_ || i > begin) text_ += joins(i, begin, how) ? "" : " ";
       if (colours_) text_ += kColours[static_cast<size_t>(how)];
       text_ += piece(tokenizer_, sequence_.input[static_cast<size_t>(i)]);
-      if (colours_) text_ += "\033[0m";
+      if (colours_) text_ += kPlain;
     }
     if (!colours_) text_ += '}';
   }
@@ -173,6 +175,13 @@ std::string readable(std::string_view bytes) {
 
 std::string masked_text(const MaskedSequence& sequence, const text::Tokenizer& tokenizer, bool colours) {
   return readable(Line(sequence, tokenizer, colours).write());
+}
+
+std::string colour_legend() {
+  std::string text = fmt::format("{}what stood there{}, and what is shown:", kStood, kPlain);
+  for (size_t i = 0; i < std::size(kColours); ++i)
+    text += fmt::format("{} {}{}{}", i ? "," : "", kColours[i], kTitles[i], kPlain);
+  return text;
 }
 
 }  // namespace funicular::objective

@@ -36,5 +36,7 @@ class MaskStatistics {
 /// tokens around and between the texts. With `colours` (of terminals) what stood there is green, and what is shown red
 /// ([MASK]), yellow (random), blue (similar) or grey (the same).
 std::string masked_text(const MaskedSequence& sequence, const text::Tokenizer& tokenizer, bool colours);
+/// A line that says what the colours mean, each in itself.
+std::string colour_legend();
 
 }  // namespace funicular::objective

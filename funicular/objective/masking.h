@@ -25,6 +25,9 @@ struct MaskView {
   /// 1 where special tokens stand before the token, so that no unit reaches across; the same size, or empty: one
   /// text.
   std::span<const uint8_t> text_starts = {};
+  /// 1 where a row of the store begins, so that no Chinese word reaches across; the same size, or empty: unknown. Units
+  /// of several words do, as in the published programs: a row may end within a sentence.
+  std::span<const uint8_t> row_starts = {};
 };
 
 /// Something hidden as a whole: a token, a word, a span.
@@ -54,6 +57,11 @@ std::vector<Unit> words_of(const MaskView& view);
 /// Whether a place begins a text of the view.
 inline bool begins_text(const MaskView& view, size_t place) {
   return place == 0 || (!view.text_starts.empty() && view.text_starts[place] != 0);
+}
+
+/// Whether a place begins a row or a text of the view.
+inline bool begins_row(const MaskView& view, size_t place) {
+  return begins_text(view, place) || (!view.row_starts.empty() && view.row_starts[place] != 0);
 }
 
 /// Which units to hide: chooses until the budget of tokens is used up.

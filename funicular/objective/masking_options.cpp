@@ -183,8 +183,14 @@ std::shared_ptr<const Selector> make_selector(const text::Tokenizer& tokenizer,
   if (options.compat == Compat::hf) fill.rule = Fill::Rule::each;
   if (options.compat == Compat::fairseq) fill.rule = Fill::Rule::number;
   std::shared_ptr<const WordWeights> weights;
-  if (!options.word_weights.empty())
-    weights = std::make_shared<const WordWeights>(WordWeights::read(options.word_weights, tokenizer));
+  if (!options.word_weights.empty()) {
+    int64_t left_out = 0;
+    weights =
+        std::make_shared<const WordWeights>(WordWeights::read(options.word_weights, tokenizer, left_out));
+    if (left_out > 0)
+      log::warning("{}: {} words have a token that the vocabulary lacks, and are left out",
+                   options.word_weights.string(), left_out);
+  }
   return std::make_shared<UnitSelector>(make_units(tokenizer, options), fill, std::move(weights));
 }
 

@@ -19,7 +19,7 @@ namespace {
 /// The place in 1 … size - 1 at which a piece is cut: of the rows' beginnings the one nearest to `wanted`; else
 /// the first beginning of a word from there on, or before it; else `wanted`.
 size_t cut_near(const data::Sample& sample, size_t wanted) {
-  const auto& [rows, first] = sample.row_starts;
+  const auto& [rows, first] = sample.columns[0].row_starts;
   if (!rows.empty()) {
     const auto after = std::lower_bound(rows.begin(), rows.end(), first + wanted);
     if (after == rows.begin()) return static_cast<size_t>(*after - first);
@@ -107,7 +107,8 @@ class PretrainingMetrics final : public Metrics {
 
 data::Sample::Column part_of(const data::Sample::Column& column, size_t begin, size_t end) {
   return {column.tokens.subspan(begin, end - begin),
-          {column.word_starts.bits, column.word_starts.begin + begin}};
+          {column.word_starts.bits, column.word_starts.begin + begin},
+          column.row_starts.subspan(begin, end - begin)};
 }
 
 Cut cut_in_two(const data::Sample& sample, uint64_t key, uint64_t seed) {

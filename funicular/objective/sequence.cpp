@@ -57,11 +57,13 @@ void PackedSequences::add(const data::Sample& sample, const text::SequenceTempla
                           const SequenceOptions& options) {
   const text::PairLengths kept = kept_lengths(sample, form, options);
   const size_t before = token_ids.size();
-  const auto push = [&](int64_t token, int64_t type, uint8_t can_mask, uint8_t starts) {
+  const auto push = [&](int64_t token, int64_t type, uint8_t can_mask, uint8_t starts,
+                        bool starts_row = false) {
     token_ids.push_back(token);
     token_type_ids.push_back(type);
     maskable.push_back(can_mask);
     word_starts.push_back(starts);
+    row_starts.push_back(starts_row);
   };
   for (const text::SequenceTemplate::Step& step : form.steps(column_count(sample))) {
     if (step.column < 0) {
@@ -70,7 +72,8 @@ void PackedSequences::add(const data::Sample& sample, const text::SequenceTempla
     }
     const data::Sample::Column& source = sample.columns[static_cast<size_t>(step.column)];
     const int32_t count = step.column == 0 ? kept.first : kept.second;
-    size_t separators = 0;
+    const auto& [rows, first] = source.row_starts;
+    size_t separators = 0, row = 0;
     for (int32_t i = 0; i < count; ++i) {
       const auto place = static_cast<size_t>(i);
       bool starts_text = i == 0;
@@ -79,9 +82,12 @@ void PackedSequences::add(const data::Sample& sample, const text::SequenceTempla
         starts_text = true;
         ++separators;
       }
+      bool starts_row = false;
+      // Rows without a token begin where the next one does.
+      for (; row < rows.size() && rows[row] == first + place; ++row) starts_row = true;
       // The first piece of a cut text starts a unit even where the cut fell inside a word.
       push(source.tokens[place], step.type, 1,
-           starts_text || !source.word_starts.bits || source.word_starts[place]);
+           starts_text || !source.word_starts.bits || source.word_starts[place], starts_row);
     }
   }
   lengths.push_back(static_cast<int32_t>(token_ids.size() - before));

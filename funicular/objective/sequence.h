@@ -32,6 +32,7 @@ bool is_truncated(const data::Sample& sample, const text::SequenceTemplate& form
 struct PackedSequences {
   std::vector<int64_t> token_ids, token_type_ids;  ///< [T]
   std::vector<uint8_t> maskable, word_starts;      ///< [T]; special tokens are not maskable
+  std::vector<uint8_t> row_starts;                 ///< [T]; 1 where a row of the store begins within a column
   std::vector<int32_t> lengths;                    ///< [S]
   std::vector<int64_t> sample_ids, draw_ids;       ///< [S]
 

@@ -11,7 +11,7 @@ namespace {
 /// The maskable tokens of a sequence.
 struct Maskable {
   std::vector<int32_t> tokens;
-  std::vector<uint8_t> word_starts, text_starts;
+  std::vector<uint8_t> word_starts, text_starts, row_starts;
   std::vector<size_t> places;  ///< in the packed batch
 
   Maskable(const PackedSequences& packed, size_t begin) {
@@ -20,10 +20,11 @@ struct Maskable {
       tokens.push_back(static_cast<int32_t>(packed.token_ids[i]));
       word_starts.push_back(packed.word_starts[i]);
       text_starts.push_back(places.empty() || places.back() + 1 != i);
+      row_starts.push_back(packed.row_starts[i]);
       places.push_back(i);
     }
   }
-  MaskView view() const { return {tokens, word_starts, text_starts}; }
+  MaskView view() const { return {tokens, word_starts, text_starts, row_starts}; }
 };
 
 }  // namespace
@@ -38,6 +39,8 @@ TokenMasker::TokenMasker(const text::Tokenizer& tokenizer, const MaskedLmOptions
   check_masking(options);
   if (!options.word_dictionary.empty())
     chinese_words_ = std::make_shared<const ChineseWords>(tokenizer, options.word_dictionary);
+  else if (options.masking != Masking::token)
+    warn_of_sentences_as_words(tokenizer);
   selector_ = make_selector(tokenizer, options);
   replacer_ = make_replacer(tokenizer, options);
 }

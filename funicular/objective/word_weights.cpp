@@ -5,9 +5,10 @@
 
 namespace funicular::objective {
 
-WordWeights WordWeights::read(const fs::path& file, const text::Tokenizer& tokenizer) {
+WordWeights WordWeights::read(const fs::path& file, const text::Tokenizer& tokenizer, int64_t& left_out) {
   WordWeights weights;
   int64_t lines = 0;
+  left_out = 0;
   for_each_line(file, [&](std::string_view line, int64_t number) {
     const size_t tab = line.find('\t');
     double weight = -1;
@@ -20,13 +21,20 @@ WordWeights WordWeights::read(const fs::path& file, const text::Tokenizer& token
       throw InputError("masking",
                        "{}:{}: expected a word, a tab and a finite weight of at least 0, found \"{}\"",
                        file.string(), number, line);
-    for (const text::TokenizedText& tokens : phrase_forms(tokenizer, line.substr(0, tab)))
-      weights.set(tokens.ids, weight);
+    const std::vector<text::TokenizedText> forms = phrase_forms(tokenizer, line.substr(0, tab));
+    for (const text::TokenizedText& tokens : forms) weights.set(tokens.ids, weight);
+    left_out += forms.empty();
     ++lines;
   });
   if (lines == 0)
     throw InputError("masking", "{}: the file is empty; expected lines of a word, a tab and its weight",
                      file.string());
+  if (left_out == lines)
+    throw InputError(
+        "masking",
+        "{}: each of the {} words has a token that the vocabulary lacks; expected words of texts in this "
+        "tokenizer's language and case",
+        file.string(), lines);
   return weights;
 }
 

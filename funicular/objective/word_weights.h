@@ -12,8 +12,9 @@ namespace funicular::objective {
 class WordWeights {
  public:
   /// Reads lines `word<TAB>weight` with finite weights of at least 0; 0: hidden only where a sequence has nothing
-  /// else. Throws InputError for another line (FILE:LINE) and for a file without one.
-  static WordWeights read(const fs::path& file, const text::Tokenizer& tokenizer);
+  /// else. Words that have an unknown token are left out; `left_out` counts them. Throws InputError for another line
+  /// (FILE:LINE), for a file without one, and where all words are left out.
+  static WordWeights read(const fs::path& file, const text::Tokenizer& tokenizer, int64_t& left_out);
 
   void set(std::span<const int32_t> word, double weight);
   double of(std::span<const int32_t> word) const;

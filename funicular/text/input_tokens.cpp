@@ -4,6 +4,9 @@
 #include <string>
 #include <string_view>
 
+#include "funicular/text/byte_bpe.h"
+#include "funicular/text/utf8.h"
+
 namespace funicular::text {
 
 namespace {
@@ -27,6 +30,38 @@ bool continues_words(const Tokenizer& tokenizer, std::string_view rest) {
   return false;
 }
 
+bool is_of_word_piece(const Tokenizer& tokenizer, int32_t id) {
+  const std::string& token = tokenizer.vocabulary()[static_cast<size_t>(id)];
+  const std::string spoken = tokenizer.token_text(id);
+  const bool continues = spoken != token;
+  return continues ? continues_words(tokenizer, spoken)
+                   : tokenizer.tokenize(token).ids == std::vector<int32_t>{id};
+}
+
+/// Whether a text gives a token: its own does, alone or where it goes on behind a character of another kind, since a
+/// tokenizer may put a blank before the first.
+bool is_of_whole_characters(const Tokenizer& tokenizer, int32_t id, const std::string& text) {
+  for (const char* before : {"", "a", "1"}) {
+    std::vector<int32_t> wanted = tokenizer.tokenize(before).ids;
+    wanted.push_back(id);
+    if (tokenizer.tokenize(before + text).ids == wanted) return true;
+  }
+  return false;
+}
+
+/// By id, whether a merge makes the token.
+std::vector<uint8_t> made_by_merges(const ByteBpe& tokenizer) {
+  std::vector<uint8_t> made(static_cast<size_t>(tokenizer.size()));
+  for (const Merge& merge : tokenizer.merges()) made[static_cast<size_t>(merge.result)] = 1;
+  return made;
+}
+
+/// Bytes that no UTF-8 has: beginnings of overlong forms and of numbers above U+10FFFF.
+bool is_of_utf8(char one) {
+  const auto byte = static_cast<uint8_t>(one);
+  return byte != 0xC0 && byte != 0xC1 && byte < 0xF5;
+}
+
 }  // namespace
 
 std::vector<int32_t> input_tokens(const Tokenizer& tokenizer) {
@@ -38,20 +73,17 @@ std::vector<int32_t> input_tokens(const Tokenizer& tokenizer) {
   for (const int32_t id : {known.pad, known.unknown, known.cls, known.sep, known.mask}) mark(id);
   for (const AddedToken& token : tokenizer.added_tokens())
     if (token.special) mark(token.id);
-  const bool words = tokenizer.type() == "WordPiece";
+  const auto* const bytes = dynamic_cast<const ByteBpe*>(&tokenizer);
+  const std::vector<uint8_t> made = bytes ? made_by_merges(*bytes) : std::vector<uint8_t>{};
+  const auto is_of_byte_bpe = [&](int32_t id) {
+    const std::string text = tokenizer.token_text(id);
+    if (is_valid_utf8(text)) return is_of_whole_characters(tokenizer, id, text);
+    return text.size() == 1 ? is_of_utf8(text[0]) : made[static_cast<size_t>(id)] != 0;
+  };
   std::vector<int32_t> ids;
   for (int32_t id = 0; id < tokenizer.size(); ++id) {
     if (special[static_cast<size_t>(id)]) continue;
-    if (!words) {
-      ids.push_back(id);
-      continue;
-    }
-    const std::string& token = tokenizer.vocabulary()[static_cast<size_t>(id)];
-    const std::string spoken = tokenizer.token_text(id);
-    const bool continues = spoken != token;
-    if (continues ? continues_words(tokenizer, spoken)
-                  : tokenizer.tokenize(token).ids == std::vector<int32_t>{id})
-      ids.push_back(id);
+    if (bytes ? is_of_byte_bpe(id) : is_of_word_piece(tokenizer, id)) ids.push_back(id);
   }
   return ids;
 }

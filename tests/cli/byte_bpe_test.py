@@ -123,6 +123,32 @@ class RobertasFolder(ProgramTest):
         self.refuses(["pretrain", "--model", self.start, "--data", store, "--output", self.folder / "run", "--max-length", 24],
                      "made with another tokeniser (WordPiece", "byte-level BPE")
 
+    def test_of_another_model_of_the_same_size_is_refused(self):
+        """WordPiece, whose padding token is 0: a RoBERTa counts positions from its own, 1."""
+        fewest = self.folder / "other"
+        shutil.copytree(self.start, fewest)
+        for name in ("vocab.json", "merges.txt"):
+            (fewest / name).unlink()
+        fill = [f"word{number}" for number in range(len(self.tokens) - len(VOCABULARY))]
+        (fewest / "vocab.txt").write_text("\n".join(VOCABULARY + fill) + "\n")
+        store = self.store(fewest)
+        words = ("(WordPiece", "is 0, but config.json says pad_token_id 1", "take the model's own")
+        train = ["--output", self.folder / "run", "--max-length", 24, "--max-steps", 1]
+        self.refuses(["pretrain", "--model", fewest, "--data", store, *train], *words)
+        write_rows(self.folder / "train.tsv", ("label", "text"), sentiment_rows(8))
+        self.refuses(["finetune", "--model", fewest, "--task", "custom", "--train", self.folder / "train.tsv", *train], *words)
+        found = run("doctor", "--model", fewest, "--output", self.folder)
+        self.assertEqual(found.code, 1)
+        self.assertRegex(found.out, r"(?m)^FAIL tokeniser .*pad_token_id 1")
+        # A model of that shape may be made for it.
+        values = json.loads((fewest / "config.json").read_text())
+        (fewest / "config.json").write_text(json.dumps({**values, "pad_token_id": 0, "mask_token_id": 4}))
+        (fewest / "model.safetensors").unlink()
+        result = self.succeeds("pretrain", "--model", fewest, "--data", store, *train)
+        self.assertIn("config.json says bos_token_id 0, and of the tokeniser it is 2", result.err)
+        self.assertNotIn("mask_token_id", result.err)
+        self.assertIn("says bos_token_id 0", run("doctor", "--model", fewest, "--output", self.folder).out)
+
 
 if __name__ == "__main__":
     unittest.main()

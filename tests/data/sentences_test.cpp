@@ -47,6 +47,43 @@ TEST_F(Sentences, FillASampleWithWholeRows) {
   EXPECT_EQ(across.document_of(2), 1);
 }
 
+/// Where rows begin, as places of the column.
+std::vector<uint64_t> row_places(const Sample& sample) {
+  std::vector<uint64_t> all;
+  for (const uint64_t token : sample.columns[0].row_starts.tokens)
+    all.push_back(token - sample.columns[0].row_starts.begin);
+  return all;
+}
+
+TEST_F(Sentences, KnowWhereRowsBegin) {
+  const auto text = store(rows_of({-4, 3, 5, -2, 6, -1}));
+  using Places = std::vector<uint64_t>;
+  const SentencesDataset within(text, 12, false), across(text, 16, true);
+  EXPECT_EQ(row_places(within.get(0)), (Places{4, 7}));
+  EXPECT_EQ(row_places(within.get(1)), Places{2});
+  EXPECT_EQ(row_places(within.get(2)), Places{});
+  EXPECT_EQ(row_places(across.get(0)), (Places{4, 7, 12}));
+  EXPECT_EQ(row_places(across.get(1)), Places{6});
+  EXPECT_EQ(row_places(SentencesDataset(store(rows_of({-2, 21, 3})), 8, false).get(1)), Places{});
+}
+
+TEST_F(Sentences, HaveRowStartsOfEachPartOfTheirTokens) {
+  const auto text = store(rows_of({-4, 3, 5}));
+  const RowStarts rows = SentencesDataset(text, 12, false).get(0).columns[0].row_starts;
+  const auto part = [&](size_t first, size_t count) {
+    const RowStarts found = rows.subspan(first, count);
+    std::vector<uint64_t> all(found.tokens.begin(), found.tokens.end());
+    for (uint64_t& token : all) token -= found.begin;
+    return all;
+  };
+  using Places = std::vector<uint64_t>;
+  EXPECT_EQ(part(0, 12), (Places{4, 7}));
+  EXPECT_EQ(part(0, 7), Places{4});  // strictly within
+  EXPECT_EQ(part(4, 8), Places{3});
+  EXPECT_EQ(part(5, 4), Places{2});
+  EXPECT_EQ(part(7, 5), Places{});
+}
+
 TEST_F(Sentences, CutARowThatIsLongerThanASample) {
   const auto text = store(rows_of({-2, 21, 3}));
   EXPECT_EQ(sizes(SentencesDataset(text, 8, false)), (std::vector<size_t>{2, 8, 8, 8}));

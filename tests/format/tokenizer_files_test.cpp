@@ -269,6 +269,30 @@ TEST_F(TokenizerFiles, VocabularyAndMergesAloneAreRobertasOrGpt2s) {
   EXPECT_EQ(gpt2->special().unknown, 8);
 }
 
+TEST_F(TokenizerFiles, TokensThatNoMergeMakesAreWarnedOf) {
+  const auto warning = [&] {
+    testing::internal::CaptureStderr();
+    load_tokenizer(folder_);
+    return testing::internal::GetCapturedStderr();
+  };
+  write("vocab.json", bpe_vocabulary);
+  write("merges.txt", "#version: 0.2\na b\nĠ ab\n");
+  EXPECT_EQ(warning(), "");
+  write("merges.txt", "#version: 0.2\na b\n");
+  EXPECT_NE(warning().find("merges.txt: 1 of the 9 tokens are made by none of the 1 merges"),
+            std::string::npos);
+  write("merges.txt", "");
+  EXPECT_NE(warning().find("merges.txt: 2 of the 9 tokens are made by none of the 0 merges"),
+            std::string::npos);
+  Json json = bpe_json();
+  json["model"]["merges"] = Json::array();
+  write("tokenizer.json", json.dump());
+  EXPECT_NE(warning().find("tokenizer.json: 2 of the 10 tokens"), std::string::npos);
+  json["model"]["ignore_merges"] = true;
+  write("tokenizer.json", json.dump());
+  EXPECT_EQ(warning(), "") << "words that are tokens are read without merges";
+}
+
 TEST_F(TokenizerFiles, WhatIsWrittenOfByteLevelBpeReadsTheSame) {
   const auto template_of = [](const char* second) {
     return Json::parse(std::string(R"({"type": "Sequence", "processors": [

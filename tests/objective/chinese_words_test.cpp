@@ -6,6 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "funicular/base/error.h"
+#include "funicular/text/byte_bpe.h"
+#include "funicular/text/byte_level.h"
 #include "funicular/text/word_piece.h"
 
 namespace funicular::objective {
@@ -19,12 +22,13 @@ class ChineseWordsFile : public ::testing::Test {
   void TearDown() override { fs::remove(path_); }
 
   /// The words of a text, by the starts that are left.
-  std::vector<std::string> words(const std::string& text, size_t text_start = 0) const {
+  std::vector<std::string> words(const std::string& text, size_t text_start = 0, size_t row_start = 0) const {
     const ChineseWords chinese(tokenizer_, path_);
     text::TokenizedText tokens = tokenizer_.tokenize(text);
-    std::vector<uint8_t> text_starts(tokens.ids.size());
+    std::vector<uint8_t> text_starts(tokens.ids.size()), row_starts(tokens.ids.size());
     if (text_start > 0) text_starts[text_start] = 1;
-    chinese.mark({tokens.ids, tokens.word_starts, text_starts}, tokens.word_starts);
+    if (row_start > 0) row_starts[row_start] = 1;
+    chinese.mark({tokens.ids, tokens.word_starts, text_starts, row_starts}, tokens.word_starts);
     std::vector<std::string> all;
     for (size_t i = 0; i < tokens.ids.size(); ++i) {
       if (tokens.word_starts[i]) all.emplace_back();
@@ -57,6 +61,52 @@ TEST_F(ChineseWordsFile, LeaveLettersThatAreWordsOfTheirOwn) {
 TEST_F(ChineseWordsFile, EndWhereATextOrAnUnknownCharacterEndsThem) {
   EXPECT_EQ(words("研究生", 1), (std::vector<std::string>{"研", "究", "生"}));
   EXPECT_EQ(words("研鑫究"), (std::vector<std::string>{"研", "[UNK]", "究"}));
+}
+
+TEST_F(ChineseWordsFile, EndWhereARowEndsThem) {
+  EXPECT_EQ(words("研究生命", 0, 3), (std::vector<std::string>{"研究生", "命"}));
+  EXPECT_EQ(words("生研究生", 0, 1), (std::vector<std::string>{"生", "研究生"}));
+  EXPECT_EQ(words("起研究源", 0, 2), (std::vector<std::string>{"起", "研", "究", "源"}));
+}
+
+TEST_F(ChineseWordsFile, WithLettersInThemAreCut) {
+  std::ofstream(path_, std::ios::app) << "a研究 90 n\n";
+  EXPECT_EQ(words("a研究"), (std::vector<std::string>{"a", "研究"}));
+}
+
+text::ByteBpe bytes() {
+  std::vector<std::string> vocabulary;
+  for (int byte = 0; byte < 256; ++byte) {
+    const char one = static_cast<char>(byte);
+    vocabulary.push_back(text::to_byte_characters({&one, 1}));
+  }
+  return {vocabulary, {}, {}, {}, {}};
+}
+
+text::WordPiece joined_ideographs() {
+  text::WordPieceOptions options;
+  options.handle_chinese_chars = false;
+  return {{"[UNK]", "[CLS]", "[SEP]", "[MASK]", "研", "##究"}, options, {}};
+}
+
+TEST_F(ChineseWordsFile, WantATokenizerThatSplitsIdeographs) {
+  EXPECT_TRUE(splits_ideographs(tokenizer_));
+  EXPECT_TRUE(splits_ideographs(text::WordPiece({"[UNK]", "a"}, {}, {})));
+  EXPECT_FALSE(splits_ideographs(bytes()));
+  EXPECT_FALSE(splits_ideographs(joined_ideographs()));
+  EXPECT_THROW(ChineseWords(bytes(), path_), InputError);
+  EXPECT_THROW(ChineseWords(joined_ideographs(), path_), InputError);
+}
+
+TEST(SentencesAsWords, AreWarnedOfWhereTheVocabularyIsChinese) {
+  const auto warning = [](const text::Tokenizer& tokenizer) {
+    ::testing::internal::CaptureStderr();
+    warn_of_sentences_as_words(tokenizer);
+    return ::testing::internal::GetCapturedStderr();
+  };
+  EXPECT_NE(warning(joined_ideographs()).find("a Chinese sentence is hidden whole"), std::string::npos);
+  EXPECT_EQ(warning(bytes()), "");
+  EXPECT_EQ(warning(text::WordPiece({"[UNK]", "研", "究"}, {}, {})), "");
 }
 
 }  // namespace

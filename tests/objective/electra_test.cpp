@@ -320,6 +320,12 @@ TEST_F(ElectraTest, WhatDoesNotFitIsRefused) {
   EXPECT_NE(refusal([&] { objective({.generator_size = 1.5}); }).find("above 0 and at most 1, found 1.5"),
             std::string::npos);
   EXPECT_NE(refusal([&] { objective().build({}); }).find("is ELECTRA's; found a bert"), std::string::npos);
+  MaskedLmOptions hf;
+  hf.compat = Compat::hf;
+  EXPECT_NO_THROW(Electra(tokenizer_, hf, {}));
+  hf.masking = Masking::whole_word;
+  EXPECT_NE(refusal([&] { Electra(tokenizer_, hf, {}); }).find("and ELECTRA of 85 % of them; leave --compat"),
+            std::string::npos);
   format::BertConfig other = small_config();
   other.vocab_size += 1;
   EXPECT_NE(

@@ -237,6 +237,25 @@ TEST(Selectors, TakeTheLongestEntityThatEndsWithAWord) {
   EXPECT_EQ(apart, (std::vector<int32_t>{0, 10, 20, 30, 40, 50, 60, 80, 90}));
 }
 
+TEST(Selectors, ChooseEntitiesAsOftenAsOtherWords) {
+  // Each entity of two words is followed by two words that are none.
+  Phrases lexicon;
+  for (int32_t word = 0; word < 200; word += 4)
+    lexicon.add(std::vector<int32_t>{10 * word, 10 * word + 10}, 0);
+  const auto selector = of(std::make_shared<EntityUnits>(std::move(lexicon)));
+  const Words text = Words::of(200, false);
+  std::vector<double> kinds(2), each(50);
+  for (uint64_t draw = 0; draw < 3000; ++draw)
+    for (const Unit& unit : chosen_by(*selector, text.view(), 30, draw)) {
+      const bool entity = unit.begin % 4 == 0;
+      ASSERT_EQ(unit.size(), entity ? 2 : 1);
+      ++kinds[entity ? 0 : 1];
+      if (entity) ++each[static_cast<size_t>(unit.begin / 4)];
+    }
+  EXPECT_LT(chi_square(kinds, {1.0 / 3, 2.0 / 3}), chi_square_limit(1));
+  EXPECT_LT(chi_square(each, std::vector<double>(50, 1.0 / 50)), chi_square_limit(49));
+}
+
 TEST(Selectors, ChooseWordsInTheRatioOfTheirWeights) {
   auto weights = std::make_shared<WordWeights>();
   // The first of two words that are chosen without replacement is the one with probability weight / sum.

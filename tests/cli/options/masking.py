@@ -1,8 +1,11 @@
 """What the options of masking do, of pretrain and of mask, which shows the same masks."""
 
+import os
+import pty
 import re
+import subprocess
 
-from harness import VOCABULARY, WORDS, json, write_model
+from harness import PROGRAM, VOCABULARY, WORDS, environment, json, write_model
 
 from .lab import *
 from .own import hidden_tokens
@@ -122,6 +125,13 @@ def word_dictionary(lab):
     found = mask(lab, text, chinese_model(lab), word_dictionary=path, examples=200, **with_words)
     seen = {stood for number in range(200) for stood, _ in units(found, number)}
     lab.assertEqual(seen, {"中国", "人民", "good", "研究", "生命", "起源", "film"})
+    lines = mask(lab, "人民中\n国人民", chinese_model(lab), word_dictionary=path, examples=200, **with_words)
+    seen = {stood for number in range(200) for stood, _ in units(lines, number)}
+    lab.assertEqual(seen, {"人民", "中", "国"})  # no word goes on in the next line
+    for options in ({"pack_sentences": "within"}, {"objective": "mlm-nsp"}, {"objective": "mlm-sop"}):
+        lines = mask(lab, "人民中\n国人民\n\ngood", chinese_model(lab), word_dictionary=path, examples=200, **options, **with_words)
+        seen = {stood for number in range(200) for stood, _ in units(lines, number)}
+        lab.assertEqual(seen, {"人民", "中", "国", "good"}, options)
     without = mask(lab, text, chinese_model(lab), **with_words)
     lab.assertEqual(without["units"]["mean_tokens"], 1)
     if lab.command == "pretrain":
@@ -210,6 +220,8 @@ def compat(lab):
                for name in ("none", "google", "hf")}
     lab.assertEqual((numbers["none"], numbers["google"]), ({6}, {6}))
     lab.assertGreater(len(numbers["hf"]), 4)
+    words = mask(lab, "good,bad film", masking="whole-word", compat="hf", mlm_probability=0.5, sequences=50, examples=50)
+    lab.assertEqual({stood for number in range(50) for stood, _ in units(words, number)}, {"good", ",", "bad", "film"})
     both_hide(lab, "forty", compat="fairseq")
     both_hide(lab, "forty", masking="span", compat="spanbert", mlm_probability=0.3)
     lab.refuses(["mask", "--tokenizer", lab.plain_model(), "--input", text_file(lab, text), "--compat", "spanbert"],
@@ -287,6 +299,22 @@ def data(lab):
     lab.refuses(["mask", "--tokenizer", lab.plain_model(), "--data", store, "--input", text_file(lab, "film")], "give one of them")
 
 
+def on_terminal(lab, *words):
+    """What the command writes to a terminal."""
+    reads, writes = pty.openpty()
+    process = subprocess.Popen([PROGRAM, *map(str, words)], stdout=writes, stderr=subprocess.DEVNULL, env=environment())
+    os.close(writes)
+    seen = b""
+    try:
+        while part := os.read(reads, 1 << 16):
+            seen += part
+    except OSError:  # a terminal's other end is closed
+        pass
+    os.close(reads)
+    lab.assertEqual(process.wait(), 0)
+    return seen.decode().replace("\r\n", "\n")
+
+
 @MASK.row("--show", "masked sequences come first, in plain text where nobody looks")
 def show(lab):
     words = ["mask", "--tokenizer", lab.plain_model(), "--input", text_file(lab, FORTY)]
@@ -294,6 +322,13 @@ def show(lab):
     lab.assertTrue(shown.endswith("\n\n" + plain))
     lab.assertTrue(shown.startswith("[CLS] "))
     lab.assertNotIn("\033", shown)
+    seen = on_terminal(lab, *words, "--show")
+    lab.assertRegex(seen, r"\033\[32m\w+\033\[0m \033\[31m\[MASK\]\033\[0m")
+    lab.assertIn("\n\n\033[32mwhat stood there\033[0m, and what is shown: \033[31m[MASK]\033[0m, \033[33mrandom\033[0m, "
+                 "\033[34msimilar\033[0m, \033[90mthe same\033[0m\n\n", seen)
+    lab.assertEqual(seen.count("[CLS]"), 10)
+    lab.assertNotIn("\033", on_terminal(lab, *words))  # nothing of it is a masked sequence
+    lab.assertNotIn("\033", on_terminal(lab, *words, "--show", "--json"))
     lab.assertIn("6 hidden, 15.00 %", lab.succeeds(*words, "--sequences", 1).out)
     for phrase in ("shown as [MASK] ", ", random ", "units of 1.00 words", " 1 word  100.00 %", "with every word hidden: 0.00 %; with none: 0.00 %"):
         lab.assertIn(phrase, plain)

@@ -206,6 +206,36 @@ def generator_size(lab):
     lab.refuses_to_train("--generator-size is for --objective electra", generator_size=0.5)
 
 
+@PRETRAIN.row("--generator", "it is gone on with: that in the model's folder, or another; or a new one begins")
+def generator(lab):
+    kept = lab.train(objective="electra", model=electra(lab), keep_generator=True).folder / "model"
+    before = {"generator." + name: values for name, values in tensors(kept / "generator" / "model.safetensors").items()
+              if "embeddings." not in name}
+    lab.assertGreater(len(before), 20)
+    start = lambda **options: lab.train(**{"objective": "electra", "model": kept, "learning_rate": NOTHING, **options})
+    own, other, new = start(), start(model=electra(lab), generator=kept / "generator"), start(generator="random")
+    for run in (own, other):
+        for name, values in before.items():
+            lab.assertLess(max(map(abs, less(run.weights[name], values))), 1e-200, name)
+        lab.assertNotIn("generator.electra", run.err)  # none of it is new
+    lab.assertIn(f"going on with the generator in {kept / 'generator'}; --generator random begins a new one", own.err)
+    matrix = "generator.electra.encoder.layer.0.attention.output.dense.weight"
+    lab.assertNotEqual(list(new.weights[matrix]), list(own.weights[matrix]))
+    lab.assertNotIn("going on with the generator", new.err)
+    refuses = lambda *phrases, **options: lab.refuses_to_train(*phrases, **{"objective": "electra", "model": kept, **options})
+    refuses("--generator-size is of a new generator", "give --generator random", generator_size=0.5)
+    refuses("expected a generator (ElectraForMaskedLM)", "--generator random", generator=electra(lab))
+    refuses("has no weights; give the folder of the model", model=kept / "config.json", tokenizer=kept, generator=kept / "generator")
+    another = lab.once("another", lambda path: write_model(path, vocabulary=[*VOCABULARY[:-1], "more"], model_type="electra",
+                                                           embedding_size=HIDDEN))
+    refuses("the generator's tokeniser is not the model's", "--generator random", generator=another)
+    rows = len(VOCABULARY) + 1
+    longer = lab.once("longer", lambda path: write_model(path, model_type="electra", embedding_size=HIDDEN, vocab_size=rows,
+                                                         extra_shapes={"embeddings.word_embeddings.weight": [rows, HIDDEN]}))
+    refuses("expected tables of one size", "vocabulary extend takes it along", "--generator random", generator=longer)
+    lab.refuses_to_train("--generator is for --objective electra", generator="random")
+
+
 @PRETRAIN.row("--keep-generator", "the generator lies beside the model that is left, with the embeddings of both")
 def keep_generator(lab):
     without = lab.train(objective="electra", model=electra(lab)).folder / "model"
@@ -219,6 +249,10 @@ def keep_generator(lab):
     for name in shared:
         lab.assertEqual(generator[name], discriminator[name])
     lab.assertFalse([name for name in discriminator if "generator" in name])
+    measured = ["evaluate", "--task", "mlm", "--data", lab.data(), "--max-length", 16, "--model"]
+    lab.refuses([*measured, kept], "an ELECTRA's discriminator, which guesses no words", f"give {kept / 'generator'}")
+    lab.refuses([*measured, without], "guesses no words, and pretrain keeps the generator only with --keep-generator")
+    lab.succeeds(*measured, kept / "generator")
     lab.refuses_to_train("--keep-generator is for --objective electra", keep_generator=True)
 
 

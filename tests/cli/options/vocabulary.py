@@ -58,8 +58,24 @@ def extended_model(lab):
     again, result = extend(lab, "fabc\n", "again", folder)
     lab.assertEqual((again / "vocab.txt").read_text().split(), words + ["fabc"])
     trains(lab, folder, words)
+    extends_the_generator_too(lab)
     lab.refuses(["vocabulary", "extend", "--model", lab.folder / "missing", "--words", lab.folder / "extended-words.txt", "--output",
                  lab.folder / "none"], "missing")
+
+
+def extends_the_generator_too(lab):
+    pair = write_model(lab.folder / "electra", model_type="electra", embedding_size=HIDDEN)
+    write_model(pair / "generator", model_type="electra", embedding_size=HIDDEN, num_hidden_layers=1)
+    folder, _ = extend(lab, "abc\n", "both", pair)
+    for one, other in ((pair, folder), (pair / "generator", folder / "generator")):
+        lab.assertEqual((other / "vocab.txt").read_text().split(), VOCABULARY + ["abc"])
+        lab.assertEqual(json.loads((other / "config.json").read_text())["vocab_size"], len(VOCABULARY) + 1)
+        before, after = tensors(one / "model.safetensors")[WORD_ROWS], tensors(other / "model.safetensors")[WORD_ROWS]
+        lab.assertEqual(list(after[:len(before)]), list(before))
+        lab.assertEqual(len(after), len(before) + HIDDEN)
+    (pair / "generator" / "vocab.txt").write_text("\n".join([*VOCABULARY[:-1], "other"]) + "\n")
+    lab.refuses(["vocabulary", "extend", "--model", pair, "--words", lab.folder / "both-words.txt", "--output", lab.folder / "none"],
+                "both read one table of embeddings", "move the generator elsewhere")
 
 
 def trains(lab, folder, words):
