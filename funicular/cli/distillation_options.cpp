@@ -41,7 +41,8 @@ void DistillationOptions::declare(Arguments& arguments) {
            "of the term relations: the teacher's layer, from 1; 0: its last")
       .range(0);
   arguments
-      .add("mlm-probability", "SHARE", mlm_probability, "of the terms tokens and mlm: share of hidden tokens")
+      .add("mlm-probability", "SHARE", mlm_probability,
+           "of the terms tokens, all-tokens and mlm: share of hidden tokens")
       .above(0);
   arguments
       .add("teacher-precision", "NAME", teacher_precision,
@@ -75,8 +76,8 @@ void DistillationOptions::warn_of_idle_options(const Arguments& arguments,
       {"layer-map", {Kind::attention, Kind::hidden, Kind::patient}},
       {"relation-heads", {Kind::relations}},
       {"relation-layer", {Kind::relations}},
-      {"mlm-probability", {Kind::tokens, Kind::mlm}},
-      {"temperature", {Kind::soft, Kind::tokens}},
+      {"mlm-probability", {Kind::tokens, Kind::all_tokens, Kind::mlm}},
+      {"temperature", {Kind::soft, Kind::tokens, Kind::all_tokens}},
       {"soft-mean", {Kind::soft}},
       {"cache-teacher",
        {Kind::attention, Kind::hidden, Kind::soft, Kind::patient, Kind::relations, Kind::cosine}}};
@@ -106,10 +107,10 @@ void check_terms(const objective::DistillationOptions& chosen, const std::string
                          "the terms {} read a teacher's layers; with --soft-columns expected soft, hard",
                          objective::describe(chosen.terms));
   if (caches && chosen.reads_hidden_words())
-    throw InputError(
-        "usage",
-        "--cache-teacher: tokens and mlm hide other words in every epoch, so that the teacher reads "
-        "other texts; expected terms of texts as they are");
+    throw InputError("usage",
+                     "--cache-teacher: tokens, all-tokens and mlm hide other words in every epoch, so that "
+                     "the teacher reads "
+                     "other texts; expected terms of texts as they are");
 }
 
 void require_soft_columns(const fs::path& train, const fs::path& evaluated,

@@ -22,45 +22,85 @@ using Kind = DistillationKind;
 
 // ---- heads
 
-/// The head of masked words. `gives`: the activation kLogits, of the hidden words [M, V], besides the loss.
-void add_hidden_words(model::Builder& builder, double mlm, bool gives) {
-  const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
-  std::vector<Port> outputs;
-  if (gives)
-    outputs.push_back({model::kLogits,
-                       [words = builder.config().vocab_size](const MicroBatch& batch) {
-                         return std::vector<int64_t>{batch["mlm_rows"].size(0), words};
-                       },
-                       builder.options().dtype});  // as the bias
-  builder.add_segment("masked_lm", {model::hidden_of_head(builder.options())}, std::move(outputs),
-                      [=](Activations in, const Pass& pass) {
-                        const at::Tensor hidden = model::masked_lm_hidden(in.at(model::kHidden), weights);
-                        if (mlm > 0)
-                          pass.loss.add(
-                              "mlm", model::masked_lm_loss(hidden, weights, pass.batch["mlm_labels"]), mlm);
-                        if (!gives) return Activations{};
-                        return Activations{{model::kLogits, model::masked_lm_logits(hidden, weights)}};
-                      },
-                      {weights.decoder});
+/// Of which words a model gives its logits.
+enum class Gives { none, hidden_words, all };
+
+Gives given_words(const DistillationOptions& o) {
+  return o.has(Kind::all_tokens) ? Gives::all : o.has(Kind::tokens) ? Gives::hidden_words : Gives::none;
 }
 
-model::Head hidden_words_head(double mlm, bool gives) {
+/// The head of masked words. `gives`: the activation kLogits, [words, V], besides the loss. Of all words, that reads the hidden
+/// states of all.
+void add_hidden_words(model::Builder& builder, double mlm, Gives gives) {
+  const model::MaskedLmWeights weights = model::add_masked_lm_weights(builder);
+  const bool all = gives == Gives::all;
+  std::vector<Port> outputs;
+  if (gives != Gives::none)
+    outputs.push_back(
+        {model::kLogits,
+         [=, words = builder.config().vocab_size](const MicroBatch& batch) {
+           return std::vector<int64_t>{all ? batch.packing.tokens() : batch["mlm_rows"].size(0), words};
+         },
+         builder.options().dtype});  // as the bias
+  builder.add_segment(
+      "masked_lm", {model::hidden_of_head(builder.options())}, std::move(outputs),
+      [=](Activations in, const Pass& pass) {
+        const at::Tensor hidden = model::masked_lm_hidden(in.at(model::kHidden), weights);
+        if (mlm > 0) {
+          const at::Tensor rows =
+              all ? hidden.index_select(0, pass.batch["mlm_rows"].to(hidden.device())) : hidden;
+          pass.loss.add("mlm", model::masked_lm_loss(rows, weights, pass.batch["mlm_labels"]), mlm);
+        }
+        if (gives == Gives::none) return Activations{};
+        return Activations{{model::kLogits, model::masked_lm_logits(hidden, weights)}};
+      },
+      {weights.decoder});
+}
+
+model::Head hidden_words_head(double mlm, Gives gives) {
   model::Head head = model::Head::masked_lm;
+  if (gives == Gives::all) head.rows = nullptr;
   head.add = [=](model::Builder& builder) { add_hidden_words(builder, mlm, gives); };
   return head;
 }
 
+/// temperature² KL(teacher || student) of the softmax of rows of logits over the temperature, summed, and its gradient,
+/// temperature (student − teacher). Some rows at a time: nothing but the gradient is as large as the logits.
+struct WordsDivergence : torch::autograd::Function<WordsDivergence> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& own,
+                            const at::Tensor& theirs, double temperature) {
+    constexpr int64_t kRows = 256;
+    const bool learns = own.requires_grad();
+    const at::Tensor gradient = learns ? at::empty_like(own) : at::Tensor();
+    at::Tensor sum = at::zeros({}, own.options());
+    for (int64_t begin = 0; begin < own.size(0); begin += kRows) {
+      const int64_t rows = std::min(kRows, own.size(0) - begin);
+      const auto log_softmax = [&](const at::Tensor& logits) {
+        return (logits.narrow(0, begin, rows).to(own.scalar_type()) / temperature).log_softmax(1);
+      };
+      const at::Tensor student = log_softmax(own), teacher = log_softmax(theirs), target = teacher.exp();
+      sum += (target * (teacher - student)).sum();
+      if (learns) gradient.narrow(0, begin, rows).copy_((student.exp() - target) * temperature);
+    }
+    if (learns) context->save_for_backward({gradient});
+    return sum * (temperature * temperature);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list outputs) {
+    return {context->get_saved_variables()[0] * outputs[0], {}, {}};
+  }
+};
+
 /// Divergence from the teacher's to the student's words.
-Segment tokens_segment(double weight, double temperature) {
+Segment words_segment(const char* term, double weight, double temperature) {
   const std::string theirs = std::string(kTeacher) + model::kLogits;
-  return {std::string(kDistillation) + "tokens",
+  return {std::string(kDistillation) + term,
           {},
           {{model::kLogits}, {theirs}},
           {},
           [=](Activations in, const Pass& pass) {
-            const at::Tensor own = (in.at(model::kLogits) / temperature).log_softmax(1);
-            const at::Tensor target = (in.at(theirs).to(own.scalar_type()) / temperature).log_softmax(1);
-            pass.loss.add("tokens", (target.exp() * (target - own)).sum() * (temperature * temperature),
+            pass.loss.add(term,
+                          WordsDivergence::apply(in.at(model::kLogits), in.at(theirs).detach(), temperature),
                           weight);
             return Activations{};
           }};
@@ -127,13 +167,18 @@ void check(const DistillationOptions& o, bool teacher_is_rows) {
     throw InputError("distillation", "the temperature is {}; expected more than 0", o.temperature);
   const bool layers = o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient);
   if (o.reads_logits() && o.reads_hidden_words())
-    throw InputError("distillation",
-                     "terms of the logits of texts (soft, hard) and of hidden words (tokens, mlm) "
-                     "stand on different heads; expected one kind");
+    throw InputError(
+        "distillation",
+        "terms of the logits of texts (soft, hard) and of hidden words (tokens, all-tokens, mlm) "
+        "stand on different heads; expected one kind");
+  if (o.has(Kind::tokens) && o.has(Kind::all_tokens))
+    throw InputError(
+        "distillation",
+        "tokens and all-tokens are one term, of the hidden words and of all; expected one of them");
   if (o.reads_logits() && o.documents)
     throw InputError("distillation", "soft and hard are terms of a task's rows; documents have no classes");
   if (!teacher_is_rows &&
-      (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.has(Kind::tokens) || o.has(Kind::soft)))
+      (layers || o.has(Kind::relations) || o.has(Kind::cosine) || o.compares_words() || o.has(Kind::soft)))
     require_same("tokens in its vocabulary", o.student.vocab_size, o.teacher.vocab_size,
                  "both read the same numbers, so that the student takes the teacher's tokeniser");
   if (o.has(Kind::attention))
@@ -179,7 +224,7 @@ double DistillationOptions::weight(Kind kind) const {
 }
 
 int64_t DistillationOptions::teacher_layers_read() const {
-  if (has(Kind::soft) || has(Kind::tokens) || has(Kind::cosine)) return teacher.num_hidden_layers;
+  if (has(Kind::soft) || compares_words() || has(Kind::cosine)) return teacher.num_hidden_layers;
   int64_t highest = 0;
   if (has(Kind::attention) || has(Kind::hidden) || has(Kind::patient))
     for (const LayerPair& pair : layers) highest = std::max(highest, pair.teacher);
@@ -218,7 +263,7 @@ MicroBatch Distillation::collate(std::span<const data::Sample> samples, const Ra
 model::Head Distillation::head() const {
   model::Head head = options_.reads_logits() ? model::Head::logits : model::Head::none;
   if (options_.reads_hidden_words())
-    head = hidden_words_head(options_.weight(Kind::mlm), options_.has(Kind::tokens));
+    head = hidden_words_head(options_.weight(Kind::mlm), given_words(options_));
   if (!options_.has(Kind::hidden)) return head;
   const int64_t theirs = options_.teacher.hidden_size;
   head.add = [add = head.add, theirs](model::Builder& builder) {
@@ -244,7 +289,7 @@ std::map<std::string, std::string> Distillation::identity() const {
   std::string read = describe(o.terms);  // and what they read: the rest may change
   if (o.has(Kind::attention) || o.has(Kind::hidden) || o.has(Kind::patient))
     read += fmt::format("; layers {}", describe(o.layers));
-  if (o.has(Kind::soft) || o.has(Kind::tokens)) read += fmt::format("; temperature {}", o.temperature);
+  if (o.has(Kind::soft) || o.compares_words()) read += fmt::format("; temperature {}", o.temperature);
   if (o.has(Kind::soft)) read += o.mean_over_classes ? "; mean over rows and classes" : "; mean over rows";
   if (o.has(Kind::relations))
     read += fmt::format("; {} relation heads of layer {}", o.relation_heads, o.teacher_relation_layer());
@@ -265,7 +310,7 @@ Model Distillation::build_teacher(model::BertOptions encoder) const {
   encoder.head.add = [](model::Builder&) {};  // not even a pooler, which not every teacher has
   encoder.head.parameters = [](const format::BertConfig&) { return int64_t{0}; };
   if (options_.has(Kind::soft)) encoder.head = model::Head::logits;
-  if (options_.has(Kind::tokens)) encoder.head = hidden_words_head(0, true);
+  if (options_.compares_words()) encoder.head = hidden_words_head(0, given_words(options_));
   return model::build_bert(encoder);
 }
 
@@ -302,8 +347,9 @@ Model Distillation::compose(Model student, Model teacher) const {
                    {.prefix = kTeacher, .frozen = true, .exported = false, .first = true});
   const auto add_terms = [options = options_](Model& model) {
     add_distillation_segments(model, options);
-    if (options.has(Kind::tokens))
-      model.segments.push_back(tokens_segment(options.weight(Kind::tokens), options.temperature));
+    for (const auto& [kind, term] : {std::pair{Kind::tokens, "tokens"}, {Kind::all_tokens, "all-tokens"}})
+      if (options.has(kind))
+        model.segments.push_back(words_segment(term, options.weight(kind), options.temperature));
   };
   if (student.replicate)
     student.replicate = [both = std::move(student.replicate), add_terms] {

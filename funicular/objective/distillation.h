@@ -20,9 +20,9 @@ struct DistillationOptions {
       teacher;             ///< teacher: num_labels at least, where there is no teacher but a file
   bool documents = false;  ///< samples are pieces of documents; false: the rows of a task
   SequenceOptions sequence;
-  MaskedLmOptions masking;  ///< of the terms tokens and mlm; `sequence` of its own is not used
+  MaskedLmOptions masking;  ///< of the terms tokens, all-tokens and mlm; `sequence` of its own is not used
   LayerMap layers;          ///< of attention, hidden and patient
-  double temperature = 1;   ///< of soft and tokens
+  double temperature = 1;   ///< of soft, tokens and all-tokens
   /// What the term soft is divided by: rows × classes, as TinyBERT's code does; false: rows.
   bool mean_over_classes = true;
   int64_t relation_heads = 12;
@@ -32,7 +32,9 @@ struct DistillationOptions {
   double weight(DistillationKind kind) const;  ///< 0: there is no such term
   bool has(DistillationKind kind) const { return weight(kind) > 0; }
   bool reads_logits() const { return has(DistillationKind::soft) || has(DistillationKind::hard); }
-  bool reads_hidden_words() const { return has(DistillationKind::tokens) || has(DistillationKind::mlm); }
+  /// Whether both models' distributions of words are compared.
+  bool compares_words() const { return has(DistillationKind::tokens) || has(DistillationKind::all_tokens); }
+  bool reads_hidden_words() const { return compares_words() || has(DistillationKind::mlm); }
   int64_t teacher_relation_layer() const {
     return relation_layer > 0 ? relation_layer : teacher.num_hidden_layers;
   }
@@ -40,7 +42,7 @@ struct DistillationOptions {
   int64_t teacher_layers_read() const;
 };
 
-/// Batch and counts of Classification (rows), or of MaskedLm (terms tokens, mlm), or the sequences alone; counts of
+/// Batch and counts of Classification (rows), or of MaskedLm (terms tokens, all-tokens, mlm), or the sequences alone; counts of
 /// the terms by their names. Outputs: `logits`, `labels` where logits are read.
 ///
 /// A term that is not named is not computed, nor what only it would read: no head, no layers of the teacher above

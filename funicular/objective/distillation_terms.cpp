@@ -218,8 +218,8 @@ void add_logits_segment(Model& model, const DistillationOptions& o) {
 }  // namespace
 
 const std::vector<std::string>& distillation_names() {
-  static const std::vector<std::string> names{"attention", "hidden", "soft",   "hard", "patient",
-                                              "relations", "cosine", "tokens", "mlm"};
+  static const std::vector<std::string> names{"attention", "hidden", "soft",   "hard",       "patient",
+                                              "relations", "cosine", "tokens", "all-tokens", "mlm"};
   return names;
 }
 
@@ -331,7 +331,8 @@ void add_distillation_counts(MicroBatch& batch, const DistillationOptions& o) {
       {Kind::hard, sequences},
       {Kind::patient, sequences * mapped * static_cast<double>(o.student.hidden_size)},
       {Kind::relations, tokens * static_cast<double>(o.relation_heads)},
-      {Kind::cosine, tokens}};
+      {Kind::cosine, tokens},
+      {Kind::all_tokens, tokens}};
   for (const DistillationTerm& term : o.terms) {
     const std::string& name = distillation_names()[static_cast<size_t>(term.kind)];
     if (const auto count = counts.find(term.kind); count != counts.end()) batch.counts[name] = count->second;

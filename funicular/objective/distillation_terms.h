@@ -37,6 +37,8 @@ enum class DistillationKind {
   /// KL divergence from the teacher's to the student's distribution of the hidden words, both at the temperature,
   /// times its square, mean over hidden words (DistilBERT).
   tokens,
+  /// The same of every token, mean over tokens: what DistilBERT's program does unless it is told otherwise.
+  all_tokens,
   /// Cross-entropy of the hidden words, mean over them.
   mlm,
 };

@@ -188,7 +188,7 @@ TEST(DistillationTraining, PipelinesAndSlicesTrainIn16BitsUnderTeachersOfAnyPrec
     log::set_level(log::Level::error);
     const auto group = comm::Group::from_environment();
     for (const char* teacher : {"bf16", "fp32", "int8"})
-      for (const auto& terms : {kTerms[0], kTerms[1], kTerms[2], {"tokens"}}) {
+      for (const auto& terms : {kTerms[0], kTerms[1], kTerms[2], {"tokens"}, {"all-tokens", "mlm"}}) {
         Task task(terms);
         task.options.relation_heads = 4;
         task.teacher_precision = teacher;
@@ -230,6 +230,7 @@ TEST(DistillationTraining, StagesOnDevicesTrainUnderTeachersOfAnyPrecision) {
 TEST(DistillationTraining, SlicesTrainAsOneProcess) {
   std::vector<std::vector<std::string>> all_terms = kTerms;
   all_terms.push_back({"tokens", "mlm"});
+  all_terms.push_back({"all-tokens", "mlm"});
   constexpr double kBound = 1e-10;  // the smallest gradients have few digits, and Adam divides by their size
   for (const int ranks : {2, 4}) {
     with_ranks(ranks, [&] {

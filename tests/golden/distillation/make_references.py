@@ -39,8 +39,10 @@ CASES = {
     "regression": dict(model=BertForSequenceClassification, lengths=RAGGED, map=[], terms={"soft": 1, "hard": 0.25}, labels=1),
     "patient": dict(model=BertForSequenceClassification, lengths=RAGGED, map=UNIFORM, terms={"soft": 1, "patient": 10},
                     hidden=(24, 24), temperature=2),
-    "distilbert": dict(model=BertForMaskedLM, lengths=RAGGED, map=[], terms={"tokens": 5, "mlm": 2, "cosine": 1},
+    "distilbert": dict(model=BertForMaskedLM, lengths=RAGGED, map=[], terms={"all-tokens": 5, "mlm": 2, "cosine": 1},
                        hidden=(24, 24), temperature=2),
+    "distilbert_hidden_words": dict(model=BertForMaskedLM, lengths=RAGGED, map=[], terms={"tokens": 5, "mlm": 2, "cosine": 1},
+                                    hidden=(24, 24), temperature=2),
 }
 
 
@@ -144,8 +146,8 @@ def terms_of(case, own, theirs, batch, projection):
             s = torch.stack([F.normalize(own.hidden[a][:, 0], p=2, dim=-1) for a, _ in pairs])
             t = torch.stack([F.normalize(theirs.hidden[b][:, 0], p=2, dim=-1) for _, b in pairs])
             terms[name] = F.mse_loss(s, t)
-        if name in ("tokens", "mlm"):
-            chosen = batch["chosen"]
+        if name in ("tokens", "all-tokens", "mlm"):
+            chosen = batch["chosen"] if name != "all-tokens" else mask  # with and without restrict_ce_to_mask
             s, t = own.logits[chosen], theirs.logits[chosen]
             if name == "mlm":
                 terms[name] = F.cross_entropy(s, batch["hidden_words"])
