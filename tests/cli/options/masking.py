@@ -131,7 +131,8 @@ def word_dictionary(lab):
     for options in ({"pack_sentences": "within"}, {"objective": "mlm-nsp"}, {"objective": "mlm-sop"}):
         lines = mask(lab, "人民中\n国人民\n\ngood", chinese_model(lab), word_dictionary=path, examples=200, **options, **with_words)
         seen = {stood for number in range(200) for stood, _ in units(lines, number)}
-        lab.assertEqual(seen, {"人民", "中", "国", "good"}, options)
+        cut = {"人"} if options.get("objective") == "mlm-nsp" else set()  # the other document's part is as long as what it replaces
+        lab.assertEqual(seen - cut, {"人民", "中", "国", "good"}, options)
     without = mask(lab, text, chinese_model(lab), **with_words)
     lab.assertEqual(without["units"]["mean_tokens"], 1)
     if lab.command == "pretrain":
