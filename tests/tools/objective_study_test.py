@@ -44,7 +44,7 @@ class ObjectiveStudy(unittest.TestCase):
         self.program.write_text(STUB.format(python=sys.executable))
         self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
         self.args = argparse.Namespace(program=self.program, results=self.folder / "results", language="english", tokens=3000.0, layers=2, width=32,
-                                       max_length=32, batch_size=8, learning_rate=1e-3, epochs=1, similar_words=None, word_dictionary=None, only=None, task_train=None, task_eval=None, rows=2)
+                                       max_length=32, batch_size=8, learning_rate=1e-3, dropout=0, task_learning_rate=1e-3, epochs=1, similar_words=None, word_dictionary=None, only=None, task_train=None, task_eval=None, rows=2)
         tokenizer = self.folder / "tokenizer"
         tokenizer.mkdir()
         (tokenizer / "vocab.txt").write_text("[PAD]\n[UNK]\n")
