@@ -167,27 +167,36 @@ def finetune(args, task, model, seed, output):
     task_name = "cola" if metric_of(args) == "matthews_correlation" else "custom"
     printed = tools.call(args.program, ["finetune", "--model", model, "--task", task_name, "--train",
                                         task[0], "--eval", task[1], "--metric-for-best-model", "loss", "--output", output,
-                                        "--num-train-epochs", args.epochs, "--batch-size", 32, "--learning-rate", args.task_learning_rate, "--max-length",
+                                        "--num-train-epochs", args.epochs, "--batch-size", 32, "--learning-rate", args.task_learning_rate, "--warmup-ratio", 0.1, "--max-length",
                                         min(64, args.max_length), "--save-steps", 0, "--seed", seed])
     return json.loads(printed.strip().splitlines()[-1])
 
 
 def run_once(args, paths, stores, task, name, seed):
+    """Pre-trains once, unless that is done, and fine-tunes so many times: a fine-tuning's score depends much on its seed."""
     folder = args.results / "runs" / f"{re.sub('[^a-z]+', '-', name.lower()).strip('-')}-{seed}"
-    done = folder / "result.json"
+    done, pretrained = folder / "result.json", folder / "pretrained.json"
     if done.exists():
         return json.loads(done.read_text())
-    if folder.exists():
+    if folder.exists() and not pretrained.exists():
         shutil.rmtree(folder)  # of a run that was stopped
-    found = {"objective": name, "seed": seed}
+    found, model = {"objective": name, "seed": seed}, folder / "pretrained/model"
     if OBJECTIVES[name] is None:
-        found["score"] = finetune(args, task, untrained(args, paths, seed), seed, folder / "tuned")[metric_of(args)]
+        model = untrained(args, paths, seed)
+    elif pretrained.exists():
+        found = json.loads(pretrained.read_text())
     else:
         probe = pretrain(args, paths, stores, name, seed, PROBE, folder / "probe")
         steps = max(1, round(args.tokens / (probe["tokens"] / PROBE)))
         result = pretrain(args, paths, stores, name, seed, steps, folder / "pretrained")
         found |= {"tokens": result["tokens"], "steps": steps, "seconds": result["seconds"], "eval_loss": result["best_evaluation"]["loss"]}
-        found["score"] = finetune(args, task, folder / "pretrained/model", seed, folder / "tuned")[metric_of(args)]
+        tools.write_json(pretrained, found)
+    scores = []
+    for task_seed in range(1, args.task_seeds + 1):
+        output = folder / f"tuned-{task_seed}"
+        shutil.rmtree(output, ignore_errors=True)
+        scores.append(finetune(args, task, model, 100 * seed + task_seed, output)[metric_of(args)])
+    found["score"] = statistics.mean(scores)
     tools.write_json(done, found)
     return found
 
@@ -246,6 +255,7 @@ def main():
     parser.add_argument("--task-eval", type=Path, help="one to score on")
     parser.add_argument("--epochs", type=float, default=3, help="of fine-tuning")
     parser.add_argument("--task-learning-rate", type=float, default=1e-3)
+    parser.add_argument("--task-seeds", type=int, default=3, help="fine-tunings of each model, whose mean is its score")
     parser.add_argument("--similar-words", type=Path, help="lexicon or word vectors, instead of those that are trained")
     parser.add_argument("--word-dictionary", type=Path, help="Chinese words in jieba's format, instead of jieba's own")
     parser.add_argument("--only", nargs="+", help="names of objectives")

@@ -44,7 +44,7 @@ class ObjectiveStudy(unittest.TestCase):
         self.program.write_text(STUB.format(python=sys.executable))
         self.program.chmod(self.program.stat().st_mode | stat.S_IXUSR)
         self.args = argparse.Namespace(program=self.program, results=self.folder / "results", language="english", tokens=3000.0, layers=2, width=32,
-                                       max_length=32, batch_size=8, learning_rate=1e-3, dropout=0, task_learning_rate=1e-3, epochs=1, similar_words=None, word_dictionary=None, only=None, task_train=None, task_eval=None, rows=2)
+                                       max_length=32, batch_size=8, learning_rate=1e-3, dropout=0, task_learning_rate=1e-3, task_seeds=2, epochs=1, similar_words=None, word_dictionary=None, only=None, task_train=None, task_eval=None, rows=2)
         tokenizer = self.folder / "tokenizer"
         tokenizer.mkdir()
         (tokenizer / "vocab.txt").write_text("[PAD]\n[UNK]\n")
@@ -76,7 +76,7 @@ class ObjectiveStudy(unittest.TestCase):
         train, held_out = study.task_files(self.args)
         self.assertEqual(train.read_text(), "label\ttext\na\t1\nc\t3\n")
         self.assertEqual(held_out, self.args.task_eval)
-        self.assertEqual(self.run_once("tokens", seed=3)["score"], 0.3)
+        self.assertEqual(self.run_once("tokens", seed=3)["score"], 30.15)
         self.assertIn("--task custom", self.calls()[-1])
 
     def test_every_objective_reads_as_many_tokens(self):
@@ -105,19 +105,22 @@ class ObjectiveStudy(unittest.TestCase):
         count = len(self.calls())
         self.assertEqual(self.run_once("tokens"), first)
         self.assertEqual(len(self.calls()), count)
+        next((self.args.results / "runs").glob("*/result.json")).unlink()  # stopped while it was fine-tuned
+        self.assertEqual(self.run_once("tokens"), first)
+        self.assertEqual([call.split()[0] for call in self.calls()[count:]], ["finetune", "finetune"])
 
     def test_replaced_tokens_are_of_electras_family_and_no_training_is_of_random_weights(self):
         self.run_once("replaced tokens (ELECTRA)")
         self.assertTrue(all("electra.json" in call for call in self.calls() if call.startswith("pretrain")))
         self.assertEqual(json.loads((self.args.results / "inputs/electra.json").read_text())["embedding_size"], 32)
         self.run_once("none")
-        self.assertIn("--learning-rate 1e-30", self.calls()[-2])
+        self.assertIn("--learning-rate 1e-30", self.calls()[-3])
 
     def test_the_table_has_means_and_intervals(self):
         results = [self.run_once("tokens", seed) for seed in (1, 2, 3)]
         table = study.report(self.args, results).splitlines()
         self.assertEqual(len(table), 3)
-        self.assertIn("| tokens | 3000 | 30 | 2.500 | 0.200 ± 0.248 | 3 |", table[2])  # 4.30 × 0.1 / √3
+        self.assertIn("| tokens | 3000 | 30 | 2.500 | 20.150 ± 24.826 | 3 |", table[2])  # of 10.15, 20.15, 30.15: 4.30 × 10 / √3
 
     def test_what_lacks_its_file_is_left_out_and_unknown_names_are_refused(self):
         self.assertNotIn("entities", study.chosen(self.args))
