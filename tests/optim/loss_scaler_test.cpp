@@ -99,6 +99,10 @@ TEST(LossScaler, OfSeveralStepsAtATimeHearsOfAnyNumberOfOverflowsOnce) {
   scaler.update_after(2, 0);
   EXPECT_EQ(scaler.scale(), 64);
   EXPECT_EQ(scaler.steps_to_ask(), 1);
+  scaler.update_after(7, 0);
+  LossScaler shorter({.growth_interval = 4});
+  shorter.restore(Json(scaler.state()), "state");
+  EXPECT_EQ(shorter.steps_to_ask(), 1) << "a run that goes on with a shorter interval";
 }
 
 TEST(LossScaler, AStaticScaleNeverMoves) {
