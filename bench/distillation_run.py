@@ -4,8 +4,8 @@
 usage: distillation_run.py --data FOLDER --results FOLDER [--seeds 3] [--epochs 3] [--layers 3] [--python PYTHON]
 
 FOLDER holds MRPC (train.tsv, dev.tsv). MINILM, fine-tuned on it once, teaches a student that has some of its layers: so many epochs
-its layers, then so many its answers. Both sides take the same rows, batches of 32, rate and epochs, in the precision that is
-faster for each; the peer is that of distillation_step.py, with rows grouped by length. The clock runs from the start of the first
+its layers, then so many its answers. Both sides take the same rows, batches of 32, rate and epochs; ours the precision that the
+processor is fastest in (--precision auto), the peer, that of distillation_step.py with rows grouped by length, --dtype. The clock runs from the start of the first
 command to the end of the last: programs, weights and tokenising count. Students are evaluated alike, by `funicular evaluate`. Sides
 take turns; each finished run leaves a result.json and is not repeated; table.md is written after each.
 """
@@ -66,7 +66,8 @@ def peer(args):
     tokenizer = AutoTokenizer.from_pretrained(args.teacher)
     with open(args.data / "train.tsv", encoding="utf-8-sig", newline="") as file:
         texts = [(row[3], row[4]) for row in list(csv.reader(file, delimiter="\t", quoting=csv.QUOTE_NONE))[1:]]
-    rows = sorted((tokenizer(*pair, truncation=True, max_length=PADDED) for pair in texts), key=lambda row: len(row["input_ids"]))
+    found = tokenizer(*map(list, zip(*texts)), truncation=True, max_length=PADDED)
+    rows = sorted(({name: column[at] for name, column in found.items()} for at in range(len(texts))), key=lambda row: len(row["input_ids"]))
     batches = [rows[at:at + BATCH] for at in range(0, len(rows), BATCH)]
     order, student = random.Random(args.number), None
     for stage in ("intermediate", "prediction"):

@@ -10,8 +10,8 @@ without pre-training. --task-train and --task-eval take tables of label and text
 learns nothing of CoLA; tools/quickstart/descriptions.sh FOLDER makes descriptions of packages and their sections). Similar words are
 those of vectors that are trained on the same text. Chinese words are cut by jieba's dictionary (pip install jieba). Each objective
 reads as many real tokens as the others, to within a step; ELECTRA's step costs more, since its generator reads them too. Losses are
-each objective's own and do not compare; scores do. Each finished run leaves a result.json and is not repeated; table.md is written
-after each.
+each objective's own and do not compare; scores do: the mean of --task-seeds fine-tunings of a model. Each finished pre-training leaves
+a pretrained.json, each finished run a result.json, and neither is repeated; table.md is written after each.
 """
 import argparse
 import json

@@ -65,8 +65,7 @@ void MaskingOptions::declare(Arguments& arguments) {
   arguments
       .add("compat", "NAME", compat,
            "how many are hidden, which, and what is shown: by the published rules of a program; what is a "
-           "word "
-           "stays as it is here (docs/masking.md)")
+           "word stays as it is here (docs/masking.md)")
       .choices(objective::compat_names());
   arguments
       .add("pack-sentences", "NAME", pack_sentences,

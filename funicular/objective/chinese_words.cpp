@@ -47,8 +47,7 @@ void warn_of_sentences_as_words(const text::Tokenizer& tokenizer) {
   if (static_cast<double>(ideographs) < kOfChinese * tokenizer.size()) return;
   log::warning(
       "{} of the tokenizer's tokens are Chinese, and it takes what stands between blanks for one word: a "
-      "Chinese "
-      "sentence is hidden whole or not at all; put blanks between the words of the text before it is "
+      "Chinese sentence is hidden whole or not at all; put blanks between the words of the text before it is "
       "tokenised",
       ideographs);
 }

@@ -42,14 +42,15 @@ struct DistillationOptions {
   int64_t teacher_layers_read() const;
 };
 
+/// Throws InputError for terms that do not fit together or to the models, as Distillation's constructor does: before
+/// anything is read.
+void check_distillation(const DistillationOptions& options);
+
 /// Batch and counts of Classification (rows), or of MaskedLm (terms tokens, all-tokens, mlm), or the sequences alone; counts of
 /// the terms by their names. Outputs: `logits`, `labels` where logits are read.
 ///
 /// A term that is not named is not computed, nor what only it would read: no head, no layers of the teacher above
 /// the highest that is read, no teacher where nothing is read of it.
-/// Throws InputError for terms that do not fit together or to the models, as the constructor below does: before anything is read.
-void check_distillation(const DistillationOptions& options);
-
 class Distillation : public Objective {
  public:
   /// `make_teacher` gives a model with build_teacher's segments, its weights loaded; empty: `rows` has what is read

@@ -133,8 +133,8 @@ void require_same_embeddings(const format::BertConfig& a, const format::BertConf
       "electra",
       "generator and discriminator have their embeddings in common; expected tables of one size, found "
       "{} tokens, {} positions and {} segments of {}, and {}, {} and {} of {}; give the generator that was "
-      "trained with "
-      "this model (funicular vocabulary extend takes it along), or begin a new one: --generator random",
+      "trained with this model (funicular vocabulary extend takes it along), or begin a new one: --generator "
+      "random",
       a.vocab_size, a.max_position_embeddings, a.type_vocab_size, a.embedding_width(), b.vocab_size,
       b.max_position_embeddings, b.type_vocab_size, b.embedding_width());
 }

@@ -71,8 +71,7 @@ void require_segments(const Model& model, size_t stages) {
   if (model.segments.size() < stages)
     throw InputError("pipeline",
                      "the model has {} segment(s), too few for {} stages; expected fewer stages, or a "
-                     "torch::nn::Sequential that "
-                     "wrap_sequential makes one segment a module of",
+                     "torch::nn::Sequential that wrap_sequential makes one segment a module of",
                      model.segments.size(), stages);
 }
 

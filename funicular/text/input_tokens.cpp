@@ -38,15 +38,27 @@ bool is_of_word_piece(const Tokenizer& tokenizer, int32_t id) {
                    : tokenizer.tokenize(token).ids == std::vector<int32_t>{id};
 }
 
-/// Whether a text gives a token: its own does, alone or where it goes on behind a character of another kind, since a
-/// tokenizer may put a blank before the first.
-bool is_of_whole_characters(const Tokenizer& tokenizer, int32_t id, const std::string& text) {
-  for (const char* before : {"", "a", "1"}) {
-    std::vector<int32_t> wanted = tokenizer.tokenize(before).ids;
+/// A beginning of texts, and its tokens.
+struct Beginning {
+  std::string text;
+  std::vector<int32_t> ids;
+};
+
+/// Nothing, and characters of two kinds: a tokenizer may put a blank before the first, so that another follows as it is.
+std::vector<Beginning> beginnings(const Tokenizer& tokenizer) {
+  std::vector<Beginning> all;
+  for (const char* text : {"", "a", "1"}) all.push_back({text, tokenizer.tokenize(text).ids});
+  return all;
+}
+
+/// Whether a text gives a token: its own does, behind one of the beginnings.
+bool is_of_whole_characters(const Tokenizer& tokenizer, const std::vector<Beginning>& before, int32_t id,
+                            const std::string& text) {
+  return std::any_of(before.begin(), before.end(), [&](const Beginning& one) {
+    std::vector<int32_t> wanted = one.ids;
     wanted.push_back(id);
-    if (tokenizer.tokenize(before + text).ids == wanted) return true;
-  }
-  return false;
+    return tokenizer.tokenize(one.text + text).ids == wanted;
+  });
 }
 
 /// By id, whether a merge makes the token.
@@ -75,9 +87,10 @@ std::vector<int32_t> input_tokens(const Tokenizer& tokenizer) {
     if (token.special) mark(token.id);
   const auto* const bytes = dynamic_cast<const ByteBpe*>(&tokenizer);
   const std::vector<uint8_t> made = bytes ? made_by_merges(*bytes) : std::vector<uint8_t>{};
+  const std::vector<Beginning> before = bytes ? beginnings(tokenizer) : std::vector<Beginning>{};
   const auto is_of_byte_bpe = [&](int32_t id) {
     const std::string text = tokenizer.token_text(id);
-    if (is_valid_utf8(text)) return is_of_whole_characters(tokenizer, id, text);
+    if (is_valid_utf8(text)) return is_of_whole_characters(tokenizer, before, id, text);
     return text.size() == 1 ? is_of_utf8(text[0]) : made[static_cast<size_t>(id)] != 0;
   };
   std::vector<int32_t> ids;

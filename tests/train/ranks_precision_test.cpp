@@ -9,6 +9,20 @@
 namespace funicular::train::on_ranks {
 namespace {
 
+const fs::path kLast = "checkpoints/" + checkpoint_name(kDealtSteps);
+
+/// A run, which then goes on once more from its third step: weights and state of the last one are the same bytes.
+Job run_and_resume(const Place& place, const std::string& precision, const fs::path& folder) {
+  Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
+  job.precision = precision;
+  job.again = folder / (place.name() + precision + "-again");
+  expect_done(job);
+  EXPECT_EQ(resumed_from(job.again), 3);
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_TRUE(read_file(job.again / kLast / file) == read_file(job.output / kLast / file)) << file;
+  return job;
+}
+
 /// Of the losses in two runs' lines.
 double largest_difference(const fs::path& first, const fs::path& second) {
   const auto a = read_lines(first), b = read_lines(second);
@@ -84,14 +98,8 @@ TEST_F(TrainingOnRanks, MixedPrecisionResumesToTheSameBytes) {
                                {"pipeline+1f1b+2x2", 4},
                                {"pipeline+1f1b+3@0x2,2", 3}}) {
       SCOPED_TRACE(place.name() + " in " + precision);
-      Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
-      job.precision = precision;
-      job.again = folder / (place.name() + precision + "-again");
-      expect_done(job);
-      EXPECT_EQ(resumed_from(job.again), 3);
-      const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
-      for (const fs::path& file : {last / "model.safetensors", last / "optimizer.safetensors",
-                                   last / "state.json", fs::path("model/model.safetensors")})
+      const Job job = run_and_resume(place, precision, folder);
+      for (const fs::path& file : {kLast / "state.json", fs::path("model/model.safetensors")})
         EXPECT_TRUE(read_file(job.again / file) == read_file(job.output / file)) << file;
       const TrainingState third = read_state(job.output / "checkpoints" / checkpoint_name(3));
       if (third.loss_scaler.is_object()) {
@@ -113,15 +121,8 @@ TEST_F(TrainingOnRanks, OlderWeightsIn16BitsFollowThoseIn64AndResumeToTheSameByt
     expect_done(exact);
     for (const std::string precision : {"bf16", "fp16"}) {
       SCOPED_TRACE(place.name() + " in " + precision);
-      Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
-      job.precision = precision;
-      job.again = folder / (place.name() + precision + "-again");
-      expect_done(job);
-      EXPECT_EQ(resumed_from(job.again), 3);
-      const fs::path last = "checkpoints/" + checkpoint_name(kDealtSteps);
-      for (const char* file : {"model.safetensors", "optimizer.safetensors"})
-        EXPECT_TRUE(read_file(job.again / last / file) == read_file(job.output / last / file)) << file;
-      EXPECT_EQ(read_state(job.again / last).loss_scaler, read_state(job.output / last).loss_scaler);
+      const Job job = run_and_resume(place, precision, folder);
+      EXPECT_EQ(read_state(job.again / kLast).loss_scaler, read_state(job.output / kLast).loss_scaler);
       const double difference =
           largest_difference(job.output / "metrics.jsonl", exact.output / "metrics.jsonl");
       EXPECT_LT(difference, precision == "fp16" ? 0.2 : 0.02);
