@@ -12,6 +12,7 @@
 #include "funicular/base/error.h"
 #include "funicular/model/builder.h"
 #include "funicular/nn/functional.h"
+#include "funicular/nn/precision_choice.h"
 #include "funicular/runtime/parallel_loop.h"
 
 namespace funicular::augment {
@@ -134,6 +135,8 @@ MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer,
   model.forward({}, batch, Taps{}, sink);
   decoder_ = output_of(sink, kDecoder).detach();
   words_ = decoder_.to(at::kFloat).to(at::kCPU).contiguous();
+  // Where products of 16 bits gain nothing, those of float need not be rounded.
+  if (nn::choose_precision(decoder_.device()).name == "fp32") decoder_ = decoder_.to(at::kFloat);
   const at::Tensor bias = output_of(sink, kBias).to(at::kFloat).to(at::kCPU).contiguous();
   const auto size = static_cast<size_t>(bias.size(0));
   offsets_.assign(size, kNever);
@@ -242,8 +245,10 @@ void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> re
   const int64_t size = decoder_.size(0), width = decoder_.size(1);
   for (int64_t begin = 0; begin < hidden.size(0); begin += kRows) {
     const int64_t rows = std::min(kRows, hidden.size(0) - begin);
-    const at::Tensor logits =
-        nn::linear(hidden.narrow(0, begin, rows), decoder_).to(at::kFloat).to(at::kCPU).contiguous();
+    const at::Tensor logits = nn::linear(hidden.narrow(0, begin, rows).to(decoder_.scalar_type()), decoder_)
+                                  .to(at::kFloat)
+                                  .to(at::kCPU)
+                                  .contiguous();
     const float* const values = logits.const_data_ptr<float>();
     parallel_loop(0, rows, 1, [&](int64_t from, int64_t to) {
       for (int64_t row = from; row < to; ++row) {

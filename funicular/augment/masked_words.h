@@ -61,9 +61,9 @@ class MaskedWords {
   const Model& model_;
   const text::Tokenizer& tokenizer_;
   MaskedWordsOptions options_;
-  int64_t room_ = 0;            ///< for the texts of a pair
-  at::Tensor decoder_;          ///< [V, W] in the model's type
-  at::Tensor words_;            ///< the same in float32, on the processor
+  int64_t room_ = 0;    ///< for the texts of a pair
+  at::Tensor decoder_;  ///< [V, W] in the type of the logits: the model's, or float32 where that is as fast
+  at::Tensor words_;    ///< the same in float32, on the processor
   float largest_offset_ = 0;    ///< of those that take a place
   std::vector<float> offsets_;  ///< [V]: the bias, or -infinity where a token takes no place among the first
   std::vector<uint8_t> given_;  ///< [V]: whether a token that takes a place is given

@@ -12,7 +12,7 @@ namespace {
 const fs::path kLast = "checkpoints/" + checkpoint_name(kDealtSteps);
 
 /// A run, which then goes on once more from its third step: weights and state of the last one are the same bytes.
-Job run_and_resume(const Place& place, const std::string& precision, const fs::path& folder) {
+Job run_and_resume(const Place& place, const std::string& precision, const TemporaryFolder& folder) {
   Job job{place.strategy, place.ranks, folder / (place.name() + precision)};
   job.precision = precision;
   job.again = folder / (place.name() + precision + "-again");
