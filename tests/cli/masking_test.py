@@ -63,21 +63,31 @@ class Layouts(Lab):
                     self.assertAlmostEqual(mine, theirs, places=10)
         self.each_kind(check)
 
+    def resumes_to_the_same_bytes(self, whole, step, options):
+        """What a run leaves that has lost its checkpoints behind `step`, and goes on."""
+        cut = self.folder / f"cut-{len(list(self.folder.glob('cut-*')))}"
+        shutil.copytree(whole.folder, cut)
+        for later in range(step + 1, 4):
+            shutil.rmtree(cut / "checkpoints" / f"step-{later:06}")
+        again = self.train(output=cut, **options)
+        self.assertIn("resumed", again.err)
+        last = pathlib.Path("checkpoints") / "step-000003"
+        for name in ("model", "optimizer"):
+            self.assertEqual(*[(folder / last / f"{name}.safetensors").read_bytes() for folder in (cut, whole.folder)])
+        states = [json.loads((folder / last / "state.json").read_text()) for folder in (cut, whole.folder)]
+        self.assertEqual(*[state.get("drawn") for state in states])
+
     def test_resumed_after_each_step_end_with_the_same_bytes(self):
         def check(options):
             whole = self.train(**options)
             for step in (1, 2):
-                cut = self.folder / f"cut-{len(list(self.folder.glob('cut-*')))}"
-                shutil.copytree(whole.folder, cut)
-                for later in range(step + 1, 4):
-                    shutil.rmtree(cut / "checkpoints" / f"step-{later:06}")
-                again = self.train(output=cut, **options)
-                for name in ("model", "optimizer"):
-                    path = pathlib.Path("checkpoints") / "step-000003" / f"{name}.safetensors"
-                    self.assertEqual((cut / path).read_bytes(), (whole.folder / path).read_bytes())
-                self.assertIn("resumed", again.err)
-                states = [json.loads((folder / "checkpoints" / "step-000003" / "state.json").read_text()) for folder in (cut, whole.folder)]
-                self.assertEqual(*[state.get("drawn") for state in states])
+                self.resumes_to_the_same_bytes(whole, step, options)
+        self.each_kind(check)
+
+    def test_of_two_ranks_with_recomputation_and_accumulation_resume_to_the_same_bytes(self):
+        def check(options):
+            options = {"ranks": 2, "recompute": "full", "gradient_accumulation_steps": 2, **options}
+            self.resumes_to_the_same_bytes(self.train(**options), 1, options)
         self.each_kind(check)
 
 

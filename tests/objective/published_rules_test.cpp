@@ -55,7 +55,9 @@ struct ShownByRules {
   }
   static size_t kind(Shown shown) { return shown == Shown::mask ? 0 : shown == Shown::random ? 1 : 2; }
   /// Of the units' first tokens, which are apart: each has a decision of its own by all rules.
-  double statistic() const { return chi_square(units, {0.8, 0.1, 0.1}); }
+  void expect_bert_shares(const std::string& whose) const {
+    expect_shares("[MASK], random and the same, " + whose, units, {0.8, 0.1, 0.1});
+  }
 };
 
 TEST(PublishedRules, OfFairseqDecideOnceAWord) {
@@ -63,8 +65,9 @@ TEST(PublishedRules, OfFairseqDecideOnceAWord) {
   EXPECT_EQ(words.mixed_words, 0);
   EXPECT_GT(words.mixed_units, 0);
   EXPECT_GT(tokens.mixed_words, 0);
+  words.expect_bert_shares("words of fairseq");
+  tokens.expect_bert_shares("tokens of fairseq");
   for (const ShownByRules* shown : {&words, &tokens}) {
-    EXPECT_LT(shown->statistic(), chi_square_limit(2));
     EXPECT_FALSE(shown->random.contains(tokenizer().special().mask));
     EXPECT_FALSE(shown->random.contains(tokenizer().special().pad));
     EXPECT_TRUE(shown->random.contains(5)) << "[unused1] is no special token there";
@@ -74,7 +77,7 @@ TEST(PublishedRules, OfFairseqDecideOnceAWord) {
 TEST(PublishedRules, OfSpanBertDecideOnceASpanAndDrawEachRandomTokenAnew) {
   const ShownByRules shown(Compat::spanbert, Masking::span);
   EXPECT_EQ(shown.mixed_units, 0);
-  EXPECT_LT(shown.statistic(), chi_square_limit(2));
+  shown.expect_bert_shares("spans of spanbert");
   EXPECT_EQ(shown.random.size(), static_cast<size_t>(tokenizer().size())) << "of the whole vocabulary";
 }
 
@@ -84,7 +87,9 @@ TEST(PublishedRules, OfGoogleAndHuggingFaceDecideATokenButForWholeWordsOfTheLatt
         std::pair{Compat::hf, Masking::token}}) {
     const ShownByRules shown(compat, masking);
     EXPECT_GT(shown.mixed_words, 0);
-    EXPECT_LT(shown.statistic(), chi_square_limit(2));
+    shown.expect_bert_shares(compat == Compat::hf        ? "tokens of hf"
+                             : masking == Masking::token ? "tokens of google"
+                                                         : "tokens of words of google");
     EXPECT_EQ(shown.random.size(), static_cast<size_t>(tokenizer().size()));
   }
   const ShownByRules words(Compat::hf, Masking::whole_word);
@@ -104,7 +109,7 @@ TEST(PublishedRules, OfSpanBertHaveSpansOfItsLengths) {
     for (const Unit& unit : chosen)
       if (static_cast<size_t>(unit.size()) <= counts.size()) ++counts[static_cast<size_t>(unit.size() - 1)];
   }
-  EXPECT_LT(chi_square(counts, shares), chi_square_limit(9));
+  expect_shares("lengths of spans, spanbert", counts, shares);
 }
 
 }  // namespace

@@ -43,10 +43,10 @@ std::vector<Unit> in_units_of(const Words& text, size_t words) {
   return units;
 }
 
-double shares_statistic(const std::vector<Shown>& shown, Shown first) {
+void expect_bert_shares(const std::string& of, const std::vector<Shown>& shown) {
   std::vector<double> counts(3);
-  for (const Shown one : shown) ++counts[one == first ? 0 : one == Shown::random ? 1 : 2];
-  return chi_square(counts, {0.8, 0.1, 0.1});
+  for (const Shown one : shown) ++counts[one == Shown::mask ? 0 : one == Shown::random ? 1 : 2];
+  expect_shares("[MASK], random and the same, " + of, counts, {0.8, 0.1, 0.1});
 }
 
 TEST(Replacers, ShowWhatTheyReportInTheSharesOfThePaper) {
@@ -67,12 +67,12 @@ TEST(Replacers, ShowWhatTheyReportInTheSharesOfThePaper) {
       }
     }
   }
-  EXPECT_LT(shares_statistic(all, Shown::mask), chi_square_limit(2));
+  expect_bert_shares("all tokens", all);
   std::vector<double> counts;
   const RandomTokens tokens = some_tokens();
   for (const int32_t token : *tokens) counts.push_back(random[token]);
   EXPECT_EQ(random.size(), 4);
-  EXPECT_LT(chi_square(counts, std::vector<double>(4, 0.25)), chi_square_limit(3));
+  expect_equal_shares("each random token", counts);
 }
 
 TEST(Replacers, DecideOnceForEachTokenWordOrUnit) {
@@ -94,7 +94,10 @@ TEST(Replacers, DecideOnceForEachTokenWordOrUnit) {
     }
     EXPECT_EQ(mixed_words > 0, together == Together::token);
     EXPECT_EQ(mixed_units > 0, together != Together::unit);
-    EXPECT_LT(shares_statistic(first, Shown::mask), chi_square_limit(2));
+    expect_bert_shares(together == Together::token  ? "a token at a time"
+                       : together == Together::word ? "a word at a time"
+                                                    : "a unit at a time",
+                       first);
   }
 }
 
@@ -228,9 +231,9 @@ TEST_F(SimilarWordsFile, TakesTheSharesOfMaskAndCountsWordsThatHaveNone) {
                                                                   : 2];
     ++counts["good"][report.shown[4] == Shown::random ? 0 : 1];
   }
-  EXPECT_LT(chi_square(counts["film"], {0.4, 0.4, 0.1, 0.1}), chi_square_limit(3));
-  EXPECT_LT(chi_square(counts["recover"], {0.8, 0.1, 0.1}), chi_square_limit(2));
-  EXPECT_LT(chi_square(counts["good"], {0.9, 0.1}), chi_square_limit(1));
+  expect_shares("two similar words, random and the same", counts["film"], {0.4, 0.4, 0.1, 0.1});
+  expect_shares("a similar word of three pieces, random and the same", counts["recover"], {0.8, 0.1, 0.1});
+  expect_shares("random and the same, of a word without a similar one", counts["good"], {0.9, 0.1});
   EXPECT_NEAR(static_cast<double>(without) / static_cast<double>(wanted), 1 / 3.0, 0.01);
 }
 

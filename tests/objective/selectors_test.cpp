@@ -126,12 +126,11 @@ TEST(Selectors, HideEachWordEquallyOften) {
     }
     // Neighbours are hidden together, so the statistic is up to as much larger as a unit is long.
     const double clustering = std::string(name) == "whole word" ? 1 : std::string(name) == "ngram" ? 2.5 : 6;
-    EXPECT_LT(chi_square(counts, std::vector<double>(50, 1.0 / 50)), clustering * chi_square_limit(49))
-        << name;
+    expect_equal_shares("each word of a text, by " + std::string(name), counts, clustering);
   }
 }
 
-void expect_lengths(const LengthShares& shares, bool divide_only) {
+void expect_lengths(const std::string& name, const LengthShares& shares, bool divide_only) {
   const auto units = std::make_shared<NgramUnits>(shares);
   const UnitSelector selector(units);
   // Long enough that the last unit of the text, which may be cut, is one of hundreds.
@@ -142,12 +141,15 @@ void expect_lengths(const LengthShares& shares, bool divide_only) {
         divide_only ? units->divide(text.view(), {1, draw}) : chosen_by(selector, text.view(), 600, draw);
     for (const Unit& unit : found) ++counts[static_cast<size_t>(unit.size() - 1)];
   }
-  EXPECT_LT(chi_square(counts, shares), chi_square_limit(static_cast<double>(shares.size() - 1)));
+  expect_shares("lengths of " + name + (divide_only ? "" : ", those chosen"), counts, shares);
 }
 
 TEST(Selectors, UnitsHaveTheLengthsOfTheirShares) {
-  for (const LengthShares& shares : {macbert_shares(), albert_shares(), span_shares()})
-    for (const bool divide_only : {true, false}) expect_lengths(shares, divide_only);
+  for (const bool divide_only : {true, false}) {
+    expect_lengths("MacBERT's n-grams", macbert_shares(), divide_only);
+    expect_lengths("ALBERT's n-grams", albert_shares(), divide_only);
+    expect_lengths("SpanBERT's spans", span_shares(), divide_only);
+  }
 }
 
 TEST(Selectors, ChosenUnitsOfRowsAsTheyAreTrainedHaveTheLengthsOfTheirShares) {
@@ -163,7 +165,7 @@ TEST(Selectors, ChosenUnitsOfRowsAsTheyAreTrainedHaveTheLengthsOfTheirShares) {
   }
   const double total = std::accumulate(all.begin(), all.end(), 0.0);
   for (double& share : all) share /= total;
-  EXPECT_LT(chi_square(counts, all), chi_square_limit(3));
+  expect_shares("lengths of n-grams, of a row's few", counts, all);
 }
 
 TEST(Selectors, SharesAreThoseOfThePapers) {
@@ -252,8 +254,8 @@ TEST(Selectors, ChooseEntitiesAsOftenAsOtherWords) {
       ++kinds[entity ? 0 : 1];
       if (entity) ++each[static_cast<size_t>(unit.begin / 4)];
     }
-  EXPECT_LT(chi_square(kinds, {1.0 / 3, 2.0 / 3}), chi_square_limit(1));
-  EXPECT_LT(chi_square(each, std::vector<double>(50, 1.0 / 50)), chi_square_limit(49));
+  expect_shares("entities and words", kinds, {1.0 / 3, 2.0 / 3});
+  expect_equal_shares("each entity", each);
 }
 
 TEST(Selectors, ChooseWordsInTheRatioOfTheirWeights) {
@@ -268,7 +270,7 @@ TEST(Selectors, ChooseWordsInTheRatioOfTheirWeights) {
     ++counts[static_cast<size_t>(chosen_by(selector, text.view(), 1, draw).at(0).begin)];
   EXPECT_EQ(counts[2], 0);
   counts.erase(counts.begin() + 2);
-  EXPECT_LT(chi_square(counts, {3 / 5.5, 0.5 / 5.5, 1 / 5.5, 1 / 5.5}), chi_square_limit(3));
+  expect_shares("words by their weights", counts, {3 / 5.5, 0.5 / 5.5, 1 / 5.5, 1 / 5.5});
   EXPECT_EQ(chosen_by(selector, text.view(), 5, 0).size(), 4) << "weight 0 where there is something else";
 }
 
@@ -301,8 +303,8 @@ TEST(Selectors, OfHuggingFaceChooseEachWordByItself) {
                      std::pow(0.7, 4 - n));
   shares[1] += shares[0];  // never none
   EXPECT_EQ(counts[0], 0);
-  EXPECT_LT(chi_square({counts.begin() + 1, counts.end()}, {shares.begin() + 1, shares.end()}),
-            chi_square_limit(3));
+  expect_shares("the number of words, hf", {counts.begin() + 1, counts.end()},
+                {shares.begin() + 1, shares.end()});
 }
 
 TEST(Selectors, OfFairseqRoundTheNumberOfWordsAtRandom) {
@@ -311,7 +313,7 @@ TEST(Selectors, OfFairseqRoundTheNumberOfWordsAtRandom) {
   std::vector<double> counts(2);
   for (uint64_t draw = 0; draw < 10'000; ++draw)
     ++counts.at(chosen_by(number, text.view(), 1, draw).size() - 5);
-  EXPECT_LT(chi_square(counts, {0.75, 0.25}), chi_square_limit(1));
+  expect_shares("rounding up or down, fairseq", counts, {0.75, 0.25});
 }
 
 TEST(Selectors, OfSpanBertHideTheBudgetToTheToken) {

@@ -1,8 +1,12 @@
 #pragma once
 // Sequences of made-up words for tests of masking, and what is counted of their masks.
 
+#include <gtest/gtest.h>
+
 #include <cmath>
 #include <cstdint>
+#include <cstdio>
+#include <string>
 #include <vector>
 
 #include "funicular/objective/masking.h"
@@ -52,6 +56,25 @@ inline double chi_square(const std::vector<double>& counts, const std::vector<do
 inline double chi_square_limit(double degrees) {
   const double c = 2 / (9 * degrees);
   return degrees * std::pow(1 - c + 3.72 * std::sqrt(c), 3);
+}
+
+/// The counts have their shares. `clustering`: how many counts come together at most, by which the statistic grows.
+/// The line that it prints is a row of the table in docs/masking.md.
+inline void expect_shares(const std::string& what, const std::vector<double>& counts,
+                          const std::vector<double>& shares, double clustering = 1) {
+  ASSERT_EQ(counts.size(), shares.size()) << what;
+  const auto degrees = static_cast<double>(counts.size() - 1);
+  const double statistic = chi_square(counts, shares), limit = clustering * chi_square_limit(degrees);
+  EXPECT_LT(statistic, limit) << what;
+  std::printf("shares of %s: %.1f of %.1f, degrees of freedom %.0f\n", what.c_str(), statistic, limit,
+              degrees);
+}
+
+/// As many equal shares as there are counts.
+inline void expect_equal_shares(const std::string& what, const std::vector<double>& counts,
+                                double clustering = 1) {
+  expect_shares(what, counts, std::vector<double>(counts.size(), 1 / static_cast<double>(counts.size())),
+                clustering);
 }
 
 }  // namespace funicular::objective
