@@ -64,7 +64,9 @@ class BpeScanner {
  private:
   // `word` has 16 readable bytes; so has each of its parts.
   void put_word(const char* word, size_t size) {
-    if (size <= WordKey::longest) return put_short(word, size, true);
+    // Only words that end with a letter of ASCII, as most of them that have one, are surely of few parts.
+    const bool ascii = static_cast<uint8_t>(word[size - 1]) < 0x80;
+    if (size <= WordKey::longest) return ascii ? put_short(word, size, true) : put_parts(word, size, true);
     if (const auto found = tables_.long_words.find({word, size}); found != tables_.long_words.end())
       return out_.put(found->second, true);
     put_parts(word, size, true);
@@ -91,15 +93,28 @@ class BpeScanner {
     slot.fill(key, tables_.serial, {ids, count});
   }
 
-  // A long word, part by part where its bytes never join: Chinese, which has no blanks, is then read character by
-  // character.
+  // A word, part by part where a character begins whose bytes never join those before: Chinese, which has no blanks, is
+  // then read character by character, of which there are fewer than words.
   void put_parts(const char* word, size_t size, bool starts_word) {
     for (size_t begin = 0, end = 1; begin < size; begin = end, ++end, starts_word = false) {
-      while (end < size && tables_.can_join(word[end - 1], word[end])) ++end;
-      if (end - begin <= WordKey::longest)
+      while (end < size && (continues_character(word[end]) || tables_.can_join(word[end - 1], word[end])))
+        ++end;
+      if (end - begin == 3 && static_cast<uint8_t>(word[begin]) >= 0xE0 && !tables_.characters.empty())
+        put_character(word + begin, starts_word);
+      else if (end - begin <= WordKey::longest)
         put_short(word + begin, end - begin, starts_word);
       else
         put_spelled({word + begin, end - begin}, starts_word);
+    }
+  }
+
+  // Of three bytes.
+  void put_character(const char* character, bool starts_word) {
+    const uint32_t code = next_valid_code_point(character, character + 3);
+    for (const int32_t id : tables_.characters[code - ByteBpeTables::first_of_three_bytes]) {
+      if (id < 0) return;
+      out_.put(id, starts_word);
+      starts_word = false;
     }
   }
 

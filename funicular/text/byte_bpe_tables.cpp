@@ -139,6 +139,19 @@ void ByteBpeTables::find_joins() {
     const auto first = static_cast<uint8_t>(left.back()), second = static_cast<uint8_t>(right.front());
     joins[first][second / 64] |= uint64_t{1} << (second % 64);
   }
+  spell_characters();
+}
+
+void ByteBpeTables::spell_characters() {
+  characters.assign(behind_three_bytes - first_of_three_bytes, {-1, -1, -1});
+  std::vector<Symbol> symbols;
+  MergeScratch scratch;
+  for (uint32_t code = first_of_three_bytes; code < behind_three_bytes; ++code) {
+    char bytes[4];
+    put_code_point(code, bytes);
+    spell({bytes, 3}, symbols, scratch);
+    for (size_t i = 0; i < symbols.size(); ++i) characters[code - first_of_three_bytes][i] = symbols[i].id;
+  }
 }
 
 // The tokens that are what their own bytes are spelled as, so that a word need not be merged to find them.

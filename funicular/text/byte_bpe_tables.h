@@ -42,6 +42,10 @@ struct ByteBpeTables {
     const auto byte = static_cast<uint8_t>(second);
     return joins[static_cast<uint8_t>(first)][byte / 64] >> (byte % 64) & 1;
   }
+  /// The tokens of each character of three bytes, which Chinese, Japanese and Korean are written in: -1 behind the last
+  /// one. None where words are not read in parts.
+  std::vector<std::array<int32_t, 3>> characters;
+  static constexpr uint32_t first_of_three_bytes = 0x800, behind_three_bytes = 0x10000;
   SpecialTokens special;
   SequenceTemplate sequence;
   uint64_t fingerprint;
@@ -50,6 +54,7 @@ struct ByteBpeTables {
  private:
   std::vector<std::string> whole_words() const;
   void find_joins();
+  void spell_characters();
 };
 
 }  // namespace funicular::text

@@ -72,7 +72,7 @@ const Categories& categories() {
 inline Category next_category(const char*& at, const char* end) {
   const auto byte = static_cast<uint8_t>(*at);
   if (byte < 0x80) return ++at, static_cast<Category>(categories().ascii[byte]);
-  return categories()(next_code_point(at, end));
+  return categories()(next_valid_code_point(at, end));
 }
 
 // How many ASCII letters stand at the front of 16 bytes; 16 also when more follow.
@@ -107,9 +107,11 @@ const char* end_of_letters(const char* at, const char* end) {
     if (at >= end) return end;
     if (count == 16) continue;
     if (static_cast<uint8_t>(*at) < 0x80) return at;
-    const char* behind = at;
-    if (next_category(behind, end) != unicode::letter) return at;
-    at = behind;
+    while (at < end && static_cast<uint8_t>(*at) >= 0x80) {
+      const char* behind = at;
+      if (next_category(behind, end) != unicode::letter) return at;
+      at = behind;
+    }
   }
 }
 

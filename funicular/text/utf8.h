@@ -32,6 +32,19 @@ inline uint32_t next_code_point(const char*& at, const char* end) {
   return code;
 }
 
+/// Whether a byte of valid UTF-8 is not the first one of its character.
+inline bool continues_character(char byte) {
+  return (byte & 0xC0) == 0x80;
+}
+
+/// The same of valid UTF-8, faster.
+inline uint32_t next_valid_code_point(const char*& at, const char* end) {
+  const auto byte = [&](int i) { return static_cast<uint8_t>(at[i]); };
+  if ((byte(0) & 0xF0) != 0xE0 || end - at < 3) return next_code_point(at, end);
+  const uint32_t code = (byte(0) & 0x0Fu) << 12 | (byte(1) & 0x3Fu) << 6 | (byte(2) & 0x3Fu);
+  return at += 3, code;
+}
+
 /// Writes the 1 to 4 bytes of a code point; returns the end.
 inline char* put_code_point(uint32_t code, char* out) {
   if (code < 0x80) {
@@ -77,6 +90,13 @@ inline size_t first_invalid_utf8(std::string_view bytes) {
     if (end - at >= 8) std::memcpy(&eight, at, 8);
     if ((eight & kNotAscii) == 0) {
       at += 8;
+      continue;
+    }
+    // Behind these first bytes any two that continue a character will do: Chinese, Japanese, most of Korean.
+    const auto lead = static_cast<uint8_t>(*at);
+    if (lead > 0xE0 && lead < 0xED && end - at > 2 && continues_character(at[1]) &&
+        continues_character(at[2])) {
+      at += 3;
       continue;
     }
     const char* before = at;

@@ -172,6 +172,47 @@ TEST(Merges, TwoPairsOfOneTokenMergeInTheOrderOfTheHeap) {
   EXPECT_EQ(texts_of(made.tokenizer(), "abcd"), (std::vector<std::string>{"abc", "d"}));
 }
 
+// A word by its definition: of all neighbours that merge the pair of the lowest rank is merged, the leftmost first.
+std::vector<std::string> merged_one_by_one(const Pairs& pairs, const std::string& word) {
+  std::vector<std::string> symbols;
+  for (const char byte : word) symbols.emplace_back(1, byte);
+  for (;;) {
+    size_t lowest = pairs.size(), at = 0;
+    for (size_t i = 0; i + 1 < symbols.size(); ++i) {
+      const auto found = std::find(pairs.begin(), pairs.end(), std::pair(symbols[i], symbols[i + 1]));
+      const auto rank = static_cast<size_t>(found - pairs.begin());
+      if (rank < lowest) lowest = rank, at = i;
+    }
+    if (lowest == pairs.size()) return symbols;
+    symbols[at] += symbols[at + 1];
+    symbols.erase(symbols.begin() + static_cast<ptrdiff_t>(at) + 1);
+  }
+}
+
+TEST(Merges, OfCharactersAreThoseOfTheWholeWord) {
+  const Pairs pairs{{"\xE4", "\xB8"}, {"\xE4\xB8", "\xAD"}, {"\x9B", "\xBD"}, {"\xE5", "\x9B\xBD"},
+                    {"\xBD", "\xE4"}, {"\xAD", "\xE5"},     {"中", "国"},     {"\xA0", "\xE5"},
+                    {"\xE3", "\x81"}, {"\x80", "a"},        {"a", "b"},       {"\xC3", "\xA9"}};
+  const ByteBpe tokenizer = Made(pairs).tokenizer();
+  const std::vector<std::string> characters{"中", "国", "你", "好", "の", "가", "é",
+                                            "Я",  "a",  "b",  "1",  ",",  " ",  "😀"};
+  std::mt19937 random(3);
+  for (int draw = 0; draw < 20'000; ++draw) {
+    std::string text;
+    for (uint32_t left = random() % 14; left > 0; --left) text += characters[random() % characters.size()];
+    std::vector<std::string> expected;
+    Starts starts;
+    for (const std::string& word : pieces_of(text)) {
+      const std::vector<std::string> tokens = merged_one_by_one(pairs, word);
+      starts.push_back(1);
+      starts.resize(starts.size() + tokens.size() - 1);
+      expected.insert(expected.end(), tokens.begin(), tokens.end());
+    }
+    ASSERT_EQ(texts_of(tokenizer, text), expected) << text;
+    ASSERT_EQ(tokenizer.tokenize(text).word_starts, starts) << text;
+  }
+}
+
 TEST(ByteBpe, WordsBeginWithThePiecesOfThePattern) {
   const TokenizedText text = small.tokenizer().tokenize("hello world");
   EXPECT_EQ(text.word_starts, (Starts{1, 1, 0, 0}));
@@ -245,6 +286,10 @@ TEST(ByteBpe, AddedTokensAreFoundInComposedText) {
 TEST(ByteBpe, MalformedUtf8ReadsAsReplacementCharacters) {
   const ByteBpe tokenizer = small.tokenizer();
   EXPECT_EQ(tokenizer.tokenize("a\xFF\xE4\xB8z").ids, tokenizer.tokenize("a\uFFFD\uFFFDz").ids);
+  EXPECT_EQ(tokenizer.tokenize("\xED\xA0\x80").ids, tokenizer.tokenize("\uFFFD\uFFFD\uFFFD").ids)
+      << "a surrogate";
+  EXPECT_EQ(tokenizer.tokenize("\xE0\x80\x80").ids, tokenizer.tokenize("\uFFFD\uFFFD\uFFFD").ids)
+      << "overlong";
 }
 
 TEST(ByteBpe, RefusesWhatCannotBe) {
