@@ -44,7 +44,9 @@ std::unique_ptr<text::Tokenizer> read_one(const fs::path& path) {
     return read_file_of_any_kind(path);
   } catch (const InputError& error) {
     const std::string_view message = error.what();
-    if (message.find(path.filename().string()) != message.npos) throw;
+    // vocab.json is read together with merges.txt, which a message may name instead.
+    for (const std::string& name : {path.filename().string(), std::string("merges.txt")})
+      if (message.find(name) != message.npos) throw;
     const size_t begin = message.find("] ");
     throw InputError(text::kTokenizerComponent, "{}: {}", path.string(),
                      message.substr(begin == message.npos ? 0 : begin + 2));

@@ -27,9 +27,10 @@ int64_t words_in(const MaskView& view, const Unit& unit) {
   return words;
 }
 
-/// What a token says, without the blank before it.
+/// What a token says, without the blank before it; of a blank alone, which nobody would see, its sign.
 std::string piece(const text::Tokenizer& tokenizer, int32_t id) {
   std::string text = tokenizer.token_text(id);
+  if (text == " ") return "\u2423";
   return text.starts_with(' ') ? text.substr(1) : text;
 }
 

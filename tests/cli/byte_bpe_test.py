@@ -69,6 +69,13 @@ class RobertasFolder(ProgramTest):
             for line in whole:
                 self.assertIn("very good film is very good", re.sub(r"\s+", " ", re.sub(r"\{([^|{}]*)\|[^{}]*\}", r"\1", line)))
 
+    def test_a_hidden_token_that_is_a_blank_is_seen(self):
+        text = self.folder / "blanks.txt"
+        text.write_text("very   good   film\n")
+        shown = self.succeeds("mask", "--tokenizer", self.start, "--input", text, "--show", "--mlm-probability", 0.9).out
+        self.assertIn("{␣|", shown)
+        self.assertNotIn("{|", shown)
+
     def test_is_pretrained_and_measured_and_its_model_is_a_folder_of_the_same_kind(self):
         store = self.store(self.start)
         words = ["pretrain", "--model", self.start, "--data", store, "--output", self.folder / "run", "--max-length", 24, "--batch-size", 16,

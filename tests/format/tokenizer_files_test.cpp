@@ -370,6 +370,9 @@ TEST_F(TokenizerFiles, ABrokenPairOfVocabularyAndMergesIsRefusedWithTheLine) {
   const auto expect = [&](const std::string& words) {
     const std::string message = error_of(folder_);
     EXPECT_NE(message.find(words), message.npos) << message;
+    if (words.starts_with("merges.txt:")) {
+      EXPECT_EQ(message.find("vocab.json"), message.npos) << message << " names two files";
+    }
   };
   expect("there is no merges.txt");
   write("merges.txt", "#version: 0.2\na b\na c\n");
