@@ -14,6 +14,7 @@
 #include "funicular/nn/functional.h"
 #include "funicular/nn/precision_choice.h"
 #include "funicular/runtime/parallel_loop.h"
+#include "funicular/runtime/work_items.h"
 
 namespace funicular::augment {
 
@@ -227,7 +228,7 @@ std::vector<int32_t> MaskedWords::best_of(const float* logits, const float* hidd
   return best;
 }
 
-void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> results) const {
+at::Tensor MaskedWords::forward(const Batch& batch) const {
   const at::NoGradGuard no_gradient;
   const auto whole = at::TensorOptions().dtype(at::kLong);
   std::vector<int64_t> draws(batch.lengths.size());
@@ -240,42 +241,70 @@ void MaskedWords::forward(const Batch& batch, std::span<std::vector<int32_t>> re
   LossSink sink;
   sink.keep_outputs = true;
   model_.forward({}, micro, Taps{}, sink);
-  const at::Tensor& hidden = output_of(sink, kMaskedHidden);
-  const at::Tensor read = hidden.to(at::kFloat).to(at::kCPU).contiguous();
+  return output_of(sink, kMaskedHidden);
+}
+
+void MaskedWords::choose(const at::Tensor& hidden, std::span<const int32_t> own,
+                         std::span<std::vector<int32_t>> results) const {
+  const at::NoGradGuard no_gradient;
+  const auto plain = [](const at::Tensor& x) { return x.to(at::kFloat).to(at::kCPU).contiguous(); };
+  const at::Tensor logits = plain(nn::linear(hidden.to(decoder_.scalar_type()), decoder_)),
+                   read = plain(hidden);
   const int64_t size = decoder_.size(0), width = decoder_.size(1);
-  for (int64_t begin = 0; begin < hidden.size(0); begin += kRows) {
-    const int64_t rows = std::min(kRows, hidden.size(0) - begin);
-    const at::Tensor logits = nn::linear(hidden.narrow(0, begin, rows).to(decoder_.scalar_type()), decoder_)
-                                  .to(at::kFloat)
-                                  .to(at::kCPU)
-                                  .contiguous();
-    const float* const values = logits.const_data_ptr<float>();
-    parallel_loop(0, rows, 1, [&](int64_t from, int64_t to) {
-      for (int64_t row = from; row < to; ++row) {
-        const auto at = static_cast<size_t>(begin + row);
-        results[batch.words[at]] =
-            best_of(values + row * size, read.const_data_ptr<float>() + (begin + row) * width, batch.own[at]);
-      }
-    });
-    // A row that is not finite has too few.
-    for (int64_t row = 0; row < rows; ++row)
+  const float* const values = logits.const_data_ptr<float>();
+  // A loop of its own on a GPU alone: elsewhere this is one thread of many.
+  parallel_loop(0, hidden.size(0), 1, [&](int64_t from, int64_t to) {
+    for (int64_t row = from; row < to; ++row) {
+      // A row that is not finite has too few.
       if (!std::isfinite(values[row * size]))
         throw RunError("augment", "the model answers {}; its weights are damaged, or became so in training",
                        values[row * size]);
+      const auto at = static_cast<size_t>(row);
+      results[at] = best_of(values + row * size, read.const_data_ptr<float>() + row * width, own[at]);
+    }
+  });
+}
+
+std::vector<MaskedWords::Batch> MaskedWords::batches_of(std::span<const HiddenWord> words) const {
+  std::vector<Batch> batches(1);
+  for (size_t i = 0; i < words.size(); ++i) {
+    const auto tokens = static_cast<int64_t>(batches.back().ids.size());
+    if (tokens > 0 && tokens + length(words[i]) > options_.batch_tokens) batches.emplace_back();
+    if (add(batches.back(), words[i])) batches.back().words.push_back(i);
   }
+  if (batches.back().empty()) batches.pop_back();
+  return batches;
+}
+
+void MaskedWords::for_each_share(int64_t count, const std::function<void(int64_t)>& body) const {
+  if (decoder_.is_cpu()) return for_each_item(count, body);
+  for (int64_t i = 0; i < count; ++i) body(i);
 }
 
 std::vector<std::vector<int32_t>> MaskedWords::guess(std::span<const HiddenWord> words) const {
   std::vector<std::vector<int32_t>> results(words.size());
-  Batch batch;
-  for (size_t i = 0; i < words.size(); ++i) {
-    if (!batch.empty() && static_cast<int64_t>(batch.ids.size()) + length(words[i]) > options_.batch_tokens) {
-      forward(batch, results);
-      batch = {};
-    }
-    if (add(batch, words[i])) batch.words.push_back(i);
+  const std::vector<Batch> batches = batches_of(words);
+  if (batches.empty()) return results;
+  std::vector<at::Tensor> of_batches(batches.size());
+  for_each_share(static_cast<int64_t>(batches.size()), [&](int64_t i) {
+    const auto at = static_cast<size_t>(i);
+    of_batches[at] = forward(batches[at]);
+  });
+  const at::Tensor hidden = at::cat(of_batches);
+  std::vector<int32_t> own;
+  std::vector<size_t> asked;
+  for (const Batch& batch : batches) {
+    own.insert(own.end(), batch.own.begin(), batch.own.end());
+    asked.insert(asked.end(), batch.words.begin(), batch.words.end());
   }
-  if (!batch.empty()) forward(batch, results);
+  std::vector<std::vector<int32_t>> found(own.size());
+  for_each_share((hidden.size(0) + kRows - 1) / kRows, [&](int64_t share) {
+    const int64_t begin = share * kRows, rows = std::min(kRows, hidden.size(0) - begin);
+    const auto first = static_cast<size_t>(begin), count = static_cast<size_t>(rows);
+    choose(hidden.narrow(0, begin, rows), std::span(own).subspan(first, count),
+           std::span(found).subspan(first, count));
+  });
+  for (size_t i = 0; i < asked.size(); ++i) results[asked[i]] = std::move(found[i]);
   for (auto& result : results)
     std::erase_if(result, [&](int32_t id) { return !given_[static_cast<size_t>(id)]; });
   return results;

@@ -2,6 +2,7 @@
 // Words that a masked language model would put in the place of a hidden one.
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -21,7 +22,7 @@ struct HiddenWord {
 struct MaskedWordsOptions {
   int64_t count = 15;           ///< how many words
   int64_t max_length = 512;     ///< longest sequence, special tokens included
-  int64_t batch_tokens = 4096;  ///< tokens a forward pass at most; a longer sequence stands alone
+  int64_t batch_tokens = 2048;  ///< tokens a forward pass at most; a longer sequence stands alone
   /// As TinyBERT's program does it: the count is taken from the whole vocabulary, the word itself and special tokens
   /// included, and pieces that continue a word are left out afterwards, so that there are fewer. A sequence that is
   /// too long is cut at its end, and words behind the cut have no candidates. Otherwise there are as many words of
@@ -45,17 +46,26 @@ class MaskedWords {
   ~MaskedWords();
 
   /// The ids of the candidates of each word, the most probable first, of equal ones the smaller id. Batches are made of
-  /// the words in their order; on processors with AVX-512 a word's candidates do not depend on what else is asked for
-  /// nor on the number of threads (docs/numerics.md). Throws RunError where the model gives no finite numbers.
+  /// the words in their order, and each is one thread's, so that the number of threads changes nothing; on processors
+  /// with AVX-512 neither does what else is asked for (docs/numerics.md). Throws RunError where the model gives no finite
+  /// numbers.
   std::vector<std::vector<int32_t>> guess(std::span<const HiddenWord> words) const;
 
  private:
   struct Batch;
+  std::vector<Batch> batches_of(std::span<const HiddenWord> words) const;
   bool add(Batch& batch, const HiddenWord& word) const;
   void append(Batch& batch, std::span<const int32_t> hidden, int32_t place,
               std::span<const int32_t> shown) const;
   std::vector<int32_t> best_of(const float* logits, const float* hidden, int32_t own) const;
-  void forward(const Batch& batch, std::span<std::vector<int32_t>> results) const;
+  /// The hidden states of the batch's hidden words [words, W].
+  at::Tensor forward(const Batch& batch) const;
+  /// What these [rows, W] say, by row. own: the hidden words' ids.
+  void choose(const at::Tensor& hidden, std::span<const int32_t> own,
+              std::span<std::vector<int32_t>> results) const;
+  /// body(0) to body(count - 1), each in one thread: LibTorch would cut its products differently for each number of threads. On a
+  /// GPU one after the other.
+  void for_each_share(int64_t count, const std::function<void(int64_t)>& body) const;
   int64_t length(const HiddenWord& word) const;
 
   const Model& model_;

@@ -74,7 +74,8 @@ class Augment final : public Command {
     declare_seed(arguments, seed_, "of every random choice");
     declare_inference_precision(arguments, precision_);
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
-        .alias("batch-tokens");
+        .alias("batch-tokens")
+        .default_text("2048 a thread, 16384 on a GPU");
     device_.declare(arguments);
   }
 
@@ -139,6 +140,7 @@ class Augment final : public Command {
 
   void open() {
     device_.apply();
+    if (!device_.place().is_cpu() && !arguments.given("micro-batch-tokens")) options_.batch_tokens = 16384;
     group_ = comm::Group::from_environment({.timeout = std::chrono::hours(24)});
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
     check_files();
@@ -218,7 +220,7 @@ class Augment final : public Command {
     for (const format::Column& column : table_->file().options().columns)
       columns.push_back(std::holds_alternative<size_t>(column) ? Json(std::get<size_t>(column))
                                                                : Json(std::get<std::string>(column)));
-    Json all{{"version", 1},
+    Json all{{"version", 2},
              {"input", hash(input_)},
              {"format", format::text_format_name(table_->file().format())},
              {"header", table_->file().options().header},

@@ -95,7 +95,7 @@ TEST_F(TableTest, BlocksHoldAllRowsOnceAndLongTextsMakeThemSmaller) {
     EXPECT_EQ(block.first_row, next);
     const auto rows = table.read(block);
     ASSERT_EQ(static_cast<int64_t>(rows.size()), block.rows);
-    EXPECT_LE(block.rows, block.first_row >= 150 ? 4 : 64);
+    EXPECT_LE(block.rows, block.first_row >= 150 ? 7 : 128);
     for (const TableRow& row : rows) EXPECT_TRUE(row.written.starts_with(std::to_string(next++) + "\t"));
   }
   EXPECT_EQ(next, 300);
@@ -233,7 +233,7 @@ TEST_F(JournalTest, IsRemovedWithWhatAKilledProcessLeftOfIt) {
 
 TEST_F(JournalTest, RanksShareTheMissingBlocksWithoutGapOrOverlap) {
   std::string contents;
-  for (int i = 0; i < 64 * 11; ++i) contents += "x\n";
+  for (int i = 0; i < 128 * 11; ++i) contents += "x\n";
   const Table table(folder_.put("a.tsv", contents), {.columns = {size_t{0}}});
   Journal journal = open();
   for (const int64_t done : {1, 2, 6}) journal.add(done, Json::object(), "");
