@@ -6,7 +6,7 @@ usage: distillation_study.py --task cola|mrpc|custom --train train.tsv --eval de
 
 For each seed a teacher is fine-tuned (--model, MiniLM by default). Every student begins with some of its layers and takes equally
 many steps: half of them learn the teacher's layers and half its answers ("distilled"; "augmented": on the rows and their
-variants), or all learn the labels ("labels"). The rate of "labels" is the best of --rates, tried with a seed of its own: the
+variants; "teacher in 8 bits" with --int8), or all learn the labels ("labels"). The rate of "labels" is the best of --rates, tried with a seed of its own: the
 sweep favours it. --augmenter is a model with a trained head for hidden words (funicular pretrain leaves one); without it there is
 no "augmented". Each finished run leaves a result.json and is not repeated; table.md is written after each.
 """
@@ -20,7 +20,7 @@ import study_tools as tools
 
 ROOT = Path(__file__).resolve().parents[1]
 METRICS = {"cola": "matthews_correlation", "mrpc": "f1", "custom": "macro_f1"}
-STUDENTS = ("distilled", "augmented", "labels")
+STUDENTS = ("distilled", "augmented", "teacher in 8 bits", "labels")
 SWEEP_SEED = 100
 
 
@@ -75,9 +75,9 @@ def augmented_rows(args, seed):
     return folder / "rows.tsv"
 
 
-def distilled(args, teacher, rows, seed, folder):
+def distilled(args, teacher, rows, seed, folder, precision="auto"):
     """Half of the steps for the layers, half for the answers."""
-    words, half = ["--teacher", teacher], args.steps // 2
+    words, half = ["--teacher", teacher, *(["--teacher-precision", precision] if precision != "auto" else [])], args.steps // 2
     layers = train(args, "distill", folder / "layers", seed, rows, *words, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage",
                    "intermediate", "--lr-scheduler-type", "constant", steps=half, rate=args.layers_rate, evaluate=False)
     return train(args, "distill", folder / "answers", seed, rows, *words, "--student", layers, "--stage", "prediction", "--warmup-ratio", 0.1,
@@ -101,13 +101,13 @@ def best_rate(args):
 
 def student_of(args, kind, seed, rate):
     _, teacher = teacher_of(args, seed)
-    folder = args.results / f"{kind}-{seed}"
+    folder = args.results / f"{kind.replace(' ', '-')}-{seed}"
 
     def make():
         if kind == "labels":
             return {"score": score(args, labelled(args, teacher, seed, folder, rate)), "rate": rate}
         rows = augmented_rows(args, seed) if kind == "augmented" else args.train
-        return {"score": score(args, distilled(args, teacher, rows, seed, folder))}
+        return {"score": score(args, distilled(args, teacher, rows, seed, folder, "int8" if kind == "teacher in 8 bits" else "auto"))}
 
     return once(folder, make)["score"]
 
@@ -118,7 +118,7 @@ def report(args, scores):
         if found:
             less = [value - scores["teacher"][seed] for seed, value in found.items()]
             lines.append(f"| {name} | {tools.spread(list(found.values()))} | {tools.spread(less) if name != 'teacher' else '–'} | {len(found)} |")
-    for name in ("distilled", "augmented"):
+    for name in ("distilled", "augmented", "teacher in 8 bits"):
         both = [scores[name][seed] - scores["labels"][seed] for seed in scores[name] if seed in scores["labels"]]
         if both:
             lines.append(f"| {name} less labels | {tools.spread(both)} | | {len(both)} |")
@@ -128,7 +128,7 @@ def report(args, scores):
 
 def study(args):
     args.steps = args.steps or 2 * math.ceil(args.epochs * rows_of(args.train) / args.batch_size)
-    kinds = [kind for kind in STUDENTS if kind != "augmented" or args.augmenter]
+    kinds = [kind for kind in STUDENTS if {"augmented": args.augmenter, "teacher in 8 bits": args.int8}.get(kind, True)]
     scores = {name: {} for name in ("teacher", *STUDENTS)}
     rate = best_rate(args)
     for seed in range(1, args.seeds + 1):
@@ -149,6 +149,7 @@ def main():
     parser.add_argument("--augmenter", type=Path, help="a model with a trained head for hidden words")
     parser.add_argument("--vectors", type=Path, help="word vectors for words of several pieces")
     parser.add_argument("--augment-once", action="store_true", help="every seed learns the variants of the first one: augmentation takes most of the time")
+    parser.add_argument("--int8", action="store_true", help="also distil with the teacher in 8 bits")
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--layers", type=int, default=3, help="of the student")
     parser.add_argument("--teacher-epochs", type=float, default=3)

@@ -41,7 +41,7 @@ class DistillationStudy(unittest.TestCase):
         for name, rows in (("train", 70), ("dev", 5)):
             (self.folder / f"{name}.tsv").write_text("header\n" + "row\n" * rows)
         self.args = argparse.Namespace(task="cola", train=self.folder / "train.tsv", eval=self.folder / "dev.tsv", results=self.folder / "results", program=stub,
-                                       model=self.folder, augmenter=self.folder / "heads", vectors=None, seeds=2, layers=3, teacher_epochs=1, epochs=1.5, steps=0,
+                                       model=self.folder, augmenter=self.folder / "heads", vectors=None, augment_once=False, int8=False, seeds=2, layers=3, teacher_epochs=1, epochs=1.5, steps=0,
                                        batch_size=32, max_length=64, layers_rate=3e-4, answers_rate=4e-4, rates=[1e-5, 9e-5, 5e-5])
 
     def calls(self):
@@ -62,6 +62,15 @@ class DistillationStudy(unittest.TestCase):
             if words[0] == "distill" and "/augmented-2/" in value(words, "--output"):
                 self.assertEqual(value(words, "--train"), str(self.args.results / "rows-2" / "rows.tsv"))
                 self.assertEqual(value(words, "--teacher"), str(self.args.results / "teacher-2" / "run" / "model"))
+
+    def test_variants_may_be_made_once_and_the_teacher_answer_in_8_bits(self):
+        self.args.augment_once = self.args.int8 = True
+        table = study.study(self.args)
+        calls = [" ".join(words) for words in self.calls()]
+        self.assertEqual(sum(words.startswith("augment ") for words in calls), 1)
+        self.assertEqual(sum("rows-1/rows.tsv" in words for words in calls), 1 + 2 * 2)
+        self.assertEqual(sum("--teacher-precision int8" in words for words in calls), 2 * 2)
+        self.assertIn("| teacher in 8 bits |", table)
 
     def test_labels_have_the_best_of_their_rates(self):
         study.study(self.args)
