@@ -362,6 +362,12 @@ def objective(lab):
     for name, separators in (("mlm", 1), ("mlm-nsp", 2), ("mlm-sop", 2)):
         line = mask(lab, FORTY, objective=name, sequences=1)["examples"][0]
         lab.assertEqual(line.count("[SEP]"), separators, name)
+    # What ELECTRA's generator reads: 85 % of what is hidden as [MASK], the rest as it is, or with similar words 85 % of those.
+    shares = lambda **options: {name: how["share"] for name, how in mask(lab, FORTY, objective="electra", sequences=400, **options)["shown"].items()}
+    masked, similar = shares(), shares(masking="whole-word", replacement="similar", similar_words=similar_file(lab))
+    for found, name in ((masked["mask"], "mask"), (similar["similar"] + similar["random"], "similar")):
+        lab.assertAlmostEqual(found, 0.85, delta=0.03, msg=name)
+    lab.assertEqual((masked["random"], masked["similar"], similar["mask"]), (0, 0, 0))
 
 
 @MASK.row("--max-length", "longer documents are cut into pieces")
