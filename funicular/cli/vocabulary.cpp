@@ -1,7 +1,9 @@
 // funicular vocabulary: words of a domain, proposed from its texts and made tokens of a model.
 
 #include <fmt/format.h>
+
 #include <fmt/ranges.h>
+#include <algorithm>
 
 #include <memory>
 #include <optional>
@@ -46,7 +48,7 @@ class Vocabulary final : public Command {
         .add("output", "DIR", output_, "extend: folder for the model with these words; it must not exist")
         .default_text("none");
     arguments.add("skip-bad-words", skip_bad_words_,
-                  "extend: leave out words that cannot become tokens, and count them, instead of stopping");
+                  "extend: leave out words that cannot become tokens, and name them, instead of stopping");
     arguments.section("Which words to propose");
     arguments
         .add("input", "PATH", input_, "propose: text files: a line a row, documents separated by blank lines")
@@ -133,7 +135,11 @@ class Vocabulary final : public Command {
     library.prepare();
     const model::VocabularyExtension done =
         library.extend_vocabulary(model_, words_, skip_bad_words_, output_);
-    if (done.left_out) log::warning("{} words cannot become tokens and were left out", done.left_out);
+    constexpr size_t kTold = 5;
+    for (size_t i = 0; i < std::min(kTold, done.left_out.size()); ++i)
+      log::warning("left out: {}", done.left_out[i]);
+    if (done.left_out.size() > kTold)
+      log::warning("{} words in all cannot become tokens and were left out", done.left_out.size());
     if (done.unknown)
       log::info("{} of the words were unknown so far, and begin as the unknown token", done.unknown);
     if (done.of_generator) log::info("the generator in the folder got the words, too");
@@ -143,10 +149,10 @@ class Vocabulary final : public Command {
           "with a new "
           "one and goes on with one of them becomes unknown",
           done.without_piece.size(), done.without_piece.front());
-    fmt::print(
-        "{}\n",
-        OrderedJson{{"added", done.added}, {"left_out", done.left_out}, {"tokens", done.before + done.added}}
-            .dump());
+    fmt::print("{}\n", OrderedJson{{"added", done.added},
+                                   {"left_out", done.left_out.size()},
+                                   {"tokens", done.before + done.added}}
+                           .dump());
     return 0;
   }
 

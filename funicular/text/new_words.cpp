@@ -110,7 +110,7 @@ NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path&
       lines.emplace(word, number);
       found.words.push_back({std::string(word), tokenizer.tokenize(word).ids});
     } else if (leave_out) {
-      ++found.left_out;
+      found.left_out.push_back(fmt::format("{}:{}: \"{}\": {}", file.string(), number, word, objection));
     } else {
       throw InputError("vocabulary", "{}:{}: expected a new word, found \"{}\": {}", file.string(), number,
                        word, objection);
@@ -118,7 +118,9 @@ NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path&
   }
   if (found.words.empty())
     throw InputError("vocabulary", "{}: expected at least one new word, found {}", file.string(),
-                     found.left_out ? fmt::format("{} that cannot become tokens", found.left_out) : "none");
+                     found.left_out.empty() ? "none"
+                                            : fmt::format("{} that cannot become tokens, {} among them",
+                                                          found.left_out.size(), found.left_out.front()));
   return found;
 }
 

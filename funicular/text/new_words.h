@@ -19,7 +19,8 @@ struct NewWord {
 
 struct NewWords {
   std::vector<NewWord> words;  ///< in the order of the file
-  int64_t left_out = 0;        ///< words that cannot become tokens, where they may be left out
+  /// Words that cannot become tokens, where they may be left out: each as FILE:LINE, the word, and why.
+  std::vector<std::string> left_out;
 };
 
 /// Throws InputError, with the reason, where the tokenizer of `folder` is of a kind that words cannot be added to.
@@ -28,7 +29,7 @@ const WordPiece& require_word_piece(const Tokenizer& tokenizer, const std::files
 /// Reads a list of words, one a line; what follows a tab in a line is not read, nor are empty lines. Throws InputError
 /// naming FILE:LINE and the remedy for the first word that cannot become a token: one that is a token already, stands
 /// in the list twice, holds a blank, is several words to the tokenizer, or is changed by its normaliser. With
-/// `leave_out` such words are counted instead. Throws InputError where no word remains.
+/// `leave_out` such words are left out instead. Throws InputError where no word remains.
 NewWords read_new_words(const WordPiece& tokenizer, const std::filesystem::path& file,
                         bool leave_out = false);
 

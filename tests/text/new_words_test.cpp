@@ -51,7 +51,7 @@ TEST_F(NewWordList, AreReadWithTheirPiecesAndWhatFollowsATabIsNotRead) {
   EXPECT_EQ(found.words[0].pieces, (std::vector<int32_t>{11, 12, 13}));
   EXPECT_EQ(found.words[1].word, "abc");
   EXPECT_EQ(found.words[2].word, "ab");
-  EXPECT_EQ(found.left_out, 0);
+  EXPECT_TRUE(found.left_out.empty());
 }
 
 TEST_F(NewWordList, WordsThatCannotBecomeTokensAreRefusedWithTheirLineAndWhatToDo) {
@@ -76,11 +76,13 @@ TEST_F(NewWordList, WordsThatCannotBecomeTokensAreRefusedWithTheirLineAndWhatToD
   }
 }
 
-TEST_F(NewWordList, BadWordsAreCountedWhereTheyMayBeLeftOut) {
+TEST_F(NewWordList, BadWordsAreNamedWhereTheyMayBeLeftOut) {
   const WordPiece tokenizer = tokenizer_of();
   const NewWords found = read_new_words(tokenizer, list("want\nabc\nab cd\nabc\n"), true);
   ASSERT_EQ(found.words.size(), 1u);
-  EXPECT_EQ(found.left_out, 3);
+  ASSERT_EQ(found.left_out.size(), 3u);
+  EXPECT_NE(found.left_out[1].find(":3: \"ab cd\": it holds a blank"), std::string::npos)
+      << found.left_out[1];
   EXPECT_THROW(read_new_words(tokenizer, list("want\n"), true), InputError);
 }
 

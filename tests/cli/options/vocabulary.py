@@ -108,11 +108,16 @@ def output(lab):
     lab.refuses(["vocabulary", "extend", "--model", model(lab), "--words", path], "--output is required")
 
 
-@EXTEND.row("--skip-bad-words", "words that cannot become tokens are counted, not refused")
+@EXTEND.row("--skip-bad-words", "words that cannot become tokens are named, not refused")
 def skip_bad_words(lab):
-    folder, result = extend(lab, "film\nabc\nab cd\n", "skipped", None, "--skip-bad-words")
-    lab.assertEqual(result, {"added": 1, "left_out": 2, "tokens": len(VOCABULARY) + 1})
-    refuses(lab, "film\n", "1 that cannot become tokens", more=["--skip-bad-words"])
+    path, words = lab.folder / "skipped.txt", ["film", "abc", *(f"ab {i}" for i in range(6))]
+    path.write_text("\n".join(words) + "\n")
+    done = lab.succeeds("vocabulary", "extend", "--model", model(lab), "--words", path, "--output", lab.folder / "skipped", "--skip-bad-words")
+    lab.assertEqual(done.json(), {"added": 1, "left_out": 7, "tokens": len(VOCABULARY) + 1})
+    lab.assertEqual(done.err.count("left out: "), 5)
+    lab.assertIn(f'left out: {path}:1: "film": the vocabulary has it already', done.err)
+    lab.assertIn("7 words in all cannot become tokens", done.err)
+    refuses(lab, "film\n", "1 that cannot become tokens,", "bad.txt:1", more=["--skip-bad-words"])
     lab.refuses(["vocabulary", "propose", "--model", model(lab), "--data", "none", "--skip-bad-words"], "for funicular vocabulary extend")
 
 
