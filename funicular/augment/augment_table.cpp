@@ -90,6 +90,8 @@ AugmentCounts put_together(const Table& table, const Journal& journal, const Jso
                            const fs::path& output) {
   AugmentCounts all;
   StreamHash hash;
+  for (const fs::path& place : {output, record_of(output)})
+    for (const fs::path& left : temporaries_of(place)) fs::remove(left);  // of a process that was killed here
   const fs::path temporary = temporary_name(output);
   try {
     FileWriter writer(temporary, Opening::fresh, output);

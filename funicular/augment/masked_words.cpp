@@ -23,8 +23,10 @@ namespace {
 constexpr const char* kMaskedHidden = "masked_hidden";
 constexpr const char* kDecoder = "masked_decoder";
 constexpr const char* kBias = "masked_bias";
-/// Rows of logits that are held at a time.
+/// Rows of logits that are held at a time, by each thread.
 constexpr int64_t kRows = 128;
+/// Batches that are held at a time: a long text has thousands of words, each a sequence.
+constexpr size_t kBatches = 64;
 constexpr float kNever = -std::numeric_limits<float>::infinity();
 
 void add_head(model::Builder& builder) {
@@ -137,7 +139,7 @@ MaskedWords::MaskedWords(const Model& model, const text::Tokenizer& tokenizer,
   decoder_ = output_of(sink, kDecoder).detach();
   words_ = decoder_.to(at::kFloat).to(at::kCPU).contiguous();
   // Where products of 16 bits gain nothing, those of float need not be rounded.
-  if (nn::choose_precision(decoder_.device()).name == "fp32") decoder_ = decoder_.to(at::kFloat);
+  if (nn::choose_precision(decoder_.device()).name == "fp32") decoder_ = words_.to(decoder_.device());
   const at::Tensor bias = output_of(sink, kBias).to(at::kFloat).to(at::kCPU).contiguous();
   const auto size = static_cast<size_t>(bias.size(0));
   offsets_.assign(size, kNever);
@@ -252,10 +254,10 @@ void MaskedWords::choose(const at::Tensor& hidden, std::span<const int32_t> own,
                    read = plain(hidden);
   const int64_t size = decoder_.size(0), width = decoder_.size(1);
   const float* const values = logits.const_data_ptr<float>();
-  // A loop of its own on a GPU alone: elsewhere this is one thread of many.
+  // A loop of its own beside a GPU alone: elsewhere this is one thread of many.
   parallel_loop(0, hidden.size(0), 1, [&](int64_t from, int64_t to) {
     for (int64_t row = from; row < to; ++row) {
-      // A row that is not finite has too few.
+      // best_of() wants finite numbers.
       if (!std::isfinite(values[row * size]))
         throw RunError("augment", "the model answers {}; its weights are damaged, or became so in training",
                        values[row * size]);
@@ -265,32 +267,40 @@ void MaskedWords::choose(const at::Tensor& hidden, std::span<const int32_t> own,
   });
 }
 
-std::vector<MaskedWords::Batch> MaskedWords::batches_of(std::span<const HiddenWord> words) const {
+std::vector<MaskedWords::Batch> MaskedWords::next_batches(std::span<const HiddenWord> words,
+                                                          size_t& next) const {
   std::vector<Batch> batches(1);
-  for (size_t i = 0; i < words.size(); ++i) {
+  for (; next < words.size(); ++next) {
     const auto tokens = static_cast<int64_t>(batches.back().ids.size());
-    if (tokens > 0 && tokens + length(words[i]) > options_.batch_tokens) batches.emplace_back();
-    if (add(batches.back(), words[i])) batches.back().words.push_back(i);
+    if (tokens > 0 && tokens + length(words[next]) > options_.batch_tokens) {
+      if (batches.size() == kBatches) break;
+      batches.emplace_back();
+    }
+    if (add(batches.back(), words[next])) batches.back().words.push_back(next);
   }
   if (batches.back().empty()) batches.pop_back();
   return batches;
 }
 
 void MaskedWords::for_each_share(int64_t count, const std::function<void(int64_t)>& body) const {
-  if (decoder_.is_cpu()) return for_each_item(count, body);
-  for (int64_t i = 0; i < count; ++i) body(i);
+  if (!decoder_.is_cpu()) {
+    for (int64_t i = 0; i < count; ++i) body(i);
+    return;
+  }
+  // A single share would run outside of a parallel region, where its products take all threads.
+  for_each_item(std::max<int64_t>(count, 2), [&](int64_t i) {
+    if (i < count) body(i);
+  });
 }
 
-std::vector<std::vector<int32_t>> MaskedWords::guess(std::span<const HiddenWord> words) const {
-  std::vector<std::vector<int32_t>> results(words.size());
-  const std::vector<Batch> batches = batches_of(words);
-  if (batches.empty()) return results;
+void MaskedWords::guess(const std::vector<Batch>& batches, std::span<std::vector<int32_t>> results) const {
   std::vector<at::Tensor> of_batches(batches.size());
   for_each_share(static_cast<int64_t>(batches.size()), [&](int64_t i) {
     const auto at = static_cast<size_t>(i);
     of_batches[at] = forward(batches[at]);
   });
   const at::Tensor hidden = at::cat(of_batches);
+  of_batches.clear();
   std::vector<int32_t> own;
   std::vector<size_t> asked;
   for (const Batch& batch : batches) {
@@ -305,6 +315,13 @@ std::vector<std::vector<int32_t>> MaskedWords::guess(std::span<const HiddenWord>
            std::span(found).subspan(first, count));
   });
   for (size_t i = 0; i < asked.size(); ++i) results[asked[i]] = std::move(found[i]);
+}
+
+std::vector<std::vector<int32_t>> MaskedWords::guess(std::span<const HiddenWord> words) const {
+  std::vector<std::vector<int32_t>> results(words.size());
+  for (size_t next = 0; next < words.size();)
+    if (const std::vector<Batch> batches = next_batches(words, next); !batches.empty())
+      guess(batches, results);
   for (auto& result : results)
     std::erase_if(result, [&](int32_t id) { return !given_[static_cast<size_t>(id)]; });
   return results;

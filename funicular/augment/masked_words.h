@@ -53,7 +53,9 @@ class MaskedWords {
 
  private:
   struct Batch;
-  std::vector<Batch> batches_of(std::span<const HiddenWord> words) const;
+  /// Of the words from `next` on, which moves behind them.
+  std::vector<Batch> next_batches(std::span<const HiddenWord> words, size_t& next) const;
+  void guess(const std::vector<Batch>& batches, std::span<std::vector<int32_t>> results) const;
   bool add(Batch& batch, const HiddenWord& word) const;
   void append(Batch& batch, std::span<const int32_t> hidden, int32_t place,
               std::span<const int32_t> shown) const;
@@ -63,8 +65,8 @@ class MaskedWords {
   /// What these [rows, W] say, by row. own: the hidden words' ids.
   void choose(const at::Tensor& hidden, std::span<const int32_t> own,
               std::span<std::vector<int32_t>> results) const;
-  /// body(0) to body(count - 1), each in one thread: LibTorch would cut its products differently for each number of threads. On a
-  /// GPU one after the other.
+  /// body(0) to body(count - 1), each in one thread: LibTorch would cut its products differently for each number of
+  /// threads. On a GPU one after the other.
   void for_each_share(int64_t count, const std::function<void(int64_t)>& body) const;
   int64_t length(const HiddenWord& word) const;
 

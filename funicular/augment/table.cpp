@@ -79,7 +79,7 @@ Table::Table(const fs::path& file, format::TextOptions layout) : file_(file, std
 void Table::divide() {
   // A text of n bytes has about n / 8 words to hide, and about n / 2 tokens are read for each.
   constexpr double kMostTokens = 32768;
-  constexpr int64_t kMostRows = 128;
+  constexpr int64_t kMostRows = 512;
   format::RowReader reader(file_);
   const uint64_t begin = file_.whole().begin;
   double tokens = 0;

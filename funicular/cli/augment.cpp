@@ -73,9 +73,9 @@ class Augment final : public Command {
     arguments.section("Machine and randomness");
     declare_seed(arguments, seed_, "of every random choice");
     declare_inference_precision(arguments, precision_);
-    declare_micro_batch_tokens(arguments, options_.batch_tokens, "bounds the memory", 1)
+    declare_micro_batch_tokens(arguments, options_.batch_tokens, "each thread has a pass of its own", 1)
         .alias("batch-tokens")
-        .default_text("2048 a thread, 16384 on a GPU");
+        .default_text("2048, on a GPU 16384");
     device_.declare(arguments);
   }
 

@@ -27,10 +27,14 @@ int64_t words_in(const MaskView& view, const Unit& unit) {
   return words;
 }
 
-/// What a token says, without the blank before it; of a blank alone, which nobody would see, its sign.
+/// What a token says, without the blank before it. Of blanks alone, which nobody would see, their signs.
 std::string piece(const text::Tokenizer& tokenizer, int32_t id) {
   std::string text = tokenizer.token_text(id);
-  if (text == " ") return "\u2423";
+  if (text.find_first_not_of(' ') == text.npos) {
+    std::string signs;
+    for (size_t i = 0; i < text.size(); ++i) signs += "\u2423";
+    return signs;
+  }
   return text.starts_with(' ') ? text.substr(1) : text;
 }
 

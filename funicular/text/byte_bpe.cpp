@@ -64,7 +64,7 @@ class BpeScanner {
  private:
   // `word` has 16 readable bytes; so has each of its parts.
   void put_word(const char* word, size_t size) {
-    // Only words that end with a letter of ASCII, as most of them that have one, are surely of few parts.
+    // A word that ends with ASCII is mostly of one part, and is looked up whole. This is for speed alone.
     const bool ascii = static_cast<uint8_t>(word[size - 1]) < 0x80;
     if (size <= WordKey::longest) return ascii ? put_short(word, size, true) : put_parts(word, size, true);
     if (const auto found = tables_.long_words.find({word, size}); found != tables_.long_words.end())
@@ -93,8 +93,8 @@ class BpeScanner {
     slot.fill(key, tables_.serial, {ids, count});
   }
 
-  // A word, part by part where a character begins whose bytes never join those before: Chinese, which has no blanks, is
-  // then read character by character, of which there are fewer than words.
+  // A word is cut where a character begins whose bytes never join those before it. Chinese has no blanks, and is so read
+  // character by character. There are fewer characters than words, so that they are found more often.
   void put_parts(const char* word, size_t size, bool starts_word) {
     for (size_t begin = 0, end = 1; begin < size; begin = end, ++end, starts_word = false) {
       while (end < size && (continues_character(word[end]) || tables_.can_join(word[end - 1], word[end])))

@@ -37,7 +37,7 @@ inline bool continues_character(char byte) {
   return (byte & 0xC0) == 0x80;
 }
 
-/// The same of valid UTF-8, faster.
+/// next_code_point() of valid UTF-8, faster.
 inline uint32_t next_valid_code_point(const char*& at, const char* end) {
   const auto byte = [&](int i) { return static_cast<uint8_t>(at[i]); };
   if ((byte(0) & 0xF0) != 0xE0 || end - at < 3) return next_code_point(at, end);

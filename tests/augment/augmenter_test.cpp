@@ -5,6 +5,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <limits>
 #include <map>
@@ -195,6 +196,27 @@ TEST_F(AugmenterTest, BatchesAndThreadsDoNotChangeCandidates) {
   }
   EXPECT_EQ(alone[0][1].size(), 4u);
   EXPECT_TRUE(alone[0][0].empty());  // "The"
+}
+
+TEST_F(AugmenterTest, EachPassIsOfOneThread) {
+  Model model = small_model();
+  std::atomic<int> passes = 0, of_all_threads = 0;
+  const auto first = model.segments.front().forward;
+  model.segments.front().forward = [&, first](Activations in, const Pass& pass) {
+    ++passes;
+    if (!at::in_parallel_region()) ++of_all_threads;
+    return first(std::move(in), pass);
+  };
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  for (const int64_t tokens : {1, 10'000}) {  // a batch for each word, and a single one
+    const Augmenter augmenter(model, tokenizer_, nullptr, {.max_length = 32, .batch_tokens = tokens});
+    passes = of_all_threads = 0;
+    candidates(augmenter, {"film good book sea.", "long song"});
+    EXPECT_EQ(passes, tokens == 1 ? 6 : 1);
+    EXPECT_EQ(of_all_threads, 0) << tokens << " tokens a batch";
+  }
+  at::set_num_threads(threads);
 }
 
 TEST_F(AugmenterTest, CandidatesAreOtherWordsOfLettersInTheWordsCase) {

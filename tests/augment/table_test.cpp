@@ -95,7 +95,7 @@ TEST_F(TableTest, BlocksHoldAllRowsOnceAndLongTextsMakeThemSmaller) {
     EXPECT_EQ(block.first_row, next);
     const auto rows = table.read(block);
     ASSERT_EQ(static_cast<int64_t>(rows.size()), block.rows);
-    EXPECT_LE(block.rows, block.first_row >= 150 ? 7 : 128);
+    EXPECT_LE(block.rows, block.first_row >= 150 ? 7 : 512);
     for (const TableRow& row : rows) EXPECT_TRUE(row.written.starts_with(std::to_string(next++) + "\t"));
   }
   EXPECT_EQ(next, 300);
@@ -233,7 +233,7 @@ TEST_F(JournalTest, IsRemovedWithWhatAKilledProcessLeftOfIt) {
 
 TEST_F(JournalTest, RanksShareTheMissingBlocksWithoutGapOrOverlap) {
   std::string contents;
-  for (int i = 0; i < 128 * 11; ++i) contents += "x\n";
+  for (int i = 0; i < 512 * 11; ++i) contents += "x\n";
   const Table table(folder_.put("a.tsv", contents), {.columns = {size_t{0}}});
   Journal journal = open();
   for (const int64_t done : {1, 2, 6}) journal.add(done, Json::object(), "");
@@ -263,7 +263,11 @@ TEST_F(JournalTest, AnOutputIsFinishedUntilItOrWhatItIsMadeOfChanges) {
   const AugmentCounts counts{
       .rows = 2, .variants = 5, .duplicates = 1, .guessed = 3, .looked_up = 4, .kept = 6};
   journal.add(0, to_json(counts), "x\nz\ny\n");
+  const fs::path left = folder_.put(".tmp-out.tsv-0123456789abcdef", "of a process that was killed"),
+                 other = folder_.put(".tmp-others.tsv-0123456789abcdef", "of another output");
   EXPECT_EQ(to_json(put_together(table, journal, {{"a", 1}}, output)), to_json(counts));
+  EXPECT_FALSE(fs::exists(left));
+  EXPECT_TRUE(fs::exists(other));
   EXPECT_EQ(read_file(output), "id\nx\nz\ny\n");
   ASSERT_TRUE(finished(output, {{"a", 1}}));
   EXPECT_EQ(to_json(*finished(output, {{"a", 1}})), to_json(counts));

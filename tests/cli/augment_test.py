@@ -64,9 +64,9 @@ class Files(AugmentTest):
 
 
 class Resuming(AugmentTest):
-    def rows(self, count=500):
+    def rows(self, count=500, longest=10):
         source = random.Random(3)
-        rows = [(str(i), " ".join(source.choice(WORDS) for _ in range(source.randint(2, 10)))) for i in range(count)]
+        rows = [(str(i), " ".join(source.choice(WORDS) for _ in range(source.randint(longest - 8, longest)))) for i in range(count)]
         return write_rows(self.folder / "in.tsv", ("label", "text"), rows)
 
     def pieces(self):
@@ -86,10 +86,10 @@ class Resuming(AugmentTest):
         return count
 
     def test_after_kills_and_interruptions_gives_the_same_file_and_does_nothing_twice(self):
-        model, source = self.guesser(), self.rows()
+        model, source = self.guesser(), self.rows(1000, longest=16)
         expected = self.augmented(model, source, "whole.tsv")
         words, output = self.words(model, source), self.folder / "out.tsv"
-        blocks, done, stopped, numbers = 8, 0, 0, (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
+        blocks, done, stopped, numbers = set(), 0, 0, (signal.SIGKILL, signal.SIGTERM, signal.SIGINT, signal.SIGKILL)
         for number in numbers:
             process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment())
             while process.poll() is None and self.pieces() <= done:
@@ -99,10 +99,14 @@ class Resuming(AugmentTest):
             if process.returncode == 0 or output.exists():  # it was quicker
                 break
             self.assertEqual(process.returncode, -number if number == signal.SIGKILL else 75, error)
-            self.assertEqual(f"{done} of {blocks} blocks" in error, done > 0, f"{done}: {error}")
+            told = re.search(rf"{done} of (\d+) blocks", error)
+            self.assertEqual(told is not None, done > 0, f"{done}: {error}")
+            blocks |= {int(told[1])} if told else set()
             done, stopped = self.pieces(), stopped + 1
             self.assertGreater(done, 0)
         self.assertGreater(stopped, 1, "no process was interrupted; are the blocks that are made recognised?")
+        self.assertEqual(len(blocks), 1)
+        self.assertGreater(min(blocks), 5)
         result = self.succeeds(*words)
         self.assertEqual((result.json(), output.read_text()), expected)
         self.assertFalse((self.folder / "out.tsv.parts").exists())
@@ -140,8 +144,8 @@ class Resuming(AugmentTest):
 class Memory(AugmentTest):
     def own_memory(self, words):
         """The most that the process had of its own, in bytes: without pages of files, which the system can take back."""
-        process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
-        found = []
+        process = subprocess.Popen([PROGRAM, *exact(words)], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment())
+        found = [0]
         while process.poll() is None:
             status = pathlib.Path(f"/proc/{process.pid}/status").read_text()
             found += [1024 * int(size) for size in re.findall(r"^RssAnon:\s*(\d+)", status, re.MULTILINE)]
@@ -153,14 +157,23 @@ class Memory(AugmentTest):
     def test_of_a_large_file_is_that_of_a_small_one(self):
         model = self.guesser()
         peaks = []
-        for count in (100, 4000):
+        for count in (1000, 8000):
             rows = [(f"{i} " + "x" * 3000, f"the {WORDS[i % len(WORDS)]} is good") for i in range(count)]
             source = write_rows(self.folder / f"{count}.tsv", ("note", "text"), rows)
             peaks.append(self.own_memory(self.words(model, source, f"more-{count}.tsv", text_column="text", threads=2)))
-        written = (self.folder / "more-4000.tsv").stat().st_size
-        self.assertGreater(written, 40e6)
+        written = (self.folder / "more-8000.tsv").stat().st_size
+        self.assertGreater(written, 80e6)
         if not SANITIZED:
             self.assertLess(peaks[1] - peaks[0], written / 4, peaks)
+
+    def test_of_a_long_text_does_not_hold_all_its_sequences(self):
+        model = self.guesser()
+        peaks, source = [], random.Random(4)
+        for count in (400, 40000):  # each word is a sequence of 64 tokens, of which a batch has three numbers of 8 bytes
+            path = write_rows(self.folder / f"{count}.tsv", ("text",), [(" ".join(source.choice(WORDS) for _ in range(count)),)])
+            peaks.append(self.own_memory(self.words(model, path, f"more-{count}.tsv", max_length=64, variants=1, candidates=1, threads=2)))
+        if not SANITIZED:
+            self.assertLess(peaks[1] - peaks[0], 40000 * 64 * 24 / 2, peaks)
 
 
 class Wrong(AugmentTest):
@@ -199,6 +212,18 @@ class Wrong(AugmentTest):
         model = write_model(self.folder / "half", extra_shapes=half)
         source = write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "good film")])
         self.refuses(self.words(model, source), "not all of it", "cls.predictions.transform.dense.bias")
+
+
+    def test_a_model_that_overflows_stops_it(self):
+        model = self.guesser()
+        weights = random_weights({**encoder_shapes(), **HEAD})
+        at = VOCABULARY.index("dull") * HIDDEN
+        weights["embeddings.word_embeddings.weight"][1][at:at + HIDDEN] = array.array("f", [3e38, -3e38] * (HIDDEN // 2))
+        write_safetensors(model / "model.safetensors", weights)
+        source = write_rows(self.folder / "in.tsv", ("text",), [("the good film",)] * 20 + [("the dull film",)] + [("the good film",)] * 20)
+        for threads in (1, 2):
+            self.refuses(self.words(model, source, threads=threads), "the model answers", code=1)
+            self.assertFalse((self.folder / "out.tsv").exists())
 
 
 class Vectors(AugmentTest):

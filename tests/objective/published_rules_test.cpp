@@ -32,13 +32,14 @@ struct ShownByRules {
   ShownByRules(Compat compat, Masking masking) {
     const auto replacer = make_replacer(tokenizer(), {.sequence = {}, .masking = masking, .compat = compat});
     const Words text = Words::of(60);
+    const uint64_t seed = 100 * static_cast<uint64_t>(compat) + static_cast<uint64_t>(masking);
     const std::vector<Unit> words = words_of(text.view());
     std::vector<Unit> in_threes;
     for (size_t i = 0; i < words.size(); i += 3) in_threes.push_back({words[i].begin, words[i + 2].end});
     for (uint64_t draw = 0; draw < 400; ++draw) {
       std::vector<int32_t> input = text.tokens;
       ReplacementReport report;
-      replacer->replace(text.view(), in_threes, {7, draw}, input, &report);
+      replacer->replace(text.view(), in_threes, {seed, draw}, input, &report);
       const auto is_mixed = [&](const Unit& unit) {
         return std::set<Shown>(report.shown.begin() + unit.begin, report.shown.begin() + unit.end).size() > 1;
       };

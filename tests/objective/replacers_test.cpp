@@ -84,7 +84,8 @@ TEST(Replacers, DecideOnceForEachTokenWordOrUnit) {
     int mixed_words = 0, mixed_units = 0;
     std::vector<Shown> first;
     for (uint64_t draw = 0; draw < 200; ++draw) {
-      const auto shown = shown_by(replacer, text, units, draw).report.shown;
+      const auto shown =
+          shown_by(replacer, text, units, 1000 * static_cast<uint64_t>(together) + draw).report.shown;
       const auto mixed = [&](const Unit& unit) {
         return std::set<Shown>(shown.begin() + unit.begin, shown.begin() + unit.end).size() > 1;
       };

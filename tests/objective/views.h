@@ -58,8 +58,8 @@ inline double chi_square_limit(double degrees) {
   return degrees * std::pow(1 - c + 3.72 * std::sqrt(c), 3);
 }
 
-/// The counts have their shares. `clustering`: how many counts come together at most, by which the statistic grows.
-/// The line that it prints is a row of the table in docs/masking.md.
+/// The counts have their shares. `clustering`: by how much the statistic may be larger because things are counted
+/// together. The lines that it prints are those of the table in docs/masking.md.
 inline void expect_shares(const std::string& what, const std::vector<double>& counts,
                           const std::vector<double>& shares, double clustering = 1) {
   ASSERT_EQ(counts.size(), shares.size()) << what;

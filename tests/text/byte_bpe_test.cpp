@@ -345,14 +345,10 @@ TEST(ByteBpe, ThreadsAndInstancesShareNothingThatChangesIds) {
   for (std::thread& thread : threads) thread.join();
 }
 
-TEST(ByteBpe, RandomBytesNeverCrashAndOffsetsStayWithinTheText) {
-  const auto id = static_cast<int32_t>(small.vocabulary.size());
-  const ByteBpe tokenizer = small.tokenizer({.compose = true, .add_prefix_space = true, .trim_offsets = true},
-                                            {{.id = id, .content = "<m>", .lstrip = true, .rstrip = true},
-                                             {.id = id + 1, .content = "e\u0301", .normalized = true}});
+void expect_equal_ids_with_offsets_within(const ByteBpe& tokenizer, int texts) {
   std::mt19937 random(7);
   const std::string alphabet = "hello wor'sdt<m>  \t\xCC\x81\xE4\xB8\xAD\xE3\x80\x80\xC3\xA9";
-  for (int i = 0; i < 20000; ++i) {
+  for (int i = 0; i < texts; ++i) {
     std::string text;
     for (unsigned n = random() % 80; n > 0; --n)
       text.push_back(random() % 4 ? alphabet[random() % alphabet.size()] : static_cast<char>(random()));
@@ -361,7 +357,7 @@ TEST(ByteBpe, RandomBytesNeverCrashAndOffsetsStayWithinTheText) {
     TokenizedText tokens, again;
     Ranges offsets;
     tokenizer.tokenize(copy, tokens);
-    tokenizer.tokenize(copy, again, offsets);
+    tokenizer.tokenize(copy, again, offsets);  // by another scanner
     ASSERT_EQ(tokens.ids, again.ids);
     ASSERT_EQ(tokens.word_starts, again.word_starts);
     const std::string valid = to_valid_utf8(copy);
@@ -370,6 +366,30 @@ TEST(ByteBpe, RandomBytesNeverCrashAndOffsetsStayWithinTheText) {
     for (const CharacterRange& range : offsets)
       ASSERT_TRUE(0 <= range.begin && range.begin <= range.end && range.end <= characters);
   }
+}
+
+TEST(ByteBpe, RandomBytesNeverCrashAndOffsetsStayWithinTheText) {
+  const auto added = [](const Made& made) {
+    const auto id = static_cast<int32_t>(made.vocabulary.size());
+    return std::vector<AddedToken>{{.id = id, .content = "<m>", .lstrip = true, .rstrip = true},
+                                   {.id = id + 1, .content = "e\u0301", .normalized = true}};
+  };
+  const ByteBpeOptions rules{.compose = true, .add_prefix_space = true, .trim_offsets = true};
+  expect_equal_ids_with_offsets_within(small.tokenizer(rules, added(small)), 20'000);
+  std::string bytes;
+  for (int byte = 0; byte < 256; ++byte)
+    if (byte != 'o' && byte != 0xAD && byte != 0x80) bytes.push_back(static_cast<char>(byte));
+  const Made lacking(Pairs{{"h", "e"}, {"l", "l"}, {"he", "ll"}, {"\xE4", "\xB8"}}, bytes);
+  for (const bool regex : {true, false})
+    for (const bool whole : {true, false})
+      for (const bool fuse : {true, false}) {
+        const ByteBpeOptions other{.use_regex = regex, .ignore_merges = whole, .fuse_unknown = fuse};
+        expect_equal_ids_with_offsets_within(small.tokenizer(other, added(small)), 2'000);
+        expect_equal_ids_with_offsets_within(lacking.tokenizer(other), 2'000);
+        ByteBpeOptions unknown = other;
+        unknown.unknown_byte_token = "h";
+        expect_equal_ids_with_offsets_within(lacking.tokenizer(unknown), 2'000);
+      }
 }
 
 TEST(Nfc, ComposesInCanonicalOrderAndLeavesWhatIsExcluded) {
