@@ -1,10 +1,9 @@
 // funicular vocabulary: words of a domain, proposed from its texts and made tokens of a model.
 
 #include <fmt/format.h>
-
 #include <fmt/ranges.h>
-#include <algorithm>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 

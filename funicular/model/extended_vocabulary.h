@@ -13,8 +13,8 @@ namespace funicular::model {
 struct VocabularyExtension {
   int64_t before = 0;  ///< tokens that the tokenizer had
   int64_t added = 0;   ///< new ones; their ids follow
-  std::vector<std::string>
-      left_out;               ///< words of the list that cannot become tokens, see text::read_new_words
+  /// Words of the list that cannot become tokens, see text::read_new_words.
+  std::vector<std::string> left_out;
   int64_t unknown = 0;        ///< of the new ones, those that were the unknown token so far
   bool of_generator = false;  ///< the folder has an ELECTRA's generator, which got them, too
   /// See text::characters_without_piece: words that go on with one of these behind a new word become unknown.
