@@ -58,7 +58,7 @@ def teacher_of(args, seed):
 
     def make():
         return {"score": score(args, train(args, "finetune", folder / "run", seed, args.train, "--model", args.model, "--warmup-ratio", 0.1, steps=steps,
-                                           rate=5e-5))}
+                                           rate=args.teacher_rate))}
 
     return once(folder, make), folder / "run" / "model"
 
@@ -157,6 +157,7 @@ def main():
     parser.add_argument("--steps", type=int, default=0, help="of a student in all, instead of --epochs")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--max-length", type=int, default=128)
+    parser.add_argument("--teacher-rate", type=float, default=5e-5)
     parser.add_argument("--layers-rate", type=float, default=1e-4)
     parser.add_argument("--answers-rate", type=float, default=5e-5)
     parser.add_argument("--rates", type=float, nargs="+", default=[2e-5, 5e-5, 1e-4], help="that students of labels may take")
