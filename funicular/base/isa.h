@@ -18,13 +18,13 @@ Isa best_isa();
 
 /// What a processor says of itself, as far as the choice needs it.
 struct ProcessorFlags {
-  bool avx2 = false;    ///< AVX2, FMA and BMI2
-  bool avx512 = false;  ///< AVX-512 F, BW, VL and DQ
-  bool bf16 = false;    ///< AVX512-BF16, which is VDPBF16PS, and AVX512-VNNI
-  bool fp16 = false;    ///< AVX512-FP16
-  bool tiles = false;   ///< AMX-TILE, AMX-BF16 and AMX-INT8, and a system that lets this process use them
-  bool intel = false;   ///< made by Intel
-  bool avx_vnni = false;     ///< VPDPBUSD of 32 bytes in AVX's encoding
+  bool avx2 = false;      ///< AVX2, FMA and BMI2
+  bool avx512 = false;    ///< AVX-512 F, BW, VL and DQ
+  bool bf16 = false;      ///< AVX512-BF16, which is VDPBF16PS, and AVX512-VNNI
+  bool fp16 = false;      ///< AVX512-FP16
+  bool tiles = false;     ///< AMX-TILE, AMX-BF16 and AMX-INT8, and a system that lets this process use them
+  bool intel = false;     ///< made by Intel
+  bool avx_vnni = false;  ///< VPDPBUSD of 32 bytes in AVX's encoding
   bool avx512_vnni = false;  ///< VPDPBUSD of 32 and 64 bytes in AVX-512's encoding
 };
 
