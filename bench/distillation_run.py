@@ -5,9 +5,10 @@ usage: distillation_run.py --data FOLDER --results FOLDER [--seeds 3] [--epochs 
 
 FOLDER holds MRPC (train.tsv, dev.tsv). MINILM, fine-tuned on it once, teaches a student that has some of its layers: so many epochs
 its layers, then so many its answers. Both sides take the same rows, batches of 32, rate and epochs; ours the precision that the
-processor is fastest in (--precision auto), the peer, that of distillation_step.py with rows grouped by length, --dtype. The clock runs from the start of the first
-command to the end of the last: programs, weights and tokenising count. Students are evaluated alike, by `funicular evaluate`. Sides
-take turns; each finished run leaves a result.json and is not repeated; table.md is written after each.
+processor is fastest in (--precision auto), the peer, that of distillation_step.py with rows grouped by length, --dtype. The clock
+runs from the start of the first command to the end of the last: programs, weights and tokenising count. Students are evaluated
+alike, by `funicular evaluate`. Sides take turns; each finished run leaves a result.json and is not repeated; table.md is written
+after each.
 """
 import argparse
 import csv

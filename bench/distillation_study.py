@@ -6,9 +6,9 @@ usage: distillation_study.py --task cola|mrpc|custom --train train.tsv --eval de
 
 For each seed a teacher is fine-tuned (--model, MiniLM by default). Every student begins with some of its layers and takes equally
 many steps: half of them learn the teacher's layers and half its answers ("distilled"; "augmented": on the rows and their
-variants; "teacher in 8 bits" with --int8), or all learn the labels ("labels"). The rate of "labels" is the best of --rates, tried with a seed of its own: the
-sweep favours it. --augmenter is a model with a trained head for hidden words (funicular pretrain leaves one); without it there is
-no "augmented". Each finished run leaves a result.json and is not repeated; table.md is written after each.
+variants; "teacher in 8 bits" with --int8), or all learn the labels ("labels"). The rate of "labels" is the best of --rates, tried
+with a seed of its own: the sweep favours it. --augmenter is a model with a trained head for hidden words (funicular pretrain leaves
+one); without it there is no "augmented". Each finished run leaves a result.json and is not repeated; table.md is written after each.
 """
 import argparse
 import json
@@ -75,9 +75,9 @@ def augmented_rows(args, seed):
     return folder / "rows.tsv"
 
 
-def distilled(args, teacher, rows, seed, folder, precision="auto"):
+def distilled(args, teacher, rows, seed, folder, *more):
     """Half of the steps for the layers, half for the answers."""
-    words, half = ["--teacher", teacher, *(["--teacher-precision", precision] if precision != "auto" else [])], args.steps // 2
+    words, half = ["--teacher", teacher, *more], args.steps // 2
     layers = train(args, "distill", folder / "layers", seed, rows, *words, "--student", f"{args.layers}-layers", "--init-layers", "even", "--stage",
                    "intermediate", "--lr-scheduler-type", "constant", steps=half, rate=args.layers_rate, evaluate=False)
     return train(args, "distill", folder / "answers", seed, rows, *words, "--student", layers, "--stage", "prediction", "--warmup-ratio", 0.1,
@@ -107,7 +107,8 @@ def student_of(args, kind, seed, rate):
         if kind == "labels":
             return {"score": score(args, labelled(args, teacher, seed, folder, rate)), "rate": rate}
         rows = augmented_rows(args, seed) if kind == "augmented" else args.train
-        return {"score": score(args, distilled(args, teacher, rows, seed, folder, "int8" if kind == "teacher in 8 bits" else "auto"))}
+        more = ["--teacher-precision", "int8"] if kind == "teacher in 8 bits" else []
+        return {"score": score(args, distilled(args, teacher, rows, seed, folder, *more))}
 
     return once(folder, make)["score"]
 

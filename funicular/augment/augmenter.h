@@ -28,7 +28,7 @@ struct AugmenterOptions {
   double probability = 0.4;  ///< p: that a word gives way, in [0, 1]
   int64_t variants = 30;     ///< N: of a text
   uint64_t seed = 42;
-  int64_t max_length = 512, batch_tokens = 2048;  ///< see MaskedWordsOptions
+  int64_t max_length = 512, batch_tokens = MaskedWordsOptions().batch_tokens;  ///< see MaskedWordsOptions
   /// As TinyBERT's program does it, see MaskedWordsOptions and WordDivider: N attempts are made, and those that give
   /// a text that is there already are lost. Otherwise attempts go on until there are N variants, 10 N at most.
   bool published = false;

@@ -24,6 +24,7 @@ namespace funicular::cli {
 namespace {
 
 constexpr int64_t kMostVectors = 100'000;  // as TinyBERT's program
+constexpr int64_t kTokensOnGpu = 16'384;   // of a pass; not measured yet
 
 class Augment final : public Command {
  public:
@@ -75,7 +76,7 @@ class Augment final : public Command {
     declare_inference_precision(arguments, precision_);
     declare_micro_batch_tokens(arguments, options_.batch_tokens, "each thread has a pass of its own", 1)
         .alias("batch-tokens")
-        .default_text("2048, on a GPU 16384");
+        .default_text(fmt::format("{}, on a GPU {}", options_.batch_tokens, kTokensOnGpu));
     device_.declare(arguments);
   }
 
@@ -140,7 +141,8 @@ class Augment final : public Command {
 
   void open() {
     device_.apply();
-    if (!device_.place().is_cpu() && !arguments.given("micro-batch-tokens")) options_.batch_tokens = 16384;
+    if (!device_.place().is_cpu() && !arguments.given("micro-batch-tokens"))
+      options_.batch_tokens = kTokensOnGpu;
     group_ = comm::Group::from_environment({.timeout = std::chrono::hours(24)});
     if (group_.rank() > 0 && !log::enabled(log::Level::debug)) log::set_level(log::Level::error);
     check_files();

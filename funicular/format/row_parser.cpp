@@ -31,7 +31,7 @@ std::string encoding_problem(std::string_view row) {
 /// A few characters of the text, none of them cut.
 std::string_view beginning(std::string_view text) {
   size_t size = std::min<size_t>(text.size(), 10);
-  while (size < text.size() && (static_cast<unsigned char>(text[size]) & 0xC0) == 0x80) --size;
+  while (size < text.size() && text::continues_character(text[size])) --size;
   return text.substr(0, size);
 }
 

@@ -351,7 +351,7 @@ void Pipedream::update(const Action& action, bool is_needed) {
   if (recorder()) recorder()->begin(action);
   const double norm = optim::global_norm(target()) / own.settings.loss_scale;
   const bool overflow = !std::isfinite(norm);
-  // In fp16 a loss scale of 1 is one, too.
+  // A scale of 1 may also be that of fp16, where an update that overflows is left out.
   if (overflow && !scales_loss_ && own.settings.loss_scale == 1) refuse_gradient(own.settings.update, norm);
   if (!overflow) norm_ = norm;
   const StepResult result = watcher_ ? whole_result(own, norm) : StepResult{};

@@ -10,6 +10,11 @@ namespace funicular::text {
 
 constexpr uint32_t replacement_character = 0xFFFD;
 
+/// Whether a byte is one of those behind the first one of a character.
+inline bool continues_character(char byte) {
+  return (byte & 0xC0) == 0x80;
+}
+
 /// Reads the code point at `at` (< end) and moves `at` behind it. A malformed sequence reads as U+FFFD, one
 /// for each maximal subpart (Unicode 15, section 3.9, table 3-8), as Rust's from_utf8_lossy and Python's
 /// "replace" do.
@@ -25,16 +30,11 @@ inline uint32_t next_code_point(const char*& at, const char* end) {
   if (end - at < 2 || byte(1) < low || byte(1) > high) return ++at, replacement_character;
   uint32_t code = (lead & (0xFFu >> (length + 1))) << 6 | (byte(1) & 0x3Fu);
   for (int i = 2; i < length; ++i) {
-    if (end - at <= i || (byte(i) & 0xC0) != 0x80) return at += i, replacement_character;
+    if (end - at <= i || !continues_character(at[i])) return at += i, replacement_character;
     code = code << 6 | (byte(i) & 0x3Fu);
   }
   at += length;
   return code;
-}
-
-/// Whether a byte of valid UTF-8 is not the first one of its character.
-inline bool continues_character(char byte) {
-  return (byte & 0xC0) == 0x80;
 }
 
 /// next_code_point() of valid UTF-8, faster.
@@ -73,7 +73,7 @@ inline void append_code_point(uint32_t code, std::string& out) {
 /// The last code point of `utf8` (not empty); `size` becomes its length in bytes.
 inline uint32_t last_code_point(std::string_view utf8, int& size) {
   size = 1;
-  while (size < 4 && size < static_cast<int>(utf8.size()) && (utf8[utf8.size() - size] & 0xC0) == 0x80)
+  while (size < 4 && size < static_cast<int>(utf8.size()) && continues_character(utf8[utf8.size() - size]))
     ++size;
   const char *end = utf8.data() + utf8.size(), *at = end - size;
   const uint32_t code = next_code_point(at, end);

@@ -119,7 +119,7 @@ class Scanner {
 
   void put_long_word() {
     size_t characters = 0;
-    for (const char byte : word_) characters += (byte & 0xC0) != 0x80;
+    for (const char byte : word_) characters += !continues_character(byte);
     if (characters > static_cast<size_t>(tables_.options.max_characters_per_word))
       return out_.put(tables_.unknown, true);
     spelled_.clear();

@@ -213,7 +213,6 @@ class Wrong(AugmentTest):
         source = write_rows(self.folder / "in.tsv", ("label", "text"), [("a", "good film")])
         self.refuses(self.words(model, source), "not all of it", "cls.predictions.transform.dense.bias")
 
-
     def test_a_model_that_overflows_stops_it(self):
         model = self.guesser()
         weights = random_weights({**encoder_shapes(), **HEAD})

@@ -40,8 +40,9 @@ class DistillationStudy(unittest.TestCase):
         stub.chmod(stub.stat().st_mode | stat.S_IXUSR)
         for name, rows in (("train", 70), ("dev", 5)):
             (self.folder / f"{name}.tsv").write_text("header\n" + "row\n" * rows)
-        self.args = argparse.Namespace(task="cola", train=self.folder / "train.tsv", eval=self.folder / "dev.tsv", results=self.folder / "results", program=stub,
-                                       model=self.folder, augmenter=self.folder / "heads", vectors=None, augment_once=False, int8=False, seeds=2, layers=3, teacher_epochs=1, epochs=1.5, steps=0,
+        self.args = argparse.Namespace(task="cola", train=self.folder / "train.tsv", eval=self.folder / "dev.tsv", results=self.folder / "results",
+                                       program=stub, model=self.folder, augmenter=self.folder / "heads", vectors=None, augment_once=False,
+                                       int8=False, seeds=2, layers=3, teacher_epochs=1, epochs=1.5, steps=0,
                                        batch_size=32, max_length=64, teacher_rate=2e-4, layers_rate=3e-4, answers_rate=4e-4, rates=[1e-5, 9e-5, 5e-5])
 
     def calls(self):
